@@ -1,0 +1,115 @@
+"""The backup's side of replication: follow a primary, keep its log, apply what is safe.
+
+A backup keeps every batch as it comes and confirms it, but folds into its broker model only what the
+primary has called safe: what is beyond may still be cut off by the next primary, and cutting unapplied
+batches undoes nothing. It decides nothing and accepts nothing of a lower epoch than it has promised.
+Must not know what is in a batch, but for the HA records. Qpid: `Backup.h`, `BrokerReplicator.h`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from qpidha.ha.peers import Peer
+from qpidha.ha.port import Log, Port
+from qpidha.ha.wire import Begin, Chunk, Confirm, Logged, Safe, SnapshotEnd, Subscribe, encode
+from qpidha.words.records import Batch, Record
+
+
+class Backup:
+    """The role of a backup."""
+
+    def __init__(self, port: Port, log: Log, applied: int) -> None:
+        self.port = port
+        self.log = log
+        self.applied = applied
+        """Up to here the broker model has the log."""
+        self.tail: deque[Batch] = deque()
+        """Batches that are kept and not applied."""
+        self.primary: Peer | None = None
+        self.in_snapshot = False
+        self.began = False
+        self.chunks = 0
+        self.news_after = 0
+        """Records up to here are history: what they say of the in-sync set need not hold any more."""
+        self.confirm_due = False
+
+    def follow(self, peer: Peer) -> None:
+        """Ask a primary for its log."""
+        self.primary = peer
+        self.began = False
+        self.confirm_due = False
+        log = self.log
+        if self.in_snapshot:  # half a snapshot is worth nothing
+            request = Subscribe(0, 0, 0, 0)
+            self.in_snapshot = False
+            self._start_over(0, [])
+        else:
+            request = Subscribe(log.epoch, log.last, log.epoch_of(self.applied), self.applied)
+        self.port.say(peer.connection_id, encode(request))
+        self.port.announce("notice", f"Connected to primary {peer.name}", primary=peer.name)
+
+    def begin(self, message: Begin) -> None:
+        """The primary says where its log and ours part."""
+        self.began = True
+        self.chunks = 0
+        self.news_after = message.last
+        self.in_snapshot = message.snapshot
+        if message.snapshot:
+            self._start_over(message.point, message.history)
+            return
+        if self.log.last > message.point:
+            self.port.announce("notice", f"records {message.point + 1} to {self.log.last} are not in the new primary's log: cut off")
+        self.log.cut(message.point)
+        while self.tail and self.tail[-1].last > message.point:
+            self.tail.pop()
+        self.confirm_due = True
+
+    def _start_over(self, sequence: int, history: list[tuple[int, int]]) -> None:
+        self.port.forget()
+        self.tail.clear()
+        self.log.reset(sequence, history)
+        self.applied = sequence
+
+    def logged(self, message: Logged) -> list[tuple[int, Record]]:
+        """Keep a batch, apply what is safe; return the HA records in it."""
+        batch = message.batch
+        self.log.receive(batch)
+        self.tail.append(batch)
+        self.confirm_due = True
+        self.safe(message.safe)
+        return self.port.ha_records(batch.data) if batch.control else []
+
+    def safe(self, sequence: int) -> None:
+        """Apply everything up to `sequence`."""
+        tail = self.tail
+        while tail and tail[0].last <= sequence:
+            batch = tail.popleft()
+            self.port.apply(batch.data)
+            self.applied = batch.last
+        if sequence > self.log.safe:
+            self.log.safe = min(sequence, self.log.last)
+
+    def chunk(self, message: Chunk) -> None:
+        """Fold a part of a snapshot."""
+        self.port.apply(message.data)
+        self.chunks = message.number
+        self.confirm_due = True
+
+    def snapshot_end(self, message: SnapshotEnd) -> None:
+        """The snapshot is whole: from here on its content is confirmed too."""
+        self.in_snapshot = False
+        self.confirm_due = True
+
+    def flush(self) -> None:
+        """End of a turn: confirm, once, all that came."""
+        if not self.confirm_due or self.primary is None or not self.began:
+            return
+        self.confirm_due = False
+        sequence = 0 if self.in_snapshot else self.log.last
+        self.port.say(self.primary.connection_id, encode(Confirm(self.log.epoch, sequence, self.chunks)))
+
+    def finish(self) -> None:
+        """Apply all that is kept: this broker is to be primary, and its whole log stands."""
+        if self.tail:
+            self.safe(self.tail[-1].last)

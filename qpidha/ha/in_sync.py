@@ -1,0 +1,52 @@
+"""The in-sync set and the promised epoch: what a broker must remember of its cluster across a restart.
+
+The set names the brokers that have every acknowledged record. It is versioned by `(epoch, version)` and
+saved by every broker that hears of it; a broker outside the newest set must never be promoted. The
+promised epoch is the highest this broker has agreed to: anything of a lower one is refused.
+Source: DESIGN section 5, S1 and S5; PacificA (MSR-TR-2008-25) section 2.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from qpidha.words.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class InSyncSet:
+    """A version of the set; the newer of two is the greater. `members` are system ids, the primary first."""
+
+    epoch: int = 0
+    version: int = 0
+    members: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(slots=True)
+class SavedState:
+    """The content of the state file."""
+
+    promised: int = 0
+    in_sync: InSyncSet = InSyncSet()
+
+    def encode(self) -> bytes:
+        """Write it as JSON, so that an operator can read it."""
+        set_ = self.in_sync
+        fields = {"promised": self.promised, "in_sync": {"epoch": set_.epoch, "version": set_.version, "members": list(set_.members)}}
+        return json.dumps(fields, indent=1).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> SavedState:
+        """Read it back; empty bytes are the state of a new broker."""
+        if not data:
+            return cls()
+        try:
+            fields = json.loads(data)
+            set_ = fields["in_sync"]
+            return cls(int(fields["promised"]), InSyncSet(int(set_["epoch"]), int(set_["version"]), tuple(set_["members"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidArgument(
+                f"the state file cannot be read: {error}",
+                hint="restore it, or move it away to join as a new broker: what it promised is then forgotten",
+            ) from error

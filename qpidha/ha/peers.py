@@ -1,0 +1,195 @@
+"""The other brokers, as seen over the connections this broker opens to each of them.
+
+Every address of `ha-brokers-url` is dialled and redialled for as long as the broker runs; the one that
+answers with our own system id is ourselves and is left alone. Over these connections a broker hears at
+once of every change elsewhere, follows a primary, and consults the others before it does something that
+they must agree to: promotion, and going on without a backup.
+Knows nothing of what the answers decide. Qpid: `StatusCheck.h`, `Link.cpp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from qpidha.ha.port import Port
+from qpidha.ha.wire import Answer, Ask, Status, encode
+from qpidha.words.settings import Settings
+from qpidha.words.url import Address
+
+SECOND = 1_000_000_000
+
+
+class PeerState(Enum):
+    """How the connection to a peer is."""
+
+    DOWN = "down"
+    DIALLING = "dialling"
+    UP = "up"
+    OURSELVES = "ourselves"
+
+
+class Peer:
+    """One address of the brokers URL."""
+
+    __slots__ = ("address", "connection_id", "deadline", "error", "failures", "known", "state", "status")
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.state = PeerState.DOWN
+        self.connection_id = 0
+        self.status: Status | None = None
+        """What it said of itself on this connection."""
+        self.known: Status | None = None
+        """What it last said on any."""
+        self.deadline = 0
+        """When to dial again while DOWN, when to give up while DIALLING."""
+        self.error = ""
+        self.failures = 0
+
+    @property
+    def name(self) -> str:
+        """The address as people write it."""
+        return self.address.host_port
+
+
+class Consultation:
+    """One question to all others, with a deadline: `done` is called once, when each has answered or cannot."""
+
+    __slots__ = ("deadline", "done", "question", "refusals", "silent", "waiting")
+
+    def __init__(self, question: Ask, waiting: list[Peer], deadline: int, done: Callable[[Consultation], None]) -> None:
+        self.question = question
+        self.waiting = waiting
+        self.deadline = deadline
+        self.done = done
+        self.refusals: list[str] = []
+        self.silent: list[Peer] = []
+        """Peers that could not be reached or did not answer in time."""
+
+
+class Peers:
+    """All of them."""
+
+    def __init__(self, port: Port, settings: Settings, system_id: str) -> None:
+        self.port = port
+        self.system_id = system_id
+        self.redial = settings.link_maintenance_interval
+        # How long to wait for an answer of somebody who seems to be alive. It is part of the time that a
+        # failover takes when the old primary hangs, hence a fraction of the heartbeat.
+        self.patience = min(settings.link_heartbeat_interval, SECOND) // 2
+        self.dial_timeout = max(settings.link_heartbeat_interval, SECOND)
+        self.all = [Peer(address) for address in dict.fromkeys(settings.ha_brokers_url)]
+        self.consultations: list[Consultation] = []
+        self._nonce = 0
+
+    def by_connection(self, connection_id: int) -> Peer | None:
+        """Return the peer at the other end of a connection that we opened."""
+        for peer in self.all:
+            if peer.connection_id == connection_id:
+                return peer
+        return None
+
+    def others(self) -> list[Peer]:
+        """Return all but ourselves."""
+        return [peer for peer in self.all if peer.state is not PeerState.OURSELVES]
+
+    def up(self) -> list[Peer]:
+        """Return those that are connected and have said how they are."""
+        return [peer for peer in self.all if peer.state is PeerState.UP and peer.status is not None]
+
+    # -- connections ------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        """Dial who is due, give up on who does not answer."""
+        for peer in self.all:
+            if peer.state is PeerState.DIALLING and now >= peer.deadline:
+                self.port.hang_up(peer.connection_id)
+                self.lost(peer, "no answer")
+            if peer.state is PeerState.DOWN and now >= peer.deadline:
+                self._dial(peer)
+        for consultation in list(self.consultations):
+            if now >= consultation.deadline:
+                consultation.silent += consultation.waiting
+                consultation.waiting = []
+                self._settle(consultation)
+
+    def next_deadline(self) -> int:
+        """When to tick next."""
+        deadlines = [peer.deadline for peer in self.all if peer.state in (PeerState.DOWN, PeerState.DIALLING)]
+        deadlines += [consultation.deadline for consultation in self.consultations]
+        return min(deadlines, default=0)
+
+    def _dial(self, peer: Peer) -> None:
+        address = peer.address
+        peer.state = PeerState.DIALLING
+        peer.deadline = self.port.now + self.dial_timeout
+        peer.connection_id = self.port.dial(address.host, address.port, address.encrypted)
+
+    def opened(self, peer: Peer) -> None:
+        """Both links of the connection are attached."""
+        peer.state = PeerState.UP
+        peer.failures = 0
+        for consultation in self.consultations:
+            if peer in consultation.waiting:
+                self.port.say(peer.connection_id, encode(consultation.question))
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        """The connection is gone, or never came about."""
+        peer.connection_id = 0
+        peer.status = None
+        if peer.state is PeerState.OURSELVES:
+            return
+        if peer.failures == 0:
+            self.port.announce("info", f"no connection to {peer.name}: {reason}; dialling again")
+        peer.state = PeerState.DOWN
+        peer.deadline = self.port.now + self.redial
+        peer.failures += 1
+        peer.error = reason
+        for consultation in list(self.consultations):
+            if peer in consultation.waiting:
+                consultation.waiting.remove(peer)
+                consultation.silent.append(peer)
+                self._settle(consultation)
+
+    def status(self, peer: Peer, status: Status) -> bool:
+        """Take a peer's word of itself; False if it is ourselves, and the connection needless."""
+        peer.status = peer.known = status
+        if status.system_id != self.system_id:
+            return True
+        peer.state = PeerState.OURSELVES
+        for consultation in list(self.consultations):
+            if peer in consultation.waiting:
+                consultation.waiting.remove(peer)
+                self._settle(consultation)
+        self.port.hang_up(peer.connection_id)
+        return False
+
+    # -- consultations ----------------------------------------------------------------------------
+
+    def consult(self, done: Callable[[Consultation], None], *, epoch: int = 0, candidate: str = "") -> None:
+        """Ask all others how they are and, with an epoch, for their promise of it."""
+        self._nonce += 1
+        question = Ask(self._nonce, epoch, candidate)
+        consultation = Consultation(question, self.others(), self.port.now + self.patience, done)
+        self.consultations.append(consultation)
+        for peer in list(consultation.waiting):
+            if peer.state is PeerState.UP:
+                self.port.say(peer.connection_id, encode(question))
+            elif peer.state is PeerState.DOWN:
+                self._dial(peer)
+        self._settle(consultation)
+
+    def answered(self, peer: Peer, answer: Answer) -> None:
+        """Take an answer; one that is late, or of an earlier connection, is nobody's."""
+        for consultation in list(self.consultations):
+            if consultation.question.nonce == answer.nonce and peer in consultation.waiting:
+                consultation.waiting.remove(peer)
+                if not answer.granted:
+                    consultation.refusals.append(f"{peer.name}: {answer.reason}")
+                self._settle(consultation)
+
+    def _settle(self, consultation: Consultation) -> None:
+        if not consultation.waiting and consultation in self.consultations:
+            self.consultations.remove(consultation)
+            consultation.done(consultation)

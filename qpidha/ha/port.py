@@ -1,0 +1,84 @@
+"""What the HA machine needs from the node around it, and from its log.
+
+The machine decides; the port does. Connections are named by their id only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from qpidha.ha.status import BrokerStatus
+from qpidha.words.errors import QpidHaError
+from qpidha.words.records import Batch, Record
+
+Reply = Callable[[QpidHaError | None], None]
+"""Told how a promotion or demotion ended; None is success."""
+
+
+class Port(Protocol):
+    """The node, as the HA machine sees it."""
+
+    now: int
+
+    def dial(self, host: str, port: int, encrypted: bool) -> int:
+        """Open a replication connection to another broker and return its id."""
+
+    def hang_up(self, connection_id: int) -> None:
+        """Close a connection to another broker."""
+
+    def say(self, connection_id: int, data: bytes) -> None:
+        """Send a message on a replication connection, of either direction."""
+
+    def credit(self, connection_id: int) -> int:
+        """How many messages that connection takes at present."""
+
+    def save(self, data: bytes) -> None:
+        """Make this the content of the state file, synced before anything said after it leaves."""
+
+    def announce(self, level: str, text: str, **fields: object) -> None:
+        """Say what happened."""
+
+    def state_changed(self, state: BrokerStatus) -> None:
+        """The broker is `state` from now on: admit or refuse clients, write or do not."""
+
+    def released(self, safe: int) -> None:
+        """The log is safe up to here."""
+
+    def apply(self, data: bytes) -> None:
+        """Fold encoded records into the broker model."""
+
+    def forget(self) -> None:
+        """Empty the broker model: a snapshot follows."""
+
+    def ha_records(self, data: bytes) -> list[tuple[int, Record]]:
+        """Pick the HA records, with their sequences, out of encoded records."""
+
+    def snapshot(self, last: int) -> Iterator[bytes]:
+        """Yield encoded records that rebuild what existed at sequence `last`, in chunks, each read when it is asked for."""
+
+
+class Log(Protocol):
+    """The log, as the HA machine sees it (`qpidha.store.log`)."""
+
+    epoch: int
+    last: int
+    safe: int
+    needed: int
+    history: list[tuple[int, int]]
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def has_pending(self) -> bool: ...
+    def append(self, record: Record) -> int: ...
+    def start_epoch(self, epoch: int) -> None: ...
+    def seal(self) -> None: ...
+    def receive(self, batch: Batch) -> None: ...
+    def cut(self, sequence: int) -> None: ...
+    def reset(self, sequence: int, history: list[tuple[int, int]]) -> None: ...
+    def batches(self, sequence: int) -> Iterator[Batch]: ...
+    def common_point(self, epoch: int, sequence: int) -> int: ...
+    def epoch_of(self, sequence: int) -> int: ...

@@ -1,0 +1,272 @@
+"""The primary's side of replication: who gets what, who must confirm, and what is safe.
+
+A backup subscribes with the point up to which it has the log. It gets the batches from there on or,
+if that point is not on our history or no longer kept, a snapshot in chunks with live batches beside
+it. Once everything we have was sent to it, its confirmations are *required*; when it has confirmed that
+point, a new in-sync set with it is appended, and with that record it knows itself ready.
+
+`safe` is the least that any required backup has confirmed. A required backup whose link is lost keeps
+it where it is until the others have been consulted: if one of them knows a higher epoch we are
+primary no longer, else the backup is dropped. Confirmations are forgotten with their link (S6).
+
+Must not know what is in a batch. Qpid: `Primary.h`, `RemoteBackup.h`, `QueueGuard.h`; DESIGN 2, 3, 5.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from qpidha.ha.in_sync import InSyncSet
+from qpidha.ha.port import Log, Port
+from qpidha.ha.wire import Begin, Chunk, Confirm, Safe, SnapshotEnd, Subscribe, encode, encode_logged
+from qpidha.words.records import InSyncChanged
+from qpidha.words.settings import Settings
+
+BATCHES_IN_FLIGHT = 3
+"""Batches a backup may have unconfirmed before new records wait to be sent together: fewer and larger transfers."""
+CHUNKS_IN_FLIGHT = 4
+CATCH_UP_WINDOW = 4 << 20
+"""Bytes of log that may be unconfirmed on the way to a backup, where ha-flow-bytes does not say."""
+SAFE_DELAY = 20_000_000
+"""How long the news that the log is safe waits for a batch to travel with, in ns."""
+
+
+class RemoteBackup:
+    """One subscribed backup. Lives as long as its link."""
+
+    __slots__ = (
+        "chunks", "chunks_confirmed", "chunks_sent", "confirmed", "connection_id", "cursor", "flight", "flight_bytes",
+        "join_point", "name", "required", "system_id", "told_safe",
+    )  # fmt: skip
+
+    def __init__(self, connection_id: int, system_id: str, name: str) -> None:
+        self.connection_id = connection_id
+        self.system_id = system_id
+        self.name = name
+        self.cursor = 0
+        """The first sequence that has not been sent."""
+        self.confirmed = 0
+        self.chunks: Iterator[bytes] | None = None
+        """What is left of its snapshot."""
+        self.chunks_sent = 0
+        self.chunks_confirmed = 0
+        self.flight: deque[tuple[int, int]] = deque()
+        """(last sequence, bytes) of each batch that is unconfirmed."""
+        self.flight_bytes = 0
+        self.required = False
+        self.join_point = 0
+        """What it must confirm to enter the in-sync set."""
+        self.told_safe = 0
+
+
+class Primary:
+    """The role of a primary, for one epoch."""
+
+    def __init__(self, port: Port, log: Log, settings: Settings, in_sync: InSyncSet) -> None:
+        self.port = port
+        self.log = log
+        self.in_sync = in_sync
+        self.system_id = in_sync.members[0]
+        self.window = settings.ha_flow_bytes or CATCH_UP_WINDOW
+        self.backups: dict[str, RemoteBackup] = {}
+        self.required: list[str] = [member for member in in_sync.members if member != self.system_id]
+        """System ids whose confirmation every acknowledgement needs, connected or not."""
+        self.expected: dict[str, int] = {}
+        """Members that have not caught up since the promotion -> when to give up on them unless they are connected."""
+        self.safe_deadline = 0
+
+    # -- membership -------------------------------------------------------------------------------
+
+    def expect(self, deadline: int) -> None:
+        """Wait for all required backups, until `deadline` for those that do not even connect."""
+        self.expected = dict.fromkeys(self.required, deadline)
+
+    def subscribe(self, connection_id: int, system_id: str, name: str, request: Subscribe) -> None:
+        """Begin to send the log to a backup."""
+        log = self.log
+        old = self.backups.pop(system_id, None)
+        if old is not None:
+            self.port.announce("error", f"backup {name} subscribed again before its old link closed")
+            self.port.hang_up(old.connection_id)
+        backup = RemoteBackup(connection_id, system_id, name)
+        point = self._resume_point(request)
+        snapshot = point < 0
+        if snapshot:
+            if system_id in self.required and system_id not in self.expected:
+                self.drop(system_id, "it came back without its content")
+            log.seal()
+            point = log.last
+            backup.chunks = self.port.snapshot(point)
+        backup.cursor = point + 1
+        backup.confirmed = 0 if snapshot else point
+        backup.required = system_id in self.required
+        self.backups[system_id] = backup
+        set_ = self.in_sync
+        history = log.history if snapshot else []
+        begin = Begin(log.epoch_of(point), point, log.end, snapshot, history, set_.epoch, set_.version, set_.members)
+        self.port.say(connection_id, encode(begin))
+        how = "a snapshot" if snapshot else f"the log from {point + 1}"
+        kind = "Known backup reconnection" if system_id in self.expected else "New backup connection"
+        self.port.announce("info", f"{kind}: {name}, catching up with {how}", backup=name, snapshot=snapshot)
+
+    def _resume_point(self, request: Subscribe) -> int:
+        """Return the last sequence that both have, or -1 if only a snapshot will do."""
+        log = self.log
+        for epoch, sequence in ((request.epoch, request.sequence), (request.applied_epoch, request.applied)):
+            point = log.common_point(epoch, sequence)
+            # What it has applied it cannot take back, and what we no longer keep we cannot send.
+            if point >= request.applied and point + 1 >= log.start:
+                return point
+        return -1
+
+    def lost(self, connection_id: int) -> RemoteBackup | None:
+        """A link closed: forget the backup and its confirmations; return it if it was required."""
+        for system_id, backup in self.backups.items():
+            if backup.connection_id == connection_id:
+                del self.backups[system_id]
+                self.port.announce("info", f"Disconnect from backup {backup.name}")
+                return backup if system_id in self.required else None
+        return None
+
+    def drop(self, system_id: str, why: str) -> None:
+        """Go on without a required backup."""
+        self.expected.pop(system_id, None)
+        if system_id not in self.required:
+            return
+        self.required.remove(system_id)
+        backup = self.backups.get(system_id)
+        if backup is not None:
+            backup.required = False
+        self.port.announce("warning", f"backup {system_id[:8]} is no longer in sync: {why}", backup=system_id)
+        self._change_set([member for member in self.in_sync.members if member != system_id])
+
+    def _change_set(self, members: list[str]) -> None:
+        self.in_sync = InSyncSet(self.in_sync.epoch, self.in_sync.version + 1, tuple(members))
+        self.log.append(InSyncChanged(self.in_sync.version, self.in_sync.members))
+
+    def overdue(self, now: int) -> list[str]:
+        """Return the expected backups that have neither connected nor will be waited for any longer."""
+        return [member for member, deadline in self.expected.items() if now >= deadline and member not in self.backups]
+
+    # -- the log ----------------------------------------------------------------------------------
+
+    def confirm(self, connection_id: int, message: Confirm) -> None:
+        """A backup has the log up to a point, on this link."""
+        for backup in self.backups.values():
+            if backup.connection_id == connection_id:
+                break
+        else:
+            return
+        if message.epoch != self.in_sync.epoch and message.sequence > self.log.last:
+            return
+        backup.chunks_confirmed = message.chunks
+        flight = backup.flight
+        while flight and flight[0][0] <= message.sequence:
+            backup.flight_bytes -= flight.popleft()[1]
+        if message.sequence > backup.confirmed:
+            backup.confirmed = message.sequence
+        if backup.join_point and backup.confirmed >= backup.join_point:
+            self._join(backup)
+        self._advance()
+
+    def _join(self, backup: RemoteBackup) -> None:
+        backup.join_point = 0
+        expected = self.expected.pop(backup.system_id, None) is not None
+        members = list(self.in_sync.members)
+        if backup.system_id not in members:
+            members.append(backup.system_id)
+        # Appended even if the set is the same: to the backup this record is the word that it is ready.
+        self._change_set(members)
+        self.port.announce("notice", f"{'Recovering' if expected else 'New'} backup is ready: {backup.name}", backup=backup.name)
+
+    def flush(self, now: int) -> None:
+        """End of a turn: seal what was appended and send what can be sent."""
+        log = self.log
+        if log.has_pending and self._may_seal():
+            log.seal()
+        self._advance()
+        needed = 0
+        for backup in self.backups.values():
+            self._stream(backup)
+            if backup.required and (not needed or backup.cursor < needed):
+                needed = backup.cursor
+        log.needed = needed
+        self._plan_safe(now)
+
+    def _may_seal(self) -> bool:
+        """Whether some required backup could take a batch now; if none can, more records gather for the next one."""
+        connected = False
+        for backup in self.backups.values():
+            if backup.required:
+                connected = True
+                if len(backup.flight) < BATCHES_IN_FLIGHT:
+                    return True
+        return not connected
+
+    def _stream(self, backup: RemoteBackup) -> None:
+        port = self.port
+        log = self.log
+        if backup.cursor < log.start and backup.cursor <= log.last:
+            self.port.announce("warning", f"backup {backup.name} is too far behind for the log that is kept; it starts over")
+            port.hang_up(backup.connection_id)
+            return
+        if backup.cursor <= log.last and backup.flight_bytes < self.window:
+            credit = port.credit(backup.connection_id)
+            for batch in log.batches(backup.cursor):
+                if credit <= 0 or backup.flight_bytes >= self.window:
+                    break
+                port.say(backup.connection_id, encode_logged(batch, log.safe))
+                size = len(batch.data)
+                backup.flight.append((batch.last, size))
+                backup.flight_bytes += size
+                backup.cursor = batch.last + 1
+                backup.told_safe = log.safe
+                credit -= 1
+        if backup.chunks is not None:
+            self._send_chunks(backup)
+        elif not backup.join_point and backup.cursor > log.last and (not backup.required or backup.system_id in self.expected):
+            # Everything is on its way: from here on nothing is acknowledged without it.
+            backup.join_point = max(log.last, 1)
+            if not backup.required:
+                backup.required = True
+                self.required.append(backup.system_id)
+            if backup.confirmed >= backup.join_point:
+                self._join(backup)
+
+    def _send_chunks(self, backup: RemoteBackup) -> None:
+        assert backup.chunks is not None
+        while backup.chunks_sent - backup.chunks_confirmed < CHUNKS_IN_FLIGHT:
+            data = next(backup.chunks, None)
+            if data is None:
+                backup.chunks = None
+                self.port.say(backup.connection_id, encode(SnapshotEnd(backup.chunks_sent)))
+                return
+            backup.chunks_sent += 1
+            self.port.say(backup.connection_id, encode(Chunk(backup.chunks_sent, data)))
+
+    def _advance(self) -> None:
+        log = self.log
+        safe = log.last
+        for system_id in self.required:
+            backup = self.backups.get(system_id)
+            confirmed = backup.confirmed if backup is not None else 0
+            if confirmed < safe:
+                safe = confirmed
+        if safe > log.safe:
+            log.safe = safe
+            self.port.released(safe)
+
+    def _plan_safe(self, now: int) -> None:
+        """Tell backups what is safe, soon, if no batch takes the news along."""
+        safe = self.log.safe
+        due = [backup for backup in self.backups.values() if backup.told_safe < safe]
+        if not due:
+            self.safe_deadline = 0
+        elif not self.safe_deadline:
+            self.safe_deadline = now + SAFE_DELAY
+        elif now >= self.safe_deadline:
+            self.safe_deadline = 0
+            for backup in due:
+                backup.told_safe = safe
+                self.port.say(backup.connection_id, encode(Safe(safe)))

@@ -1,0 +1,418 @@
+"""The HA machine of one broker: its state, its role, and every change of them.
+
+It is told what happens (links to other brokers open and close, messages come, time passes, a manager
+asks for promotion) and acts through its `Port`. A broker is a backup, a primary, or stands alone; what a
+role does is in `backup.py` and `primary.py`, how the others are asked is in `peers.py`.
+
+Promotion: a *ready* broker asks the others for their promise of the next epoch. Whoever promises will
+accept nothing of a lower one, so an old primary that is still there steps down by that very question. One
+refusal ends the attempt. A *joining* broker may become primary only where all others are joining or
+silent. The new epoch begins with the in-sync set as it was; its other members are the expected backups,
+and nothing is acknowledged before each has caught up or been given up.
+
+Must not know queues, clients or sockets. Qpid: `HaBroker.h`, `Role.h`; DESIGN sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qpidha.ha.backup import Backup
+from qpidha.ha.in_sync import InSyncSet, SavedState
+from qpidha.ha.peers import Consultation, Peer, Peers, PeerState
+from qpidha.ha.port import Log, Port, Reply
+from qpidha.ha.primary import Primary
+from qpidha.ha.status import BrokerStatus, check_change
+from qpidha.ha.wire import Answer, Ask, Begin, Chunk, Confirm, Logged, Safe, SnapshotEnd, Spoken, Status, Subscribe, encode
+from qpidha.words.errors import NotAllowed, ProtocolViolation
+from qpidha.words.records import EpochStarted, InSyncChanged, Record
+from qpidha.words.settings import Settings
+
+
+@dataclass(slots=True)
+class Caller:
+    """A broker that opened a replication connection to us."""
+
+    system_id: str
+    name: str
+
+
+class Cluster:
+    """The HA machine."""
+
+    def __init__(self, port: Port, log: Log, settings: Settings, *, system_id: str, name: str, address: str, saved: SavedState) -> None:
+        self.port = port
+        self.log = log
+        self.settings = settings
+        self.system_id = system_id
+        self.name = name
+        self.address = address
+        self.saved = saved
+        self.state = BrokerStatus.STANDALONE
+        self.since = 0
+        self.peers = Peers(port, settings, system_id)
+        self.callers: dict[int, Caller] = {}
+        self.backup: Backup | None = None
+        self.primary: Primary | None = None
+        self._promotion: Reply | None = None
+
+    def start(self) -> None:
+        """Join the cluster."""
+        self._change(BrokerStatus.JOINING)
+        self.backup = Backup(self.port, self.log, applied=0)
+        self.peers.tick(self.port.now)
+
+    # -- what others read -------------------------------------------------------------------------
+
+    @property
+    def next_deadline(self) -> int:
+        """When to tick next, 0 for never."""
+        deadlines = [self.peers.next_deadline()]
+        if self.primary is not None:
+            deadlines.append(self.primary.safe_deadline)
+            deadlines.append(min(self.primary.expected.values(), default=0))
+        return min((deadline for deadline in deadlines if deadline), default=0)
+
+    def current_primary(self) -> Peer | None:
+        """Return the primary that this backup knows of."""
+        best: Peer | None = None
+        for peer in self.peers.up():
+            assert peer.status is not None
+            if BrokerStatus(peer.status.state).is_primary and (best is None or best.status is None or peer.status.epoch > best.status.epoch):
+                best = peer
+        return best
+
+    def status(self) -> Status:
+        """Return how this broker is."""
+        set_ = self.saved.in_sync
+        return Status(
+            self.system_id, self.name, self.address, self.state.value, self.log.epoch, self.saved.promised, self.log.last,
+            set_.epoch, set_.version, set_.members,
+        )  # fmt: skip
+
+    def members(self) -> list[dict[str, object]]:
+        """Return what is known of every broker, ourselves first."""
+        confirmed = {}
+        if self.primary is not None:
+            confirmed = {backup.system_id: backup.confirmed for backup in self.primary.backups.values()}
+        rows: list[tuple[Status | None, str, bool]] = [(self.status(), self.address, True)]
+        rows += [(peer.known, peer.name, peer.state is PeerState.UP) for peer in self.peers.others()]
+        result: list[dict[str, object]] = []
+        for status, address, connected in rows:
+            row: dict[str, object] = {"system_id": "", "name": "", "address": address, "state": "unknown", "epoch": 0, "sequence": 0}
+            if status is not None:
+                sequence = confirmed.get(status.system_id, status.sequence)
+                row |= {"system_id": status.system_id, "name": status.name, "state": status.state, "epoch": status.epoch, "sequence": sequence}
+            row["connected"] = connected
+            result.append(row)
+        return result
+
+    # -- connections to others --------------------------------------------------------------------
+
+    def opened(self, connection_id: int) -> None:
+        """A connection that we dialled can carry messages both ways."""
+        peer = self.peers.by_connection(connection_id)
+        if peer is not None:
+            self.peers.opened(peer)
+
+    def called(self, connection_id: int, system_id: str, name: str) -> None:
+        """Another broker opened a replication connection to us."""
+        self.callers[connection_id] = Caller(system_id, name)
+        self.port.say(connection_id, encode(self.status()))
+
+    def lost(self, connection_id: int, reason: str) -> None:
+        """A connection to or from another broker is gone."""
+        if self.callers.pop(connection_id, None) is not None:
+            if self.primary is not None:
+                gone = self.primary.lost(connection_id)
+                if gone is not None:
+                    self._consult_before_drop(gone.system_id, gone.name)
+            return
+        peer = self.peers.by_connection(connection_id)
+        if peer is None:
+            return
+        if self.backup is not None and self.backup.primary is peer:
+            self.backup.primary = None
+            self.port.announce("info", f"Disconnected from primary {peer.name}: {reason}", primary=peer.name)
+        self.peers.lost(peer, reason)
+
+    def heard(self, connection_id: int, message: Spoken) -> None:
+        """A message came on a replication connection."""
+        match message:
+            case Logged():
+                self._logged(connection_id, message)
+            case Confirm():
+                if self.primary is not None:
+                    self.primary.confirm(connection_id, message)
+                    self._note_set()
+            case Safe(sequence):
+                backup = self._follows(connection_id)
+                if backup is not None:
+                    backup.safe(sequence)
+            case Begin():
+                self._begin(connection_id, message)
+            case Chunk():
+                backup = self._follows(connection_id)
+                if backup is not None:
+                    backup.chunk(message)
+            case SnapshotEnd():
+                backup = self._follows(connection_id)
+                if backup is not None:
+                    backup.snapshot_end(message)
+            case Status():
+                self._peer_status(connection_id, message)
+            case Answer():
+                peer = self.peers.by_connection(connection_id)
+                if peer is not None:
+                    self.peers.answered(peer, message)
+            case Ask():
+                self._asked(connection_id, message)
+            case Subscribe():
+                self._subscribed(connection_id, message)
+
+    # -- as a backup ------------------------------------------------------------------------------
+
+    def _peer_status(self, connection_id: int, status: Status) -> None:
+        peer = self.peers.by_connection(connection_id)
+        if peer is None or not self.peers.status(peer, status):
+            return
+        if self.primary is not None and status.promised > self.primary.in_sync.epoch:
+            self.step_down(f"{peer.name} has promised epoch {status.promised}, ours is {self.primary.in_sync.epoch}")
+        self._follow_newest()
+
+    def _follow_newest(self) -> None:
+        backup = self.backup
+        peer = self.current_primary()
+        if backup is None or peer is None or peer is backup.primary or self._promotion is not None:
+            return
+        assert peer.status is not None
+        if peer.status.epoch < self.saved.promised:
+            return  # it has not heard yet that its time is over
+        if peer.status.epoch > self.saved.promised:
+            self.saved.promised = peer.status.epoch
+            self._save()
+        backup.follow(peer)
+
+    def _follows(self, connection_id: int, *, began: bool = True) -> Backup | None:
+        """Return the backup role if that connection is to the primary it follows, and what comes is meant for this subscription."""
+        backup = self.backup
+        if backup is None or backup.primary is None or backup.primary.connection_id != connection_id or backup.began is not began:
+            return None
+        return backup
+
+    def _begin(self, connection_id: int, message: Begin) -> None:
+        backup = self._follows(connection_id, began=False)
+        if backup is None:
+            return
+        set_ = InSyncSet(message.in_sync_epoch, message.in_sync_version, message.in_sync_members)
+        backup.begin(message)
+        if self.state is BrokerStatus.JOINING or (self.state is BrokerStatus.READY and message.snapshot):
+            self._change(BrokerStatus.CATCHUP)
+        self._set_in_sync(set_)
+
+    def _logged(self, connection_id: int, message: Logged) -> None:
+        backup = self._follows(connection_id)
+        if backup is None:
+            return
+        if message.batch.epoch < self.saved.promised and message.batch.first > backup.news_after:
+            self.port.announce("warning", f"refused a batch of epoch {message.batch.epoch}: epoch {self.saved.promised} is promised")
+            self.port.hang_up(connection_id)
+            return
+        for sequence, record in backup.logged(message):
+            self._ha_record(message.batch.epoch, record, is_news=sequence > backup.news_after)
+
+    def _ha_record(self, epoch: int, record: Record, *, is_news: bool) -> None:
+        if isinstance(record, EpochStarted):
+            self._set_in_sync(InSyncSet(epoch, 0, record.members))
+        elif isinstance(record, InSyncChanged):
+            self._set_in_sync(InSyncSet(epoch, record.version, record.members))
+            if not is_news:
+                return
+            if self.system_id in record.members and self.state is BrokerStatus.CATCHUP:
+                self._change(BrokerStatus.READY)
+                self.port.announce("notice", "Backup is ready")
+            elif self.system_id not in record.members and self.state is BrokerStatus.READY:
+                self._change(BrokerStatus.CATCHUP)
+
+    def _set_in_sync(self, set_: InSyncSet) -> None:
+        if set_ > self.saved.in_sync:
+            self.saved.in_sync = set_
+            self._save()
+
+    # -- promotion --------------------------------------------------------------------------------
+
+    def promote(self, reply: Reply) -> None:
+        """Become the primary, or say why not. The reply comes when the broker is recovering or active."""
+        if self.state is BrokerStatus.STANDALONE or self.state.is_primary:
+            self.port.announce("info", "Ignoring promotion, already primary")
+            reply(None)
+        elif self._promotion is not None:
+            reply(NotAllowed("a promotion of this broker is under way", hint="ask for its status"))
+        elif self.state is BrokerStatus.CATCHUP:
+            reply(NotAllowed("Still catching up, cannot be promoted.", hint="promote a broker whose status is ready"))
+        elif self.state is BrokerStatus.JOINING:
+            self._promotion = reply
+            self.peers.consult(self._others_known)
+        else:
+            self._promotion = reply
+            self._ask_promises()
+
+    def _others_known(self, consultation: Consultation) -> None:
+        silent = consultation.silent
+        for peer in self.peers.others():
+            if peer not in silent and peer.status is not None and peer.status.state != BrokerStatus.JOINING.value:
+                text = f"Joining active cluster, cannot be promoted. {peer.name} is {peer.status.state}."
+                self._refuse(text, f"promote {peer.name}, or wait until this broker is ready")
+                return
+        self._ask_promises()
+
+    def _ask_promises(self) -> None:
+        for peer in self.peers.up():
+            status = peer.status
+            assert status is not None
+            newest = InSyncSet(status.in_sync_epoch, status.in_sync_version, status.in_sync_members)
+            if newest > self.saved.in_sync and newest.members and self.system_id not in newest.members:
+                self._refuse(f"not in the in-sync set that {peer.name} knows", f"promote one of {', '.join(newest.members)}")
+                return
+        known = [peer.status.promised for peer in self.peers.up() if peer.status is not None]
+        self.saved.promised = max([self.saved.promised, *known]) + 1
+        self._save()
+        self.peers.consult(self._promised, epoch=self.saved.promised, candidate=self.system_id)
+
+    def _promised(self, consultation: Consultation) -> None:
+        epoch = consultation.question.epoch
+        if consultation.refusals:
+            self._refuse("; ".join(consultation.refusals), "look whether another broker has been promoted: qpid-ha status --all")
+        elif self.saved.promised != epoch or self.state not in (BrokerStatus.READY, BrokerStatus.JOINING):
+            self._refuse(f"overtaken: now {self.state.value}, epoch {self.saved.promised} is promised", "ask for its status")
+        else:
+            self._become_primary(epoch)
+
+    def _refuse(self, text: str, hint: str) -> None:
+        reply, self._promotion = self._promotion, None
+        self.port.announce("error", f"promotion refused: {text}")
+        if reply is not None:
+            reply(NotAllowed(text, hint=hint))
+        self._follow_newest()
+
+    def _become_primary(self, epoch: int) -> None:
+        reply, self._promotion = self._promotion, None
+        backup = self.backup
+        assert backup is not None
+        backup.finish()
+        before = self.saved.in_sync.members
+        members = (self.system_id, *(member for member in before if member != self.system_id))
+        self.log.start_epoch(epoch)
+        self.log.append(EpochStarted(self.system_id, members))
+        self.backup = None
+        self.primary = Primary(self.port, self.log, self.settings, InSyncSet(epoch, 0, members))
+        self._note_set()
+        self._change(BrokerStatus.RECOVERING)
+        self.port.announce("notice", f"Promoted to primary, epoch {epoch}", epoch=epoch)
+        # The old primary is the first of the set as it was. It was asked a moment ago and is either gone or
+        # has promised this epoch, so the new one need not wait for it as it does for the other members.
+        if before and before[0] != self.system_id:
+            self.primary.drop(before[0], "it was the primary before")
+        self.primary.expect(self.port.now + self.settings.ha_backup_timeout)
+        if self.primary.expected:
+            names = ", ".join(member[:8] for member in self.primary.expected)
+            self.port.announce("notice", f"Recovering backups: {names}")
+        self._note_set()
+        if reply is not None:
+            reply(None)
+
+    # -- as a primary -----------------------------------------------------------------------------
+
+    def _subscribed(self, connection_id: int, request: Subscribe) -> None:
+        caller = self.callers.get(connection_id)
+        if caller is None:
+            raise ProtocolViolation("a subscription on a connection that is not from a broker")
+        if self.primary is None:
+            self.port.say(connection_id, encode(self.status()))  # it has not heard yet that we are no primary
+            return
+        self.primary.subscribe(connection_id, caller.system_id, caller.name, request)
+        self._note_set()
+
+    def _consult_before_drop(self, system_id: str, name: str) -> None:
+        """A required backup is gone. Drop it only if nobody knows a higher epoch: else it was we who were gone."""
+
+        primary = self.primary
+
+        def done(consultation: Consultation) -> None:
+            if primary is not None and primary is self.primary and system_id not in primary.backups:
+                primary.drop(system_id, f"{name} lost its connection")
+                self._note_set()
+
+        self.peers.consult(done)
+
+    def _note_set(self) -> None:
+        """Save the set if the primary changed it, and go active when nobody is expected any more."""
+        primary = self.primary
+        if primary is None:
+            return
+        if primary.in_sync > self.saved.in_sync:
+            self._set_in_sync(primary.in_sync)
+        if self.state is BrokerStatus.RECOVERING and not primary.expected:
+            self._change(BrokerStatus.ACTIVE)
+            self.port.announce("notice", "All backups recovered.")
+
+    def step_down(self, reason: str) -> None:
+        """Be a backup again: clients go, the log stays."""
+        self.log.seal()
+        self.port.announce("warning", f"stepping down: {reason}", reason=reason)
+        self.primary = None
+        self.backup = Backup(self.port, self.log, applied=self.log.last)
+        self._change(BrokerStatus.JOINING)
+        self._follow_newest()
+
+    def demote(self, reply: Reply) -> None:
+        """Step down because the cluster manager says so."""
+        if self.primary is not None:
+            self.step_down("demoted by the cluster manager")
+        reply(None)
+
+    def _asked(self, connection_id: int, question: Ask) -> None:
+        granted = True
+        reason = ""
+        if question.epoch:
+            granted = question.epoch > self.saved.promised
+            if granted:
+                self.saved.promised = question.epoch
+                self._save()
+                if self.primary is not None:
+                    self.step_down(f"{question.candidate[:8]} asked for epoch {question.epoch}")
+            else:
+                reason = f"epoch {self.saved.promised} is promised already"
+        self.port.say(connection_id, encode(self.status()))
+        self.port.say(connection_id, encode(Answer(question.nonce, granted, reason)))
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        """Time went by."""
+        self.peers.tick(now)
+        if self.primary is not None and self.state is BrokerStatus.RECOVERING:
+            for system_id in self.primary.overdue(now):
+                self.port.announce("error", f"Recovering backup timed out: {system_id[:8]}")
+                self.primary.drop(system_id, "it did not come back within ha-backup-timeout")
+            self._note_set()
+
+    def flush(self, now: int) -> None:
+        """End of a turn."""
+        if self.primary is not None:
+            self.primary.flush(now)
+        elif self.backup is not None:
+            self.backup.flush()
+
+    def _save(self) -> None:
+        self.port.save(self.saved.encode())
+
+    def _change(self, state: BrokerStatus) -> None:
+        check_change(self.state, state)
+        before, self.state = self.state, state
+        self.since = self.port.now
+        self.port.announce("info", f"Status change: {before.value} -> {state.value}", before=before.value, after=state.value)
+        self.port.state_changed(state)
+        word = encode(self.status())
+        for connection_id in self.callers:
+            self.port.say(connection_id, word)

@@ -1,0 +1,171 @@
+"""What brokers say to each other, and how it is written.
+
+Each broker opens one connection to every other and asks; the one that accepted it answers. The opener
+says `Ask`, `Subscribe` and `Confirm`; the acceptor says `Status`, `Answer`, `Begin`, batches, snapshot
+chunks and `Safe`. Batches, confirmations and chunks are binary, all else is JSON. Messages on one
+connection arrive in order or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass
+
+from qpidha.words.errors import ProtocolViolation
+from qpidha.words.records import Batch
+
+History = list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Status:
+    """How the speaker is: sent when a link is made and at every change."""
+
+    system_id: str
+    name: str
+    address: str
+    state: str
+    epoch: int
+    promised: int
+    sequence: int
+    in_sync_epoch: int
+    in_sync_version: int
+    in_sync_members: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Ask:
+    """Answer with your status; and if `epoch` is not 0, promise it to `candidate`."""
+
+    nonce: int
+    epoch: int = 0
+    candidate: str = ""
+
+
+@dataclass(slots=True)
+class Answer:
+    """The reply to an Ask; `reason` says why a promise was refused."""
+
+    nonce: int
+    granted: bool
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Subscribe:
+    """Send me the log. I have it up to `(epoch, sequence)` and have applied it up to `(applied_epoch, applied)`."""
+
+    epoch: int
+    sequence: int
+    applied_epoch: int
+    applied: int
+
+
+@dataclass(slots=True)
+class Begin:
+    """The log follows from after `point`; with `snapshot`, chunks of what existed then flow beside it.
+
+    `last` is the end of the log now: records up to it are history, not news.
+    """
+
+    epoch: int
+    point: int
+    last: int
+    snapshot: bool
+    history: History
+    in_sync_epoch: int
+    in_sync_version: int
+    in_sync_members: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class SnapshotEnd:
+    """That was the last chunk; `chunks` were sent."""
+
+    chunks: int
+
+
+@dataclass(slots=True)
+class Logged:
+    """One batch of the log, and how far the log is safe."""
+
+    safe: int
+    batch: Batch
+
+
+@dataclass(slots=True)
+class Safe:
+    """How far the log is safe, when there is no batch to say it with."""
+
+    sequence: int
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A part of a snapshot: encoded records."""
+
+    number: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class Confirm:
+    """I have the log up to `sequence` in this epoch, and this many chunks."""
+
+    epoch: int
+    sequence: int
+    chunks: int
+
+
+Spoken = Status | Ask | Answer | Subscribe | Begin | SnapshotEnd | Logged | Safe | Chunk | Confirm
+
+LOGGED = struct.Struct("<cQQQQ?")  # kind, safe, epoch, first, last, control
+SAFE = struct.Struct("<cQ")
+CHUNK = struct.Struct("<cI")
+CONFIRM = struct.Struct("<cQQI")
+JSON_KINDS: dict[str, type] = {kind.__name__: kind for kind in (Status, Ask, Answer, Subscribe, Begin, SnapshotEnd)}
+
+
+def encode_logged(batch: Batch, safe: int) -> bytes:
+    """Write a batch without building a Logged first: this is the hot one."""
+    return LOGGED.pack(b"L", safe, batch.epoch, batch.first, batch.last, batch.control) + batch.data
+
+
+def encode(message: Spoken) -> bytes:
+    """Write any message."""
+    match message:
+        case Logged(safe, batch):
+            return encode_logged(batch, safe)
+        case Safe(sequence):
+            return SAFE.pack(b"S", sequence)
+        case Chunk(number, data):
+            return CHUNK.pack(b"K", number) + data
+        case Confirm(epoch, sequence, chunks):
+            return CONFIRM.pack(b"C", epoch, sequence, chunks)
+        case _:
+            return b"J" + json.dumps({"say": type(message).__name__, **asdict(message)}).encode()
+
+
+def decode(data: bytes) -> Spoken:
+    """Read a message; raises ProtocolViolation if it is none."""
+    try:
+        kind = data[:1]
+        if kind == b"L":
+            _, safe, epoch, first, last, control = LOGGED.unpack_from(data)
+            return Logged(safe, Batch(epoch, first, last, control, data[LOGGED.size :]))
+        if kind == b"C":
+            return Confirm(*CONFIRM.unpack(data)[1:])
+        if kind == b"S":
+            return Safe(SAFE.unpack(data)[1])
+        if kind == b"K":
+            return Chunk(CHUNK.unpack_from(data)[1], data[CHUNK.size :])
+        fields = json.loads(data[1:])
+        message: Spoken = JSON_KINDS[fields.pop("say")](**fields)
+    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise ProtocolViolation(f"not a message of this cluster: {error}; do all brokers run the same version?") from error
+    if isinstance(message, Status | Begin):
+        message.in_sync_members = tuple(message.in_sync_members)
+    if isinstance(message, Begin):
+        message.history = [(epoch, first) for epoch, first in message.history]
+    return message

@@ -1,0 +1,238 @@
+"""The log: every record a broker has appended or received, in one order, and the recent ones kept.
+
+On a primary the broker model appends through the Recorder verbs; what one turn of the loop appends is
+sealed into a `Batch` that goes to every backup. On a backup, sealed batches arrive and are kept as they
+are, so that a promoted backup can serve the others from the same point. Old batches are let go when they
+exceed `limit` bytes: a broker that asks for them gets a snapshot instead.
+
+A message that is dequeued before its batch is sealed is taken out of the batch again, and no trace of
+it leaves this broker. Sequences are never given twice in one epoch, so such gaps are harmless.
+Knows nothing of queues or of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+
+from qpidha.store.codec import encode_dequeues, encode_enqueues, encode_record
+from qpidha.words.errors import InvariantBroken
+from qpidha.words.records import HA_RECORDS, Batch, Dequeued, Enqueued, Record
+
+BATCH_OVERHEAD = 200
+"""Bytes that a kept batch costs beside its data."""
+
+
+class Log:
+    """One broker's log."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.epoch = 0
+        self.last = 0
+        """The last sequence that is sealed."""
+        self.history: list[tuple[int, int]] = []
+        """(epoch, first sequence of it), oldest first."""
+        self.consumed: list[int] = []
+        """Messages dequeued while unsafe, since the owner last emptied this list."""
+        self.safe = 0
+        """Up to here every in-sync broker has the log; kept by the owner."""
+        self.needed = 0
+        """From here on an in-sync backup still needs the log, so it is kept whatever its size; 0 when none does."""
+        self._batches: deque[Batch] = deque()
+        self._bytes = 0
+        # One slot for each sequence since `last`: (queue, payload, expires) of a message, None where it was
+        # taken out again, (queue, [sequences]) of dequeues, or any other record.
+        self._pending: list[tuple[int, bytes, int] | tuple[int, list[int]] | Record | None] = []
+        self._shared: set[int] = set()
+        self._run_queue = 0
+        self._run: list[int] = []
+        self._control = False
+
+    # -- appending, on a primary ------------------------------------------------------------------
+
+    def enqueue(self, queue: int, payload: bytes, expires: int) -> int:
+        """Append a message on one queue."""
+        pending = self._pending
+        pending.append((queue, payload, expires))
+        self._run_queue = 0
+        return self.last + len(pending)
+
+    def enqueue_shared(self, queues: tuple[int, ...], payload: bytes, expires: int) -> int:
+        """Append one message on several queues."""
+        sequence = self.append(Enqueued(queues, payload, expires))
+        self._shared.add(sequence)
+        return sequence
+
+    def dequeue(self, queue: int, sequence: int) -> int:
+        """Append that a message left; if it is not sealed yet, take it out of the batch instead."""
+        pending = self._pending
+        if sequence > self.safe and sequence not in self._shared:
+            self.consumed.append(sequence)
+            slot = sequence - self.last - 1
+            if slot >= 0:
+                pending[slot] = None
+                return sequence
+        if self._run_queue == queue:
+            self._run.append(sequence)
+        else:
+            self._run = [sequence]
+            self._run_queue = queue
+            pending.append((queue, self._run))
+        return self.last + len(pending)
+
+    def dequeue_many(self, queue: int, sequences: list[int]) -> int:
+        """Append that several messages left."""
+        return self.append(Dequeued(queue, tuple(sequences)))
+
+    def append(self, record: Record) -> int:
+        """Append any record and return its sequence."""
+        self._pending.append(record)
+        self._run_queue = 0
+        if isinstance(record, HA_RECORDS):
+            self._control = True
+        return self.last + len(self._pending)
+
+    def start_epoch(self, epoch: int) -> None:
+        """Append under a higher epoch from here on."""
+        if epoch <= self.epoch or self._pending:
+            raise InvariantBroken(f"epoch {epoch} cannot start after {self.epoch} with {len(self._pending)} records pending")
+        self.epoch = epoch
+        self.history.append((epoch, self.last + 1))
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something is appended and not sealed."""
+        return bool(self._pending)
+
+    @property
+    def end(self) -> int:
+        """The last sequence given, sealed or not."""
+        return self.last + len(self._pending)
+
+    def seal(self) -> None:
+        """Close what is pending into a batch and keep it."""
+        pending = self._pending
+        if not pending:
+            return
+        first = self.last + 1
+        batch = Batch(self.epoch, first, self.last + len(pending), self._control, self._encode(pending, first))
+        self._pending = []
+        self._run_queue = 0
+        self._control = False
+        self._keep(batch)
+        if self._shared:
+            self._shared = {sequence for sequence in self._shared if sequence > self.safe}
+
+    @staticmethod
+    def _encode(pending: list[tuple[int, bytes, int] | tuple[int, list[int]] | Record | None], first: int) -> bytes:
+        parts: list[bytes] = []
+        run_queue = 0
+        sequences: list[int] = []
+        payloads: list[bytes] = []
+        expiries: list[int] = []
+        for sequence, entry in enumerate(pending, first):
+            if entry is None:
+                continue
+            if type(entry) is tuple and len(entry) == 3:
+                queue, payload, expires = entry
+                if queue != run_queue:
+                    if sequences:
+                        parts.append(encode_enqueues(run_queue, sequences, payloads, expiries))
+                    run_queue, sequences, payloads, expiries = queue, [], [], []
+                sequences.append(sequence)
+                payloads.append(payload)
+                expiries.append(expires)
+                continue
+            if sequences:
+                parts.append(encode_enqueues(run_queue, sequences, payloads, expiries))
+                run_queue, sequences, payloads, expiries = 0, [], [], []
+            if type(entry) is tuple:
+                parts.append(encode_dequeues(entry[0], entry[1]))
+            else:
+                parts.append(encode_record(sequence, entry))  # type: ignore[arg-type]
+        if sequences:
+            parts.append(encode_enqueues(run_queue, sequences, payloads, expiries))
+        return b"".join(parts)
+
+    # -- receiving, on a backup -------------------------------------------------------------------
+
+    def receive(self, batch: Batch) -> None:
+        """Keep a batch from the primary; it must follow the last one."""
+        if batch.first != self.last + 1 or batch.epoch < self.epoch or self._pending:
+            raise InvariantBroken(f"batch {batch.epoch}:{batch.first} does not follow {self.epoch}:{self.last}")
+        if batch.epoch > self.epoch:
+            self.epoch = batch.epoch
+            self.history.append((batch.epoch, batch.first))
+        self._keep(batch)
+
+    def cut(self, sequence: int) -> None:
+        """Forget everything after `sequence`, which ends a batch."""
+        while self._batches and self._batches[-1].last > sequence:
+            batch = self._batches.pop()
+            self._bytes -= len(batch.data) + BATCH_OVERHEAD
+            self.last = batch.first - 1
+        if self.last > sequence:
+            raise InvariantBroken(f"cannot cut the log at {sequence}: {self.last} is in or before its oldest batch")
+        while self.history and self.history[-1][1] > self.last:
+            self.history.pop()
+        self.epoch = self.history[-1][0] if self.history else 0
+
+    def reset(self, sequence: int, history: list[tuple[int, int]]) -> None:
+        """Start again after a snapshot of everything up to `sequence`."""
+        self._batches.clear()
+        self._bytes = 0
+        self._pending = []
+        self._run_queue = 0
+        self._shared = set()
+        self.consumed = []
+        self.last = self.safe = sequence
+        self.history = history
+        self.epoch = history[-1][0] if history else 0
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    @property
+    def start(self) -> int:
+        """The first sequence that is still kept, or the next one."""
+        return self._batches[0].first if self._batches else self.last + 1
+
+    def batches(self, sequence: int) -> Iterator[Batch]:
+        """Yield the kept batches from the one that begins with `sequence`."""
+        batches = self._batches
+        low, high = 0, len(batches)
+        if not high or sequence > self.last:
+            return
+        if batches[-1].first == sequence:  # the usual case: a backup that follows closely
+            yield batches[-1]
+            return
+        while low < high:
+            middle = (low + high) // 2
+            if batches[middle].first < sequence:
+                low = middle + 1
+            else:
+                high = middle
+        yield from islice(batches, low, None)
+
+    def common_point(self, epoch: int, sequence: int) -> int:
+        """Return the last sequence shared with a log that ends at `(epoch, sequence)`, or -1 where that epoch is unknown here."""
+        for index, (known, _) in enumerate(self.history):
+            if known == epoch:
+                end = self.history[index + 1][1] - 1 if index + 1 < len(self.history) else self.last
+                return min(sequence, end)
+        return 0 if sequence == 0 else -1
+
+    def epoch_of(self, sequence: int) -> int:
+        """Return the epoch in which `sequence` was appended."""
+        for epoch, first in reversed(self.history):
+            if sequence >= first:
+                return epoch
+        return 0
+
+    def _keep(self, batch: Batch) -> None:
+        self.last = batch.last
+        self._batches.append(batch)
+        self._bytes += len(batch.data) + BATCH_OVERHEAD
+        while self._bytes > self.limit and len(self._batches) > 1 and not 0 < self.needed <= self._batches[0].last:
+            self._bytes -= len(self._batches.popleft().data) + BATCH_OVERHEAD

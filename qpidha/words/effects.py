@@ -1,0 +1,61 @@
+"""Effects: everything a node can ask of the world, in the imperative; carried out in the order given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class SendBytes:
+    """Write `data` to a connection."""
+
+    connection_id: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class Connect:
+    """Open a stream to another broker; ConnectionOpened or ConnectionLost with this id follows."""
+
+    connection_id: int
+    host: str
+    port: int
+    encrypted: bool
+
+
+@dataclass(slots=True)
+class Disconnect:
+    """Close a connection after what was written has left."""
+
+    connection_id: int
+
+
+@dataclass(slots=True)
+class SaveState:
+    """Replace the small state file (identity, promised epoch, in-sync set) and sync it before any later effect."""
+
+    data: bytes
+
+
+@dataclass(slots=True)
+class Announce:
+    """Say what happened: a log line, a management event and what tests read.
+
+    `level` is one of debug, info, notice, warning, error, critical; `category` is a word such as ha, amqp or broker.
+    """
+
+    level: str
+    category: str
+    text: str
+    fields: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Stop:
+    """End the daemon; `failed` is whether its exit code says so."""
+
+    reason: str
+    failed: bool = False
+
+
+Effect = SendBytes | Connect | Disconnect | SaveState | Announce | Stop

@@ -1,0 +1,144 @@
+"""Records: the facts a broker remembers and replicates. Broker state is a fold over them, in order.
+
+Every record has an identity `(epoch, sequence)`, given when it is appended. The sequence of the
+record that declared a queue or exchange is that object's `uid`, and the sequence of an `Enqueued`
+is its message's: both are unique in one log. Built-in exchanges have the fixed negative uids below.
+Records are facts: applying one decides nothing and cannot fail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+DEFAULT_EXCHANGE = -1
+"""uid of the nameless exchange, to which every queue is bound by its name."""
+BUILT_IN_EXCHANGES = {"amq.direct": (-2, "direct"), "amq.topic": (-3, "topic"), "amq.fanout": (-4, "fanout"), "amq.match": (-5, "headers")}
+"""name -> (uid, type) of the exchanges every broker has; bindings to them are replicated."""
+
+
+@dataclass(slots=True)
+class ExchangeDeclared:
+    """An exchange exists from here on."""
+
+    name: str
+    type: str
+    uuid: str
+    durable: bool = False
+    auto_delete: bool = False
+    alternate: str = ""
+    replicate: str = "all"
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ExchangeDeleted:
+    """The exchange and its bindings are gone."""
+
+    exchange: int
+
+
+@dataclass(slots=True)
+class QueueDeclared:
+    """A queue exists from here on. `arguments` holds the `qpid.*` options as given, with `qpid.replicate` resolved."""
+
+    name: str
+    uuid: str
+    durable: bool = False
+    auto_delete: bool = False
+    exclusive: bool = False
+    alternate: str = ""
+    replicate: str = "all"
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class QueueDeleted:
+    """The queue, its messages and bindings are gone."""
+
+    queue: int
+
+
+@dataclass(slots=True)
+class Bound:
+    """A binding exists from here on; the same exchange, queue and key again replaces its arguments."""
+
+    exchange: int
+    queue: int
+    key: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Unbound:
+    """That binding is gone."""
+
+    exchange: int
+    queue: int
+    key: str
+
+
+@dataclass(slots=True)
+class Enqueued:
+    """A message is on these queues. `payload` is the encoded message; `expires` is ns since the Unix epoch, 0 for never."""
+
+    queues: tuple[int, ...]
+    payload: bytes
+    expires: int = 0
+
+
+@dataclass(slots=True)
+class Dequeued:
+    """These messages have left this queue."""
+
+    queue: int
+    sequences: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Requeued:
+    """A message came back to its place with this delivery count; `annotations` is an encoded map section or empty."""
+
+    queue: int
+    sequence: int
+    delivery_count: int
+    annotations: bytes = b""
+
+
+@dataclass(slots=True)
+class EpochStarted:
+    """From here on `primary` (a system id) appends; the in-sync set carries over."""
+
+    primary: str
+    members: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class InSyncChanged:
+    """The in-sync set is `members` (system ids, the primary first) as `version` of this epoch."""
+
+    version: int
+    members: tuple[str, ...]
+
+
+Record = (
+    ExchangeDeclared | ExchangeDeleted | QueueDeclared | QueueDeleted | Bound | Unbound
+    | Enqueued | Dequeued | Requeued | EpochStarted | InSyncChanged
+)  # fmt: skip
+
+HA_RECORDS = (EpochStarted, InSyncChanged)
+"""Records that concern the cluster rather than the broker model."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """The records `first` to `last` of one epoch, encoded: what one turn of a primary appended.
+
+    `control` says that an HA record is among them, so that a backup reads it on arrival and not only when it applies.
+    """
+
+    epoch: int
+    first: int
+    last: int
+    control: bool
+    data: bytes

@@ -1,0 +1,30 @@
+"""What brokers say to each other, written and read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qpidha.ha.wire import Answer, Ask, Begin, Chunk, Confirm, Logged, Safe, SnapshotEnd, Spoken, Status, Subscribe, decode, encode
+from qpidha.words.errors import ProtocolViolation
+from qpidha.words.records import Batch
+
+SPOKEN: list[Spoken] = [
+    Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id", "other")), Ask(1, 5, "id"), Answer(1, False, "epoch 5 is promised already"),
+    Subscribe(3, 99, 2, 80), Begin(3, 99, 120, True, [(1, 1), (3, 70)], 3, 2, ("id",)), SnapshotEnd(4),
+    Logged(7, Batch(3, 8, 12, True, b"\x00records")), Safe(12), Chunk(2, b"\xffrecords"), Confirm(3, 12, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", SPOKEN, ids=lambda message: type(message).__name__)
+def test_every_message_is_read_as_it_was_written(message: Spoken) -> None:
+    assert decode(encode(message)) == message
+
+
+@given(st.binary())
+def test_anything_else_is_a_protocol_violation(data: bytes) -> None:
+    try:
+        decode(data)
+    except ProtocolViolation:
+        pass
