@@ -12,7 +12,7 @@ from collections import deque
 
 from qpidha.ha.peers import Peer
 from qpidha.ha.port import Log, Port
-from qpidha.ha.wire import Begin, Chunk, Confirm, Logged, Safe, SnapshotEnd, Subscribe, encode
+from qpidha.ha.wire import Begin, Chunk, Confirm, Logged, SnapshotEnd, Subscribe, encode
 from qpidha.words.records import Batch, Record
 
 

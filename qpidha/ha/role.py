@@ -78,7 +78,9 @@ class Cluster:
         best: Peer | None = None
         for peer in self.peers.up():
             assert peer.status is not None
-            if BrokerStatus(peer.status.state).is_primary and (best is None or best.status is None or peer.status.epoch > best.status.epoch):
+            if BrokerStatus(peer.status.state).is_primary and (
+                best is None or best.status is None or peer.status.epoch > best.status.epoch
+            ):
                 best = peer
         return best
 
@@ -102,7 +104,13 @@ class Cluster:
             row: dict[str, object] = {"system_id": "", "name": "", "address": address, "state": "unknown", "epoch": 0, "sequence": 0}
             if status is not None:
                 sequence = confirmed.get(status.system_id, status.sequence)
-                row |= {"system_id": status.system_id, "name": status.name, "state": status.state, "epoch": status.epoch, "sequence": sequence}
+                row |= {
+                    "system_id": status.system_id,
+                    "name": status.name,
+                    "state": status.state,
+                    "epoch": status.epoch,
+                    "sequence": sequence,
+                }
             row["connected"] = connected
             result.append(row)
         return result

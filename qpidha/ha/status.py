@@ -7,12 +7,12 @@ Source: Qpid `src/qpid/ha/types.h` and `Membership.cpp`; DESIGN section 4.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from qpidha.words.errors import InvariantBroken
 
 
-class BrokerStatus(str, Enum):
+class BrokerStatus(StrEnum):
     """What a broker is at present."""
 
     STANDALONE = "standalone"

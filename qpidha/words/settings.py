@@ -218,6 +218,8 @@ def _worries(settings: Settings) -> list[str]:
         worries.append("ha-cluster=yes without data-dir: this broker forgets its identity and its promises when it stops")
     if settings.ha_cluster and settings.ha_replicate == "none":
         worries.append("ha-replicate=none: only queues that ask for it with qpid.replicate are replicated")
+    if settings.ha_queue_replication:
+        worries.append("ha-queue-replication=yes has no effect yet: only whole clusters replicate")
     if settings.ha_cluster and settings.link_heartbeat_interval == 0:
         worries.append("link-heartbeat-interval=0: a hung broker is never noticed")
     return worries

@@ -25,7 +25,9 @@ def flat(data: bytes) -> list[object]:
 RECORDS = st.one_of(
     st.builds(QueueDeclared, name=st.text(), uuid=st.text(), arguments=st.dictionaries(st.text(), st.integers() | st.text())),
     st.builds(Bound, exchange=st.integers(-5, 99), queue=st.integers(1, 99), key=st.text()),
-    st.builds(Requeued, queue=st.integers(1, 99), sequence=st.integers(0, 2**60), delivery_count=st.integers(0, 99), annotations=st.binary()),
+    st.builds(
+        Requeued, queue=st.integers(1, 99), sequence=st.integers(0, 2**60), delivery_count=st.integers(0, 99), annotations=st.binary()
+    ),
     st.builds(Dequeued, queue=st.integers(1, 99), sequences=st.lists(st.integers(0, 2**60)).map(tuple)),
     st.builds(Enqueued, queues=st.lists(st.integers(-9, 99)).map(tuple), payload=st.binary(), expires=st.integers(0, 2**60)),
     st.builds(EpochStarted, primary=st.text(), members=st.lists(st.text()).map(tuple)),

@@ -1,0 +1,52 @@
+"""Addresses: which AMQP node of the broker a source or target address means.
+
+A bare name is a queue, else an exchange; `exchange/key`, `/queues/q`, `/exchanges/x/key` and the same
+percent-encoded say more. A queue whose name is the whole address always comes first.
+Source: Qpid and RabbitMQ 4 address forms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from qpidha.broker.broker import Broker
+
+
+@dataclass(slots=True)
+class Address:
+    """A queue or an exchange, that exists or (if neither is set) could be created as `name`."""
+
+    name: str
+    key: str | None = None
+    queue: Any = None
+    exchange: Any = None
+    wanted: str = ""
+    """What the form of the address insists on: queue, exchange or nothing."""
+
+
+def find_address(broker: Broker, text: str) -> Address:
+    """Find what an address means on this broker."""
+    queue = broker.queues.get(text)
+    if queue is not None:
+        return Address(text, queue=queue)
+    exchange = broker.exchanges.get(text) if text else None
+    if exchange is not None:
+        return Address(text, exchange=exchange)
+    if text.startswith("/queues/"):
+        name = unquote(text[len("/queues/") :])
+        return Address(name, queue=broker.queues.get(name), wanted="queue")
+    if text.startswith("/exchanges/"):
+        raw_name, slash, raw_key = text[len("/exchanges/") :].partition("/")
+        name = unquote(raw_name)
+        return Address(name, unquote(raw_key) if slash else None, exchange=broker.exchanges.get(name), wanted="exchange")
+    head, slash, key = text.partition("/")
+    if slash and head in broker.exchanges:
+        return Address(head, key, exchange=broker.exchanges[head])
+    if "%" in text and unquote(text) != text:
+        decoded = find_address(broker, unquote(text))
+        if decoded.queue is not None or decoded.exchange is not None:
+            return decoded
+    return Address(text)

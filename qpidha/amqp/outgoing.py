@@ -1,0 +1,296 @@
+"""Outgoing links: messages of a queue on their way to a client, and what becomes of them.
+
+A link is a consumer of its queue. Its `credit` is what the queue may still hand it: the peer's credit,
+but no more than there is room for among the unsettled deliveries of the session, in this turn, and in
+the peer's socket. An outcome is carried out at once; if the peer waits for us to settle, that happens
+when the record of it is safe, so that it never sees that message again. What was not settled when the
+link ends goes back to its place, marked as having failed once.
+Source: AMQP 1.0 sections 2.6.7, 2.6.12, 3.4; Qpid: src/qpid/broker/amqp/Outgoing.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qpidha.amqp.engine import is_settled, remote_state, settle, update
+from qpidha.amqp.engine_values import remote_outcome
+from qpidha.amqp.registry import LinkStolen
+from qpidha.amqp.terminus import ACCEPTED, MODIFIED, REJECTED, RELEASED, SETTLED, PeerError, Pointer, Terminus
+from qpidha.words.encoding import Symbol
+from qpidha.words.errors import MessageTooLarge, ProtocolViolation, QpidHaError, ResourceDeleted
+from qpidha.words.message_view import departure, merge_annotations
+
+if TYPE_CHECKING:
+    from qpidha.amqp.engine import LinkEnd
+    from qpidha.amqp.host import LinkHome
+    from qpidha.broker.queue import Queue
+    from qpidha.words.message import Message
+
+TURN_BYTES = 4 << 20
+"""Bytes of messages put into one connection in one turn, so that one consumer of a deep queue does not hold up all others."""
+
+
+class OutgoingLink:
+    """A link on which a peer receives."""
+
+    __slots__ = (
+        "_broken", "_broker", "_connection", "_deletes", "_host", "_limit", "_max_size", "_queue", "_settled", "_unsettled", "address",
+        "browse", "credit", "cursor", "end", "exclusive",
+    )  # fmt: skip
+
+    def __init__(self, connection: LinkHome, end: LinkEnd, *, browse: bool, exclusive: bool = False) -> None:
+        self._connection = connection
+        self._host = connection.host
+        self._broker = connection.host.broker
+        self.end: LinkEnd | None = end
+        self.address = ""
+        self.credit = 0
+        self.browse = browse
+        self.exclusive = exclusive
+        self.cursor = 0
+        self._queue: Queue | None = None
+        self._settled = end.remote_sender_mode() == SETTLED
+        self._unsettled: dict[Pointer, Message] = {}
+        self._limit = self._host.settings.session_max_unacked
+        self._max_size = end.remote_max_message_size()
+        self._deletes = False
+        self._broken: QpidHaError | None = None
+
+    def start(self, queue: Queue, source: Terminus, target: Terminus, *, deletes: bool = False) -> None:
+        """Subscribe to a queue and answer the attach; `deletes` is whether closing the link ends the queue."""
+        end = self.end
+        if end is None:
+            return
+        queue.subscribe(self)
+        self._queue = queue
+        self._deletes = deletes
+        self.address = source.address or queue.name
+        end.owner = self
+        self._connection.outgoing[self] = None
+        end.open(source, target, mode=end.remote_sender_mode())
+        self.flowed()
+
+    # What the queue does.
+
+    def deliver(self, message: Message) -> None:
+        """Send one message."""
+        end = self.end
+        queue = self._queue
+        if end is None or queue is None:
+            return
+        payload = message.payload
+        if message.delivery_count or message.annotations:
+            payload = _departing(message)
+        if self._max_size and len(payload) > self._max_size:
+            self._break(message, queue)
+            return
+        self.credit -= 1
+        delivery = end.send(payload)
+        connection = self._connection
+        if self._settled:
+            settle(delivery)
+            if not self.browse:
+                queue.dequeue(message)
+        else:
+            self._unsettled[delivery] = message
+            session = end.session
+            session.unacked += 1
+            if session.unacked >= self._limit:
+                self.credit = 0
+                session.blocked[self] = None
+        connection.counters.messages_out += 1
+        connection.turn_bytes += len(payload)
+        if connection.turn_bytes >= TURN_BYTES:
+            self.credit = 0
+            connection.starved[self] = None
+        connection.wake()
+
+    def _break(self, message: Message, queue: Queue) -> None:
+        """Give back a message that the peer would not take; the link ends after this turn's dispatch."""
+        size = len(message.payload)
+        self._broken = MessageTooLarge(f"the next message has {size} bytes, over this link's max-message-size {self._max_size}")
+        self.credit = 0
+        if not self.browse:
+            queue.release(message)
+        self._connection.starved[self] = None
+        self._connection.wake()
+
+    def queue_deleted(self) -> None:
+        """End the link: its queue is gone."""
+        self._fail(ResourceDeleted(f"queue '{self.address}' was deleted"))
+
+    def refresh_credit(self) -> None:
+        """Find out how many messages the queue may hand over, and have it do so."""
+        end, queue = self.end, self._queue
+        if self._broken is not None:
+            self._fail(self._broken)
+            return
+        if end is None or queue is None:
+            return
+        credit = end.credit()
+        self.credit = 0
+        if credit <= 0 or self._connection.congested:
+            return
+        session = end.session
+        room = self._limit - session.unacked
+        if room <= 0:
+            session.blocked[self] = None
+        elif self._connection.turn_bytes >= TURN_BYTES or session.backlog() >= TURN_BYTES:
+            self._connection.starved[self] = None
+        else:
+            self.credit = min(credit, room)
+            queue.wake()
+
+    def finish_drain(self) -> None:
+        """Give back credit that the queue, dispatched by now, has no messages for."""
+        end, queue = self.end, self._queue
+        if end is None or queue is None or not end.is_draining():
+            return
+        if end.credit() > 0 and self.credit == 0:
+            # There may be messages yet: this link was held back and goes on later.
+            self._connection.draining[self] = None
+            return
+        end.offer(len(queue.messages) - queue.acquired)
+        end.drained()
+        self.credit = 0
+
+    # What the engine tells.
+
+    def flowed(self) -> None:
+        """Take note of new credit."""
+        end, queue = self.end, self._queue
+        if end is None or queue is None:
+            return
+        end.offer(len(queue.messages) - queue.acquired)
+        self.refresh_credit()
+        if end.is_draining():
+            self._connection.draining[self] = None
+        self._connection.wake()
+
+    def delivery_changed(self, delivery: Pointer) -> None:
+        """Carry out the outcome of a delivery."""
+        unsettled = self._unsettled
+        if delivery not in unsettled:
+            return  # Its outcome is known; it is settled when its record is safe.
+        state = remote_state(delivery)
+        if state == ACCEPTED:
+            message = unsettled.pop(delivery)
+            sequence = 0 if self.browse else self._queue.dequeue(message)  # type: ignore[union-attr]
+        elif state in (REJECTED, RELEASED, MODIFIED) or is_settled(delivery):
+            message = unsettled.pop(delivery)
+            sequence = 0 if self.browse else self._returned(delivery, message, state)
+        else:
+            return
+        if is_settled(delivery):
+            settle(delivery)
+        elif sequence:
+            self._host.hold(sequence, self, delivery)
+        else:
+            self.released(delivery)
+        assert self.end is not None
+        session = self.end.session
+        session.unacked -= 1
+        if session.blocked and session.unacked < self._limit - self._limit // 10:
+            blocked, session.blocked = session.blocked, {}
+            for link in blocked:
+                link.refresh_credit()
+
+    def _returned(self, delivery: Pointer, message: Message, state: int) -> int:
+        """Carry out an outcome other than accepted; none at all counts as released."""
+        queue = self._queue
+        assert queue is not None
+        if state == REJECTED:
+            return queue.reject(message)
+        if state != MODIFIED:
+            queue.release(message)
+            return 0
+        outcome = remote_outcome(delivery)
+        annotations = b""
+        if outcome.annotations:
+            changes = {Symbol(key): value for key, value in outcome.annotations.items() if isinstance(key, str)}
+            try:
+                annotations = merge_annotations(message.payload, message.annotations, changes)
+            except ProtocolViolation:
+                annotations = b""
+        return queue.requeue(message, outcome.failed, annotations, not_to=self if outcome.undeliverable else None)
+
+    def released(self, delivery: Pointer) -> None:
+        """Settle a delivery: what became of it is safe."""
+        if self.end is None:
+            return
+        update(delivery, remote_state(delivery))
+        settle(delivery)
+        self._connection.wake()
+
+    def detached(self, closed: bool, error: PeerError | None) -> None:
+        """The peer ended the link; a subscription that is closed, not detached, ends with it."""
+        end, queue = self.end, self._queue
+        deletes = closed and self._deletes
+        self._leave()
+        if end is not None:
+            end.end(closed=closed)
+        if deletes and queue is not None and not queue.deleted and not queue.consumers:
+            self._broker.delete_queue(queue.name)
+        self._connection.wake()
+
+    def lost(self) -> None:
+        """The session or connection is gone."""
+        self._leave()
+
+    def stolen(self) -> None:
+        """Another link took this one's name."""
+        self._fail(LinkStolen("another link of this name was attached by the same container"))
+
+    def _fail(self, error: QpidHaError) -> None:
+        end = self.end
+        self._leave()
+        if end is not None:
+            end.end(error)
+        self._connection.wake()
+
+    def _leave(self) -> None:
+        """Give back what was not settled, and everything else."""
+        end, self.end = self.end, None
+        if end is None:
+            return
+        self.credit = 0
+        connection, queue = self._connection, self._queue
+        self._host.links.detach(connection.remote_container, end.name, True, self)
+        for table in (connection.outgoing, connection.starved, connection.draining, end.session.blocked):
+            table.pop(self, None)
+        unsettled, self._unsettled = self._unsettled, {}
+        end.session.unacked -= len(unsettled)
+        if queue is not None:
+            if not self.browse:
+                for message in unsettled.values():
+                    queue.requeue(message, True)
+            queue.unsubscribe(self)
+        self._broker.owner_gone(self)
+
+
+def _departing(message: Message) -> bytes:
+    """Make the message with what is beside it; one that cannot be read leaves as it came."""
+    try:
+        return departure(message.payload, message.delivery_count, message.annotations)
+    except ProtocolViolation:
+        return message.payload
+
+
+def honoured_filter(filters: dict[Any, Any], exchange_type: str) -> tuple[dict[Any, Any], str | None, dict[str, Any]]:
+    """Choose the filters that become a binding: give them, the binding key and the binding arguments."""
+    wanted = {"topic": TOPIC_FILTER, "direct": DIRECT_FILTER, "headers": HEADERS_FILTER}.get(exchange_type, ())
+    for name, described in filters.items():
+        descriptor = getattr(described, "descriptor", None)
+        value = getattr(described, "value", None)
+        if descriptor not in wanted:
+            continue
+        if exchange_type == "headers" and isinstance(value, dict):
+            return {name: described}, None, {str(key): item for key, item in value.items()}
+        if isinstance(value, str):
+            return {name: described}, value, {}
+    return {}, None, {}
+
+
+TOPIC_FILTER = ("apache.org:legacy-amqp-topic-binding:string", 0x0000468C00000001)
+DIRECT_FILTER = ("apache.org:legacy-amqp-direct-binding:string", 0x0000468C00000000)
+HEADERS_FILTER = ("apache.org:legacy-amqp-headers-binding:map", 0x0000468C00000002)

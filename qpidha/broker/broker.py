@@ -1,0 +1,475 @@
+"""Broker: the model of a broker that decides, as a primary does and a broker alone.
+
+Every decision is made here, checked before anything changes, carried out on the model and given to the
+recorder; the sequences returned are what a caller waits for before it says that it is done (0: nothing
+to wait for). While `passive`, as on a backup, nothing happens to replicated objects but what records say.
+The node calls `dispatch` at the end of every turn and `tick` when `next_deadline` has come.
+Knows nothing of clusters, connections, disks or clocks. Source: Qpid `Broker.cpp`, `Queue.cpp`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from qpidha.broker.content import application_properties, subject
+from qpidha.broker.exchange import EXCHANGE_TYPES, Exchange
+from qpidha.broker.level import ALL, HA_UUID, NONE, REPLICATE, resolve
+from qpidha.broker.lifetime import AUTO_DELETE_TIMEOUT, SECOND, Lifetime, read_lifetime, read_timeout
+from qpidha.broker.limits import EXCHANGE_ARGUMENTS, check_known, check_queue_arguments
+from qpidha.broker.model import LOCAL_UID, Model
+from qpidha.words.effects import Announce
+from qpidha.words.errors import InvalidArgument, LimitExceeded, NotFound, PreconditionFailed, RefusedRequest
+from qpidha.words.records import Bound, ExchangeDeclared, ExchangeDeleted, QueueDeclared, QueueDeleted, Unbound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from qpidha.broker.exchange import Headers
+    from qpidha.broker.model import ModelSettings
+    from qpidha.broker.queue import Queue
+    from qpidha.broker.recorder import Recorder
+    from qpidha.words.message import Message
+    from qpidha.words.records import Record
+
+
+class Routed(NamedTuple):
+    """What became of a message: the sequence to wait for, and on how many queues it is."""
+
+    sequence: int
+    queues: int
+
+
+UNROUTED = Routed(0, 0)
+EXPIRY_INTERVAL = 600 * SECOND
+"""How often messages are looked for that expired with nobody asking for them; Qpid's queue-purge-interval."""
+RESERVED = ("amq.", "qpid.")
+"""Beginnings of exchange names that are the broker's own."""
+
+
+class Broker(Model):
+    """The queues, exchanges and bindings of one broker, and every decision about them."""
+
+    def __init__(
+        self, settings: ModelSettings, recorder: Recorder | None, announce: Callable[[Announce], None], make_uuid: Callable[[], str]
+    ) -> None:
+        super().__init__(settings)
+        self._recorder = recorder
+        self._announce = announce
+        self._make_uuid = make_uuid
+        self._last_local_uid = LOCAL_UID
+        self._owned: dict[object, dict[Queue, None]] = {}
+        self._leaving: dict[Queue, None] = {}
+        """Queues with a timeout that were left in this turn."""
+        self._ending: dict[Queue, int] = {}
+        """When a queue that nobody uses is deleted, unless somebody comes."""
+        self._next_expiry = 0
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """Where decisions are recorded; None for a broker alone, which records nothing."""
+        return self._recorder
+
+    @recorder.setter
+    def recorder(self, recorder: Recorder | None) -> None:
+        self._recorder = recorder
+        for queue in self.queues.values():
+            queue.recorder = recorder if queue.logged and queue.uid > 0 else None
+
+    # Queues.
+
+    def declare_queue(
+        self,
+        name: str,
+        *,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        alternate: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        owner: object | None = None,
+    ) -> tuple[Queue, int]:
+        """Return the queue of this name, created if need be; PreconditionFailed if it exists as something else."""
+        given = dict(arguments or {})
+        wanted = QueueDeclared(name, "", durable, auto_delete or AUTO_DELETE_TIMEOUT in given, exclusive, alternate, "", given)
+        queue = self.queues.get(name)
+        if queue is not None:
+            queue.check_access(owner)
+            _check_same(f"Queue {name}", queue.options, wanted)
+            if exclusive and queue.owner is None and owner is not None:
+                self._own(queue, owner)
+            return queue, 0
+        self._check_new_queue(wanted)
+        temporary = owner is not None and read_lifetime(given, wanted.auto_delete) is not Lifetime.MANUAL and not read_timeout(given)
+        wanted.replicate = resolve(given, NONE if temporary else self.settings.ha_replicate)
+        wanted.uuid = self._make_uuid()
+        wanted.arguments = _resolved(given, wanted.replicate, wanted.uuid)
+        sequence = self._record(wanted.replicate, wanted)
+        queue = self.add_queue(sequence or self._local_uid(), wanted)
+        if sequence and queue.logged:
+            queue.recorder = self._recorder
+        if owner is not None:
+            self._own(queue, owner)
+        self._announce(Announce("debug", "broker", f"queue {name} created", {"queue": name, "replicate": wanted.replicate}))
+        return queue, sequence
+
+    def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete a queue; its messages go to its alternate exchange if it has one."""
+        queue = self.queue(name)
+        self._check_decides(queue)
+        if if_unused and queue.consumers:
+            raise PreconditionFailed(f"Queue {name} has {len(queue.consumers)} consumers", hint="Close them, or delete it with force.")
+        if if_empty and queue.messages:
+            raise PreconditionFailed(f"Queue {name} has {len(queue.messages)} messages", hint="Purge it, or delete it with force.")
+        return self._delete(queue)
+
+    def purge(self, name: str) -> int:
+        """Drop all available messages of a queue."""
+        queue = self.queue(name)
+        self._check_decides(queue)
+        return queue.purge()
+
+    def queue(self, name: str) -> Queue:
+        """Return a queue; NotFound if there is none of this name."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise NotFound(f"There is no queue {name}", hint="Declare it first.")
+        return queue
+
+    def owner_gone(self, owner: object) -> None:
+        """Whoever owned queues has left: they are free for others, or at their end."""
+        for queue in list(self._owned.pop(owner, ())):
+            queue.owner = None
+            if queue.lifetime is Lifetime.ON_CLOSE and not queue.follows:
+                self._delete(queue)
+            else:
+                self.left(queue)
+
+    # Exchanges and bindings.
+
+    def declare_exchange(
+        self,
+        name: str,
+        type: str = "direct",
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        alternate: str = "",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> tuple[Exchange, int]:
+        """Return the exchange of this name, created if need be; PreconditionFailed if it exists as something else."""
+        given = dict(arguments or {})
+        wanted = ExchangeDeclared(name, type, "", durable, auto_delete, alternate, "", given)
+        exchange = self.exchanges.get(name)
+        if exchange is not None:
+            if exchange.options.type != type or not exchange.is_built_in:
+                _check_same(f"Exchange {name}", exchange.options, wanted)
+            return exchange, 0
+        self._check_new_exchange(wanted)
+        wanted.replicate = resolve(given, self.settings.ha_replicate)
+        wanted.uuid = self._make_uuid()
+        wanted.arguments = _resolved(given, wanted.replicate, wanted.uuid)
+        sequence = self._record(wanted.replicate, wanted)
+        exchange = self.add_exchange(sequence or self._local_uid(), wanted)
+        self._announce(Announce("debug", "broker", f"exchange {name} created", {"exchange": name, "replicate": wanted.replicate}))
+        return exchange, sequence
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> int:
+        """Delete an exchange and its bindings; refused for built-in ones and for an alternate exchange in use."""
+        exchange = self.exchange(name)
+        if exchange.is_built_in:
+            raise RefusedRequest(f"Exchange {name or '(default)'} is built in", hint="Only exchanges that were declared can be deleted.")
+        self._check_decides(exchange)
+        user = self._user_of_alternate(name)
+        if user:
+            raise RefusedRequest(f"Cannot delete exchange {name}, in use as alternate of {user}", hint=f"Delete {user} first.")
+        if if_unused and exchange.binding_count:
+            raise PreconditionFailed(f"Exchange {name} has {exchange.binding_count} bindings", hint="Unbind its queues first.")
+        return self._delete_exchange(exchange)
+
+    def exchange(self, name: str) -> Exchange:
+        """Return an exchange; NotFound if there is none of this name."""
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"There is no exchange {name}", hint="Declare it first.")
+        return exchange
+
+    def bind(self, exchange_name: str, queue_name: str, key: str = "", arguments: Mapping[str, Any] | None = None) -> int:
+        """Bind a queue to an exchange; the same key again replaces the arguments."""
+        exchange, queue = self.exchange(exchange_name), self.queue(queue_name)
+        self._check_decides(exchange, queue)
+        given = dict(arguments or {})
+        resolve(given, ALL)
+        exchange.check_binding(given)
+        former = exchange.binding(queue, key)
+        if former is not None and former.arguments == given:
+            return 0
+        was_recorded = former is not None and exchange.records_binding(queue, former.arguments)
+        exchange.bind(queue, key, given)
+        if exchange.records_binding(queue, given):
+            return self._append(Bound(exchange.uid, queue.uid, key, given))
+        # A binding that others knew and shall not know any more is gone for them.
+        return self._append(Unbound(exchange.uid, queue.uid, key)) if was_recorded else 0
+
+    def unbind(self, exchange_name: str, queue_name: str, key: str = "") -> int:
+        """Remove a binding, if it exists."""
+        exchange, queue = self.exchange(exchange_name), self.queue(queue_name)
+        self._check_decides(exchange, queue)
+        binding = exchange.binding(queue, key)
+        if binding is None:
+            return 0
+        exchange.unbind(queue, key)
+        recorded = exchange.records_binding(queue, binding.arguments)
+        sequence = self._append(Unbound(exchange.uid, queue.uid, key)) if recorded else 0
+        return max(sequence, self._end_unused_exchange(exchange))
+
+    # Messages.
+
+    def publish(self, exchange_name: str, key: str, payload: bytes, *, headers: Headers, expires: int = 0) -> Routed:
+        """Put a message on the queues it is for, on all or on none; LimitExceeded if one of them is full."""
+        exchange = self.exchanges.get(exchange_name)
+        if exchange is None:
+            raise NotFound(f"There is no exchange {exchange_name}", hint="Declare it first.")
+        exchange.received += 1
+        exchange.bytes_received += len(payload)
+        queues = exchange.route(key, headers)
+        if not queues:
+            alternate = self.exchanges.get(exchange.options.alternate) if exchange.options.alternate else None
+            if alternate is not None:
+                queues = alternate.route(key, headers)
+            if not queues:
+                exchange.dropped += 1
+                exchange.bytes_dropped += len(payload)
+                return UNROUTED
+        if len(queues) == 1:
+            return Routed(queues[0].enqueue(payload, expires), 1)
+        return Routed(self._enqueue_on_all(queues, payload, expires), len(queues))
+
+    def reroute(self, queue: Queue, message: Message) -> int:
+        """Publish a message to the alternate exchange of a queue it leaves; return the sequence to wait for."""
+        exchange = self.exchanges.get(queue.options.alternate) if queue.options.alternate else None
+        if exchange is None:
+            return 0
+        payload = message.payload
+        headers = partial(application_properties, payload)
+        try:
+            sequence, _ = self.publish(exchange.name, subject(payload), payload, headers=headers, expires=message.expires)
+        except LimitExceeded as error:
+            # Whoever rejected it is done with it, and there is no other place for it to go.
+            queue.discarded += 1
+            self._announce(Announce("warning", "broker", f"message of queue {queue.name} dropped, not rerouted: {error.text}"))
+            return 0
+        return sequence
+
+    def dispatch(self, now: int) -> None:
+        """Hand out what there is to hand out; once, at the end of a turn."""
+        if not self._next_expiry:
+            self._next_expiry = now + EXPIRY_INTERVAL
+        for queue in self._leaving:
+            self._ending[queue] = now + queue.timeout
+        self._leaving.clear()
+        queues = list(self.dirty)
+        self.dirty.clear()
+        for queue in queues:
+            queue.dispatch(now)
+
+    # Time and roles.
+
+    @property
+    def next_deadline(self) -> int:
+        """When `tick` is wanted next; 0 for never."""
+        return min((*self._ending.values(), *([self._next_expiry] if self._next_expiry else ())), default=0)
+
+    def tick(self, now: int) -> None:
+        """Delete queues that nobody used for their timeout, and now and then drop expired messages."""
+        for queue, deadline in list(self._ending.items()):
+            if deadline <= now:
+                del self._ending[queue]
+                if not queue.follows and _is_over(queue):
+                    self._delete(queue)
+        if now >= self._next_expiry:
+            self._next_expiry = now + EXPIRY_INTERVAL
+            for queue in list(self.queues.values()):
+                queue.expire(now)
+
+    def left(self, queue: Queue) -> None:
+        """Somebody, or the last message, left a queue: delete it if that was the end of it, at once or after its timeout."""
+        if queue.deleted or queue.follows or not _is_over(queue):
+            return
+        if queue.timeout:
+            self._leaving[queue] = None
+        else:
+            self._delete(queue)
+
+    def promoted(self, now: int) -> None:
+        """Begin to decide about all objects.
+
+        Nobody uses any queue yet: one with a timeout ends by it, one without waits until its next user has left.
+        """
+        self.passive = False
+        for queue in self.queues.values():
+            queue.promoted()
+            if queue.timeout and queue.lifetime is not Lifetime.MANUAL:
+                self._ending[queue] = now + queue.timeout
+
+    def reset(self, keep_local: bool = False) -> None:
+        """Forget everything but the built-in exchanges; or everything but them and the local objects."""
+        super().reset(keep_local)
+        self._leaving.clear()
+        self._ending = {queue: deadline for queue, deadline in self._ending.items() if not queue.deleted}
+        for owner, queues in list(self._owned.items()):
+            self._owned[owner] = {queue: None for queue in queues if not queue.deleted}
+
+    # Below: what the above is made of.
+
+    def _append(self, record: Record) -> int:
+        return 0 if self._recorder is None else self._recorder.append(record)
+
+    def _record(self, level: str, record: Record) -> int:
+        if level == NONE:
+            return 0
+        if self.passive:
+            raise _follower(f"Replicate level {level} cannot be had")
+        return self._append(record)
+
+    def _check_decides(self, *objects: Queue | Exchange) -> None:
+        """Refuse a change that somebody else decides about; what has a local end here is our own."""
+        if self.passive and all(thing.uid > LOCAL_UID for thing in objects):
+            raise _follower(f"{' and '.join(thing.name for thing in objects)} cannot be changed")
+
+    def _local_uid(self) -> int:
+        self._last_local_uid -= 1
+        return self._last_local_uid
+
+    def _check_new_queue(self, wanted: QueueDeclared) -> None:
+        if not wanted.name:
+            raise InvalidArgument("A queue needs a name", hint="Name it, or ask for a dynamic node.")
+        check_queue_arguments(wanted.arguments)
+        self._check_alternate(wanted.alternate)
+        if len(self.queues) >= self.settings.max_queues:
+            raise LimitExceeded(
+                f"Cannot create queue {wanted.name}: there are {len(self.queues)} already", hint="Delete some, or raise max-queues."
+            )
+
+    def _check_new_exchange(self, wanted: ExchangeDeclared) -> None:
+        if not wanted.name or wanted.name.startswith(RESERVED):
+            raise RefusedRequest(f"The exchange name {wanted.name!r} is reserved", hint=f"Do not begin it with {' or '.join(RESERVED)}.")
+        if wanted.type not in EXCHANGE_TYPES:
+            raise InvalidArgument(f"The exchange type {wanted.type} is not known", hint=f"Use one of {', '.join(EXCHANGE_TYPES)}.")
+        check_known(wanted.arguments, EXCHANGE_ARGUMENTS)
+        self._check_alternate(wanted.alternate)
+
+    def _check_alternate(self, name: str) -> None:
+        if name and name not in self.exchanges:
+            raise NotFound(f"There is no exchange {name} to be the alternate", hint="Declare it first.")
+
+    def _own(self, queue: Queue, owner: object) -> None:
+        queue.owner = owner
+        self._owned.setdefault(owner, {})[queue] = None
+
+    def _user_of_alternate(self, name: str) -> str:
+        for exchange in self.exchanges.values():
+            if exchange.options.alternate == name:
+                return f"exchange {exchange.name}"
+        for queue in self.queues.values():
+            if queue.options.alternate == name:
+                return f"queue {queue.name}"
+        return ""
+
+    def _delete(self, queue: Queue) -> int:
+        """Delete a queue. It is taken out of all routes first, so that no message comes back to it."""
+        self._ending.pop(queue, None)
+        self._leaving.pop(queue, None)
+        self._owned.get(queue.owner, {}).pop(queue, None)
+        exchanges = [self.by_uid[uid] for uid in dict.fromkeys(uid for uid, _ in queue.bindings)]
+        self.detach_queue(queue)
+        sequence = 0
+        if queue.options.alternate:
+            for number in list(queue.ordered()):
+                message = queue.messages.get(number)
+                if message is not None:
+                    sequence = max(sequence, self.reroute(queue, message))
+        if queue.uid > 0:
+            sequence = max(sequence, self._append(QueueDeleted(queue.uid)))
+        queue.close()
+        self._announce(Announce("debug", "broker", f"queue {queue.name} deleted", {"queue": queue.name}))
+        for exchange in exchanges:
+            if isinstance(exchange, Exchange):
+                sequence = max(sequence, self._end_unused_exchange(exchange))
+        return sequence
+
+    def _delete_exchange(self, exchange: Exchange) -> int:
+        self.remove_exchange(exchange)
+        self._announce(Announce("debug", "broker", f"exchange {exchange.name} deleted", {"exchange": exchange.name}))
+        return self._append(ExchangeDeleted(exchange.uid)) if exchange.uid > 0 else 0
+
+    def _end_unused_exchange(self, exchange: Exchange) -> int:
+        """Delete an auto-delete exchange whose last binding went."""
+        follows = self.passive and exchange.uid > 0
+        if follows or not exchange.options.auto_delete or exchange.binding_count or self._user_of_alternate(exchange.name):
+            return 0
+        return self._delete_exchange(exchange)
+
+    def _enqueue_on_all(self, queues: list[Queue], payload: bytes, expires: int) -> int:
+        """Put one message on several queues; the log gets its payload once."""
+        size = len(payload)
+        leaving = [queue.room_for(size) for queue in queues]
+        for queue, messages in zip(queues, leaving, strict=True):
+            queue.drop(messages)
+        recorded = [queue for queue in queues if queue.recorder is not None]
+        sequence = 0
+        if recorded and self._recorder is not None:
+            sequence = self._recorder.enqueue_shared(tuple(queue.uid for queue in recorded), payload, expires)
+        for queue in queues:
+            if queue.recorder is None:
+                queue.insert_local(payload, expires)
+            else:
+                queue.insert(sequence, payload, expires)
+        return sequence
+
+
+def _follower(what: str) -> RefusedRequest:
+    return RefusedRequest(f"{what} on a broker that follows another", hint="Ask the primary.")
+
+
+def _is_over(queue: Queue) -> bool:
+    """Whether a queue that was left has come to its end."""
+    lifetime = queue.lifetime
+    if lifetime is Lifetime.MANUAL:
+        return False
+    if lifetime.needs_no_messages and queue.messages:
+        return False
+    if lifetime is Lifetime.IF_EMPTY:
+        return True
+    if queue.consumers:
+        return False
+    if lifetime.needs_no_links:
+        return not queue.senders
+    # An exclusive queue is its owner's as long as there is one, whether or not the owner consumes at present.
+    return queue.owner is None or not (queue.options.exclusive or lifetime is Lifetime.ON_CLOSE)
+
+
+def _resolved(arguments: dict[str, Any], level: str, uuid: str) -> dict[str, Any]:
+    """Return the arguments with what the broker decided, so that others need not decide again."""
+    resolved = {name: value for name, value in arguments.items() if name != HA_UUID}
+    resolved[REPLICATE] = level
+    if level != NONE:
+        resolved[HA_UUID] = uuid
+    return resolved
+
+
+def _check_same(what: str, existing: QueueDeclared | ExchangeDeclared, wanted: QueueDeclared | ExchangeDeclared) -> None:
+    """Raise PreconditionFailed unless something exists just as it is wanted."""
+    differing = [
+        name
+        for name in ("type", "durable", "exclusive", "auto_delete", "alternate")
+        if getattr(existing, name, None) != getattr(wanted, name, None)
+    ]
+    if wanted.arguments.get(REPLICATE, existing.replicate) != existing.replicate:
+        differing.append(REPLICATE)
+    decided = (REPLICATE, HA_UUID)
+    for name in dict.fromkeys((*existing.arguments, *wanted.arguments)):
+        if name not in decided and existing.arguments.get(name) != wanted.arguments.get(name):
+            differing.append(name)
+    if differing:
+        raise PreconditionFailed(f"{what} exists with another {', '.join(differing)}", hint="Ask for it as it is, or delete it first.")

@@ -1,0 +1,244 @@
+"""Exchanges: they name the queues that a message goes to.
+
+An exchange keeps its bindings by queue and key, and beside them whatever finds the right ones fast
+for its type. To route is to return queues, each once; putting messages there is the broker's part.
+Knows no messages and no log. Source: AMQP 0-10 section 3.1.3, Qpid `DirectExchange.cpp` and its kin.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qpidha.broker.level import NONE, REPLICATE
+from qpidha.broker.topic import TopicTree
+from qpidha.words.errors import InvalidArgument, RefusedRequest
+from qpidha.words.records import BUILT_IN_EXCHANGES, DEFAULT_EXCHANGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from qpidha.broker.queue import Queue
+    from qpidha.words.records import ExchangeDeclared
+
+    Headers = Callable[[], Mapping[str, Any]]
+    """Gives the application properties of a message; called only by those who look at them."""
+
+BUILT_IN_UIDS = (DEFAULT_EXCHANGE, *(uid for uid, _ in BUILT_IN_EXCHANGES.values()))
+MATCH = "x-match"
+MATCH_ALL = "all"
+MATCH_ANY = "any"
+REMEMBERED_KEYS = 1000
+"""How many routing keys a topic exchange remembers the queues of; publishers tend to use few."""
+
+
+class Binding:
+    """A queue bound to an exchange by a key."""
+
+    __slots__ = ("arguments", "key", "queue")
+
+    def __init__(self, queue: Queue, key: str, arguments: dict[str, Any]) -> None:
+        self.queue = queue
+        self.key = key
+        self.arguments = arguments
+
+
+class Exchange:
+    """What all types have in common; the bindings themselves, and counters."""
+
+    __slots__ = ("_bindings", "bytes_dropped", "bytes_received", "dropped", "name", "options", "received", "uid", "uuid")
+
+    def __init__(self, uid: int, options: ExchangeDeclared) -> None:
+        self.uid = uid
+        self.name = options.name
+        self.uuid = options.uuid
+        self.options = options
+        self._bindings: dict[tuple[int, str], Binding] = {}
+        """By queue uid and key."""
+        self.received = self.dropped = self.bytes_received = self.bytes_dropped = 0
+
+    def __repr__(self) -> str:
+        return f"Exchange({self.name!r}, {self.options.type}, {len(self._bindings)} bindings)"
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether every broker has it, and nobody may delete it."""
+        return self.uid in BUILT_IN_UIDS
+
+    @property
+    def binding_count(self) -> int:
+        """How many bindings there are."""
+        return len(self._bindings)
+
+    def binding(self, queue: Queue, key: str) -> Binding | None:
+        """Return one binding, if it exists."""
+        return self._bindings.get((queue.uid, key))
+
+    def bindings(self) -> Iterator[tuple[Queue, str, dict[str, Any]]]:
+        """Walk through all bindings: queue, key and arguments."""
+        for binding in self._bindings.values():
+            yield binding.queue, binding.key, binding.arguments
+
+    def records_binding(self, queue: Queue, arguments: Mapping[str, Any]) -> bool:
+        """Whether others learn of a binding: they must know both its ends, and it may say no."""
+        return (self.uid > 0 or self.is_built_in) and queue.uid > 0 and arguments.get(REPLICATE) != NONE
+
+    def bind(self, queue: Queue, key: str, arguments: dict[str, Any]) -> None:
+        """Add a binding, or replace its arguments."""
+        self.unbind(queue, key)
+        binding = Binding(queue, key, arguments)
+        self._bindings[queue.uid, key] = binding
+        queue.bindings[self.uid, key] = None
+        self._added(binding)
+
+    def unbind(self, queue: Queue, key: str) -> None:
+        """Remove a binding if it exists."""
+        binding = self._bindings.pop((queue.uid, key), None)
+        if binding is not None:
+            del queue.bindings[self.uid, key]
+            self._removed(binding)
+
+    def check_binding(self, arguments: Mapping[str, Any]) -> None:
+        """Raise InvalidArgument for binding arguments that this type cannot follow."""
+
+    def route(self, key: str, headers: Headers) -> list[Queue]:
+        """Return the queues for a message, each once."""
+        return []
+
+    def statistics(self) -> dict[str, int]:
+        """Return what management shows of this exchange."""
+        return {
+            "bindings": len(self._bindings), "received": self.received, "dropped": self.dropped, "routed": self.received - self.dropped,
+            "bytes_received": self.bytes_received, "bytes_dropped": self.bytes_dropped,
+        }  # fmt: skip
+
+    def _added(self, binding: Binding) -> None:
+        """Find this binding from now on."""
+
+    def _removed(self, binding: Binding) -> None:
+        """Do not find this binding any more."""
+
+
+class DefaultExchange(Exchange):
+    """The nameless exchange: every queue is bound to it by its name, and by nothing else."""
+
+    __slots__ = ("_queues",)
+
+    def __init__(self, options: ExchangeDeclared, queues: dict[str, Queue]) -> None:
+        super().__init__(DEFAULT_EXCHANGE, options)
+        self._queues = queues
+
+    def check_binding(self, arguments: Mapping[str, Any]) -> None:
+        """Refuse any binding."""
+        raise RefusedRequest("The default exchange takes no bindings", hint="Every queue is bound to it by its name already.")
+
+    def route(self, key: str, headers: Headers) -> list[Queue]:
+        """Return the queue of that name."""
+        queue = self._queues.get(key)
+        return [] if queue is None else [queue]
+
+
+class DirectExchange(Exchange):
+    """To all queues bound with exactly the message's key."""
+
+    __slots__ = ("_by_key",)
+
+    def __init__(self, uid: int, options: ExchangeDeclared) -> None:
+        super().__init__(uid, options)
+        self._by_key: dict[str, dict[Queue, None]] = {}
+
+    def route(self, key: str, headers: Headers) -> list[Queue]:
+        """Return the queues bound with this key."""
+        return list(self._by_key.get(key, ()))
+
+    def _added(self, binding: Binding) -> None:
+        self._by_key.setdefault(binding.key, {})[binding.queue] = None
+
+    def _removed(self, binding: Binding) -> None:
+        queues = self._by_key[binding.key]
+        del queues[binding.queue]
+        if not queues:
+            del self._by_key[binding.key]
+
+
+class FanoutExchange(Exchange):
+    """To all bound queues."""
+
+    __slots__ = ("_queues",)
+
+    def __init__(self, uid: int, options: ExchangeDeclared) -> None:
+        super().__init__(uid, options)
+        self._queues: dict[Queue, int] = {}
+        """With how many bindings each has."""
+
+    def route(self, key: str, headers: Headers) -> list[Queue]:
+        """Return all bound queues."""
+        return list(self._queues)
+
+    def _added(self, binding: Binding) -> None:
+        self._queues[binding.queue] = self._queues.get(binding.queue, 0) + 1
+
+    def _removed(self, binding: Binding) -> None:
+        self._queues[binding.queue] -= 1
+        if not self._queues[binding.queue]:
+            del self._queues[binding.queue]
+
+
+class TopicExchange(Exchange):
+    """To all queues bound with a pattern that the message's key fits."""
+
+    __slots__ = ("_remembered", "_tree")
+
+    def __init__(self, uid: int, options: ExchangeDeclared) -> None:
+        super().__init__(uid, options)
+        self._tree: TopicTree[Queue] = TopicTree()
+        self._remembered: dict[str, list[Queue]] = {}
+
+    def route(self, key: str, headers: Headers) -> list[Queue]:
+        """Return the queues bound with a pattern that fits."""
+        queues = self._remembered.get(key)
+        if queues is None:
+            queues = list(self._tree.match(key))
+            if len(self._remembered) >= REMEMBERED_KEYS:
+                self._remembered.clear()
+            self._remembered[key] = queues
+        return queues
+
+    def _added(self, binding: Binding) -> None:
+        self._remembered.clear()
+        self._tree.add(binding.key, binding.queue)
+
+    def _removed(self, binding: Binding) -> None:
+        self._remembered.clear()
+        self._tree.remove(binding.key, binding.queue)
+
+
+class HeadersExchange(Exchange):
+    """To all queues whose binding arguments the message's application properties match."""
+
+    __slots__ = ()
+
+    def check_binding(self, arguments: Mapping[str, Any]) -> None:
+        """Raise InvalidArgument for an unknown x-match."""
+        mode = arguments.get(MATCH, MATCH_ALL)
+        if mode not in (MATCH_ALL, MATCH_ANY):
+            raise InvalidArgument(f"{MATCH}={mode!r} is not known", hint=f"Use {MATCH_ALL} or {MATCH_ANY}.")
+
+    def route(self, key: str, headers: Headers) -> list[Queue]:
+        """Return the queues whose arguments match."""
+        if not self._bindings:
+            return []
+        given = headers()
+        return list(dict.fromkeys(binding.queue for binding in self._bindings.values() if matches(binding.arguments, given)))
+
+
+def matches(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether all, or any, of the wanted headers are given; None wants presence only, names of our own are not looked at."""
+    results = (
+        name in given and (value is None or given[name] == value) for name, value in wanted.items() if not name.startswith(("x-", "qpid."))
+    )
+    return any(results) if wanted.get(MATCH) == MATCH_ANY else all(results)
+
+
+EXCHANGE_TYPES: dict[str, type[DirectExchange | FanoutExchange | TopicExchange | HeadersExchange]] = {
+    "direct": DirectExchange, "fanout": FanoutExchange, "topic": TopicExchange, "headers": HeadersExchange,
+}  # fmt: skip

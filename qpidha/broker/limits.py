@@ -1,0 +1,74 @@
+"""Limits: how much a queue may hold, and which queue arguments this broker understands.
+
+Arguments are checked once, when a client declares a queue; what was accepted then is read again by
+every broker that learns of the queue from a record, without complaint.
+Source: Qpid `QueueSettings.cpp`, `QueueFactory.cpp`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from qpidha.broker.level import HA_UUID, REPLICATE
+from qpidha.broker.lifetime import AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, check_lifetime
+from qpidha.words.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_COUNT = "qpid.max_count"
+MAX_SIZE = "qpid.max_size"
+POLICY_TYPE = "qpid.policy_type"
+REJECT = "reject"
+RING = "ring"
+UNLIMITED = (1 << 63) - 1
+"""Larger than anything that is counted, so that a limit is one comparison, with no test for `no limit`."""
+
+QUEUE_ARGUMENTS = (MAX_COUNT, MAX_SIZE, POLICY_TYPE, REPLICATE, HA_UUID, AUTO_DELETE_TIMEOUT, LIFETIME_POLICY)
+EXCHANGE_ARGUMENTS = (REPLICATE, HA_UUID)
+OWN_PREFIXES = ("qpid.", "x-qpid-")
+"""Arguments that begin so are instructions to the broker; all others belong to the application and are only kept."""
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    """The depth a queue may reach, and whether its oldest message gives way (`ring`) or the newcomer (`reject`)."""
+
+    max_count: int = UNLIMITED
+    max_bytes: int = UNLIMITED
+    ring: bool = False
+
+
+def read_limits(arguments: Mapping[str, Any], default_max_bytes: int) -> Limits:
+    """Return the limits in `arguments`, which have been checked; 0 is no limit, as in Qpid."""
+    return Limits(
+        max_count=int(arguments.get(MAX_COUNT, 0)) or UNLIMITED,
+        max_bytes=int(arguments.get(MAX_SIZE, default_max_bytes)) or UNLIMITED,
+        ring=arguments.get(POLICY_TYPE) == RING,
+    )
+
+
+def check_queue_arguments(arguments: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument for an instruction that cannot be followed."""
+    check_known(arguments, QUEUE_ARGUMENTS)
+    for name in (MAX_COUNT, MAX_SIZE):
+        if name in arguments:
+            check_whole_number(name, arguments[name])
+    policy = arguments.get(POLICY_TYPE, REJECT)
+    if policy not in (REJECT, RING):
+        raise InvalidArgument(f"{POLICY_TYPE}={policy} is not offered yet", hint=f"Use {REJECT} or {RING}.")
+    check_lifetime(arguments)
+
+
+def check_known(arguments: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Raise InvalidArgument for an instruction that is not in `known`: doing half of what was asked would be a lie."""
+    for name in arguments:
+        if name.startswith(OWN_PREFIXES) and name not in known:
+            raise InvalidArgument(f"The argument {name} is not offered yet", hint=f"Leave it out; known are {', '.join(known)}.")
+
+
+def check_whole_number(name: str, value: Any) -> None:
+    """Raise InvalidArgument unless `value` is a number from 0; tools send it as text too."""
+    if isinstance(value, bool) or not (isinstance(value, int) or (isinstance(value, str) and value.isdecimal())) or int(value) < 0:
+        raise InvalidArgument(f"{name}={value!r} is not a whole number from 0", hint="0 means no limit.")

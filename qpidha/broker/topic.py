@@ -1,0 +1,93 @@
+"""Topic matching: which patterns a routing key fits, by a tree of words.
+
+Keys and patterns are words joined by dots; in a pattern `*` is exactly one word and `#` any number,
+none included. All ways through the tree are followed at once, a word at a time, so that the work
+depends on the words and the ways that fit, not on how many patterns there are.
+Knows patterns and opaque values only. Source: AMQP 0-10 section 3.1.3.3, Qpid `TopicExchange.cpp`.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
+
+ONE = "*"
+MANY = "#"
+
+
+class _Place(Generic[Value]):
+    """Where one beginning of some patterns leads to."""
+
+    __slots__ = ("following", "is_many", "values")
+
+    def __init__(self, is_many: bool = False) -> None:
+        self.following: dict[str, _Place[Value]] = {}
+        self.values: dict[Value, None] = {}
+        self.is_many = is_many
+        """Whether it was reached by `#`, and so is stayed at with any further word."""
+
+
+class TopicTree(Generic[Value]):
+    """A set of (pattern, value)."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self) -> None:
+        self._root: _Place[Value] = _Place()
+
+    def add(self, pattern: str, value: Value) -> None:
+        """Add a value under a pattern."""
+        place = self._root
+        for word in split(pattern):
+            if word not in place.following:
+                place.following[word] = _Place(word == MANY)
+            place = place.following[word]
+        place.values[value] = None
+
+    def remove(self, pattern: str, value: Value) -> None:
+        """Remove a value, and the branches that then lead nowhere."""
+        path = [self._root]
+        words = split(pattern)
+        for word in words:
+            path.append(path[-1].following[word])
+        path[-1].values.pop(value, None)
+        for parent, word, place in zip(reversed(path[:-1]), reversed(words), reversed(path), strict=False):
+            if place.values or place.following:
+                break
+            del parent.following[word]
+
+    def match(self, key: str) -> dict[Value, None]:
+        """Return the values of all patterns that `key` fits, each once, in a stable order."""
+        places: dict[_Place[Value], None] = {}
+        _arrive(self._root, places)
+        for word in split(key):
+            reached: dict[_Place[Value], None] = {}
+            for place in places:
+                if place.is_many:
+                    _arrive(place, reached)
+                for way in (word, ONE):
+                    following = place.following.get(way)
+                    # A word of a key may look like a wildcard; it is one in patterns only.
+                    if following is not None and not (following.is_many and way == word):
+                        _arrive(following, reached)
+            places = reached
+        found: dict[Value, None] = {}
+        for place in places:
+            found.update(place.values)
+        return found
+
+
+def _arrive(place: _Place[Value], places: dict[_Place[Value], None]) -> None:
+    """Add a place, and those that `#` leads on to without any word."""
+    while place not in places:
+        places[place] = None
+        following = place.following.get(MANY)
+        if following is None:
+            break
+        place = following
+
+
+def split(text: str) -> list[str]:
+    """Return the words of a key or pattern; the empty one has none."""
+    return text.split(".") if text else []

@@ -1,0 +1,1 @@
+"""CLI: the commands qpid-ha and qpidhad, and the blocking client they speak with."""

@@ -1,0 +1,193 @@
+"""`qpid-ha local`: a cluster on this machine under the built-in manager."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from qpidha.cli import launch
+from qpidha.cli.app import settings_of
+from qpidha.cli.arguments import Options
+from qpidha.cli.exits import NO_INPUT, OK, UNREACHABLE, Failure
+from qpidha.cli.output import Progress, print_json, print_table, talk
+from qpidha.cli.target import local_cluster, state_directory
+
+UP_PATIENCE = 60.0
+"""Seconds for a cluster to become active with all backups ready."""
+Directory = Annotated[Path | None, typer.Option("--dir", help="its directory; default QPIDHA_DIR, else the user's state directory")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a setting for every broker; may be repeated")]
+Name = Annotated[str, typer.Argument(help="a broker, such as b1")]
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands into the tree."""
+    local = typer.Typer(help="A cluster on this machine under the built-in manager.", no_args_is_help=True)
+    local.command("up")(_up)
+    local.command("status")(_status)
+    local.command("kill")(_kill)
+    local.command("restart")(_restart)
+    local.command("logs")(_logs)
+    local.command("down")(_down)
+    app.add_typer(local, name="local")
+
+
+def _up(
+    context: typer.Context,
+    count: Annotated[int, typer.Option("-n", "--brokers", help="how many brokers")] = 3,
+    directory: Directory = None,
+    base_port: Annotated[int, typer.Option(help="first port; 0 is any free ones")] = 5672,
+    heartbeat: Annotated[float, typer.Option(help="seconds; a hung broker is noticed after one and a half")] = 0.5,
+    backup_timeout: Annotated[float, typer.Option(help="seconds a new primary waits for its expected backups")] = 10.0,
+    no_fence: Annotated[bool, typer.Option("--no-fence", help="do not kill a hung primary before another is promoted")] = False,
+    setting: Settings = None,
+    foreground: Annotated[bool, typer.Option("--foreground", help="stay, and show what the manager does")] = False,
+) -> None:
+    """Start a cluster; returns when one broker is active and all others are ready."""
+    options = settings_of(context)
+    launch.check_count(count)
+    where = _directory(directory)
+    launch.check_directory(where)
+    plan = launch.Plan(
+        directory=where,
+        ports=_ports(where, count, base_port),
+        heartbeat=heartbeat,
+        fence=not no_fence,
+        backup_timeout=backup_timeout,
+        settings=list(setting or []),
+    )
+    if foreground:
+        raise typer.Exit(int(str(launch.start(plan, foreground=True))))
+    process = launch.start(plan)
+    assert isinstance(process, subprocess.Popen)
+    progress = Progress(options)
+    try:
+        story = launch.reach(plan, process)
+        story.on_tick = lambda: progress.show("  ".join(f"{name} {state}" for name, state in sorted(story.states().items())))
+        story.await_settled(where, options.patience(UP_PATIENCE) or 1e9)
+        progress.clear()
+        story.close()
+    except (Failure, KeyboardInterrupt):
+        progress.clear()
+        _stop_manager(process)
+        raise
+    _show(options, _ask(where, "status"))
+
+
+def _ports(where: Path, count: int, base_port: int) -> tuple[int, ...]:
+    """The ports of brokers that an earlier manager left running, else free ones."""
+    state = local_cluster(str(where))
+    running = [broker for broker in (state or {}).get("brokers", []) if broker.get("pid") and Path(f"/proc/{broker['pid']}").exists()]
+    if state is not None and running:
+        return tuple(broker["port"] for broker in state["brokers"])
+    return launch.free_ports(count, base_port)
+
+
+def _stop_manager(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(launch.DOWN_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _status(context: typer.Context, directory: Directory = None) -> None:
+    """Show the brokers of the cluster."""
+    _show(settings_of(context), _ask(_directory(directory), "status"))
+
+
+def _show(options: Options, status: dict[str, Any]) -> None:
+    if options.as_json:
+        print_json(status)
+        return
+    primary = status["primary"] or "none"
+    print(f"cluster {status['name']}   epoch {status['epoch']}   primary {primary}   manager built-in   {status['directory']}")
+    fields = ("name", "address", "pid", "state", "epoch", "sequence", "restarts")
+    rows = [[str(broker[field] or "-") if field == "pid" else broker[field] for field in fields] for broker in status["brokers"]]
+    print_table([field.upper() for field in fields], rows)
+
+
+def _kill(
+    context: typer.Context,
+    name: Name,
+    number: Annotated[str, typer.Option("--signal", help="KILL, TERM, STOP or CONT")] = "KILL",
+    directory: Directory = None,
+) -> None:
+    """Send a signal to a broker; the manager notices, and does what it has to."""
+    _act(context, _directory(directory), "kill", {"name": name, "signal": number.upper()})
+
+
+def _restart(context: typer.Context, name: Name, directory: Directory = None) -> None:
+    """End a broker in good order; the manager starts it again."""
+    _act(context, _directory(directory), "restart", {"name": name})
+
+
+def _act(context: typer.Context, where: Path, method: str, params: dict[str, Any]) -> None:
+    options = settings_of(context)
+    result = _ask(where, method, params)
+    if options.as_json:
+        print_json({"schema_version": 1, **result})
+    else:
+        talk(options, f"{result['name']} (pid {result['pid']}): {result['signal']}")
+
+
+def _logs(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="a broker, or manager")] = "manager",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until interrupted")] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", help="how many of the last lines")] = 50,
+    directory: Directory = None,
+) -> None:
+    """Print the log of a broker or of the manager."""
+    where = _directory(directory)
+    path = where / "manager.log" if name == "manager" else where / name / "qpidhad.log"
+    if not path.exists():
+        raise Failure(NO_INPUT, f"there is no log {path}", hint="qpid-ha local status shows the brokers")
+    raise typer.Exit(subprocess.call(["tail", "-n", str(lines), *(["-f"] if follow else []), str(path)], stdout=sys.stdout.fileno()))
+
+
+def _down(context: typer.Context, directory: Directory = None) -> None:
+    """Stop the cluster: all brokers and the manager. Logs stay."""
+    options = settings_of(context)
+    where = _directory(directory)
+    try:
+        launch.bring_down(where)
+    except Failure as failure:
+        if failure.code != UNREACHABLE or not _kill_left_over(where):
+            raise
+    talk(options, f"stopped; logs are in {where}")
+    raise typer.Exit(OK)
+
+
+def _kill_left_over(where: Path) -> bool:
+    """End brokers whose manager is gone; say whether there were any."""
+    found = False
+    for broker in (local_cluster(str(where)) or {}).get("brokers", []):
+        pid = broker.get("pid")
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes() if pid else b""
+        except OSError:
+            continue
+        if b"qpidha" in command:
+            os.kill(pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGCONT)
+            found = True
+    return found
+
+
+def _ask(where: Path, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+    link = launch.manager(where)
+    try:
+        result: dict[str, Any] = link.call(method, params)
+        return result
+    finally:
+        link.close()
+
+
+def _directory(directory: Path | None) -> Path:
+    return (directory or Path(state_directory())).absolute()

@@ -1,0 +1,208 @@
+"""Commands that look at a cluster, and `promote`: ping, status, query, list, wait."""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from qpidha.cli.app import settings_of
+from qpidha.cli.arguments import Options
+from qpidha.cli.exits import NO, OK, TIMED_OUT, UNREACHABLE, USAGE, Failure
+from qpidha.cli.output import Progress, print_json, print_table
+from qpidha.cli.status import STATES, ask, ask_all, ping, status
+from qpidha.cli.target import PRIMARY_STATES, local_cluster
+
+LOOK = 0.05
+"""Seconds between two looks of `wait`."""
+WAIT_PATIENCE = 60.0
+QUERY = (
+    ("Status:", "state"),
+    ("Broker ID:", "system_id"),
+    ("Brokers URL:", "brokers_url"),
+    ("Public URL:", "public_url"),
+    ("Replicate: ", "replicate"),
+)
+"""Label of the historic output, and the field it shows."""
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands into the tree."""
+    app.command("ping")(_ping)
+    app.command("status")(_status)
+    app.command("query")(_query)
+    app.command("list")(_list)
+    app.command("wait")(_wait)
+    app.command("promote")(_promote)
+
+
+def _ping(context: typer.Context) -> None:
+    """Succeed, and print nothing, if a broker answers."""
+    raise typer.Exit(ping(settings_of(context)))
+
+
+def _status(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="the state of every broker of the cluster")] = False,
+    expect: Annotated[str | None, typer.Option(help="say nothing, and succeed if the state is this one")] = None,
+    is_primary: Annotated[bool, typer.Option("--is-primary", help="say nothing, and succeed if the broker is primary")] = False,
+) -> None:
+    """Print the state of a broker: standalone, joining, catchup, ready, recovering or active."""
+    raise typer.Exit(status(settings_of(context), every=every, expect=expect, is_primary=is_primary))
+
+
+def _query(context: typer.Context, every: Annotated[bool, typer.Option("--all", help="of every broker of the cluster")] = False) -> None:
+    """Print the HA configuration and state."""
+    options = settings_of(context)
+    if not every:
+        found = ask(options, "status")
+        if options.as_json:
+            print_json({"schema_version": 1, **_configuration(found)})
+        else:
+            _print_query(found)
+        return
+    answers = ask_all(options, "status")
+    if options.as_json:
+        rows = [_row(address, answer) for address, answer in answers]
+        print_json({"schema_version": 1, "brokers": rows})
+        return
+    for address, answer in answers:
+        if isinstance(answer, Failure):
+            print(f"{address} {answer.text}\n")
+        else:
+            print(f"{'Address:':<20} {address}")
+            _print_query(answer)
+            print()
+
+
+def _row(address: str, answer: Any) -> dict[str, Any]:
+    if isinstance(answer, Failure):
+        return {"address": address, "error": answer.text}
+    return {**_configuration(answer), "address": address}
+
+
+def _configuration(found: dict[str, Any]) -> dict[str, Any]:
+    kept = ("name", "address", "state", "epoch", "system_id", "brokers_url", "public_url", "replicate")
+    return {name: found.get(name) for name in kept}
+
+
+def _print_query(found: dict[str, Any]) -> None:
+    for label, field in QUERY:
+        print(f"{label:<20} {found.get(field, '')}")
+
+
+def _list(context: typer.Context) -> None:
+    """Show every member of the cluster with its state and how far it is."""
+    options = settings_of(context)
+    answers = ask_all(options, "status")
+    names = {broker["address"]: broker["name"] for broker in (local_cluster() or {}).get("brokers", [])}
+    known = [answer for _, answer in answers if not isinstance(answer, Failure)]
+    primary = max((one for one in known if one["state"] in PRIMARY_STATES), key=lambda one: int(one.get("epoch", 0)), default=None)
+    newest = primary or max(known, key=lambda one: int(one.get("epoch", 0)))
+    in_sync = list((newest.get("in_sync") or {}).get("members") or [])
+    rows = []
+    for address, answer in answers:
+        found = {} if isinstance(answer, Failure) else answer
+        rows.append(
+            {
+                "name": found.get("name") or names.get(address, ""),
+                "address": address,
+                "state": found.get("state", "unreachable"),
+                "epoch": found.get("epoch"),
+                "sequence": found.get("sequence"),
+                "in_sync": bool(found) and found.get("system_id") in in_sync,
+                "since_seconds": round(time.time() - found["since_ns"] / 1e9, 1) if found.get("since_ns") else None,
+                "connections": found.get("connections"),
+                "held": found.get("held"),
+                "system_id": found.get("system_id"),
+                "error": answer.text if isinstance(answer, Failure) else None,
+            }
+        )
+    if options.as_json:
+        print_json({"schema_version": 1, "epoch": newest.get("epoch"), "primary": primary and primary.get("address"), "brokers": rows})
+        return
+    where = f"primary {primary.get('name') or primary['address']}" if primary is not None else "no primary"
+    print(f"epoch {newest.get('epoch')}   {where}   in sync {sum(row['in_sync'] is True for row in rows)} of {len(rows)}")
+    fields = ("name", "address", "state", "epoch", "sequence", "in_sync")
+    heads = [*(field.upper().replace("_", " ") for field in fields), "SINCE"]
+    print_table(heads, [[*(row[field] for field in fields), _ago(row["since_seconds"])] for row in rows])
+
+
+def _ago(seconds: object) -> str:
+    return f"{seconds:,.0f}s ago" if isinstance(seconds, float) else "-"
+
+
+def _wait(
+    context: typer.Context,
+    condition: Annotated[str, typer.Option("--for", help="state=STATE, role=primary, ready=N backups, or synced")],
+) -> None:
+    """Wait until a condition holds; with --timeout 0 for ever, by default for 60 s."""
+    options = settings_of(context)
+    test = _condition(condition)
+    patience = options.patience(WAIT_PATIENCE)
+    began = time.monotonic()
+    progress = Progress(options)
+    asking = Options(broker=options.broker, config=options.config, timeout=1.0, user=options.user, password=options.password)
+    last = "no answer yet"
+    while True:
+        try:
+            found = ask(asking, "status")
+            last = f"{found.get('address') or found.get('name')} is {found['state']}"
+            if test(found):
+                progress.clear()
+                if options.as_json:
+                    seconds = round(time.monotonic() - began, 3)
+                    print_json({"schema_version": 1, "condition": condition, "seconds": seconds, "state": found["state"]})
+                raise typer.Exit(OK)
+        except Failure as failure:
+            if failure.code not in (UNREACHABLE, TIMED_OUT):
+                raise
+            last = failure.text
+        waited = time.monotonic() - began
+        if patience is not None and waited >= patience:
+            progress.clear()
+            hint = "a longer --timeout, or qpid-ha list"
+            raise Failure(TIMED_OUT, f"{condition} did not come true within {patience:g} s: {last}", hint=hint)
+        progress.show(f"waiting for {condition}: {waited:.0f} s, {last}")
+        select.select([], [], [], LOOK)
+
+
+def _condition(text: str) -> Any:
+    name, _, value = text.partition("=")
+    if name == "state" and value in STATES:
+        return lambda found: found["state"] == value
+    if text == "role=primary":
+        return lambda found: found["state"] in PRIMARY_STATES
+    if name == "ready" and value.isdigit():
+        return lambda found: found["state"] in PRIMARY_STATES and _ready_backups(found) >= int(value)
+    if text == "synced":
+        return lambda found: found["state"] == "active" and _ready_backups(found) >= len(found.get("members", [])) - 1 and _is_safe(found)
+    hint = f"state=STATE with one of {', '.join(STATES)}; role=primary; ready=N; synced"
+    raise Failure(USAGE, f"{text!r} is not a condition", hint=hint)
+
+
+def _ready_backups(found: dict[str, Any]) -> int:
+    return sum(member.get("state") == "ready" for member in found.get("members", []))
+
+
+def _is_safe(found: dict[str, Any]) -> bool:
+    return not found.get("held")
+
+
+def _promote(context: typer.Context) -> None:
+    """Make a broker the primary. For cluster resource managers."""
+    options = settings_of(context)
+    if not options.cluster_manager:
+        text = (
+            "'promote' is for a cluster resource manager only.\n"
+            "Two primaries at a time can lose messages, which is what a resource manager prevents.\n"
+            "To call it all the same, add --cluster-manager"
+        )
+        print(text, file=sys.stderr)
+        raise typer.Exit(NO)
+    result = ask(options, "promote")
+    if options.as_json:
+        print_json({"schema_version": 1, "promoted": True, **(result if isinstance(result, dict) else {})})

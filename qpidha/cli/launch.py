@@ -1,0 +1,277 @@
+"""Launch: start a local cluster's manager as a process of its own, and speak with it.
+
+The manager belongs to another room; it is run by its module name and reached over `manager.sock`, as anybody could.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import qpidha
+from qpidha.cli.admin import AdminSocket
+from qpidha.cli.exits import NO, TIMED_OUT, UNREACHABLE, USAGE, Failure
+
+PACKAGE_ROOT = Path(qpidha.__file__).resolve().parent.parent
+START_PATIENCE = 10.0
+"""Seconds for a manager to open its socket."""
+DOWN_PATIENCE = 30.0
+STARTS = 3
+"""Failed starts of one broker after which nobody waits any longer."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What cluster to start."""
+
+    directory: Path
+    ports: tuple[int, ...]
+    name: str = "local"
+    heartbeat: float = 0.5
+    fence: bool = True
+    backup_timeout: float = 10.0
+    settings: list[str] = field(default_factory=list)
+
+    @property
+    def socket(self) -> str:
+        """Where the manager will listen."""
+        return str(self.directory / "manager.sock")
+
+    def addresses(self) -> list[str]:
+        """Where clients connect."""
+        return [f"127.0.0.1:{port}" for port in self.ports]
+
+    def command(self) -> list[str]:
+        """The manager's command line."""
+        line = [sys.executable, "-m", "qpidha.manager", "--dir", str(self.directory), "--ports", ",".join(map(str, self.ports))]
+        line += ["--name", self.name, "--heartbeat", str(self.heartbeat), "--backup-timeout", str(self.backup_timeout)]
+        line += [] if self.fence else ["--no-fence"]
+        return line + [part for setting in self.settings for part in ("--set", setting)]
+
+
+def environment() -> dict[str, str]:
+    """Our environment, with the package on the path so that a source tree works as it is."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]))}
+
+
+def free_ports(count: int, base: int = 0) -> tuple[int, ...]:
+    """Choose ports: from `base` on, or any free ones; refuse ports in use and say who holds them."""
+    if base:
+        ports = tuple(range(base, base + count))
+        for port in ports:
+            if not _is_free(port):
+                holder = _holder(port)
+                raise Failure(NO, f"port {port} is in use{holder}", hint=f"--base-port {base + 1000}, or --base-port 0 for any free ports")
+        return ports
+    # Below the range from which the system takes client ports, so that a broker that restarts finds its port free.
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(20000, 32000)
+        if port not in found and _is_free(port):
+            found.append(port)
+    return tuple(found)
+
+
+def start(plan: Plan, *, foreground: bool = False) -> subprocess.Popen[bytes] | int:
+    """Start the manager and return its process; in the foreground, return its exit code at the end."""
+    plan.directory.mkdir(parents=True, exist_ok=True)
+    if foreground:
+        return subprocess.call(plan.command(), env=environment())
+    with (plan.directory / "manager.log").open("ab") as log:
+        return subprocess.Popen(
+            plan.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(), start_new_session=True
+        )
+
+
+def reach(plan: Plan, process: subprocess.Popen[bytes]) -> Story:
+    """Connect to a manager that was just started."""
+    deadline = time.monotonic() + START_PATIENCE
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            log = plan.directory / "manager.log"
+            raise Failure(UNREACHABLE, f"the manager ended at once: {_tail(log)}", hint=f"look at {log}")
+        try:
+            return Story(plan.socket)
+        except Failure:
+            select.select([], [], [], 0.02)
+    hint = f"look at {plan.directory}/manager.log"
+    raise Failure(TIMED_OUT, f"the manager did not open {plan.socket} within {START_PATIENCE:g} s", hint=hint)
+
+
+def manager(directory: Path, *, timeout: float = 10.0) -> AdminSocket:
+    """Connect to the manager of a running cluster."""
+    path = directory / "manager.sock"
+    try:
+        return AdminSocket(str(path), timeout)
+    except Failure as failure:
+        if failure.code != UNREACHABLE:
+            raise
+        raise Failure(UNREACHABLE, f"no local cluster runs in {directory}", hint="qpid-ha local up") from failure
+
+
+def bring_down(directory: Path) -> None:
+    """End a cluster and wait for it."""
+    link = manager(directory, timeout=DOWN_PATIENCE)
+    try:
+        link.call("down")
+    finally:
+        link.close()
+
+
+class Story:
+    """The stream of a manager's events, and whatever other line streams are read beside it."""
+
+    def __init__(self, path: str) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.on_event: Callable[[dict[str, Any]], None] | None = None
+        self.on_tick: Callable[[], None] | None = None
+        self._socket = AdminSocket(path, None)
+        self._socket.send({"id": 1, "method": "events"})
+        self._streams: dict[int, tuple[bytearray, Callable[[dict[str, Any]], None]]] = {}
+        self.add(self._socket.fileno(), self._learn)
+
+    def add(self, fd: int, take: Callable[[dict[str, Any]], None]) -> None:
+        """Read JSON lines from another file descriptor too."""
+        os.set_blocking(fd, False)
+        self._streams[fd] = (bytearray(), take)
+
+    def await_settled(self, directory: Path, timeout: float) -> None:
+        """Wait until one broker is active and all others are ready."""
+
+        def settled() -> bool:
+            self.check_starts(directory)
+            return self.find("settled") is not None
+
+        self.wait(settled, timeout, what="an active primary with all backups ready")
+
+    def wait(self, until: Callable[[], bool], timeout: float, *, what: str = "") -> bool:
+        """Read along until a condition holds; with `what`, fail if it does not in time."""
+        deadline = time.monotonic() + timeout
+        while not until():
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._streams:
+                if what:
+                    reason = f"did not happen within {timeout:g} s" if left <= 0 else "will not happen: the manager is gone"
+                    raise Failure(TIMED_OUT, f"{what} {reason}", hint="look at manager.log and the broker logs in the cluster's directory")
+                return False
+            self._read(min(left, 0.1))
+            if self.on_tick is not None:
+                self.on_tick()
+        return True
+
+    def find(self, event: str, *, since: int = 0, **fields: object) -> dict[str, Any] | None:
+        """Return the first event of a kind at or after a time (ns) whose fields match."""
+        wanted = {"event": event, **fields}
+        for entry in self.events:
+            if entry["time_ns"] >= since and all(entry.get(name) == value for name, value in wanted.items()):
+                return entry
+        return None
+
+    def check_starts(self, directory: Path) -> None:
+        """Fail as soon as a broker ended again and again before it served, with the last line of its log."""
+        ended = [entry["broker"] for entry in self.events if entry["event"] == "exited" and entry["was"] == "starting"]
+        for name in ended:
+            if ended.count(name) >= STARTS:
+                log = directory / name / "qpidhad.log"
+                raise Failure(UNREACHABLE, f"{name} does not start: {_tail(log)}", hint=f"look at {log}")
+
+    def states(self) -> dict[str, str]:
+        """The last known state of each broker."""
+        return {entry["broker"]: entry["state"] for entry in self.events if entry["event"] == "state"}
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._socket.close()
+
+    def _learn(self, entry: dict[str, Any]) -> None:
+        self.events.append(entry)
+        if self.on_event is not None:
+            self.on_event(entry)
+
+    def _read(self, seconds: float) -> None:
+        readable, _, _ = select.select(list(self._streams), [], [], seconds)
+        for fd in readable:
+            buffer, take = self._streams[fd]
+            try:
+                data = os.read(fd, 65536)
+            except BlockingIOError:
+                continue
+            except OSError:
+                data = b""
+            if not data:
+                del self._streams[fd]
+                continue
+            buffer += data
+            *lines, rest = bytes(buffer).split(b"\n")
+            buffer[:] = rest
+            for line in lines:
+                if line.startswith(b"{"):
+                    take(json.loads(line))
+
+
+def check_directory(directory: Path) -> None:
+    """Refuse a directory whose cluster is running."""
+    try:
+        AdminSocket(str(directory / "manager.sock"), 1.0).close()
+    except Failure:
+        return
+    raise Failure(NO, f"a local cluster already runs in {directory}", hint="qpid-ha local status, qpid-ha local down, or another --dir")
+
+
+def check_count(count: int) -> None:
+    """Refuse clusters nobody can want."""
+    if not 1 <= count <= 9:
+        raise Failure(USAGE, f"{count} brokers cannot be started", hint="-n 3, from 1 to 9")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+            probe.listen(1)
+        except OSError:
+            return False
+        return True
+
+
+def _holder(port: int) -> str:
+    inodes = set(_listening_inodes(port))
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            for link in (process / "fd").iterdir():
+                if os.readlink(link) in inodes:
+                    return f" by {(process / 'comm').read_text().strip()} (pid {process.name})"
+        except OSError:
+            continue  # It ended, or belongs to somebody else.
+    return ""
+
+
+def _listening_inodes(port: int) -> Iterable[str]:
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                yield f"socket:[{fields[9]}]"
+
+
+def _tail(path: Path) -> str:
+    try:
+        lines = path.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""

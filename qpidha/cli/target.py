@@ -1,0 +1,207 @@
+"""Targets: which broker a command speaks to, and how.
+
+`-b` names a UNIX admin socket, `[amqp://[user[:password]@]]host[:port]`, or a broker of the local cluster (`b2`).
+Without it: the settings file of `--config`, the local cluster's primary, the daemon's admin socket, then localhost:5672.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+from qpidha.cli.admin import AdminSocket
+from qpidha.cli.arguments import Options
+from qpidha.cli.exits import BAD_CONFIG, NO_INPUT, USAGE, Failure
+
+DEFAULT_PORT = 5672
+PRIMARY_STATES = ("active", "recovering")
+QUICK = 0.5
+"""Seconds allowed to each local broker while the primary is looked for."""
+
+
+class BrokerLink(Protocol):
+    """A conversation with one broker, whatever carries it."""
+
+    def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
+        """Ask and return the result; a refusal is a Failure."""
+        ...
+
+    def close(self) -> None:
+        """Hang up."""
+        ...
+
+
+@dataclass(slots=True)
+class Target:
+    """Where a broker is: an admin socket, or an AMQP address with credentials."""
+
+    socket: str = ""
+    host: str = ""
+    port: int = DEFAULT_PORT
+    user: str = ""
+    password: str = ""
+    mechanism: str = ""
+    encrypted: bool = False
+
+    def __str__(self) -> str:
+        return self.socket or f"{_bracketed(self.host)}:{self.port}"
+
+
+def state_directory() -> str:
+    """Where the local cluster lives unless told otherwise."""
+    chosen = os.environ.get("QPIDHA_DIR")
+    if chosen:
+        return chosen
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(base, "qpidha", "local")
+
+
+def local_cluster(directory: str = "") -> dict[str, Any] | None:
+    """Read the local cluster's state file, if there is one."""
+    try:
+        with open(os.path.join(directory or state_directory(), "cluster.json"), encoding="utf-8") as file:
+            state: dict[str, Any] = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return state
+
+
+def resolve(options: Options) -> Target:
+    """Decide which broker is meant."""
+    configured = _configured(options)
+    if options.broker:
+        target = parse(options.broker)
+    elif options.config:
+        target = configured
+    else:
+        target = _default()
+    if not target.socket:
+        target.user = target.user or options.user or configured.user
+        target.password = target.password or options.password or configured.password
+        target.mechanism = options.sasl_mechanism or configured.mechanism
+    return target
+
+
+def parse(text: str) -> Target:
+    """Read what stands after `-b`."""
+    if "/" in text and "://" not in text and "@" not in text:
+        return Target(socket=text)
+    for broker in (local_cluster() or {}).get("brokers", []):
+        if broker["name"] == text:
+            return Target(socket=broker["admin_socket"])
+    rest = text
+    scheme, separator, after = text.partition("://")
+    encrypted = False
+    if separator:
+        if scheme not in ("amqp", "amqps"):
+            raise Failure(USAGE, f"{text!r}: scheme {scheme!r} is not known", hint="amqp://host:port or amqps://host:port")
+        rest, encrypted = after.rstrip("/"), scheme == "amqps"
+    credentials, at, where = rest.rpartition("@")
+    slash = "/" if "/" in credentials and ":" not in credentials else ":"
+    user, _, password = credentials.partition(slash) if at else ("", "", "")
+    for prefix in ("tcp:", "ssl:"):
+        if where.startswith(prefix):
+            where, encrypted = where.removeprefix(prefix), prefix == "ssl:"
+    host, port = _host_and_port(where, text, 5671 if encrypted else DEFAULT_PORT)
+    return Target(host=host, port=port, user=_unquote(user), password=_unquote(password), encrypted=encrypted)
+
+
+def connect(target: Target, options: Options) -> BrokerLink:
+    """Open a conversation with a broker."""
+    if target.socket:
+        return AdminSocket(target.socket, options.patience())
+    # Loaded only here, because most calls go to a socket and have to be quick.
+    link: BrokerLink = import_module("qpidha.cli.management").AmqpManagement(target, options)
+    return link
+
+
+def _default() -> Target:
+    cluster = local_cluster()
+    sockets = [broker["admin_socket"] for broker in (cluster or {}).get("brokers", []) if os.path.exists(broker["admin_socket"])]
+    found = ""
+    for path in sockets:
+        state = _state(path)
+        if state in PRIMARY_STATES:
+            return Target(socket=path)
+        if state and not found:
+            found = path
+    if found:
+        return Target(socket=found)
+    for path in daemon_sockets():
+        if os.path.exists(path):
+            return Target(socket=path)
+    return Target(host="localhost")
+
+
+def daemon_sockets() -> list[str]:
+    """Name the places where a daemon puts its admin socket by default."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    return [path for path in ("/run/qpidha/admin.sock", runtime and os.path.join(runtime, "qpidha", "admin.sock")) if path]
+
+
+def _state(path: str) -> str:
+    try:
+        admin = AdminSocket(path, QUICK)
+    except Failure:
+        return ""
+    try:
+        return str((admin.call("ping") or {}).get("state", "")) or "unknown"
+    except Failure:
+        return ""
+    finally:
+        admin.close()
+
+
+def _configured(options: Options) -> Target:
+    target = Target(host="localhost")
+    if not options.config:
+        return target
+    try:
+        with open(options.config, encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+    except OSError as error:
+        raise Failure(NO_INPUT, f"cannot read {options.config}: {error.strerror}", hint="--config names a qpidd.conf") from error
+    values = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            values[name.strip()] = value.strip()
+    try:
+        target.port = int(values.get("port", DEFAULT_PORT))
+    except ValueError as error:
+        raise Failure(BAD_CONFIG, f"{options.config}: port={values['port']} is not a number", hint="port=5672") from error
+    target.user, target.password = values.get("ha-username", ""), values.get("ha-password", "")
+    target.mechanism = values.get("ha-mechanism", "")
+    if options.timeout is None:
+        interval = values.get("ha-heartbeat-interval") or values.get("link-heartbeat-interval")
+        if interval and interval.replace(".", "", 1).isdigit():
+            options.timeout = max(1.0, float(interval))
+    admin_socket = values.get("admin-socket") or (os.path.join(values["data-dir"], "admin.sock") if "data-dir" in values else "")
+    if admin_socket and os.path.exists(admin_socket):
+        target.socket = admin_socket
+    return target
+
+
+def _host_and_port(where: str, text: str, default: int) -> tuple[str, int]:
+    if where.startswith("["):
+        host, _, rest = where[1:].partition("]")
+        port = rest.removeprefix(":")
+    else:
+        host, _, port = where.partition(":")
+    if port and not (port.isdigit() and 0 < int(port) < 65536):
+        raise Failure(USAGE, f"{text!r}: {port!r} is not a port", hint="-b host:port, with a port from 1 to 65535")
+    return host or "localhost", int(port) if port else default
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _unquote(text: str) -> str:
+    if "%" not in text:
+        return text
+    parts = text.encode().split(b"%")
+    return (parts[0] + b"".join(bytes.fromhex(part[:2].decode()) + part[2:] for part in parts[1:])).decode()

@@ -1,0 +1,361 @@
+"""The built-in manager: runs all brokers of a cluster on this machine and keeps one of them promoted.
+
+One task per broker starts it, asks it for its status twice a heartbeat and restarts it when it ended; one task
+decides. An ended process is noticed at once; a broker that does not answer within a heartbeat is hung, which makes
+one and a half heartbeats at most. Before another broker is promoted, one that may still be primary is killed and
+its death awaited (unless fencing is off: then its lower epoch has to make it step down). While a healthy primary
+exists nobody is promoted. The manager speaks to brokers over their admin sockets only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from typing import Any
+
+from qpidha.manager.admin import AdminLink, LinkBroken
+from qpidha.manager.cluster import BrokerSpec, ClusterOptions, configuration, read_state, write_state
+from qpidha.manager.events import EventLog
+from qpidha.manager.placement import PRIMARY_STATES, Member, choose, primary_of
+from qpidha.manager.process import BrokerProcess, start_time
+from qpidha.words.errors import NotFound, RefusedRequest
+
+QUICK_LOOK = 0.02
+"""Seconds between two looks at brokers that are changing."""
+START_PATIENCE = 5.0
+"""Seconds for which a new cluster waits for all brokers before a majority will do."""
+RESTART_PATIENCE = 2.0
+"""Seconds for which a dead broker waits for a new primary, so that its start does not slow down the promotion."""
+HUNG_BACKUP_BEATS = 4
+"""Heartbeats after which a hung backup is killed too, to be started afresh."""
+STOP_PATIENCE = 5.0
+"""Seconds for a broker to end in good order."""
+
+
+class LocalBroker:
+    """One broker as its manager sees it."""
+
+    __slots__ = ("backoff", "hung_since", "link", "may_be_primary", "member", "poke", "process", "restarts", "since", "spec", "stopped")
+
+    def __init__(self, spec: BrokerSpec) -> None:
+        self.spec = spec
+        self.member = Member(spec.name, spec.address, state="down")
+        self.process: BrokerProcess | None = None
+        self.link: AdminLink | None = None
+        self.may_be_primary = False
+        """Whether it could be serving clients although it does not answer."""
+        self.hung_since = 0.0
+        self.since = time.time_ns()
+        self.restarts = -1
+        self.backoff = 0.0
+        self.stopped = False
+        """Whether it was sent SIGSTOP through us; only shown."""
+        self.poke = asyncio.Event()
+
+    @property
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return self.process is not None and self.process.running
+
+
+class LocalManager:
+    """A ResourceManager for a cluster of child processes."""
+
+    def __init__(self, options: ClusterOptions) -> None:
+        self.options = options
+        self.events = EventLog()
+        self.brokers = {spec.name: LocalBroker(spec) for spec in options.brokers()}
+        self.settled = False
+        self.stopping = False
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._started = time.monotonic()
+        self._refused: tuple[str, ...] = ()
+        self._reason = ""
+        self._primary = ""
+
+    async def start(self) -> None:
+        """Start the brokers, or take over those that an earlier manager left running."""
+        self.options.check()
+        before = read_state(self.options.directory)
+        for broker in self.brokers.values():
+            broker.spec.directory.mkdir(parents=True, exist_ok=True)
+            self._adopt(broker, before)
+        for broker in self.brokers.values():
+            self._tasks.append(asyncio.create_task(self._attend(broker)))
+        self._tasks.append(asyncio.create_task(self._direct()))
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Work until a task of ours fails, which nothing but a bug can make it, or until stop."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            if not task.cancelled():
+                task.result()
+
+    def members(self) -> list[Member]:
+        """Say what is known of every broker of the cluster."""
+        return [broker.member for broker in self.brokers.values()]
+
+    def broker(self, name: str) -> LocalBroker:
+        """Find a broker by its name or address."""
+        for broker in self.brokers.values():
+            if name in (broker.spec.name, broker.spec.address):
+                return broker
+        raise NotFound(f"no broker {name!r} in this cluster", hint=f"its brokers are {', '.join(self.brokers)}")
+
+    async def fence(self, name: str) -> None:
+        """Kill a broker and wait until it is dead."""
+        broker = self.broker(name)
+        if broker.process is not None and broker.running:
+            began = time.monotonic()
+            broker.process.signal(signal.SIGKILL)
+            await broker.process.ended()
+            self.events.add("fenced", broker=name, seconds=round(time.monotonic() - began, 6))
+
+    async def promote(self, name: str) -> None:
+        """Ask a broker to become the primary."""
+        broker = self.broker(name)
+        if broker.link is None:
+            raise LinkBroken(f"{name} has no admin socket yet")
+        await broker.link.call("promote", {}, timeout=max(2.0, 4 * self.options.heartbeat))
+
+    async def refresh(self) -> None:
+        """Ask every healthy broker for its status, all at the same time."""
+        healthy = [broker for broker in self.brokers.values() if broker.member.healthy]
+        await asyncio.gather(*(self._ask(broker) for broker in healthy))
+
+    async def stop(self) -> None:
+        """End every broker: backups first, so that none of them misses its primary."""
+        self.stopping = True
+        primary = primary_of(self.members())
+        order = sorted(self.brokers.values(), key=lambda broker: primary is not None and broker.spec.name == primary.name)
+        for broker in order:
+            if broker.process is not None and broker.running:
+                broker.process.signal(signal.SIGTERM)
+                broker.process.signal(signal.SIGCONT)
+                if not await broker.process.ended(STOP_PATIENCE):
+                    broker.process.signal(signal.SIGKILL)
+                    await broker.process.ended()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        write_state(self.options, manager_pid=0, processes={})
+        self.events.add("stopped")
+
+    def record(self) -> None:
+        """Write down which processes belong to the cluster."""
+        processes = {
+            name: (broker.process.pid, broker.process.started)
+            for name, broker in self.brokers.items()
+            if broker.process is not None and broker.running
+        }
+        write_state(self.options, manager_pid=os.getpid(), processes=processes)
+
+    # One task per broker: keep it running, know how it is.
+
+    def _adopt(self, broker: LocalBroker, before: dict[str, Any] | None) -> None:
+        for known in (before or {}).get("brokers", []):
+            pid, started = known.get("pid") or 0, known.get("pid_started")
+            if known.get("name") == broker.spec.name and pid and started and start_time(pid) == started:
+                broker.process = BrokerProcess(pid, lambda process: self._exited(broker, process))
+                broker.member.alive = True
+                broker.member.state = "unknown"
+                broker.may_be_primary = True
+                self.events.add("adopted", broker=broker.spec.name, pid=pid)
+
+    async def _attend(self, broker: LocalBroker) -> None:
+        while not self.stopping:
+            if not broker.running:
+                self._launch(broker)
+            while broker.running:
+                await self._converse(broker)
+            await self._rest(broker)
+
+    def _launch(self, broker: LocalBroker) -> None:
+        broker.spec.config.write_text(configuration(broker.spec, self.options))
+        broker.spec.admin_socket.unlink(missing_ok=True)
+        broker.process = BrokerProcess.start(
+            self.options.daemon, broker.spec.config, broker.spec.log, on_exit=lambda process: self._exited(broker, process)
+        )
+        broker.restarts += 1
+        broker.stopped = False
+        broker.member.alive = True
+        self._show(broker, "starting", 0)
+        self.events.add("started", broker=broker.spec.name, pid=broker.process.pid, address=broker.spec.address)
+        self.record()
+
+    async def _converse(self, broker: LocalBroker) -> None:
+        link = await self._connect(broker)
+        if link is None:
+            return
+        broker.link = link
+        try:
+            while broker.running and not link.closed:
+                await self._ask(broker)
+                await self._beat(broker)
+        finally:
+            broker.link = None
+            link.close()
+
+    async def _connect(self, broker: LocalBroker) -> AdminLink | None:
+        began = time.monotonic()
+        while broker.running:
+            try:
+                return await AdminLink.open(str(broker.spec.admin_socket))
+            except LinkBroken:
+                # A broker that an earlier manager started has had its time; a new one is not yet expected to listen.
+                if broker.may_be_primary and time.monotonic() - began > self.options.heartbeat:
+                    self._hung(broker)
+                await self._pause(broker, QUICK_LOOK)
+        return None
+
+    async def _ask(self, broker: LocalBroker) -> None:
+        link = broker.link
+        if link is None:
+            return
+        heartbeat = self.options.heartbeat
+        for _ in range(2):
+            asked = time.monotonic()
+            try:
+                self._learn(broker, await link.call("status", timeout=heartbeat))
+                return
+            except RefusedRequest as error:
+                self.events.add("refused", broker=broker.spec.name, what="status", reason=error.text)
+                return
+            except LinkBroken:
+                # When we were late ourselves, silence proves nothing: ask once more.
+                if link.closed or time.monotonic() - asked < heartbeat * 1.25:
+                    break
+        if broker.running and not link.closed:
+            self._hung(broker)
+
+    async def _beat(self, broker: LocalBroker) -> None:
+        await self._pause(broker, self.options.heartbeat / 2 if self.settled else QUICK_LOOK)
+
+    async def _pause(self, broker: LocalBroker, seconds: float) -> None:
+        broker.poke.clear()
+        try:
+            await asyncio.wait_for(broker.poke.wait(), seconds)
+        except TimeoutError:
+            pass
+
+    async def _rest(self, broker: LocalBroker) -> None:
+        until = time.monotonic() + RESTART_PATIENCE
+        while not self.stopping and time.monotonic() < until and primary_of(self.members()) is None:
+            if not any(member.healthy and member.state == "ready" for member in self.members()):
+                break
+            await self._pause(broker, QUICK_LOOK)
+        if broker.backoff and not self.stopping:
+            await asyncio.sleep(broker.backoff)
+
+    def _learn(self, broker: LocalBroker, status: dict[str, Any]) -> None:
+        member = broker.member
+        in_sync = status.get("in_sync") or {}
+        member.sequence = int(status.get("sequence", 0))
+        member.system_id = str(status.get("system_id", ""))
+        member.in_sync = tuple(in_sync.get("members") or ())
+        member.in_sync_version = (int(in_sync.get("epoch", 0)), int(in_sync.get("version", 0)))
+        broker.hung_since = 0.0
+        broker.backoff = 0.0
+        state = str(status.get("state", "unknown"))
+        broker.may_be_primary = state in PRIMARY_STATES
+        if not member.healthy:
+            member.healthy = True
+            self._changed.set()
+        self._show(broker, state, int(status.get("epoch", 0)))
+
+    def _hung(self, broker: LocalBroker) -> None:
+        if not broker.hung_since:
+            broker.hung_since = time.monotonic()
+            broker.member.healthy = False
+            self.events.add("hung", broker=broker.spec.name, was=broker.member.state)
+            self._show(broker, "hung", broker.member.epoch)
+            self._changed.set()
+        elif self.options.fence and time.monotonic() - broker.hung_since > HUNG_BACKUP_BEATS * self.options.heartbeat:
+            if broker.process is not None:
+                self.events.add("fence", broker=broker.spec.name, why="hung for too long")
+                broker.process.signal(signal.SIGKILL)
+
+    def _exited(self, broker: LocalBroker, process: BrokerProcess) -> None:
+        member = broker.member
+        was = member.state
+        member.alive = member.healthy = False
+        broker.may_be_primary = False
+        broker.hung_since = 0.0
+        short = time.time_ns() - broker.since < 2_000_000_000 and was == "starting"
+        broker.backoff = min(5.0, max(0.25, broker.backoff * 2)) if short else 0.0
+        self.events.add("exited", broker=broker.spec.name, pid=process.pid, code=process.exit_code, was=was)
+        self._show(broker, "down", member.epoch)
+        if not self.stopping:
+            self.record()
+        for other in self.brokers.values():
+            other.poke.set()
+        self._changed.set()
+
+    def _show(self, broker: LocalBroker, state: str, epoch: int) -> None:
+        member = broker.member
+        if (member.state, member.epoch) != (state, epoch):
+            member.state, member.epoch = state, epoch
+            broker.since = time.time_ns()
+            self.events.add("state", broker=broker.spec.name, state=state, epoch=epoch)
+            self._changed.set()
+
+    # The task that decides.
+
+    async def _direct(self) -> None:
+        while not self.stopping:
+            await self._changed.wait()
+            self._changed.clear()
+            primary = primary_of(self.members())
+            if primary is None:
+                self.settled = False
+                await self._fail_over()
+            else:
+                self._note(primary)
+
+    def _note(self, primary: Member) -> None:
+        self._refused = ()
+        self._reason = ""
+        if primary.name != self._primary:
+            self._primary = primary.name
+            self.events.add("primary", broker=primary.name, epoch=primary.epoch)
+        others = [member for member in self.members() if member is not primary]
+        settled = primary.state == "active" and all(member.healthy and member.state == "ready" for member in others)
+        if settled and not self.settled:
+            self.events.add("settled", broker=primary.name, epoch=primary.epoch, backups=len(others))
+        self.settled = settled
+
+    async def _fail_over(self) -> None:
+        suspects = [broker for broker in self.brokers.values() if broker.running and broker.may_be_primary and not broker.member.healthy]
+        if any(not broker.hung_since for broker in suspects):
+            return  # It may still answer; when it does, or is hung, we are called again.
+        if self.options.fence:
+            for broker in suspects:
+                self.events.add("fence", broker=broker.spec.name, why="hung, and may be primary")
+                await self.fence(broker.spec.name)
+        await self.refresh()
+        if self.stopping or primary_of(self.members()) is not None:
+            self._changed.set()
+            return
+        choice = choose(self.members(), waited=time.monotonic() - self._started > START_PATIENCE, refused=self._refused)
+        if choice.reason != self._reason:
+            self._reason = choice.reason
+            self.events.add("chosen" if choice.name else "waiting", broker=choice.name, reason=choice.reason)
+        if choice.name:
+            await self._try_promote(choice.name)
+        asyncio.get_running_loop().call_later(QUICK_LOOK, self._changed.set)
+
+    async def _try_promote(self, name: str) -> None:
+        broker = self.brokers[name]
+        self.events.add("promote", broker=name, state=broker.member.state, epoch=broker.member.epoch, sequence=broker.member.sequence)
+        try:
+            await self.promote(name)
+        except (RefusedRequest, LinkBroken) as error:
+            self._refused = (*self._refused, name) if len(self._refused) < len(self.brokers) else ()
+            self.events.add("refused", broker=name, what="promote", reason=error.text)
+        else:
+            self.events.add("promoted", broker=name)
+            await self._ask(broker)

@@ -1,0 +1,1 @@
+"""Pipeline: Spark jobs over histories and journals; an optional extra that sees only the words."""

@@ -1,0 +1,39 @@
+"""Clock: the only reader of time and the only source of randomness.
+
+`now` counts nanoseconds since the Unix epoch from the wall clock at start, and goes on with the monotonic clock: it
+never goes back, and a correction of the wall clock does not make heartbeats or timeouts fire.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+
+class Clock:
+    """Time that never goes back."""
+
+    __slots__ = ("_offset",)
+
+    def __init__(self) -> None:
+        self._offset = time.time_ns() - time.monotonic_ns()
+
+    def now(self) -> int:
+        """Nanoseconds since the Unix epoch."""
+        return time.monotonic_ns() + self._offset
+
+
+def new_uuid() -> str:
+    """A fresh random identity."""
+    return str(uuid.uuid4())
+
+
+def local_time(now: int) -> str:
+    """Write `now` as date and local time to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now // 1_000_000_000))
+
+
+def utc_time(now: int) -> str:
+    """Write `now` as ISO 8601 with milliseconds in UTC."""
+    seconds, rest = divmod(now, 1_000_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1_000_000:03d}Z"

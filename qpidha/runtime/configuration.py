@@ -1,0 +1,77 @@
+"""Configuration: which files are read, and the settings that come of the daemon's whole surroundings.
+
+The node gets only `Settings`; here are the files and the few words of the command line that are no settings.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from qpidha.runtime.exits import CONFIG, CannotStart, reason_of
+from qpidha.words.errors import InvalidArgument
+from qpidha.words.settings import Settings, load_with_origins
+
+MAIN_FILE = "/etc/qpidha/qpidha.conf"
+MORE_FILES = "/etc/qpidha/conf.d/*.conf"
+COMMANDS = {"--check": "check", "--print-config": "print-config", "--version": "version", "-v": "version", "--help": "help", "-h": "help"}
+
+
+@dataclass(slots=True)
+class Configuration:
+    """What the daemon is to do, and with which settings."""
+
+    command: str = ""
+    """check, print-config, version or help; empty is to serve."""
+    settings: Settings = field(default_factory=Settings)
+    warnings: list[str] = field(default_factory=list)
+    origins: dict[str, str] = field(default_factory=dict)
+
+
+def configure(argv: Sequence[str], env: Mapping[str, str]) -> Configuration:
+    """Read command line, environment and files. Raises CannotStart."""
+    command, config, rest = _commands(argv)
+    if command in ("help", "version"):
+        return Configuration(command)
+    config = config or env.get("QPIDHA_CONFIG", "") or env.get("QPID_CONFIG", "")
+    paths = [config] if config else [path for path in (MAIN_FILE, *sorted(glob.glob(MORE_FILES))) if os.path.exists(path)]
+    try:
+        settings, warnings, origins = load_with_origins([(path, _read(path)) for path in paths], env, rest)
+    except InvalidArgument as error:
+        raise CannotStart(error.text, hint=error.hint, code=CONFIG) from error
+    return Configuration(command, settings, warnings, origins)
+
+
+def _commands(argv: Sequence[str]) -> tuple[str, str, list[str]]:
+    """Split the command line into command, configuration file and options."""
+    command, config = "", ""
+    rest: list[str] = []
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word in COMMANDS:
+            # help wins over everything, so that it is there when all else is wrong.
+            command = COMMANDS[word] if command != "help" else command
+        elif word.startswith("--config="):
+            config = word.partition("=")[2]
+        elif word == "--config":
+            if not words:
+                raise CannotStart("--config needs a file (command line)", hint="write --config FILE", code=CONFIG)
+            config = words.pop(0)
+        else:
+            rest.append(word)
+    return command, config, rest
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise CannotStart(
+            f"configuration file {path} cannot be read: {reason_of(error)}", hint="check the path and its permissions", code=CONFIG
+        ) from error
+    except UnicodeDecodeError as error:
+        raise CannotStart(f"configuration file {path} is not UTF-8 text: {error.reason}", hint="save it as UTF-8", code=CONFIG) from error

@@ -1,0 +1,297 @@
+"""Daemon: qpidhad, one broker process. Starts, serves until it is told to stop, and says by its exit code how it ended.
+
+Order of start: settings, lock and identity, users, sockets, node, accepting. Everything that can be wrong with the
+surroundings is found before the first client is accepted, and is said with what to do about it.
+Source: Qpid src/qpidd.cpp; exit codes as in sysexits.h.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import gc
+import os
+import resource
+import signal
+import socket
+import ssl
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TextIO
+
+import uvloop
+
+from qpidha.amqp.sasl import Users
+from qpidha.node import Node
+from qpidha.runtime.clock import Clock, new_uuid
+from qpidha.runtime.configuration import Configuration, configure
+from qpidha.runtime.describe import config_text, help_text
+from qpidha.runtime.disk import Disk
+from qpidha.runtime.exits import CONFIG, FAILED, IO_ERROR, OK, SOFTWARE, CannotStart, reason_of
+from qpidha.runtime.log import Log
+from qpidha.runtime.network import Network
+from qpidha.runtime.sockets import admin_socket_path, bind_admin, bind_port, inherited, listen, own_address
+from qpidha.runtime.tls import client_context, server_context
+from qpidha.runtime.turns import Turns
+from qpidha.words.effects import Announce, SaveState, Stop
+from qpidha.words.errors import QpidHaError
+from qpidha.words.events import StopRequested
+from qpidha.words.settings import Settings
+
+_FLUSH = 2.0
+"""Seconds that the last bytes may take to leave when the daemon stops."""
+_PATIENCE = 10.0
+"""Seconds that the node may take to stop in good order."""
+
+
+class Daemon:
+    """One broker and its surroundings."""
+
+    def __init__(self, settings: Settings, env: Mapping[str, str], loop: asyncio.AbstractEventLoop) -> None:
+        self._settings = settings
+        self._env = env
+        self._loop = loop
+        self._clock = Clock()
+        self._log = Log(_log_stream(settings), self._clock, selectors=settings.log_level, form=settings.log_format, name=settings.name)
+        self._turns = Turns(loop, self._clock)
+        self._network = Network(loop, settings, self._turns.put, self._log)
+        self._disk = Disk(settings.data_dir)
+        self._plain: list[socket.socket] = []
+        self._secure: list[socket.socket] = []
+        self._admin_path = ""
+        self._ended: asyncio.Future[int] = loop.create_future()
+        self._is_stopping = False
+
+    async def run(self, warnings: Sequence[str]) -> int:
+        """Serve until told to stop; the exit code."""
+        try:
+            await self._start(warnings)
+            code = await self._ended
+            self._turns.stop()
+            await self._network.close(_FLUSH)
+            return code
+        finally:
+            self._turns.stop()
+            self._network.stop_listening()
+            for one in (*self._plain, *self._secure):
+                one.close()
+            if self._admin_path:
+                _unlink(self._admin_path)
+            self._disk.close()
+
+    async def _start(self, warnings: Sequence[str]) -> None:
+        settings = self._settings
+        self._loop.set_exception_handler(self._failed)
+        users = load_users(settings)
+        tls = server_context(settings) if settings.ssl_cert and "ssl" not in settings.listen_disable else None
+        self._bind(tls)
+        port = _port_of(self._plain or self._secure)
+        address = own_address(settings, [_port_of(sockets) for sockets in (self._plain, self._secure) if sockets] or [settings.port])
+        self._log.name = settings.name or address.host_port
+        self._log.state = "joining" if settings.ha_cluster else "standalone"
+        for warning in warnings:
+            self._log.write("warning", "broker", warning)
+        path = admin_socket_path(settings, port, self._env)
+        admin = bind_admin(path)
+        self._admin_path = path
+        node = Node(
+            settings, system_id=self._disk.system_id, users=users, state=self._disk.state, address=address.host_port, make_uuid=new_uuid
+        )
+        self._turns.start(node, {**self._network.handlers, SaveState: self._save, Announce: self._announce, Stop: self._stop})
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop_requested)
+        await self._network.serve_admin(admin)
+        await self._network.serve(self._plain)
+        if tls is not None:
+            await self._network.serve(self._secure, tls)
+        ports = [f"port {_port_of(self._plain)}"] * bool(self._plain) + [f"port {_port_of(self._secure)} (TLS)"] * bool(self._secure)
+        self._log.write("notice", "network", f"listening on {' and '.join(ports) or 'no port'}; admin socket {path}")
+        self._tell_ready(port)
+        # What exists by now lives as long as the process; the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+
+    def _bind(self, tls: ssl.SSLContext | None) -> None:
+        """Bind and listen, so that the ports are ours before anything is said about them."""
+        settings = self._settings
+        if not settings.require_encryption and "tcp" not in settings.listen_disable:
+            self._plain = inherited(settings) or bind_port(settings, settings.port, "port")
+            listen(self._plain, settings.connection_backlog, "port")
+        if tls is not None:
+            self._secure = bind_port(settings, settings.ssl_port, "ssl-port")
+            listen(self._secure, settings.connection_backlog, "ssl-port")
+
+    def _tell_ready(self, port: int) -> None:
+        """Tell the parent that clients are served, and where."""
+        if self._settings.port == 0 and not self._settings.socket_fd:
+            print(port, flush=True)
+        if self._settings.ready_fd >= 0:
+            try:
+                os.write(self._settings.ready_fd, f"{port}\n".encode())
+                os.close(self._settings.ready_fd)
+            except OSError as error:
+                self._log.write("warning", "broker", f"ready-fd {self._settings.ready_fd}: {reason_of(error)}")
+
+    # Effects.
+
+    def _announce(self, effect: Announce) -> None:
+        self._log.write(effect.level, effect.category, effect.text, effect.fields)
+
+    def _save(self, effect: SaveState) -> None:
+        """Save the state; without it no later effect may happen."""
+        try:
+            self._disk.save_state(effect.data)
+        except OSError as error:
+            self._log.write("critical", "store", f"stopping: the state cannot be saved in {self._disk.directory}: {reason_of(error)}")
+            self._turns.stop()
+            self._end(IO_ERROR)
+
+    def _stop(self, effect: Stop) -> None:
+        self._log.write("critical" if effect.failed else "notice", "broker", f"stopping: {effect.reason}")
+        self._end(FAILED if effect.failed else OK)
+
+    # The surroundings.
+
+    def _stop_requested(self) -> None:
+        """SIGTERM or SIGINT; the second one does not wait for good order."""
+        if self._is_stopping:
+            self._log.write("warning", "broker", "stopping at once: told twice")
+            self._end(OK)
+            return
+        self._is_stopping = True
+        self._network.stop_listening()
+        self._turns.put(StopRequested())
+        self._loop.call_later(_PATIENCE, self._out_of_patience)
+
+    def _out_of_patience(self) -> None:
+        if not self._ended.done():
+            self._log.write("warning", "broker", f"stopping without good order, which took longer than {_PATIENCE:g} s")
+            self._end(FAILED)
+
+    def _end(self, code: int) -> None:
+        """Let `run` end; what else this turn asks for, such as last words to peers, is still done."""
+        if not self._ended.done():
+            self._ended.set_result(code)
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something escaped to the loop: trouble of one connection is logged, anything else is ours and ends the broker."""
+        error = context.get("exception")
+        text = str(context.get("message", "")) or "error in the event loop"
+        if error is None or isinstance(error, OSError | EOFError):
+            self._log.write("warning", "network", f"{text}: {error}" if error else text)
+            return
+        if self._ended.done():
+            return
+        self._log.write("critical", "broker", f"stopping: a rule of ours does not hold: {error.__class__.__name__}: {error}")
+        traceback.print_exception(error)
+        self._end(SOFTWARE)
+
+
+def load_users(settings: Settings) -> Users:
+    """The users file, or nobody. Raises CannotStart."""
+    if not settings.users_file:
+        return Users.parse("")
+    hint = "make its lines with qpid-ha user add"
+    try:
+        with open(settings.users_file, encoding="utf-8") as file:
+            return Users.parse(file.read())
+    except OSError as error:
+        raise CannotStart(f"users-file {settings.users_file} cannot be read: {reason_of(error)}", hint=hint, code=CONFIG) from error
+    except (QpidHaError, UnicodeDecodeError) as error:
+        raise CannotStart(
+            f"users-file {settings.users_file} cannot be used: {error}", hint=getattr(error, "hint", "") or hint, code=CONFIG
+        ) from error
+
+
+def _log_stream(settings: Settings) -> TextIO:
+    if not settings.log_to_file:
+        return sys.stderr
+    try:
+        return open(settings.log_to_file, "a", encoding="utf-8")
+    except OSError as error:
+        raise CannotStart(
+            f"log-to-file {settings.log_to_file} cannot be written: {reason_of(error)}",
+            hint="give a file that this user may write",
+            code=CONFIG,
+        ) from error
+
+
+def _port_of(sockets: Sequence[socket.socket]) -> int:
+    return int(sockets[0].getsockname()[1]) if sockets else 0
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def _raise_file_limit() -> None:
+    """Allow as many sockets as the system lets us have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _version() -> str:
+    try:
+        return version("qpidha")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _check(settings: Settings) -> None:
+    """Look at every file that the settings name."""
+    load_users(settings)
+    if settings.ssl_cert:
+        server_context(settings)
+    if settings.ssl_trusted:
+        client_context(settings)
+
+
+def _serve(configuration: Configuration) -> int:
+    settings = configuration.settings
+    _check(settings)
+    _raise_file_limit()
+    faulthandler.enable()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    loop = uvloop.new_event_loop()
+    try:
+        return loop.run_until_complete(Daemon(settings, os.environ, loop).run(configuration.warnings))
+    finally:
+        loop.close()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the daemon, or the command that the command line names; the exit code."""
+    if not __debug__:
+        print("qpidhad: error: assertions are off\n  next: start it without -O and without PYTHONOPTIMIZE", file=sys.stderr)
+        return CONFIG
+    try:
+        configuration = configure(sys.argv[1:] if argv is None else argv, os.environ)
+        if configuration.command == "help":
+            print(help_text())
+        elif configuration.command == "version":
+            print(f"qpidhad {_version()}")
+        elif configuration.command == "print-config":
+            print(config_text(configuration.settings, configuration.origins), end="")
+        elif configuration.command == "check":
+            _check(configuration.settings)
+            for warning in configuration.warnings:
+                print(f"qpidhad: warning: {warning}", file=sys.stderr)
+            print("the configuration is good")
+        else:
+            return _serve(configuration)
+        return OK
+    except CannotStart as error:
+        print(f"qpidhad: error: {error.text}\n  next: {error.hint}", file=sys.stderr)
+        return error.code
+    except QpidHaError as error:
+        print(f"qpidhad: error: {error.text}" + (f"\n  next: {error.hint}" if error.hint else ""), file=sys.stderr)
+        return SOFTWARE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

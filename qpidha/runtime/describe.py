@@ -1,0 +1,67 @@
+"""Describe: help and configuration texts, generated from the options so that they are never behind."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+
+from qpidha.words.options import Bool
+from qpidha.words.settings import DEFAULTS, FIELD_OF, GROUPS, OPTIONS, Settings
+
+USAGE = """\
+Usage: qpidhad [--config FILE] [OPTIONS]
+
+The broker daemon. It stays in the foreground and logs to standard error; SIGTERM or SIGINT ends it.
+Options come from the command line, else from QPIDHA_<OPTION>, else QPID_<OPTION> in the environment
+(dashes as underscores), else from the configuration file (name=value lines; a qpidd.conf will do).
+
+Commands:
+  --config FILE       Read this file, in place of /etc/qpidha/qpidha.conf and /etc/qpidha/conf.d/*.conf.
+  --check             Check the configuration and the files it names, and exit: 0 if all is well, else 78.
+  --print-config      Print every option with its value, where it came from and what it is for, and exit.
+  --version           Print the version and exit.
+  --help              Print this and exit.
+"""
+_WIDTH = 110
+
+
+def help_text() -> str:
+    """All options by group, with range and default."""
+    lines = [USAGE]
+    for group in GROUPS:
+        lines.append(f"{group}:")
+        for name, described in OPTIONS.items():
+            if described.group != group:
+                continue
+            default = described.kind.show(DEFAULTS[FIELD_OF[name]])
+            value = "[yes|no]" if isinstance(described.kind, Bool) else "VALUE"
+            lines.append(f"  --{name} {value}")
+            text = f"{described.help} Takes {described.kind.accepts}. Default: {default or 'none'}."
+            lines.extend(textwrap.wrap(text, _WIDTH, initial_indent=" " * 22, subsequent_indent=" " * 22))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def config_text(settings: Settings, origins: Mapping[str, str]) -> str:
+    """A configuration file that gives these settings: defaults are commented out, others say where they came from."""
+    lines = ["# Configuration of qpidhad: name=value lines; a comment starts with #. Defaults are commented out."]
+    for group in GROUPS:
+        lines += ["", f"## {group}"]
+        for name, described in OPTIONS.items():
+            if described.group != group:
+                continue
+            value = getattr(settings, FIELD_OF[name])
+            shown = described.kind.show(value)
+            if described.secret and value:
+                shown = "(secret)"
+            lines += [
+                "",
+                *textwrap.wrap(f"{described.help} Takes {described.kind.accepts}.", _WIDTH, initial_indent="# ", subsequent_indent="# "),
+            ]
+            if name in origins:
+                lines += [f"# From {origins[name]}.", f"{name}={shown}"]
+            elif value != DEFAULTS[FIELD_OF[name]]:
+                lines += ["# Follows from other options.", f"{name}={shown}"]
+            else:
+                lines.append(f"#{name}={shown}")
+    return "\n".join(lines) + "\n"

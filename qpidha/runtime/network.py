@@ -1,0 +1,289 @@
+"""Network: byte streams to clients, tools and other brokers; bytes only, it never looks into them.
+
+A stream reports itself opened, its bytes and its end to `Turns`; SendBytes, Connect and Disconnect come back as calls.
+Each ConnectionOpened and each Connect is followed by exactly one ConnectionLost, also after a Disconnect of ours.
+A peer that lets more than `max-output-buffer` bytes pile up is cut off. Must not know AMQP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, cast
+
+from qpidha.runtime.exits import CannotStart
+from qpidha.runtime.log import Log
+from qpidha.runtime.sockets import peer_of, user_name
+from qpidha.runtime.tls import client_context, identity_of
+from qpidha.words.effects import Connect, Disconnect, SendBytes
+from qpidha.words.events import BytesReceived, ConnectionKind, ConnectionLost, ConnectionOpened, Event
+from qpidha.words.settings import Settings
+
+RESERVED_CONNECTIONS = 32
+"""Streams taken beyond max-connections, so that clients cannot shut out the other brokers; the node counts clients itself."""
+ADMIN_CONNECTIONS = 64
+LINGER = 5.0
+"""Seconds that what was written before a Disconnect may take to leave."""
+
+
+class Stream(asyncio.Protocol):
+    """One connection."""
+
+    __slots__ = ("_kind", "_network", "_put", "connection_id", "is_closing", "is_open", "linger", "reason", "transport")
+
+    def __init__(self, network: Network, connection_id: int, kind: ConnectionKind) -> None:
+        self._network = network
+        self._put = network.put
+        self._kind = kind
+        self.connection_id = connection_id
+        self.transport: asyncio.Transport | None = None
+        self.reason = ""
+        self.is_open = False
+        self.is_closing = False
+        self.linger: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The stream exists; tell the node unless it may not be."""
+        # uvloop's transports have the methods of asyncio.Transport without being subclasses of it.
+        self.transport = cast(asyncio.Transport, transport)
+        opened = self._network.opened(self, self.transport, self._kind)
+        if opened is None:
+            self.transport.abort()
+            return
+        self.is_open = True
+        self._put(opened)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on."""
+        if not self.is_closing:
+            self._put(BytesReceived(self.connection_id, data))
+
+    def eof_received(self) -> bool:
+        """The peer sends no more. On the admin socket it may still wait for answers, as `nc -N` does."""
+        if self._kind is ConnectionKind.LOCAL and not self.is_closing:
+            self._network.close_soon(self)
+            return True
+        return False
+
+    def pause_writing(self) -> None:
+        """The peer has let too much pile up."""
+        self._network.overflowed(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The stream has ended."""
+        if self.linger is not None:
+            self.linger.cancel()
+        if self.is_open:
+            self.is_open = False
+            why = self.reason or (f"{exc.__class__.__name__}: {exc}" if exc else "closed by the peer")
+            self._network.lost(self.connection_id, why)
+
+
+class Network:
+    """All streams of one broker."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, settings: Settings, put: Callable[[Event], None], log: Log) -> None:
+        self.put = put
+        self._loop = loop
+        self._settings = settings
+        self._log = log
+        self._streams: dict[int, Stream] = {}
+        self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._servers: list[asyncio.AbstractServer] = []
+        self._accepted = {ConnectionKind.CLIENT: 0, ConnectionKind.LOCAL: 0}
+        self._last_id = 0
+        self._is_full = False
+        self._client_tls: ssl.SSLContext | None = None
+        self._idle: asyncio.Event | None = None
+        self.handlers: dict[type, Callable[[Any], None]] = {SendBytes: self._send, Connect: self._connect, Disconnect: self._disconnect}
+
+    async def serve(self, sockets: list[socket.socket], tls: ssl.SSLContext | None = None) -> None:
+        """Accept clients and brokers on bound sockets."""
+        handshake = self._settings.max_negotiate_time / 1e9 if tls else None
+        for one in sockets:
+            backlog = self._settings.connection_backlog
+            server = await self._loop.create_server(
+                self._accept_client, sock=one, ssl=tls, backlog=backlog, ssl_handshake_timeout=handshake
+            )
+            self._servers.append(server)
+
+    async def serve_admin(self, one: socket.socket) -> None:
+        """Accept tools of this machine on the bound admin socket."""
+        self._servers.append(await self._loop.create_unix_server(self._accept_local, sock=one))
+
+    def stop_listening(self) -> None:
+        """Accept nobody from now on."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+    async def close(self, grace: float) -> None:
+        """End every stream, giving what was written `grace` seconds to leave."""
+        self.stop_listening()
+        for task in list(self._connecting.values()):
+            task.cancel()
+        self._idle = asyncio.Event()
+        for stream in list(self._streams.values()):
+            self._end(stream, "the broker stops")
+        if self._streams:
+            try:
+                await asyncio.wait_for(self._idle.wait(), grace)
+            except TimeoutError:
+                for stream in list(self._streams.values()):
+                    if stream.transport is not None:
+                        stream.transport.abort()
+
+    # Called by streams.
+
+    def opened(self, stream: Stream, transport: asyncio.Transport, kind: ConnectionKind) -> ConnectionOpened | None:
+        """Note a stream and describe it; None if it may not be."""
+        identity, peer = "", _peer_name(transport)
+        if kind is ConnectionKind.LOCAL:
+            pid, uid = peer_of(transport.get_extra_info("socket").fileno())
+            if uid not in (os.getuid(), 0):
+                self._log.write(
+                    "warning", "security", f"refused {user_name(uid)} (process {pid}) on the admin socket: not root nor our user"
+                )
+                return None
+            identity, peer = user_name(uid), f"process {pid}"
+        if not self._has_room(kind):
+            return None
+        tls = transport.get_extra_info("ssl_object") is not None
+        if tls:
+            identity = identity_of(transport.get_extra_info("peercert"))
+        if kind in self._accepted:
+            self._accepted[kind] += 1
+        if kind is not ConnectionKind.LOCAL and not self._settings.tcp_nodelay:
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+        transport.set_write_buffer_limits(high=self._settings.max_output_buffer)
+        self._streams[stream.connection_id] = stream
+        return ConnectionOpened(stream.connection_id, peer, kind, identity, tls)
+
+    def lost(self, connection_id: int, reason: str) -> None:
+        """A stream that was opened has ended."""
+        stream = self._streams.pop(connection_id)
+        kind = stream._kind
+        if kind in self._accepted:
+            self._accepted[kind] -= 1
+        if self._idle is not None and not self._streams:
+            self._idle.set()
+        self.put(ConnectionLost(connection_id, reason))
+
+    def overflowed(self, stream: Stream) -> None:
+        """Cut off a peer that does not read."""
+        transport = stream.transport
+        if transport is None or not stream.is_open:
+            return
+        waiting = transport.get_write_buffer_size()
+        stream.reason = f"the peer does not read: {waiting} bytes wait for it, more than max-output-buffer"
+        stream.is_closing = True
+        self._log.write(
+            "warning", "network", f"disconnected {_peer_name(transport) or 'a peer'}: {stream.reason}", {"connection": stream.connection_id}
+        )
+        transport.abort()
+
+    def close_soon(self, stream: Stream) -> None:
+        """Close a stream that nothing more comes from, once answers have had time to leave."""
+        stream.linger = self._loop.call_later(LINGER, self._end, stream, "closed by the peer")
+
+    # Effects.
+
+    def _send(self, effect: SendBytes) -> None:
+        stream = self._streams.get(effect.connection_id)
+        if stream is not None and not stream.is_closing:
+            stream.transport.write(effect.data)  # type: ignore[union-attr]
+
+    def _disconnect(self, effect: Disconnect) -> None:
+        task = self._connecting.get(effect.connection_id)
+        if task is not None:
+            task.cancel()
+        stream = self._streams.get(effect.connection_id)
+        if stream is not None:
+            self._end(stream, "closed by us")
+
+    def _connect(self, effect: Connect) -> None:
+        task = self._loop.create_task(self._open(effect))
+        self._connecting[effect.connection_id] = task
+        task.add_done_callback(lambda _: self._connecting.pop(effect.connection_id, None))
+
+    async def _open(self, effect: Connect) -> None:
+        """Connect to another broker; a failure is an event like a loss."""
+        stream = Stream(self, effect.connection_id, ConnectionKind.OUTGOING)
+        reason = "given up"
+        try:
+            async with asyncio.timeout(self._settings.link_connect_timeout / 1e9):
+                await self._loop.create_connection(
+                    lambda: stream,
+                    effect.host,
+                    effect.port,
+                    ssl=self._tls() if effect.encrypted else None,
+                    server_hostname=effect.host if effect.encrypted else None,
+                )
+            return
+        except TimeoutError:
+            reason = f"no answer within link-connect-timeout ({self._settings.link_connect_timeout / 1e9:g} s)"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        except CannotStart as error:
+            reason = error.text
+        except UnicodeError:
+            reason = "that is not a host name"
+        except asyncio.CancelledError:
+            # Disconnect came before the answer.
+            pass
+        if stream.is_open:
+            self._end(stream, reason)
+        elif effect.connection_id not in self._streams:
+            self.put(ConnectionLost(effect.connection_id, f"cannot connect to {effect.host}:{effect.port}: {reason}"))
+
+    # The rest.
+
+    def _accept_client(self) -> Stream:
+        return Stream(self, self._next_id(), ConnectionKind.CLIENT)
+
+    def _accept_local(self) -> Stream:
+        return Stream(self, self._next_id(), ConnectionKind.LOCAL)
+
+    def _next_id(self) -> int:
+        # Ids of accepted streams are even; the node gives odd ones to its Connect effects.
+        self._last_id += 2
+        return self._last_id
+
+    def _has_room(self, kind: ConnectionKind) -> bool:
+        """Whether one more stream may be accepted; the first refusal of a row is logged."""
+        limit = {ConnectionKind.CLIENT: self._settings.max_connections + RESERVED_CONNECTIONS, ConnectionKind.LOCAL: ADMIN_CONNECTIONS}.get(
+            kind
+        )
+        is_full = limit is not None and self._accepted[kind] >= limit
+        if is_full and not self._is_full:
+            self._log.write("warning", "network", f"connections are refused: there are {limit} already (max-connections)")
+        self._is_full = is_full
+        return not is_full
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._client_tls is None:
+            self._client_tls = client_context(self._settings)
+        return self._client_tls
+
+    def _end(self, stream: Stream, reason: str) -> None:
+        """Close a stream after what was written has left, or after LINGER."""
+        if stream.is_closing or stream.transport is None:
+            return
+        stream.is_closing = True
+        stream.reason = reason
+        if stream.linger is not None:
+            stream.linger.cancel()
+        stream.transport.close()
+        stream.linger = self._loop.call_later(LINGER, stream.transport.abort)
+
+
+def _peer_name(transport: asyncio.Transport) -> str:
+    """`host:port` of the other end."""
+    name = transport.get_extra_info("peername")
+    if not isinstance(name, tuple):
+        return ""
+    host, port = str(name[0]), name[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,238 @@
+"""Sockets: what the daemon listens on, bound before the node is made so that its address is known.
+
+Plain and TLS ports on every interface or on those given, sockets handed over by the parent, and the admin socket
+with the kernel's word for who is at its other end. Also finds the address that others should use for this broker.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import pwd
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+
+from qpidha.runtime.exits import CONFIG, NO_PERMISSION, UNAVAILABLE, CannotStart, code_of, reason_of
+from qpidha.words.settings import Settings
+from qpidha.words.url import Address, parse_address
+
+_SIOCGIFADDR = 0x8915
+_UNIX_PATH_LIMIT = 107
+_CREDENTIALS = struct.Struct("3i")
+
+
+def bind_port(settings: Settings, port: int, option: str) -> list[socket.socket]:
+    """Sockets bound to `port` on the interfaces that are asked for; port 0 picks one that is free on all of them."""
+    bound: list[socket.socket] = []
+    wildcard = not settings.interface
+    try:
+        for family, host in [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")] if wildcard else _hosts(settings):
+            chosen = bound[0].getsockname()[1] if bound else port
+            try:
+                bound.append(_bind(family, host, chosen))
+            except OSError as error:
+                # A machine without IPv6 still listens on IPv4.
+                if wildcard and bound and error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                    continue
+                raise _cannot_listen(option, host, chosen, error) from error
+    except CannotStart:
+        for one in bound:
+            one.close()
+        raise
+    return bound
+
+
+def _bind(family: int, host: str, port: int) -> socket.socket:
+    one = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        one.setblocking(False)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind((host, port))
+    except OSError:
+        one.close()
+        raise
+    return one
+
+
+def _cannot_listen(option: str, host: str, port: int, error: OSError) -> CannotStart:
+    if error.errno == errno.EADDRINUSE:
+        return CannotStart(
+            f"{option} {port} is in use on {host}", hint=f"stop what listens there, or give another {option}", code=UNAVAILABLE
+        )
+    if isinstance(error, PermissionError):
+        return CannotStart(
+            f"{option} {port} on {host} is not permitted", hint="ports below 1024 need CAP_NET_BIND_SERVICE", code=NO_PERMISSION
+        )
+    return CannotStart(f"cannot listen on {host} {option} {port}: {reason_of(error)}", hint="check interface and port", code=CONFIG)
+
+
+def listen(sockets: list[socket.socket], backlog: int, option: str) -> None:
+    """Start to listen; of two daemons that bound the same port one hears of it only here."""
+    for one in sockets:
+        try:
+            one.listen(backlog)
+        except OSError as error:
+            host, port = one.getsockname()[:2]
+            raise _cannot_listen(option, host, port, error) from error
+
+
+def _hosts(settings: Settings) -> list[tuple[int, str]]:
+    """Addresses of the interfaces that the settings name."""
+    found: list[tuple[int, str]] = []
+    for name in settings.interface:
+        device = _address_of_device(name)
+        if device:
+            found.append((socket.AF_INET, device))
+            continue
+        try:
+            answers = socket.getaddrinfo(name.strip("[]"), None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except OSError as error:
+            raise CannotStart(
+                f"interface {name} is neither an address nor an interface of this machine: {reason_of(error)}",
+                hint="give addresses of this machine, or names as shown by ip address",
+                code=CONFIG,
+            ) from error
+        found.extend((family, str(address[0])) for family, _, _, _, address in answers)
+    return list(dict.fromkeys(found))
+
+
+def _address_of_device(name: str) -> str:
+    """IPv4 address of a network interface such as eth0, or empty."""
+    if len(name) > 15 or not name.isascii():
+        return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
+        except OSError:
+            return ""
+    return socket.inet_ntoa(answer[20:24])
+
+
+def inherited(settings: Settings) -> list[socket.socket]:
+    """Sockets that the parent process bound for us."""
+    found = []
+    for text in settings.socket_fd:
+        try:
+            one = socket.socket(fileno=int(text))
+            one.getsockname()
+        except (OSError, ValueError) as error:
+            raise CannotStart(
+                f"socket-fd {text} is not an open socket: {error}", hint="pass a bound socket to this process", code=CONFIG
+            ) from error
+        one.setblocking(False)
+        found.append(one)
+    return found
+
+
+def admin_socket_path(settings: Settings, port: int, env: Mapping[str, str]) -> str:
+    """Where the admin socket is: as set, else in the data directory, else in the user's runtime directory under its port."""
+    if settings.admin_socket:
+        return os.path.abspath(settings.admin_socket)
+    if settings.data_dir:
+        return os.path.join(os.path.abspath(settings.data_dir), "admin.sock")
+    uid = os.getuid()
+    runtime = env.get("XDG_RUNTIME_DIR", "")
+    folder = "/run/qpidha" if uid == 0 else os.path.join(runtime, "qpidha") if runtime else f"/tmp/qpidha-{uid}"
+    return os.path.join(folder, f"admin-{port}.sock")
+
+
+def bind_admin(path: str) -> socket.socket:
+    """Bind the admin socket, replacing one that a dead daemon left."""
+    if len(os.fsencode(path)) > _UNIX_PATH_LIMIT:
+        raise CannotStart(
+            f"admin-socket {path} is longer than the {_UNIX_PATH_LIMIT} bytes that a UNIX socket may have",
+            hint="give a shorter path with admin-socket",
+            code=CONFIG,
+        )
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        one.setblocking(False)
+        folder = os.path.dirname(os.path.abspath(path))
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        owner = os.stat(folder).st_uid
+        if folder.startswith("/tmp/qpidha-") and owner != os.getuid():
+            raise PermissionError(errno.EPERM, f"{folder} belongs to user {owner}")
+        _remove_stale(path)
+        one.bind(path)
+        os.chmod(path, 0o600)
+    except OSError as error:
+        one.close()
+        raise CannotStart(
+            f"admin-socket {path} cannot be used: {reason_of(error)}", hint="give another path with admin-socket", code=code_of(error)
+        ) from error
+    except CannotStart:
+        one.close()
+        raise
+    return one
+
+
+def _remove_stale(path: str) -> None:
+    """Remove the socket of a daemon that is gone; refuse if it answers."""
+    if not os.path.lexists(path):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise CannotStart(
+        f"admin-socket {path} is in use by another daemon", hint="stop it, or give another path with admin-socket", code=UNAVAILABLE
+    )
+
+
+def peer_of(fd: int) -> tuple[int, int]:
+    """(process id, user id) at the other end of a UNIX socket, as the kernel knows them."""
+    duplicate = socket.socket(fileno=os.dup(fd))
+    with duplicate:
+        pid, uid, _ = _CREDENTIALS.unpack(duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, uid
+
+
+def user_name(uid: int) -> str:
+    """Name of a local user."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def own_address(settings: Settings, ports: Sequence[int]) -> Address:
+    """The address that others should use: as set, else the entry of ha-brokers-url that is ours, else a guess with the first port."""
+    port = ports[0]
+    if settings.advertised_address:
+        given = parse_address(settings.advertised_address)
+        has_port = settings.advertised_address.rstrip("]").rpartition(":")[2].isdigit() and not settings.advertised_address.endswith("]")
+        return given if has_port else Address(given.protocol, given.host, port)
+    hosts = [_address_of_device(name) or name.strip("[]") for name in settings.interface]
+    for address in settings.ha_brokers_url:
+        if address.port in ports and _is_ours(address.host, hosts):
+            return address
+    protocol = "ssl" if settings.require_encryption else "tcp"
+    for host in hosts:
+        if host not in ("0.0.0.0", "::"):
+            return Address(protocol, host, port)
+    name = socket.gethostname()
+    return Address(protocol, name if not settings.ha_cluster or _is_ours(name, []) else "127.0.0.1", port)
+
+
+def _is_ours(host: str, interfaces: list[str]) -> bool:
+    """Whether `host` is an address of this machine (one can bind to it) and, if we listen on some only, of those."""
+    try:
+        answers = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    for family, kind, _, _, address in answers:
+        if interfaces and host not in interfaces and address[0] not in interfaces:
+            continue
+        with socket.socket(family, kind) as probe:
+            try:
+                probe.bind(address)
+            except OSError:
+                continue
+            return True
+    return False

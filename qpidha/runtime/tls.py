@@ -1,0 +1,74 @@
+"""TLS: contexts for both directions, and who a client certificate says its holder is.
+
+Our certificate serves both as server and, on links between brokers, as client. Knows nothing of AMQP.
+Source: AMQP 1.0 section 5.2 (TLS on its own port); Qpid src/qpid/sys/ssl/SslSocket.cpp for the identity.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from qpidha.runtime.exits import CONFIG, CannotStart
+from qpidha.words.settings import Settings
+
+
+def server_context(settings: Settings) -> ssl.SSLContext:
+    """What our TLS port shows and asks."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load(context, settings)
+    if settings.ssl_require_client_authentication:
+        context.verify_mode = ssl.CERT_REQUIRED
+    elif settings.ssl_trusted:
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def client_context(settings: Settings) -> ssl.SSLContext:
+    """How we connect to other brokers: their certificate and host name are always verified."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load(context, settings)
+    if not settings.ssl_trusted:
+        context.load_default_certs()
+    return context
+
+
+def _load(context: ssl.SSLContext, settings: Settings) -> None:
+    """Load certificate, key and authorities, saying which file is at fault."""
+    if settings.ssl_cert:
+        try:
+            context.load_cert_chain(settings.ssl_cert, settings.ssl_key or None, password=_no_password)
+        except (OSError, ValueError) as error:
+            files = f"ssl-cert {settings.ssl_cert}" + (f" with ssl-key {settings.ssl_key}" if settings.ssl_key else "")
+            raise CannotStart(
+                f"{files} cannot be used: {_reason(error)}", hint="give a PEM certificate and its key without a password", code=CONFIG
+            ) from error
+    if settings.ssl_trusted:
+        try:
+            context.load_verify_locations(settings.ssl_trusted)
+        except OSError as error:
+            raise CannotStart(
+                f"ssl-trusted {settings.ssl_trusted} cannot be used: {_reason(error)}", hint="give a PEM file of authorities", code=CONFIG
+            ) from error
+
+
+def _no_password() -> str:
+    """Stand in for OpenSSL's question on the terminal, which would hang a daemon."""
+    raise ValueError("the key needs a password")
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or getattr(error, "reason", None) or error).lower()
+
+
+def identity_of(certificate: Mapping[str, Any] | None) -> str:
+    """The holder of a verified certificate: common name, and @domain if it has domain components; else the whole subject."""
+    parts = [pair for names in (certificate or {}).get("subject", ()) for pair in names]
+    common = [value for key, value in parts if key == "commonName"]
+    domain = [value for key, value in parts if key == "domainComponent"]
+    if not common:
+        return ",".join(f"{key}={value}" for key, value in parts)
+    return str(common[-1]) + (f"@{'.'.join(domain)}" if domain else "")

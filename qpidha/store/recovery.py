@@ -1,0 +1,75 @@
+"""Recovery: records to a broker model, and a broker model to records.
+
+`fold` is the one way a broker comes to a state that was decided elsewhere: by a primary, or before. The
+other way round, `snapshot` writes what exists as records in chunks, each made when it is asked for, so
+that a broker of any size is copied while it works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qpidha.broker.broker import Broker
+from qpidha.broker.queue import Queue
+from qpidha.store.codec import EnqueueRun, decode, encode_enqueues, encode_record
+from qpidha.words.records import HA_RECORDS, Record, Requeued
+
+CHUNK = 256 << 10
+"""Bytes of a snapshot chunk, roughly."""
+
+
+def fold(broker: Broker, data: bytes) -> None:
+    """Apply encoded records to a broker model."""
+    for entry in decode(data):
+        if not isinstance(entry, EnqueueRun):
+            broker.apply(*entry)
+            continue
+        queue = broker.by_uid.get(entry.queue)
+        if not isinstance(queue, Queue):
+            continue
+        insert = queue.insert
+        if entry.expiries:
+            for sequence, payload, expires in zip(entry.sequences, entry.payloads, entry.expiries, strict=True):
+                insert(sequence, payload, expires)
+        else:
+            for sequence, payload in zip(entry.sequences, entry.payloads, strict=True):
+                insert(sequence, payload)
+
+
+def ha_records(data: bytes) -> list[tuple[int, Record]]:
+    """Pick what concerns the cluster out of encoded records."""
+    entries = [entry for entry in decode(data) if not isinstance(entry, EnqueueRun)]
+    return [entry for entry in entries if isinstance(entry[1], HA_RECORDS)]
+
+
+def snapshot(broker: Broker, last: int) -> Iterator[bytes]:
+    """Yield what a broker model has of the log up to `last`, in chunks.
+
+    A message that leaves between two chunks is not in the later one. One that comes is beyond `last` and
+    left out: it travels with the live records.
+    """
+    parts: list[bytes] = []
+    size = 0
+    for uid, record in list(broker.objects()):
+        parts.append(encode_record(uid, record))
+        size += len(parts[-1])
+        if size > CHUNK:
+            yield b"".join(parts)
+            parts, size = [], 0
+    if parts:
+        yield b"".join(parts)
+    for queue in list(broker.queues.values()):
+        cursor = 0
+        while broker.by_uid.get(queue.uid) is queue:
+            messages = [message for message in broker.messages_after(queue, cursor, CHUNK) if message.sequence <= last]
+            if not messages:
+                break
+            cursor = messages[-1].sequence
+            sequences = [message.sequence for message in messages]
+            data = encode_enqueues(
+                queue.uid, sequences, [message.payload for message in messages], [message.expires for message in messages]
+            )
+            for message in messages:
+                if message.delivery_count or message.annotations:
+                    data += encode_record(0, Requeued(queue.uid, message.sequence, message.delivery_count, message.annotations))
+            yield data
