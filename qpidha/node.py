@@ -76,8 +76,6 @@ class Node:
         }
         self.dialled = 0
         self.stopping = False
-        self.unfinished = False
-        """Whether some connection had more for its peer than one turn gives it."""
         self.cluster: Cluster | None = None
         if settings.ha_cluster:
             self.cluster = Cluster(
@@ -119,8 +117,8 @@ class Node:
             self.woken.clear()
             for connection_id in woken:
                 self._collect(connection_id)
-        deadline = self.now if self.unfinished else min((value for value in self.deadlines.values() if value), default=0)
-        self.unfinished = False
+        # A connection that took as much as one turn gives has its queues waiting for the next one.
+        deadline = self.now if broker.dirty else min((value for value in self.deadlines.values() if value), default=0)
         for other in (broker.next_deadline, cluster.next_deadline if cluster is not None else 0):
             if other and (not deadline or other < deadline):
                 deadline = other
@@ -137,8 +135,6 @@ class Node:
             data = connection.output()
             if data:
                 self.effects.append(SendBytes(connection_id, data))
-            if connection.has_work():
-                self.unfinished = True
             if connection.closed:
                 self._drop_connection(connection_id)
                 self.effects.append(Disconnect(connection_id))
@@ -263,14 +259,6 @@ class Node:
             self.holds.add(sequence, target, item)
         else:
             target.released(item)
-
-    def attach_link(self, container_id: str, name: str, is_sender: bool, link: Any) -> None:
-        """Register a link by its name; an earlier one of that name is stolen."""
-        self.links.attach(container_id, name, is_sender, link)
-
-    def detach_link(self, container_id: str, name: str, is_sender: bool, link: Any) -> None:
-        """Forget a link."""
-        self.links.detach(container_id, name, is_sender, link)
 
     def wake(self, connection: Connection) -> None:
         """Collect this connection's output at the end of the turn."""

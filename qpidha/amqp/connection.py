@@ -43,8 +43,8 @@ class Connection:
 
     __slots__ = (
         "_awake", "_buffer", "_engine", "_negotiated", "_opened", "_reported", "_sasl", "_session", "_stage", "_started", "closed",
-        "congested", "connection_id", "counters", "draining", "encrypted", "error", "host", "identity", "is_admin", "is_backup", "kind", "mechanism",
-        "outgoing", "peer", "remote_container", "remote_hostname", "remote_properties", "starved", "turn_bytes", "user",
+        "congested", "connection_id", "counters", "draining", "encrypted", "error", "host", "identity", "is_admin", "is_backup", "kind",
+        "mechanism", "outgoing", "peer", "remote_container", "remote_hostname", "remote_properties", "starved", "turn_bytes", "user",
     )  # fmt: skip
 
     def __init__(

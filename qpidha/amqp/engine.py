@@ -205,10 +205,6 @@ class LinkEnd:
         """Allow `credit` more deliveries and ask for what is left of it back at once."""
         lib.pn_link_drain(self.pointer, credit)
 
-    def set_drain(self, drain: bool) -> None:
-        """Begin or end draining."""
-        lib.pn_link_set_drain(self.pointer, drain)
-
     def take(self, delivery: Pointer) -> bytes | None:
         """Take a message if this delivery has become one, else None; raise if it is larger than the limit."""
         if not _readable(delivery):
@@ -370,8 +366,6 @@ class Engine:
             self._links.pop(pointer, None)
             end.session.links.pop(pointer, None)
             lib.pn_link_free(pointer)
-
-    # Bytes.
 
     def push(self, data: bytes) -> None:
         """Take bytes from the peer and hand out the events they make."""

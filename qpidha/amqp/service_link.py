@@ -31,8 +31,8 @@ class ServiceLink:
     """One link of a service."""
 
     __slots__ = (
-        "_accepts", "_manual", "_numbers", "_sent", "_settled", "_used", "_waiting", "_waiting_bytes", "_window", "address", "connection", "credit",
-        "end", "error", "name", "properties", "remote_source", "remote_target", "sends", "service",
+        "_accepts", "_manual", "_numbers", "_sent", "_settled", "_used", "_waiting", "_waiting_bytes", "_window", "address", "connection",
+        "credit", "end", "error", "name", "properties", "remote_source", "remote_target", "sends", "service",
     )  # fmt: skip
 
     def __init__(self, connection: LinkHome, end: LinkEnd, service: Service, address: str) -> None:

@@ -139,6 +139,8 @@ class Broker(Model):
     def owner_gone(self, owner: object) -> None:
         """Whoever owned queues has left: they are free for others, or at their end."""
         for queue in list(self._owned.pop(owner, ())):
+            if queue.deleted:
+                continue
             queue.owner = None
             if queue.lifetime is Lifetime.ON_CLOSE and not queue.follows:
                 self._delete(queue)
@@ -285,7 +287,7 @@ class Broker(Model):
         for queue, deadline in list(self._ending.items()):
             if deadline <= now:
                 del self._ending[queue]
-                if not queue.follows and _is_over(queue):
+                if not queue.deleted and not queue.follows and _is_over(queue):
                     self._delete(queue)
         if now >= self._next_expiry:
             self._next_expiry = now + EXPIRY_INTERVAL

@@ -68,8 +68,9 @@ class Queue:
 
     __slots__ = (
         "_excluded", "_expiring", "_head", "_host", "_local", "_turn", "_unsorted", "acquired", "bindings", "bytes", "consumers",
-        "deleted", "dequeued", "discarded", "enqueued", "ends_empty", "expired", "follows", "lifetime", "max_bytes", "max_count", "messages",
-        "name", "options", "order", "owner", "recorder", "rejected", "released", "ring", "senders", "timeout", "uid", "uuid",
+        "deleted", "dequeued", "discarded", "ends_empty", "enqueued", "expired", "follows", "lifetime", "max_bytes", "max_count",
+        "messages", "name", "options", "order", "owner", "recorder", "rejected", "released", "ring", "senders", "timeout", "uid",
+        "uuid",
     )  # fmt: skip
 
     def __init__(self, uid: int, options: QueueDeclared, host: QueueHost, *, limits: Limits, lifetime: Lifetime, timeout: int) -> None:
@@ -122,8 +123,7 @@ class Queue:
         if len(self.messages) >= self.max_count or self.bytes + size > self.max_bytes:
             self.drop(self.room_for(size))
         if self.recorder is None:
-            if self.follows:
-                raise RefusedRequest(f"Queue {self.name} is a copy; messages go to the original", hint="Send to the primary.")
+            self.check_open()
             self.insert_local(payload, expires)
             return 0
         sequence = self.recorder.enqueue(self.uid, payload, expires)
@@ -132,8 +132,7 @@ class Queue:
 
     def room_for(self, size: int) -> list[Message]:
         """Name the messages that must leave before one of `size` bytes can come; raise LimitExceeded if it cannot."""
-        if self.deleted:
-            raise ResourceDeleted(f"Queue {self.name} has been deleted", hint="Declare it again.")
+        self.check_open()
         excess = len(self.messages) + 1 - self.max_count
         excess_bytes = self.bytes + size - self.max_bytes
         leaving: list[Message] = []
@@ -155,6 +154,13 @@ class Queue:
             f"Queue {self.name} is full: with {depth} it cannot take {size} bytes more",
             hint="Consume from it, or raise qpid.max_count or qpid.max_size.",
         )
+
+    def check_open(self) -> None:
+        """Raise RefusedRequest if no message can come here, whatever room there is."""
+        if self.deleted:
+            raise ResourceDeleted(f"Queue {self.name} has been deleted", hint="Declare it again.")
+        if self.follows:
+            raise RefusedRequest(f"Queue {self.name} is a copy here", hint="Send to the primary.")
 
     def acquire(self, message: Message) -> None:
         """Keep an available message for one consumer."""

@@ -44,7 +44,7 @@ OPTIONS_HELP = """Options of every command, before or after it:
   -b, --broker ADDR        host:port, amqp://user:password@host:port, an admin socket's path, or b1, b2, ... of the local cluster
   --config FILE            take port, credentials and admin socket from a qpidd.conf
   --timeout SECONDS        how long to wait for an answer (10; 0 is for ever)
-  --user, --password, --sasl-mechanism, --ssl-certificate, --ssl-key
+  --user, --password, --sasl-mechanism, --ssl-certificate, --ssl-key, --ssl-trusted
   -o, --output text|json   form of the data on standard output
   -q, --quiet    -v, --verbose    --cluster-manager
 Exit codes: 0 done or true, 1 false or refused, 2 usage, 69 not reachable, 75 timed out, 77 not permitted, 107 unsafe."""

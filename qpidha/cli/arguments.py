@@ -21,6 +21,7 @@ VALUED = {
     "--sasl-service-name": "sasl_service_name",
     "--ssl-certificate": "ssl_certificate",
     "--ssl-key": "ssl_key",
+    "--ssl-trusted": "ssl_trusted",
     "-o": "output",
     "--output": "output",
 }
@@ -48,6 +49,7 @@ class Options:
     sasl_service_name: str = ""
     ssl_certificate: str = ""
     ssl_key: str = ""
+    ssl_trusted: str = ""
     output: str = "text"
     quiet: bool = False
     verbose: bool = False

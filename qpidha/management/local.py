@@ -26,6 +26,8 @@ LONGEST_LINE = 1 << 20
 """Bytes in one request line."""
 MOST_WAITING = 1000
 """Requests of one session that may wait for their records to be safe."""
+MOST_OUTPUT = 64 << 20
+"""Bytes of answers that may pile up in one turn; lists are long, and a request for one is short."""
 
 
 class LocalSession:
@@ -105,6 +107,9 @@ class LocalSession:
         elif self.waiting >= MOST_WAITING:
             text = f"{method}: {self.waiting} requests of this session wait for their records to be safe"
             self._refuse(identity, LimitExceeded(text, hint="wait for their answers first"))
+        elif len(self._output) > MOST_OUTPUT:
+            text = f"{method}: {len(self._output)} bytes of answers are not yet read"
+            self._refuse(identity, LimitExceeded(text, hint="read the answers before asking more"))
         else:
             self._call(identity, method, params or {})
 

@@ -23,69 +23,47 @@ MAX_EMPTY_ITEMS = 256
 
 
 class Symbol(str):
-    """An ASCII name from a constrained domain."""
-
-    __slots__ = ()
+    __slots__ = ()  # An ASCII name from a constrained domain.
 
 
 class Char(str):
-    """One Unicode character."""
-
-    __slots__ = ()
+    __slots__ = ()  # One Unicode character.
 
 
 class UByte(int):
-    """Unsigned, 8 bits."""
-
-    __slots__ = ()
+    __slots__ = ()  # Unsigned, 8 bits.
 
 
 class UShort(int):
-    """Unsigned, 16 bits."""
-
-    __slots__ = ()
+    __slots__ = ()  # Unsigned, 16 bits.
 
 
 class UInt(int):
-    """Unsigned, 32 bits."""
-
-    __slots__ = ()
+    __slots__ = ()  # Unsigned, 32 bits.
 
 
 class ULong(int):
-    """Unsigned, 64 bits."""
-
-    __slots__ = ()
+    __slots__ = ()  # Unsigned, 64 bits.
 
 
 class Byte(int):
-    """Signed, 8 bits."""
-
-    __slots__ = ()
+    __slots__ = ()  # Signed, 8 bits.
 
 
 class Short(int):
-    """Signed, 16 bits."""
-
-    __slots__ = ()
+    __slots__ = ()  # Signed, 16 bits.
 
 
 class Int(int):
-    """Signed, 32 bits."""
-
-    __slots__ = ()
+    __slots__ = ()  # Signed, 32 bits.
 
 
 class Timestamp(int):
-    """Milliseconds since the Unix epoch."""
-
-    __slots__ = ()
+    __slots__ = ()  # Milliseconds since the Unix epoch.
 
 
 class Float(float):
-    """32-bit floating point."""
-
-    __slots__ = ()
+    __slots__ = ()  # 32-bit floating point.
 
 
 @dataclass(slots=True, frozen=True)
@@ -131,15 +109,6 @@ def decode(buf: bytes, offset: int = 0) -> tuple[Any, int]:
         raise ProtocolViolation(f"malformed AMQP value at byte {offset}: {error}") from None
 
 
-def decode_all(buf: bytes) -> list[Any]:
-    """Read every value of `buf`, one after another."""
-    values, offset = [], 0
-    while offset < len(buf):
-        value, offset = decode(buf, offset)
-        values.append(value)
-    return values
-
-
 def encode(value: Any) -> bytes:
     """Write one value."""
     out = bytearray()
@@ -159,16 +128,10 @@ def skip(buf: bytes, offset: int) -> int:
 
 
 SECTION_NAMES = {
-    "amqp:header:list": 0x70,
-    "amqp:delivery-annotations:map": 0x71,
-    "amqp:message-annotations:map": 0x72,
-    "amqp:properties:list": 0x73,
-    "amqp:application-properties:map": 0x74,
-    "amqp:data:binary": 0x75,
-    "amqp:amqp-sequence:list": 0x76,
-    "amqp:amqp-value:*": 0x77,
+    "amqp:header:list": 0x70, "amqp:delivery-annotations:map": 0x71, "amqp:message-annotations:map": 0x72, "amqp:properties:list": 0x73,
+    "amqp:application-properties:map": 0x74, "amqp:data:binary": 0x75, "amqp:amqp-sequence:list": 0x76, "amqp:amqp-value:*": 0x77,
     "amqp:footer:map": 0x78,
-}
+}  # fmt: skip
 
 
 def sections(payload: bytes) -> list[tuple[int, int, int, int]]:
@@ -219,15 +182,9 @@ def _skip(buf: bytes, offset: int, depth: int) -> int:
 _FIXED_WIDTH = [-9, -9, -9, -9, 0, 1, 2, 4, 8, 16, -1, -4, -1, -4, -1, -4]
 """Bytes of a value by the upper half of its format code; -1 and -4 a size of that many bytes comes first, -9 invalid."""
 
-_U16 = struct.Struct("!H")
-_U32 = struct.Struct("!I")
-_U64 = struct.Struct("!Q")
-_I8 = struct.Struct("!b")
-_I16 = struct.Struct("!h")
-_I32 = struct.Struct("!i")
-_I64 = struct.Struct("!q")
-_F32 = struct.Struct("!f")
-_F64 = struct.Struct("!d")
+_U8, _U16, _U32, _U64 = (struct.Struct(layout) for layout in ("!B", "!H", "!I", "!Q"))
+_I8, _I16, _I32, _I64 = (struct.Struct(layout) for layout in ("!b", "!h", "!i", "!q"))
+_F32, _F64, _B16 = (struct.Struct(layout) for layout in ("!f", "!d", "16s"))
 
 Reader = Callable[[bytes, int, int], tuple[Any, int]]
 
@@ -262,41 +219,17 @@ def _number(layout: struct.Struct, kind: Callable[[Any], Any]) -> Reader:
     return read
 
 
-def _opaque(width: int, kind: Callable[[bytes], Any]) -> Reader:
-    def read(buf: bytes, offset: int, depth: int) -> tuple[Any, int]:
-        return kind(_slice(buf, offset, width)), offset + width
-
-    return read
-
-
 def _variable(layout: struct.Struct, kind: Callable[[bytes], Any]) -> Reader:
     unpack, width = layout.unpack_from, layout.size
 
     def read(buf: bytes, offset: int, depth: int) -> tuple[Any, int]:
-        size = unpack(buf, offset)[0]
-        offset += width
-        return kind(_slice(buf, offset, size)), offset + size
+        start = offset + width
+        end = start + unpack(buf, offset)[0]
+        if end > len(buf):
+            raise ProtocolViolation(f"AMQP value at byte {offset} passes the end of the data")
+        return kind(bytes(buf[start:end])), end
 
     return read
-
-
-def _slice(buf: bytes, offset: int, size: int) -> bytes:
-    part = bytes(buf[offset : offset + size])
-    if len(part) != size:
-        raise ProtocolViolation(f"AMQP value of {size} bytes at byte {offset} passes the end of the data")
-    return part
-
-
-def _symbol(raw: bytes) -> Symbol:
-    return Symbol(raw.decode("ascii"))
-
-
-def _string(raw: bytes) -> str:
-    return raw.decode()
-
-
-def _char(point: int) -> Char:
-    return Char(chr(point))
 
 
 def _truth(octet: int) -> bool:
@@ -359,8 +292,6 @@ def _array(layout: struct.Struct) -> Reader:
     return read
 
 
-_U8 = struct.Struct("!B")
-
 _READERS: dict[int, Reader] = {
     0x40: _constant(None),
     0x41: _constant(True),
@@ -380,21 +311,21 @@ _READERS: dict[int, Reader] = {
     0x70: _number(_U32, UInt),
     0x71: _number(_I32, Int),
     0x72: _number(_F32, Float),
-    0x73: _number(_U32, _char),
-    0x74: _opaque(4, Decimal),
+    0x73: _number(_U32, lambda point: Char(chr(point))),
+    0x74: _number(struct.Struct("4s"), Decimal),
     0x80: _number(_U64, ULong),
     0x81: _number(_I64, int),
     0x82: _number(_F64, float),
     0x83: _number(_I64, Timestamp),
-    0x84: _opaque(8, Decimal),
-    0x94: _opaque(16, Decimal),
-    0x98: _opaque(16, Uuid),
+    0x84: _number(struct.Struct("8s"), Decimal),
+    0x94: _number(_B16, Decimal),
+    0x98: _number(_B16, Uuid),
     0xA0: _variable(_U8, bytes),
-    0xA1: _variable(_U8, _string),
-    0xA3: _variable(_U8, _symbol),
+    0xA1: _variable(_U8, bytes.decode),
+    0xA3: _variable(_U8, lambda raw: Symbol(raw.decode("ascii"))),
     0xB0: _variable(_U32, bytes),
-    0xB1: _variable(_U32, _string),
-    0xB3: _variable(_U32, _symbol),
+    0xB1: _variable(_U32, bytes.decode),
+    0xB3: _variable(_U32, lambda raw: Symbol(raw.decode("ascii"))),
     0xC0: _compound(_U8, False),
     0xC1: _compound(_U8, True),
     0xD0: _compound(_U32, False),
@@ -498,42 +429,35 @@ def _put_described(out: bytearray, value: Described) -> None:
 
 
 def _put_array(out: bytearray, value: Array) -> None:
+    _put_sized(out, 0xE0, len(value.items), _array_body(value))
+
+
+def _array_body(value: Array) -> bytearray:
+    """Write the elements in the widest form of their type, so that one constructor fits all of them."""
     body = bytearray()
     if value.descriptor is not None:
         body.append(0)
         _encode(body, value.descriptor)
-    # Elements are written in the widest form of their type, so that one constructor fits all of them.
     code = _WIDE.get(value.constructor, value.constructor)
     body.append(code)
     for item in value.items:
-        _put_element(body, code, item)
-    _put_sized(out, 0xE0, len(value.items), body)
-
-
-def _put_element(body: bytearray, code: int, item: Any) -> None:
-    if code in _ELEMENT_LAYOUT:
-        body += _ELEMENT_LAYOUT[code].pack(ord(item) if code == 0x73 else item)
-    elif code in (0xB0, 0xB1, 0xB3):
-        raw = item if isinstance(item, bytes) else item.encode()
-        body += _U32.pack(len(raw))
-        body += raw
-    elif code in (0xD0, 0xD1, 0xF0):
-        _put_wide_compound(body, code, item)
-    elif code in (0x74, 0x84, 0x94, 0x98):
-        body += item.bytes
+        if code in _ELEMENT_LAYOUT:
+            body += _ELEMENT_LAYOUT[code].pack(ord(item) if code == 0x73 else item)
+        elif code in (0xB0, 0xB1, 0xB3):
+            raw = item if isinstance(item, bytes) else item.encode()
+            body += _U32.pack(len(raw)) + raw
+        elif code in (0xD0, 0xD1, 0xF0):
+            _put_wide_compound(body, code, item)
+        elif code in (0x74, 0x84, 0x94, 0x98):
+            body += item.bytes
+    return body
 
 
 def _put_wide_compound(body: bytearray, code: int, item: Any) -> None:
     inner = bytearray()
     if code == 0xF0:
         count = len(item.items)
-        if item.descriptor is not None:
-            inner.append(0)
-            _encode(inner, item.descriptor)
-        element = _WIDE.get(item.constructor, item.constructor)
-        inner.append(element)
-        for part in item.items:
-            _put_element(inner, element, part)
+        inner = _array_body(item)
     else:
         parts = [part for pair in item.items() for part in pair] if code == 0xD1 else item
         count = len(parts)
@@ -546,19 +470,6 @@ _WIDE = {0x41: 0x56, 0x42: 0x56, 0x43: 0x70, 0x52: 0x70, 0x44: 0x80, 0x53: 0x80,
          0xA3: 0xB3, 0x45: 0xD0, 0xC0: 0xD0, 0xC1: 0xD1, 0xE0: 0xF0}  # fmt: skip
 _ELEMENT_LAYOUT = {0x50: _U8, 0x51: _I8, 0x56: _U8, 0x60: _U16, 0x61: _I16, 0x70: _U32, 0x71: _I32, 0x72: _F32, 0x73: _U32,
                    0x80: _U64, 0x81: _I64, 0x82: _F64, 0x83: _I64}  # fmt: skip
-
-
-def _put_char(out: bytearray, value: Any) -> None:
-    out.append(0x73)
-    out += _U32.pack(ord(value))
-
-
-def _put_opaque(small: int) -> Callable[[bytearray, Any], None]:
-    def put(out: bytearray, value: Any) -> None:
-        out.append(small if small else {4: 0x74, 8: 0x84, 16: 0x94}[len(value.bytes)])
-        out += value.bytes
-
-    return put
 
 
 _WRITERS: dict[type, Callable[[bytearray, Any], None]] = {
@@ -581,9 +492,9 @@ _WRITERS: dict[type, Callable[[bytearray, Any], None]] = {
     Int: _put_signed(0x54, 0x71, _I32),
     Timestamp: _put_fixed(0x83, _I64),
     Float: _put_fixed(0x72, _F32),
-    Char: _put_char,
-    Uuid: _put_opaque(0x98),
-    Decimal: _put_opaque(0),
+    Char: lambda out, value: out.extend(b"\x73" + _U32.pack(ord(value))),
+    Uuid: lambda out, value: out.extend(b"\x98" + value.bytes),
+    Decimal: lambda out, value: out.extend(bytes([{4: 0x74, 8: 0x84, 16: 0x94}[len(value.bytes)]]) + value.bytes),
     Described: _put_described,
     Array: _put_array,
 }

@@ -42,9 +42,7 @@ class Settings:
     ha_cluster: bool = option(False, Bool(), "Join a cluster and start as a backup that waits for promotion.", group=HA)
     ha_brokers_url: Url = option(Url(), Urls(), "Addresses of all brokers of the cluster, without the virtual IP.", group=HA)
     ha_public_url: Url = option(Url(), Urls(), "Address that clients are told to use, usually the virtual IP.", group=HA)
-    ha_replicate: str = option(
-        "none", Choice(REPLICATE_LEVELS), "Replication level of objects that do not name one.", group=HA
-    )
+    ha_replicate: str = option("none", Choice(REPLICATE_LEVELS), "Replication level of objects that do not name one.", group=HA)
     ha_username: str = option("", Text(), "User name for links between brokers.", group=HA)
     ha_password: str = option("", Text(), "Password for links between brokers.", group=HA, secret=True)
     ha_mechanism: str = option("", Choice(("", *MECHANISMS)), "SASL mechanism for links between brokers; empty picks the best.", group=HA)

@@ -1,0 +1,317 @@
+"""A blocking AMQP client over one socket, on the same connection machine as the broker's own outgoing links.
+
+`Client` opens a connection, follows a redirect to the primary if asked to, and pumps bytes until something it waits for
+has happened. `Outbox` sends unsettled messages and hears of their outcomes; `Inbox` collects messages. Errors of the peer
+become Failures with the right exit code. Knows nothing of commands.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+from qpidha.amqp.connection import Connection
+from qpidha.amqp.sasl import Users
+from qpidha.amqp.service_link import ServiceLink
+from qpidha.amqp.terminus import ACCEPTED, Outcome, PeerError, Terminus
+from qpidha.broker.broker import Broker
+from qpidha.cli.arguments import Options
+from qpidha.cli.exits import DENIED, TIMED_OUT, UNREACHABLE, Failure, refused
+from qpidha.cli.target import Target
+from qpidha.words.errors import NotImplementedHere, QpidHaError
+from qpidha.words.events import ConnectionKind
+from qpidha.words.settings import Settings
+
+READ = 262144
+"""Bytes asked of the socket at a time."""
+MAX_REDIRECTS = 4
+HEARTBEAT = 30_000_000_000
+"""Ours, in ns, unless the caller is in more of a hurry."""
+
+
+class Client:
+    """One connection to a broker."""
+
+    def __init__(self, target: Target, options: Options, *, admin: bool = False, follow: bool = False) -> None:
+        self.target = target
+        self.options = options
+        self.admin = admin
+        for _ in range(MAX_REDIRECTS):
+            self._open()
+            error = self.connection.error
+            if error is None:
+                return
+            elsewhere = _redirected(error, self.target) if follow else None
+            if elsewhere is None:
+                break
+            self.close()
+            self.target = elsewhere
+        raise self._failure()
+
+    def sender(self, address: str) -> Outbox:
+        """Attach a sender to an address, and wait until the broker agreed."""
+        outbox = Outbox(self)
+        outbox.link = self.connection.attach(address, sender=True, service=outbox, name=f"sender-{uuid4()}", settled=False)
+        self.wait(lambda: outbox.opened or outbox.gone, f"the attach of a sender to {address!r}")
+        self._check(outbox, address)
+        return outbox
+
+    def receiver(self, address: str, *, credit: int = -1, terminus: Terminus | None = None) -> Inbox:
+        """Attach a receiver; `credit` below 0 is topped up for ever. Messages are accepted as they come."""
+        inbox = Inbox(self)
+        name = f"receiver-{uuid4()}"
+        inbox.link = self.connection.attach(address, sender=False, service=inbox, name=name, credit=credit, terminus=terminus)
+        self.wait(lambda: inbox.opened or inbox.gone, f"the attach of a receiver to {address!r}")
+        self._check(inbox, address)
+        return inbox
+
+    def wait(self, until: Callable[[], bool], what: str = "", timeout: float | None = -1.0) -> bool:
+        """Pump until a condition holds; with `what`, fail if it does not in time. The default time is --timeout."""
+        patience = self.options.patience() if timeout == -1.0 else timeout
+        deadline = None if patience is None else time.monotonic() + patience
+        while not until():
+            if self.connection.closed:
+                raise self._failure()
+            left = 1.0 if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                if what:
+                    raise Failure(TIMED_OUT, f"{self.target}: {what} took longer than {patience:g} s", hint="a longer --timeout")
+                return False
+            self.pump(min(left, 1.0))
+        return True
+
+    def pump(self, seconds: float) -> None:
+        """Write what there is to write, and read what comes within some seconds."""
+        self._host.now = time.time_ns()
+        self._flush()
+        if self.connection.closed:
+            return
+        following = self.connection.tick(self._host.now)
+        if following:
+            seconds = min(seconds, max(0.0, (following - self._host.now) / 1e9))
+        pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
+        if pending or select.select([self._socket], [], [], seconds)[0]:
+            self._host.now = time.time_ns()
+            try:
+                data = self._socket.recv(READ)
+            except OSError as error:
+                self.connection.lost(f"{self.target}: {error.strerror or error}")
+                return
+            if data:
+                self.connection.receive(data)
+            else:
+                self.connection.lost(f"{self.target} ended the connection")
+        self._flush()
+
+    def close(self) -> None:
+        """Close in good order, but do not wait long for the answer."""
+        if not self.connection.closed:
+            self.connection.close()
+            deadline = time.monotonic() + 1.0
+            while not self.connection.closed and time.monotonic() < deadline:
+                self.pump(0.2)
+        self._socket.close()
+
+    def _open(self) -> None:
+        target = self.target
+        self._socket = self._dial()
+        self._host = _Host()
+        self.connection = Connection(1, self._host, kind=ConnectionKind.OUTGOING, peer=str(target), encrypted=target.encrypted)
+        properties: dict[str, object] = {"product": "qpid-ha", "qpid.client_process": "qpid-ha", "qpid.client_pid": os.getpid()}
+        if self.admin:
+            properties["qpid.ha-admin"] = True
+        self.connection.open(
+            self._host.container_id,
+            properties,
+            mechanism=target.mechanism,
+            username=target.user,
+            password=target.password,
+            hostname=target.host,
+            heartbeat=HEARTBEAT,
+        )
+        connection = self.connection
+        self.wait(lambda: bool(connection.remote_container) or connection.closed or connection.error is not None, "the opening of a connection")
+        if "amqp:connection-establishment-failed" in connection.remote_properties:
+            self.wait(lambda: connection.error is not None or connection.closed, "the opening of a connection")
+
+    def _dial(self) -> socket.socket:
+        target = self.target
+        try:
+            stream = socket.create_connection((target.host, target.port), timeout=self.options.patience())
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not target.encrypted:
+                return stream
+            context = ssl.create_default_context(cafile=self.options.ssl_trusted or None)
+            if self.options.ssl_certificate:
+                context.load_cert_chain(self.options.ssl_certificate, self.options.ssl_key or None)
+            return context.wrap_socket(stream, server_hostname=target.host)
+        except TimeoutError as error:
+            raise Failure(TIMED_OUT, f"{target} did not answer in time", hint="qpid-ha list, or a longer --timeout") from error
+        except OSError as error:
+            raise Failure(UNREACHABLE, f"{target}: {error.strerror or error}", hint="is a broker running there? qpid-ha local status") from error
+
+    def _flush(self) -> None:
+        data = self.connection.output()
+        if data:
+            try:
+                self._socket.sendall(data)
+            except OSError as error:
+                self.connection.lost(f"{self.target}: {error.strerror or error}")
+
+    def _check(self, end: _End, address: str) -> None:
+        if end.gone:
+            error = end.link.error if end.link is not None else None
+            raise refused(error.condition if error else "", f"{address}: {error.description if error else 'refused'}", "qpid-ha queue list")
+
+    def _failure(self) -> Failure:
+        error = self.connection.error
+        if error is None:
+            return Failure(UNREACHABLE, f"{self.target} closed the connection", hint="qpid-ha list")
+        if error.condition == "amqp:unauthorized-access":
+            hint = "--user and --password, or -b amqp://user:password@host:port"
+            return Failure(DENIED, f"{self.target}: {error.description}", hint=hint, condition=error.condition)
+        if error.condition == "amqp:connection:redirect":
+            return refused(error.condition, f"{self.target} is not the primary: {error.description}", "-b with the primary's address")
+        return Failure(UNREACHABLE, f"{self.target}: {error.description or error.condition}", hint="qpid-ha list", condition=error.condition)
+
+
+class _End:
+    """One of our links: what both directions share."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.link: ServiceLink | None = None
+        self.opened = False
+        self.gone = False
+
+    def attached(self, link: ServiceLink) -> None:
+        """The broker agreed."""
+        self.opened = True
+
+    def received(self, link: ServiceLink, payload: bytes) -> None:
+        """A message came."""
+
+    def credited(self, link: ServiceLink) -> None:
+        """More can be sent."""
+
+    def detached(self, link: ServiceLink) -> None:
+        """The broker ended the link."""
+        self.gone = True
+
+
+class Outbox(_End):
+    """Sends unsettled messages."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self.outcomes: dict[int, Outcome] = {}
+        """Outcomes other than accepted, by the number of the message."""
+        self.accepted = 0
+        self.settled = 0
+        self.on_outcome: Callable[[int], None] | None = None
+
+    def send(self, payload: bytes) -> int:
+        """Send one message and return its number, the first being 1."""
+        assert self.link is not None
+        return self.link.send(payload, settled=False)
+
+    @property
+    def credit(self) -> int:
+        """How many messages the broker would take now."""
+        return self.link.credit if self.link is not None else 0
+
+    def outcome(self, link: ServiceLink, number: int, outcome: Outcome) -> None:
+        """Count what became of a message."""
+        self.settled += 1
+        if outcome.state == ACCEPTED:
+            self.accepted += 1
+        else:
+            self.outcomes[number] = outcome
+        if self.on_outcome is not None:
+            self.on_outcome(number)
+
+
+class Inbox(_End):
+    """Collects messages."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self.messages: deque[bytes] = deque()
+        self.on_message: Callable[[bytes], None] | None = None
+
+    def received(self, link: ServiceLink, payload: bytes) -> None:
+        """Take a message."""
+        if self.on_message is not None:
+            self.on_message(payload)
+        else:
+            self.messages.append(payload)
+
+
+class _Host:
+    """What a connection asks for, where there is no broker around it."""
+
+    def __init__(self) -> None:
+        self.settings = Settings()
+        self.broker = Broker(self.settings, None, _say_nothing, _make_uuid)
+        self.users = Users({})
+        self.now = time.time_ns()
+        self.container_id = f"qpid-ha-{uuid4()}"
+        self.serving = False
+
+    def refusal(self) -> QpidHaError:
+        """Nothing is offered here."""
+        return NotImplementedHere("this is a client")
+
+    def make_uuid(self) -> str:
+        """For SASL nonces."""
+        return str(uuid4())
+
+    def admit(self, connection: Any) -> None:
+        """We connected to it, so it is welcome."""
+
+    def open_properties(self) -> dict[str, object]:
+        """Only a server is asked this."""
+        return {}
+
+    def service(self, address: str) -> None:
+        """Offer nothing."""
+
+    def hold(self, sequence: int, target: Any, item: object) -> None:
+        """Nothing is held here."""
+        target.released(item)
+
+    def wake(self, connection: Any) -> None:
+        """The pump fetches output anyway."""
+
+    def connection_closed(self, connection: Any) -> None:
+        """The pump sees it."""
+
+    def attach_link(self, container_id: str, name: str, is_sender: bool, link: Any) -> None:
+        """Peers attach nothing here."""
+
+    def detach_link(self, container_id: str, name: str, is_sender: bool, link: Any) -> None:
+        """Peers attach nothing here."""
+
+
+def _redirected(error: PeerError, target: Target) -> Target | None:
+    host, port = error.info.get("network-host"), error.info.get("port")
+    if error.condition != "amqp:connection:redirect" or not host or not port:
+        return None
+    elsewhere = Target(host=str(host), port=int(port), user=target.user, password=target.password)
+    elsewhere.mechanism, elsewhere.encrypted = target.mechanism, target.encrypted
+    return elsewhere
+
+
+def _make_uuid() -> str:
+    return str(uuid4())
+
+
+def _say_nothing(*_: Any, **__: Any) -> None:
+    """Take the announcements of a broker model that is never used."""
