@@ -34,7 +34,16 @@ from qpidha.management.target import Answer, Reply
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, ha_records, snapshot
 from qpidha.words.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
-from qpidha.words.errors import ConnectionForced, InvariantBroken, NotAllowed, ProtocolViolation, QpidHaError, Redirect, Unauthorized
+from qpidha.words.errors import (
+    ConnectionForced,
+    InvariantBroken,
+    LimitExceeded,
+    NotAllowed,
+    ProtocolViolation,
+    QpidHaError,
+    Redirect,
+    Unauthorized,
+)
 from qpidha.words.events import BytesReceived, ConnectionKind, ConnectionLost, ConnectionOpened, Event, StopRequested, Tick
 from qpidha.words.records import Record
 from qpidha.words.settings import Settings
@@ -62,6 +71,8 @@ class Node:
         self.sessions: dict[int, LocalSession] = {}
         self.woken: dict[int, None] = {}
         self.deadlines: dict[int, int] = {}
+        self.first_deadline = 0
+        self.opening: dict[int, None] = {}
         self.links = LinkRegistry()
         self.log = Log(settings.log_memory)
         self.holds = Holds()
@@ -118,7 +129,7 @@ class Node:
             for connection_id in woken:
                 self._collect(connection_id)
         # A connection that took as much as one turn gives has its queues waiting for the next one.
-        deadline = self.now if broker.dirty else min((value for value in self.deadlines.values() if value), default=0)
+        deadline = self.now if broker.dirty else self.first_deadline
         for other in (broker.next_deadline, cluster.next_deadline if cluster is not None else 0):
             if other and (not deadline or other < deadline):
                 deadline = other
@@ -158,7 +169,8 @@ class Node:
         self.streams[connection_id] = connection
         if event.kind is ConnectionKind.OUTGOING:
             self._open_replication(connection, event.peer)
-        self.deadlines[connection_id] = connection.tick(self.now)
+        self.opening[connection_id] = None
+        self._set_deadline(connection_id, connection.tick(self.now))
         self.wake(connection)
 
     def _bytes(self, event: BytesReceived) -> None:
@@ -167,6 +179,10 @@ class Node:
         if connection is not None:
             connection.receive(event.data)
             self.woken[connection_id] = None
+            if connection_id in self.opening and connection.remote_container:
+                # Until now it had to hurry up; from now on it has heartbeats.
+                del self.opening[connection_id]
+                self._set_deadline(connection_id, connection.tick(self.now))
             return
         session = self.sessions.get(connection_id)
         if session is not None:
@@ -187,11 +203,12 @@ class Node:
     def _drop_connection(self, connection_id: int, reason: str = "") -> None:
         connection = self.streams.pop(connection_id, None)
         self.deadlines.pop(connection_id, None)
+        self.opening.pop(connection_id, None)
         self.woken.pop(connection_id, None)
         self.channels.forget(connection_id)
         if self.cluster is not None:
             error = connection.error if connection is not None else None
-            self.cluster.lost(connection_id, str(error) if error is not None else reason or "closed")
+            self.cluster.lost(connection_id, f"{error.description} ({error.condition})" if error is not None else reason or "closed")
 
     def _tick(self, event: Tick) -> None:
         now = self.now
@@ -200,9 +217,16 @@ class Node:
             if connection is not None and now >= deadline:
                 self.deadlines[connection_id] = connection.tick(now)
                 self.woken[connection_id] = None
+        self.first_deadline = min((deadline for deadline in self.deadlines.values() if deadline), default=0)
         self.broker.tick(now)
         if self.cluster is not None:
             self.cluster.tick(now)
+
+    def _set_deadline(self, connection_id: int, deadline: int) -> None:
+        # The first of all deadlines may turn out to be one that has moved; that costs a needless tick, once.
+        self.deadlines[connection_id] = deadline
+        if deadline and (not self.first_deadline or deadline < self.first_deadline):
+            self.first_deadline = deadline
 
     def _stop(self, event: StopRequested) -> None:
         self.shutdown()
@@ -231,6 +255,13 @@ class Node:
                 raise NotAllowed("this broker is not in a cluster", hint="set ha-cluster=yes")
         elif not self.serving:
             raise self.refusal()
+        elif self._count_clients() > self.settings.max_connections:
+            raise LimitExceeded(f"there are max-connections {self.settings.max_connections} clients already", hint="try again later")
+
+    def _count_clients(self) -> int:
+        return sum(
+            1 for stream in self.streams.values() if stream.kind is ConnectionKind.CLIENT and not stream.is_backup and not stream.is_admin
+        )
 
     def refusal(self) -> QpidHaError:
         """Return the error for what only a primary does, naming the primary if one is known."""

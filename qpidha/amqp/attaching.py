@@ -89,7 +89,7 @@ class Attaching:
         if service is not None:
             ServiceLink(self._connection, end, service, terminus.address or "").accept(self._source, self._target)
             return
-        end.limit = self._host.settings.max_message_size
+        end.set_limit(self._host.settings.max_message_size)
         end.owner = self
         if end.is_sender:
             self._begin_outgoing(end)

@@ -152,7 +152,7 @@ class Connection:
             self.turn_bytes = 0
             if self.starved:
                 self.refresh_starved()
-            if self._engine.is_finished():
+            if self._stage == ENDING or self._engine.is_finished():
                 self._finish()
         elif self._stage == ENDING:
             self._finish()

@@ -62,7 +62,7 @@ class LinkOwner(Protocol):
         """Bytes, a state or settlement came for this delivery."""
 
     def flowed(self) -> None:
-        """Credit or drain changed (or, to a receiver, `available`)."""
+        """Credit or drain changed."""
 
     def detached(self, closed: bool, error: PeerError | None) -> None:
         """The peer ended the link. The end is still there and wants an answer."""
@@ -105,7 +105,7 @@ class SessionEnd:
 class LinkEnd:
     """Our end of a link."""
 
-    __slots__ = ("_chunks", "_next_tag", "_size", "engine", "is_sender", "limit", "name", "owner", "pointer", "session")
+    __slots__ = ("_at_once", "_chunks", "_next_tag", "_size", "engine", "is_sender", "limit", "name", "owner", "pointer", "session")
 
     def __init__(self, engine: Engine, session: SessionEnd, pointer: Pointer) -> None:
         self.engine = engine
@@ -115,7 +115,7 @@ class LinkEnd:
         self.is_sender: bool = lib.pn_link_is_sender(pointer)
         self.owner: LinkOwner | None = None
         self.limit = 0
-        """Largest message taken, in bytes; 0 is no limit."""
+        self._at_once = BUFFER_SIZE
         self._chunks: list[bytes] = []
         self._size = 0
         self._next_tag = 0
@@ -181,10 +181,6 @@ class LinkEnd:
         """Give back what credit is left."""
         lib.pn_link_drained(self.pointer)
 
-    def offer(self, available: int) -> None:
-        """Tell the peer, with the next flow, how many messages could be sent."""
-        lib.pn_link_offered(self.pointer, min(available, 0x7FFFFFFF))
-
     def send(self, payload: bytes) -> Pointer:
         """Send a message; give its delivery, which the peer will settle or give an outcome."""
         pointer = self.pointer
@@ -195,7 +191,10 @@ class LinkEnd:
         _advance(pointer)
         return delivery
 
-    # A receiver's.
+    def set_limit(self, limit: int) -> None:
+        """Say how large a message may be that a receiver takes, in bytes; 0 is no limit. Before `open`."""
+        self.limit = limit
+        self._at_once = min(BUFFER_SIZE, limit) if limit else BUFFER_SIZE
 
     def flow(self, credit: int) -> None:
         """Allow the peer `credit` more deliveries."""
@@ -212,7 +211,7 @@ class LinkEnd:
         size = _pending(delivery)
         if _partial(delivery) or self._size:
             return self._take_part(delivery, size)
-        if size > BUFFER_SIZE:
+        if size > self._at_once:
             return self._take_large(delivery, size)
         taken = _recv(self.pointer, _buffer, size)
         if taken < 0:

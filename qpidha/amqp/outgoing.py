@@ -4,7 +4,8 @@ A link is a consumer of its queue. Its `credit` is what the queue may still hand
 but no more than there is room for among the unsettled deliveries of the session, in this turn, and in
 the peer's socket. An outcome is carried out at once; if the peer waits for us to settle, that happens
 when the record of it is safe, so that it never sees that message again. What was not settled when the
-link ends goes back to its place, marked as having failed once.
+link ends goes back to its place, marked as having failed once. `available` is not told: proton's engine
+never puts it into a flow.
 Source: AMQP 1.0 sections 2.6.7, 2.6.12, 3.4; Qpid: src/qpid/broker/amqp/Outgoing.cpp.
 """
 
@@ -150,7 +151,6 @@ class OutgoingLink:
             # There may be messages yet: this link was held back and goes on later.
             self._connection.draining[self] = None
             return
-        end.offer(len(queue.messages) - queue.acquired)
         end.drained()
         self.credit = 0
 
@@ -161,7 +161,6 @@ class OutgoingLink:
         end, queue = self.end, self._queue
         if end is None or queue is None:
             return
-        end.offer(len(queue.messages) - queue.acquired)
         self.refresh_credit()
         if end.is_draining():
             self._connection.draining[self] = None

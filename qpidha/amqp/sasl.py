@@ -227,18 +227,21 @@ class SaslServer(SaslSide):
             message = response.decode()
             if self._scram is None:
                 nonce = self._make_nonce().replace("-", "")
-                self._scram = ScramMechanism(SCRAM).make_server(self._users.auth_info, s_nonce=nonce)
+                self._scram = ScramMechanism(SCRAM).make_server(self._auth_info, s_nonce=nonce)
                 self._scram.set_client_first(message)
                 self.say(CHALLENGE, self._scram.get_server_first().encode())
                 return
             self._scram.set_client_final(message)
-            self.user = self._scram.user
             if self.user not in self._users.verifiers:
                 self._finish(AUTH, "wrong user or password")
                 return
             self._finish(OK, data=self._scram.get_server_final().encode())
         except (ScramException, ValueError):
             self._finish(AUTH, "wrong user or password")
+
+    def _auth_info(self, name: str) -> tuple[bytes, bytes, bytes, int]:
+        self.user = name
+        return self._users.auth_info(name)
 
     def _finish(self, code: int, reason: str = "", *, data: bytes | None = None) -> None:
         if code == OK:

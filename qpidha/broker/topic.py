@@ -46,7 +46,7 @@ class TopicTree(Generic[Value]):
         place.values[value] = None
 
     def remove(self, pattern: str, value: Value) -> None:
-        """Remove a value, and the branches that then lead nowhere."""
+        """Remove a value that was added, and the branches that then lead nowhere."""
         path = [self._root]
         words = split(pattern)
         for word in words:

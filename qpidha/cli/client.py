@@ -18,6 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from qpidha.amqp.connection import Connection
+from qpidha.amqp.registry import LinkRegistry
 from qpidha.amqp.sasl import Users
 from qpidha.amqp.service_link import ServiceLink
 from qpidha.amqp.terminus import ACCEPTED, Outcome, PeerError, Terminus
@@ -96,8 +97,8 @@ class Client:
         following = self.connection.tick(self._host.now)
         if following:
             seconds = min(seconds, max(0.0, (following - self._host.now) / 1e9))
-        pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
-        if pending or select.select([self._socket], [], [], seconds)[0]:
+        decrypted = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+        if decrypted or select.select([self._socket], [], [], seconds)[0]:
             self._host.now = time.time_ns()
             try:
                 data = self._socket.recv(READ)
@@ -112,11 +113,10 @@ class Client:
 
     def close(self) -> None:
         """Close in good order, but do not wait long for the answer."""
-        if not self.connection.closed:
-            self.connection.close()
-            deadline = time.monotonic() + 1.0
-            while not self.connection.closed and time.monotonic() < deadline:
-                self.pump(0.2)
+        self.connection.close()
+        deadline = time.monotonic() + 1.0
+        while not self.connection.closed and time.monotonic() < deadline:
+            self.pump(0.2)
         self._socket.close()
 
     def _open(self) -> None:
@@ -137,9 +137,10 @@ class Client:
             heartbeat=HEARTBEAT,
         )
         connection = self.connection
-        self.wait(lambda: bool(connection.remote_container) or connection.closed or connection.error is not None, "the opening of a connection")
+        what = "the opening of a connection"
+        self.wait(lambda: bool(connection.remote_container) or connection.closed or connection.error is not None, what)
         if "amqp:connection-establishment-failed" in connection.remote_properties:
-            self.wait(lambda: connection.error is not None or connection.closed, "the opening of a connection")
+            self.wait(lambda: connection.error is not None or connection.closed, what)
 
     def _dial(self) -> socket.socket:
         target = self.target
@@ -155,7 +156,8 @@ class Client:
         except TimeoutError as error:
             raise Failure(TIMED_OUT, f"{target} did not answer in time", hint="qpid-ha list, or a longer --timeout") from error
         except OSError as error:
-            raise Failure(UNREACHABLE, f"{target}: {error.strerror or error}", hint="is a broker running there? qpid-ha local status") from error
+            hint = "is a broker running there? qpid-ha local status"
+            raise Failure(UNREACHABLE, f"{target}: {error.strerror or error}", hint=hint) from error
 
     def _flush(self) -> None:
         data = self.connection.output()
@@ -168,7 +170,8 @@ class Client:
     def _check(self, end: _End, address: str) -> None:
         if end.gone:
             error = end.link.error if end.link is not None else None
-            raise refused(error.condition if error else "", f"{address}: {error.description if error else 'refused'}", "qpid-ha queue list")
+            text = error.description or error.condition if error else "refused"
+            raise refused(error.condition if error else "", f"{address}: {text}", "qpid-ha queue list")
 
     def _failure(self) -> Failure:
         error = self.connection.error
@@ -179,7 +182,8 @@ class Client:
             return Failure(DENIED, f"{self.target}: {error.description}", hint=hint, condition=error.condition)
         if error.condition == "amqp:connection:redirect":
             return refused(error.condition, f"{self.target} is not the primary: {error.description}", "-b with the primary's address")
-        return Failure(UNREACHABLE, f"{self.target}: {error.description or error.condition}", hint="qpid-ha list", condition=error.condition)
+        text = f"{self.target}: {error.description or error.condition}"
+        return Failure(UNREACHABLE, text, hint="qpid-ha list", condition=error.condition)
 
 
 class _End:
@@ -264,6 +268,7 @@ class _Host:
         self.now = time.time_ns()
         self.container_id = f"qpid-ha-{uuid4()}"
         self.serving = False
+        self.links = LinkRegistry()
 
     def refusal(self) -> QpidHaError:
         """Nothing is offered here."""
@@ -292,12 +297,6 @@ class _Host:
 
     def connection_closed(self, connection: Any) -> None:
         """The pump sees it."""
-
-    def attach_link(self, container_id: str, name: str, is_sender: bool, link: Any) -> None:
-        """Peers attach nothing here."""
-
-    def detach_link(self, container_id: str, name: str, is_sender: bool, link: Any) -> None:
-        """Peers attach nothing here."""
 
 
 def _redirected(error: PeerError, target: Target) -> Target | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from typing import Annotated, Any
 
 import typer
@@ -15,8 +14,8 @@ from qpidha.cli.arguments import Options
 from qpidha.cli.client import Client
 from qpidha.cli.exits import NO, OK, Failure, refused
 from qpidha.cli.output import print_json, talk
-from qpidha.cli.target import PRIMARY_STATES, Target, local_cluster, resolve
 from qpidha.cli.status import ask
+from qpidha.cli.target import PRIMARY_STATES, Target, local_cluster, resolve
 from qpidha.words.message_view import body, build, header, properties
 
 WINDOW = 500
@@ -114,9 +113,9 @@ def _show(options: Options, payload: bytes) -> None:
     if isinstance(content, bytes):
         content = content.decode("utf-8", "backslashreplace")
     if options.as_json:
-        fields = {name: value if isinstance(value, (str, int, float, bool)) else str(value) for name, value in properties(payload).items()}
-        redelivered = int(header(payload).get("delivery_count", 0))
-        print(json.dumps({"body": content, "properties": fields, "delivery_count": redelivered, "time": time.time()}, default=str), flush=True)
+        fields = {name: value if isinstance(value, (str, int)) else str(value) for name, value in properties(payload).items()}
+        count = int(header(payload).get("delivery_count", 0))
+        print(json.dumps({"body": content, "properties": fields, "delivery_count": count}, default=str), flush=True)
     else:
         print(content, flush=True)
 

@@ -17,7 +17,7 @@ from typing import Any
 from qpidha.cli import launch
 from qpidha.cli.admin import AdminSocket
 from qpidha.cli.arguments import Options
-from qpidha.cli.exits import NO, OK, TIMED_OUT, Failure
+from qpidha.cli.exits import BUG, NO, OK, TIMED_OUT, Failure
 from qpidha.cli.launch import Plan, Story
 from qpidha.cli.measure import delivered, longest_gap
 from qpidha.cli.output import Progress
@@ -78,6 +78,7 @@ class Demo:
         self.story: Story
         self.sender: Worker
         self.receiver: Worker
+        self.workers: list[Worker] = []
         self._quiet_until_load = True
 
     def run(self) -> tuple[dict[str, Any], int]:
@@ -90,6 +91,8 @@ class Demo:
             return self._conduct(process)
         finally:
             self.progress.clear()
+            for worker in self.workers:
+                worker.finish()
             process.terminate()
             try:
                 process.wait(launch.DOWN_PATIENCE)
@@ -156,7 +159,14 @@ class Demo:
             record=directory / "accepted.bin",
             log=log,
         )
-        self.story.wait(lambda: self.sender.count("accepted") > 0 and self.receiver.count("received") > 0, 20.0, what="the first message")
+        self.workers = [self.receiver, self.sender]
+
+        def flowing() -> bool:
+            if any(worker.ended for worker in self.workers):
+                raise Failure(BUG, "a client ended at once", hint=f"look at {log}")
+            return self.sender.count("accepted") > 0 and self.receiver.count("received") > 0
+
+        self.story.wait(flowing, 20.0, what="the first message")
         self.line("load", f"queue {QUEUE} (replicate=all)   1 sender {self.options.rate:g}/s   1 receiver")
 
     def _inject(self, primary: str) -> dict[str, Any]:

@@ -179,7 +179,7 @@ class Story:
 
     def check_starts(self, directory: Path) -> None:
         """Fail as soon as a broker ended again and again before it served, with the last line of its log."""
-        ended = [entry["broker"] for entry in self.events if entry["event"] == "exited" and entry["was"] == "starting"]
+        ended = [entry["broker"] for entry in self.events if entry["event"] == "exited" and entry["gave_up"]]
         for name in ended:
             if ended.count(name) >= STARTS:
                 log = directory / name / "qpidhad.log"

@@ -17,8 +17,7 @@ from array import array
 from collections import deque
 from typing import Any
 
-from proton import Delivery, Message
-from proton.handlers import Handler
+from proton import Delivery, Handler, Message
 from proton.reactor import Container
 
 TICK = 0.01
@@ -60,7 +59,8 @@ class Client(Handler):  # type: ignore[misc]  # proton has no types
         """Look at the clock and at standard input."""
         now = time.monotonic()
         if not self.stopping and select.select([sys.stdin], [], [], 0)[0]:
-            sys.stdin.readline()
+            if not sys.stdin.readline():
+                sys.exit(1)  # Whoever conducts us is gone.
             self.stopping = True
         if self._connection is None and now >= self._retry_at:
             self._next = (self._next + 1) % len(self.addresses)
@@ -78,14 +78,14 @@ class Client(Handler):  # type: ignore[misc]  # proton has no types
 
     def on_link_remote_open(self, event: Any) -> None:
         """A link that the broker answered with a terminus is ready for use."""
-        if event.connection is self._connection and (event.link.remote_target.address or event.link.remote_source.address):
+        if event.connection == self._connection and (event.link.remote_target.address or event.link.remote_source.address):
             self.serving = self._address
             self.say({"time_ns": time.time_ns(), "connected": self._address})
             self.opened()
 
     def on_connection_remote_close(self, event: Any) -> None:
         """Go where a redirect says, else to the next address."""
-        if event.connection is not self._connection:
+        if event.connection != self._connection:
             return
         condition = event.connection.remote_condition
         event.connection.close()
@@ -98,13 +98,13 @@ class Client(Handler):  # type: ignore[misc]  # proton has no types
 
     def on_link_remote_close(self, event: Any) -> None:
         """Start again."""
-        if event.connection is self._connection:
+        if event.connection == self._connection:
             event.connection.close()
             self._lost()
 
     def on_transport_closed(self, event: Any) -> None:
         """Start again."""
-        if event.connection is self._connection:
+        if event.connection == self._connection:
             self._lost()
 
     def say(self, report: dict[str, Any]) -> None:
@@ -205,7 +205,7 @@ class Sender(Client):
     def on_delivery(self, event: Any) -> None:
         """Take an outcome."""
         delivery = event.delivery
-        if not delivery.link.is_sender or not delivery.updated or event.connection is not self._connection:
+        if not delivery.link.is_sender or not delivery.updated or event.connection != self._connection:
             return
         number = self.unsettled.pop(delivery.tag, 0)
         if number and delivery.remote_state == Delivery.ACCEPTED:
@@ -251,7 +251,7 @@ class Receiver(Client):
     def on_delivery(self, event: Any) -> None:
         """Take a message."""
         delivery = event.delivery
-        if not delivery.link.is_receiver or not delivery.readable or delivery.partial or event.connection is not self._connection:
+        if not delivery.link.is_receiver or not delivery.readable or delivery.partial or event.connection != self._connection:
             return
         message = Message()
         message.decode(delivery.link.recv(delivery.pending))

@@ -54,18 +54,18 @@ class Worker:
             pass  # It is gone already, which its end tells.
 
     def finish(self) -> None:
-        """Wait for the end; a client that does not go is killed."""
-        try:
-            self.process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        """Wait for the end; a client that does not go is killed. Closing its input tells it that nobody conducts it."""
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 try:
                     stream.close()
                 except OSError:
                     pass
+        try:
+            self.process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
     def records(self) -> array[int]:
         """Read what it recorded: 64-bit integers, in pairs of id and time."""

@@ -33,6 +33,7 @@ class Control:
         self.gone = asyncio.Event()
         """Set when the brokers have ended; the answer to `down` waits for it."""
         self._server: asyncio.Server | None = None
+        self._sessions: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def listen(self) -> None:
         """Open the socket."""
@@ -42,14 +43,22 @@ class Control:
         path.chmod(0o600)
 
     async def close(self) -> None:
-        """Remove the socket; let answers leave first."""
-        self.gone.set()
-        await asyncio.sleep(0)
+        """Answer who waits for the end, hang up, and remove the socket."""
+        self.manager.options.socket.unlink(missing_ok=True)
         if self._server is not None:
             self._server.close()
-        self.manager.options.socket.unlink(missing_ok=True)
+        self.gone.set()
+        # A turn for the answers; then each session reads its end and finishes by itself.
+        await asyncio.sleep(0)
+        for writer in self._sessions.values():
+            writer.close()
+        if self._sessions:
+            await asyncio.wait(list(self._sessions), timeout=1.0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._sessions[task] = writer
         try:
             if not _allowed(writer):
                 return
@@ -63,6 +72,7 @@ class Control:
         except (OSError, ValueError):
             pass  # The operator hung up, or does not speak our language: nothing to answer.
         finally:
+            del self._sessions[task]
             writer.close()
 
     async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -28,6 +28,8 @@ START_PATIENCE = 5.0
 """Seconds for which a new cluster waits for all brokers before a majority will do."""
 RESTART_PATIENCE = 2.0
 """Seconds for which a dead broker waits for a new primary, so that its start does not slow down the promotion."""
+SHORT_LIFE = 2.0
+"""Seconds; a broker that ends by itself sooner is started again with growing pauses."""
 HUNG_BACKUP_BEATS = 4
 """Heartbeats after which a hung backup is killed too, to be started afresh."""
 STOP_PATIENCE = 5.0
@@ -37,7 +39,9 @@ STOP_PATIENCE = 5.0
 class LocalBroker:
     """One broker as its manager sees it."""
 
-    __slots__ = ("backoff", "hung_since", "link", "may_be_primary", "member", "poke", "process", "restarts", "since", "spec", "stopped")
+    __slots__ = (
+        "backoff", "hung_since", "launched", "link", "may_be_primary", "member", "poke", "process", "restarts", "since", "spec", "stopped",
+    )  # fmt: skip
 
     def __init__(self, spec: BrokerSpec) -> None:
         self.spec = spec
@@ -49,6 +53,7 @@ class LocalBroker:
         self.hung_since = 0.0
         self.since = time.time_ns()
         self.restarts = -1
+        self.launched = 0.0
         self.backoff = 0.0
         self.stopped = False
         """Whether it was sent SIGSTOP through us; only shown."""
@@ -181,6 +186,7 @@ class LocalManager:
             self.options.daemon, broker.spec.config, broker.spec.log, on_exit=lambda process: self._exited(broker, process)
         )
         broker.restarts += 1
+        broker.launched = time.monotonic()
         broker.stopped = False
         broker.member.alive = True
         self._show(broker, "starting", 0)
@@ -259,7 +265,6 @@ class LocalManager:
         member.in_sync = tuple(in_sync.get("members") or ())
         member.in_sync_version = (int(in_sync.get("epoch", 0)), int(in_sync.get("version", 0)))
         broker.hung_since = 0.0
-        broker.backoff = 0.0
         state = str(status.get("state", "unknown"))
         broker.may_be_primary = state in PRIMARY_STATES
         if not member.healthy:
@@ -285,9 +290,12 @@ class LocalManager:
         member.alive = member.healthy = False
         broker.may_be_primary = False
         broker.hung_since = 0.0
-        short = time.time_ns() - broker.since < 2_000_000_000 and was == "starting"
-        broker.backoff = min(5.0, max(0.25, broker.backoff * 2)) if short else 0.0
-        self.events.add("exited", broker=broker.spec.name, pid=process.pid, code=process.exit_code, was=was)
+        lived = time.monotonic() - broker.launched
+        gave_up = process.exit_code is not None and process.exit_code >= 0 and lived < SHORT_LIFE
+        broker.backoff = min(5.0, max(0.25, broker.backoff * 2)) if gave_up else 0.0
+        self.events.add(
+            "exited", broker=broker.spec.name, pid=process.pid, code=process.exit_code, was=was, lived=round(lived, 3), gave_up=gave_up
+        )
         self._show(broker, "down", member.epoch)
         if not self.stopping:
             self.record()

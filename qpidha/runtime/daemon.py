@@ -18,13 +18,12 @@ import ssl
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TextIO
 
 import uvloop
 
 from qpidha.amqp.sasl import Users
-from qpidha.node import Node
+from qpidha.node import VERSION, Node
 from qpidha.runtime.clock import Clock, new_uuid
 from qpidha.runtime.configuration import Configuration, configure
 from qpidha.runtime.describe import config_text, help_text
@@ -235,13 +234,6 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _version() -> str:
-    try:
-        return version("qpidha")
-    except PackageNotFoundError:
-        return "(not installed)"
-
-
 def _check(settings: Settings) -> None:
     """Look at every file that the settings name."""
     load_users(settings)
@@ -274,7 +266,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if configuration.command == "help":
             print(help_text())
         elif configuration.command == "version":
-            print(f"qpidhad {_version()}")
+            print(f"qpidhad {VERSION}")
         elif configuration.command == "print-config":
             print(config_text(configuration.settings, configuration.origins), end="")
         elif configuration.command == "check":

@@ -134,7 +134,7 @@ class Duration:
     def accepts(self) -> str:
         """Say the accepted range in words."""
         lower = f"at least {format_duration(self.minimum)}, " if self.minimum else ""
-        return f"a duration {lower}such as 2s, 0.5s, 100ms; without a unit it is in {format_duration(self.bare_unit)[1:]}"
+        return f"a duration {lower}such as 2s, 0.5s, 100ms; without a unit in {'seconds' if self.bare_unit == SECOND else 'milliseconds'}"
 
     def parse(self, text: str) -> int:
         """Read a duration."""

@@ -1,0 +1,58 @@
+# qpidha: 'make demo' and 'make test' prepare what they need themselves (.ci/setup); a second run is quick.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench soak lock clean
+
+BIN := .venv/bin
+SECONDS_OF_DEMO ?= 20
+SOAK_ROUNDS ?= 5
+FAULTS := kill stop kill-backup stop-backup
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+help: ## list what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)$$/  make \1	\2/p' Makefile
+
+demo: ## start three brokers, kill the primary under load, check that nothing acknowledged is lost
+	@.ci/setup demo
+	@$(BIN)/qpid-ha demo --seconds $(SECONDS_OF_DEMO)
+
+test: ## lint, then every test
+	@.ci/setup test
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+lint: ## ruff and mypy
+	@.ci/setup demo
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: ## let ruff rewrite the sources
+	@.ci/setup demo
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: ## compare with RabbitMQ (when installed) in one run; BENCH_ARGS='--rounds 5'
+	@.ci/setup bench
+	$(BIN)/python -m tests.bench.run $(BENCH_ARGS)
+
+soak: ## the demo with each fault, SOAK_ROUNDS times
+	@.ci/setup demo
+	@for round in $$(seq $(SOAK_ROUNDS)); do for fault in $(FAULTS); do \
+	    echo "soak: round $$round of $(SOAK_ROUNDS), fault $$fault"; \
+	    $(BIN)/qpid-ha demo --fault $$fault --seconds $(SECONDS_OF_DEMO) -o json; \
+	done; done
+
+lock: ## rewrite the lock files from pyproject.toml (needs uv on the PATH)
+	@for pair in "requirements --extra=dev pyproject.toml" "requirements-build --group=pyproject.toml:build"; do \
+	    set -- $$pair; name=$$1; shift; \
+	    { echo "# Written by 'make lock' from pyproject.toml; do not edit."; \
+	      uv pip compile "$$@" --universal --python-version 3.11 --generate-hashes --no-header --quiet; } > $$name.lock.new; \
+	    mv $$name.lock.new $$name.lock; \
+	done
+
+clean: ## remove everything that was made
+	rm -rf .venv tests/interop/node_modules tests/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,170 @@
+"""Builders for tests of connections: a host around a real broker, and two connections back to back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qpidha.amqp.connection import Connection
+from qpidha.amqp.registry import LinkRegistry
+from qpidha.amqp.sasl import Users
+from qpidha.amqp.service_link import ServiceLink
+from qpidha.broker.broker import Broker
+from qpidha.words.errors import QpidHaError, RefusedRequest
+from qpidha.words.events import ConnectionKind
+from qpidha.words.settings import Settings
+
+SECOND = 1_000_000_000
+
+
+class AHost:
+    """A host with a broker of its own; what is held stays held while `holding` is true."""
+
+    def __init__(self, container_id: str = "broker", **settings: Any) -> None:
+        self.settings = Settings(**settings)
+        self.now = 1_700_000_000 * SECOND
+        self.container_id = container_id
+        self._numbers = 0
+        self.announced: list[Any] = []
+        self.broker = Broker(self.settings, None, self.announced.append, self.make_uuid)
+        self.users = Users()
+        self.links = LinkRegistry()
+        self.serving = True
+        self.services: dict[str, Any] = {}
+        self.woken: dict[Any, None] = {}
+        self.admission_error: QpidHaError | None = None
+        self.admitted: list[Connection] = []
+        self.gone: list[Connection] = []
+        self.holding = False
+        self.held: list[tuple[Any, Any]] = []
+
+    def refusal(self) -> QpidHaError:
+        return RefusedRequest("this broker is a backup")
+
+    def make_uuid(self) -> str:
+        self._numbers += 1
+        return f"00000000-0000-4000-8000-{self._numbers:012d}"
+
+    def admit(self, connection: Any) -> None:
+        self.admitted.append(connection)
+        if self.admission_error is not None:
+            raise self.admission_error
+
+    def open_properties(self) -> dict[str, object]:
+        return {"product": "qpidha", "version": "1"}
+
+    def service(self, address: str) -> Any:
+        return self.services.get(address)
+
+    def hold(self, sequence: int, target: Any, item: object) -> None:
+        if self.holding:
+            self.held.append((target, item))
+        else:
+            target.released(item)
+
+    def release_all(self) -> None:
+        held, self.held = self.held, []
+        for target, item in held:
+            target.released(item)
+
+    def wake(self, connection: Any) -> None:
+        self.woken[connection] = None
+
+    def connection_closed(self, connection: Any) -> None:
+        self.gone.append(connection)
+
+
+class CountingRecorder:
+    """A recorder that gives sequences and keeps nothing."""
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.records: list[Any] = []
+
+    def append(self, record: Any) -> int:
+        self.records.append(record)
+        self.sequence += 1
+        return self.sequence
+
+    def enqueue(self, queue_uid: int, payload: bytes, expires: int) -> int:
+        self.sequence += 1
+        return self.sequence
+
+    def enqueue_shared(self, queue_uids: tuple[int, ...], payload: bytes, expires: int) -> int:
+        self.sequence += 1
+        return self.sequence
+
+    def dequeue(self, queue_uid: int, sequence: int) -> int:
+        self.sequence += 1
+        return self.sequence
+
+    def dequeue_many(self, queue_uid: int, sequences: Any) -> int:
+        self.sequence += 1
+        return self.sequence
+
+
+class Recording:
+    """A service that writes down what happens to its links."""
+
+    def __init__(self) -> None:
+        self.attached_links: list[ServiceLink] = []
+        self.payloads: list[bytes] = []
+        self.credited_links: list[ServiceLink] = []
+        self.detached_links: list[ServiceLink] = []
+        self.outcomes: list[tuple[int, Any]] = []
+        self.refusal: QpidHaError | None = None
+
+    def attached(self, link: ServiceLink) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.attached_links.append(link)
+
+    def received(self, link: ServiceLink, payload: bytes) -> None:
+        self.payloads.append(payload)
+
+    def credited(self, link: ServiceLink) -> None:
+        self.credited_links.append(link)
+
+    def detached(self, link: ServiceLink) -> None:
+        self.detached_links.append(link)
+
+    def outcome(self, link: ServiceLink, delivery: int, outcome: Any) -> None:
+        self.outcomes.append((delivery, outcome))
+
+
+class Pair:
+    """A client connection and a server connection, joined by nothing but their bytes."""
+
+    def __init__(self, host: AHost | None = None, *, identity: str = "", encrypted: bool = False, **options: Any) -> None:
+        self.host = host or AHost()
+        self.client_host = AHost("client", link_heartbeat_interval=0)
+        number = len(self.host.admitted) + 1
+        self.server = Connection(number, self.host, kind=ConnectionKind.CLIENT, peer="client", identity=identity, encrypted=encrypted)
+        self.client = Connection(1, self.client_host, kind=ConnectionKind.OUTGOING, peer="broker")
+        container_id = options.pop("container_id", "client")
+        self.client.open(container_id, options.pop("properties", {}), **options)
+        self.turn()
+
+    def turn(self) -> None:
+        """Carry bytes both ways until both are silent."""
+        while True:
+            self.host.broker.dispatch(self.host.now)
+            to_client = self.server.output()
+            to_server = self.client.output()
+            if to_server:
+                self.server.receive(to_server)
+            if to_client:
+                self.client.receive(to_client)
+            if not to_client and not to_server and not self.host.broker.dirty:
+                return
+
+    def attach(self, address: str, *, sender: bool, name: str = "", **options: Any) -> tuple[ServiceLink, Recording]:
+        service = Recording()
+        link = self.client.attach(address, sender=sender, service=service, name=name or f"{address}-{sender}", **options)
+        self.turn()
+        return link, service
+
+    def sender(self, address: str, **options: Any) -> tuple[ServiceLink, Recording]:
+        return self.attach(address, sender=True, **{"settled": False, **options})
+
+    def receiver(self, address: str, **options: Any) -> tuple[ServiceLink, Recording]:
+        return self.attach(address, sender=False, **options)

@@ -1,0 +1,387 @@
+/* amqpbench: a small and fast AMQP 1.0 load generator on proton's connection driver.
+ *
+ * Producers and consumers share one queue, or have one each pair with -Q. Every message is sent unsettled and a
+ * producer keeps at most a window of them in flight; the time from send to the broker's outcome is recorded, and so is
+ * the time from send to arrival, by a stamp in the last bytes of the body. Consumers accept each message.
+ * One thread, one poll loop, so that the generator stays cheap beside the brokers it measures.
+ * Prints one JSON object on one line; exit code 0 done, 1 timed out or cut off, 2 usage or no connection.
+ *
+ * Build: cc -O2 -o amqpbench amqpbench.c -lqpid-proton
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <proton/condition.h>
+#include <proton/connection.h>
+#include <proton/connection_driver.h>
+#include <proton/delivery.h>
+#include <proton/link.h>
+#include <proton/sasl.h>
+#include <proton/session.h>
+#include <proton/terminus.h>
+#include <proton/transport.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STAMP = sizeof(double), FRAME_MAX = 65536, SESSION_CAPACITY = 1 << 26, ARRIVAL_MAX = 1 << 22 };
+
+/* One connection with one link: a producer's or a consumer's. */
+typedef struct {
+    pn_connection_driver_t driver;
+    int socket;
+    bool produces, closed;
+    pn_link_t *link;
+    long quota, sent, settled;
+    double *sent_at; /* by delivery number, of a producer */
+    char address[256];
+} peer_t;
+
+/* What was asked for. */
+static struct {
+    long messages;
+    int producers, consumers, window, size, credit;
+    bool durable, queue_per_pair, presettled;
+    double timeout;
+    const char *address, *user, *password;
+} ask = {.messages = 100000, .producers = 1, .consumers = 1, .window = 500, .size = 100, .credit = 1000, .timeout = 120, .address = "bench"};
+
+/* What was seen. */
+static struct {
+    long acknowledged, refused, received, ack_count, arrival_count;
+    double first_send, last_ack, first_receive, last_receive;
+    float *ack, *arrival;
+} seen;
+
+static char *message, *arrived;
+static size_t message_size, stamp_at;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static void *room_for(size_t count, size_t size) {
+    void *room = calloc(count ? count : 1, size);
+    if (!room) {
+        fprintf(stderr, "amqpbench: out of memory\n");
+        exit(2);
+    }
+    return room;
+}
+
+/* Encode the message once: an optional header that says durable, then a data section (AMQP 1.0 sections 3.2.1, 3.2.6). */
+static void encode_message(void) {
+    static const unsigned char header[] = {0x00, 0x53, 0x70, 0xc0, 0x02, 0x01, 0x41};
+    unsigned char data[] = {0x00, 0x53, 0x75, 0xb0, 0, 0, 0, 0};
+    for (int i = 0; i < 4; i++) data[4 + i] = (unsigned char)(ask.size >> (24 - 8 * i));
+    message = room_for((size_t)ask.size + sizeof header + sizeof data, 1);
+    if (ask.durable) {
+        memcpy(message, header, sizeof header);
+        message_size = sizeof header;
+    }
+    memcpy(message + message_size, data, sizeof data);
+    message_size += sizeof data;
+    memset(message + message_size, 'x', (size_t)ask.size);
+    message_size += (size_t)ask.size;
+    stamp_at = message_size - STAMP;
+}
+
+/* Send while there is credit, quota and room in the window. */
+static void send_more(peer_t *peer) {
+    while (pn_link_credit(peer->link) > 0 && peer->sent < peer->quota && (ask.presettled || peer->sent - peer->settled < ask.window)) {
+        double at = now();
+        uint64_t number = (uint64_t)peer->sent++;
+        if (!seen.first_send) seen.first_send = at;
+        pn_delivery_t *delivery = pn_delivery(peer->link, pn_dtag((const char *)&number, sizeof number));
+        memcpy(message + stamp_at, &at, STAMP);
+        pn_link_send(peer->link, message, message_size);
+        if (ask.presettled) {
+            pn_delivery_settle(delivery);
+            peer->settled++;
+            seen.acknowledged++;
+            seen.last_ack = at;
+        } else {
+            peer->sent_at[number] = at;
+            pn_delivery_set_context(delivery, (void *)(uintptr_t)number);
+            pn_link_advance(peer->link);
+        }
+    }
+}
+
+static void on_outcome(peer_t *peer, pn_delivery_t *delivery) {
+    if (!pn_delivery_updated(delivery)) return;
+    double at = now();
+    if (pn_delivery_remote_state(delivery) != PN_ACCEPTED) seen.refused++;
+    if (seen.ack_count < ask.messages)
+        seen.ack[seen.ack_count++] = (float)(at - peer->sent_at[(uintptr_t)pn_delivery_get_context(delivery)]);
+    pn_delivery_settle(delivery);
+    peer->settled++;
+    seen.acknowledged++;
+    seen.last_ack = at;
+    send_more(peer);
+}
+
+static void on_message(peer_t *peer, pn_delivery_t *delivery) {
+    if (!pn_delivery_readable(delivery) || pn_delivery_partial(delivery)) return;
+    size_t pending = pn_delivery_pending(delivery);
+    ssize_t got = pn_link_recv(peer->link, arrived, pending < ARRIVAL_MAX ? pending : ARRIVAL_MAX);
+    double at = now();
+    if (got >= STAMP && seen.arrival_count < ask.messages) { /* the stamp is last, whatever sections the broker put first */
+        double sent;
+        memcpy(&sent, arrived + got - STAMP, STAMP);
+        seen.arrival[seen.arrival_count++] = (float)(at - sent);
+    }
+    pn_delivery_update(delivery, PN_ACCEPTED);
+    pn_delivery_settle(delivery);
+    seen.received++;
+    if (!seen.first_receive) seen.first_receive = at;
+    seen.last_receive = at;
+    int credit = pn_link_credit(peer->link);
+    if (credit <= ask.credit / 2) pn_link_flow(peer->link, ask.credit - credit);
+}
+
+static void on_start(peer_t *peer, pn_connection_t *connection) {
+    char name[64];
+    snprintf(name, sizeof name, "amqpbench-%d-%d", getpid(), peer->socket);
+    pn_connection_set_container(connection, name);
+    pn_connection_set_hostname(connection, "localhost");
+    if (ask.user) {
+        pn_connection_set_user(connection, ask.user);
+        pn_connection_set_password(connection, ask.password);
+    }
+    pn_connection_open(connection);
+    pn_session_t *session = pn_session(connection);
+    pn_session_set_incoming_capacity(session, SESSION_CAPACITY);
+    pn_session_open(session);
+    peer->link = peer->produces ? pn_sender(session, name) : pn_receiver(session, name);
+    pn_terminus_set_address(peer->produces ? pn_link_target(peer->link) : pn_link_source(peer->link), peer->address);
+    if (peer->produces && ask.presettled) pn_link_set_snd_settle_mode(peer->link, PN_SND_SETTLED);
+    pn_link_open(peer->link);
+    if (!peer->produces) pn_link_flow(peer->link, ask.credit);
+}
+
+static void on_close(peer_t *peer, pn_event_t *event) {
+    pn_condition_t *reason = NULL;
+    switch (pn_event_type(event)) {
+    case PN_LINK_REMOTE_CLOSE: reason = pn_link_remote_condition(pn_event_link(event)); break;
+    case PN_SESSION_REMOTE_CLOSE: reason = pn_session_remote_condition(pn_event_session(event)); break;
+    case PN_CONNECTION_REMOTE_CLOSE: reason = pn_connection_remote_condition(pn_event_connection(event)); break;
+    default: reason = pn_transport_condition(pn_event_transport(event)); break;
+    }
+    if (reason && pn_condition_is_set(reason)) {
+        const char *text = pn_condition_get_description(reason);
+        fprintf(stderr, "amqpbench: %s: %s\n", pn_condition_get_name(reason), text ? text : "");
+    }
+    peer->closed = true;
+}
+
+static void handle(peer_t *peer, pn_event_t *event) {
+    switch (pn_event_type(event)) {
+    case PN_CONNECTION_INIT: on_start(peer, pn_event_connection(event)); break;
+    case PN_LINK_FLOW:
+        if (peer->produces) send_more(peer);
+        break;
+    case PN_DELIVERY:
+        if (peer->produces)
+            on_outcome(peer, pn_event_delivery(event));
+        else
+            on_message(peer, pn_event_delivery(event));
+        break;
+    case PN_LINK_REMOTE_CLOSE:
+    case PN_SESSION_REMOTE_CLOSE:
+    case PN_CONNECTION_REMOTE_CLOSE:
+    case PN_TRANSPORT_ERROR: on_close(peer, event); break;
+    default: break;
+    }
+}
+
+static int dial(const char *host, const char *port) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+    if (getaddrinfo(host, port, &hints, &found)) {
+        fprintf(stderr, "amqpbench: %s:%s cannot be resolved\n", host, port);
+        exit(2);
+    }
+    int connected = socket(found->ai_family, SOCK_STREAM, 0), on = 1;
+    if (connected < 0 || connect(connected, found->ai_addr, found->ai_addrlen)) {
+        fprintf(stderr, "amqpbench: %s:%s: %s\n", host, port, strerror(errno));
+        exit(2);
+    }
+    setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    fcntl(connected, F_SETFL, O_NONBLOCK);
+    freeaddrinfo(found);
+    return connected;
+}
+
+/* Open peer `index`; the consumers come first, so that they are there when the first message is. */
+static void open_peer(peer_t *peer, int index, const char *host, const char *port) {
+    peer->produces = index >= ask.consumers;
+    int place = peer->produces ? index - ask.consumers : index;
+    peer->socket = dial(host, port);
+    if (ask.queue_per_pair)
+        snprintf(peer->address, sizeof peer->address, "%s%d", ask.address, place);
+    else
+        snprintf(peer->address, sizeof peer->address, "%s", ask.address);
+    if (peer->produces) {
+        peer->quota = ask.messages / ask.producers + (place < ask.messages % ask.producers);
+        peer->sent_at = room_for((size_t)peer->quota, sizeof(double));
+    }
+    pn_connection_driver_init(&peer->driver, NULL, NULL);
+    pn_sasl_t *sasl = pn_sasl(peer->driver.transport);
+    pn_sasl_allowed_mechs(sasl, ask.user ? "PLAIN" : "ANONYMOUS");
+    if (ask.user) pn_sasl_set_allow_insecure_mechs(sasl, true);
+    pn_transport_set_max_frame(peer->driver.transport, FRAME_MAX);
+}
+
+static void fail(peer_t *peer) {
+    pn_connection_driver_close(&peer->driver);
+    peer->closed = true;
+}
+
+static bool write_some(peer_t *peer) {
+    pn_bytes_t bytes = pn_connection_driver_write_buffer(&peer->driver);
+    if (peer->closed || !bytes.size) return false;
+    ssize_t wrote = send(peer->socket, bytes.start, bytes.size, MSG_NOSIGNAL);
+    if (wrote > 0) pn_connection_driver_write_done(&peer->driver, (size_t)wrote);
+    if (wrote < 0 && errno != EAGAIN) fail(peer);
+    return wrote > 0;
+}
+
+static void read_some(peer_t *peer) {
+    pn_rwbytes_t room = pn_connection_driver_read_buffer(&peer->driver);
+    if (!room.size) return;
+    ssize_t got = recv(peer->socket, room.start, room.size, 0);
+    if (got > 0)
+        pn_connection_driver_read_done(&peer->driver, (size_t)got);
+    else if (got == 0)
+        pn_connection_driver_read_close(&peer->driver);
+    else if (errno != EAGAIN)
+        fail(peer);
+}
+
+/* Handle what has happened on one connection; say what it waits for. */
+static short turn(peer_t *peer) {
+    pn_event_t *event;
+    while ((event = pn_connection_driver_next_event(&peer->driver))) handle(peer, event);
+    if (pn_connection_driver_finished(&peer->driver)) peer->closed = true;
+    short wants = 0;
+    if (pn_connection_driver_read_buffer(&peer->driver).size) wants |= POLLIN;
+    if (pn_connection_driver_write_buffer(&peer->driver).size) wants |= POLLOUT;
+    return wants;
+}
+
+/* Let the last outcomes reach the broker and part in good order, without waiting for its answer. */
+static void part(peer_t *peer) {
+    if (peer->closed) return;
+    pn_connection_close(peer->driver.connection);
+    turn(peer);
+    while (write_some(peer)) turn(peer);
+    close(peer->socket);
+}
+
+/* Run until all is sent and received, or `timeout` is over; true if it was done. */
+static bool run(peer_t *peers, int count) {
+    struct pollfd *polled = room_for((size_t)count, sizeof *polled);
+    double started = now();
+    for (;;) {
+        int open = 0;
+        for (int i = 0; i < count; i++) {
+            polled[i].events = turn(&peers[i]);
+            polled[i].revents = 0;
+            polled[i].fd = peers[i].closed ? -1 : peers[i].socket;
+            open += !peers[i].closed;
+        }
+        bool all_sent = !ask.producers || seen.acknowledged >= ask.messages;
+        if (all_sent && (!ask.consumers || seen.received >= ask.messages)) return true;
+        if (!open || now() - started > ask.timeout) return false;
+        bool progress = false; /* write at once and poll only for what was left */
+        for (int i = 0; i < count; i++) progress |= write_some(&peers[i]);
+        if (poll(polled, (nfds_t)count, progress ? 0 : 100) < 0 && errno != EINTR) return false;
+        for (int i = 0; i < count; i++)
+            if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) read_some(&peers[i]);
+    }
+}
+
+static int by_value(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static void print_percentiles(const char *name, float *values, long count) {
+    if (!count) {
+        printf(",\"%s_p50_ms\":null,\"%s_p99_ms\":null", name, name);
+        return;
+    }
+    qsort(values, (size_t)count, sizeof *values, by_value);
+    printf(",\"%s_p50_ms\":%.3f,\"%s_p99_ms\":%.3f", name, values[count / 2] * 1e3, name, values[count * 99 / 100] * 1e3);
+}
+
+static void print_result(bool done) {
+    double sending = seen.last_ack - seen.first_send, receiving = seen.last_receive - seen.first_receive;
+    double whole = (seen.last_receive > seen.last_ack ? seen.last_receive : seen.last_ack) - seen.first_send;
+    printf("{\"messages\":%ld,\"size\":%d,\"producers\":%d,\"consumers\":%d,\"window\":%d", ask.messages, ask.size, ask.producers,
+           ask.consumers, ask.window);
+    printf(",\"acked\":%ld,\"rejected\":%ld,\"received\":%ld,\"timed_out\":%s", seen.acknowledged, seen.refused, seen.received,
+           done ? "false" : "true");
+    printf(",\"send_rate\":%.0f", sending > 0 ? seen.acknowledged / sending : 0);
+    printf(",\"recv_rate\":%.0f", receiving > 0 ? seen.received / receiving : 0);
+    printf(",\"overall_rate\":%.0f", ask.producers && ask.consumers && whole > 0 ? seen.received / whole : 0);
+    print_percentiles("ack", seen.ack, seen.ack_count);
+    print_percentiles("e2e", seen.arrival, seen.arrival_count);
+    printf("}\n");
+}
+
+static void usage(void) {
+    fprintf(stderr, "usage: amqpbench [-n messages] [-p producers] [-c consumers] [-w window] [-s size] [-a address] [-k credit]\n"
+                    "                 [-t seconds] [-u user -x password] [-d durable] [-P presettled] [-Q a queue per pair] host:port\n");
+    exit(2);
+}
+
+static void parse(int argc, char **argv) {
+    int option;
+    while ((option = getopt(argc, argv, "n:p:c:w:s:a:k:t:u:x:dPQ")) != -1) switch (option) {
+        case 'n': ask.messages = atol(optarg); break;
+        case 'p': ask.producers = atoi(optarg); break;
+        case 'c': ask.consumers = atoi(optarg); break;
+        case 'w': ask.window = atoi(optarg); break;
+        case 's': ask.size = atoi(optarg); break;
+        case 'a': ask.address = optarg; break;
+        case 'k': ask.credit = atoi(optarg); break;
+        case 't': ask.timeout = atof(optarg); break;
+        case 'u': ask.user = optarg; break;
+        case 'x': ask.password = optarg; break;
+        case 'd': ask.durable = true; break;
+        case 'P': ask.presettled = true; break;
+        case 'Q': ask.queue_per_pair = true; break;
+        default: usage();
+        }
+    if (optind + 1 != argc || !strrchr(argv[optind], ':') || ask.messages < 1 || ask.producers < 0 || ask.consumers < 0) usage();
+    if (ask.producers + ask.consumers == 0 || (ask.user && !ask.password)) usage();
+    if (ask.size < STAMP) ask.size = STAMP;
+}
+
+int main(int argc, char **argv) {
+    parse(argc, argv);
+    char *host = argv[optind], *colon = strrchr(host, ':');
+    *colon = 0;
+    encode_message();
+    arrived = room_for(ARRIVAL_MAX, 1);
+    seen.ack = room_for((size_t)ask.messages, sizeof(float));
+    seen.arrival = room_for((size_t)ask.messages, sizeof(float));
+    int count = ask.producers + ask.consumers;
+    peer_t *peers = room_for((size_t)count, sizeof *peers);
+    for (int i = 0; i < count; i++) open_peer(&peers[i], i, host, colon + 1);
+    bool done = run(peers, count);
+    for (int i = 0; i < count; i++) part(&peers[i]);
+    print_result(done);
+    return done ? 0 : 1;
+}

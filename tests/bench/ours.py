@@ -1,0 +1,104 @@
+"""Brokers of qpidha for the benchmark: a cluster of three, or one alone, each `qpidhad` process of its own.
+
+Started plainly, without the built-in manager, and spoken to over the admin socket, so that nothing but the
+brokers' own work is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench.processes import BenchError, free_ports, start, stop, wait_until
+
+
+class QpidhaBrokers:
+    """`size` brokers; more than one make a cluster, of which the first is promoted."""
+
+    def __init__(self, folder: Path, size: int, *, durable: bool = False, options: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self.durable = durable
+        self.options = options
+        self.ports = free_ports(size)
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def address(self) -> str:
+        """Where clients go: the primary."""
+        return f"127.0.0.1:{self.ports[0]}"
+
+    def up(self) -> None:
+        """Start the brokers, promote the first, wait until the others are ready."""
+        program = Path(sys.executable).with_name("qpidhad")
+        if not program.exists():
+            raise BenchError("there is no qpidhad beside this Python: run 'make bench', which prepares it")
+        for number in range(len(self.ports)):
+            place = self.folder / f"b{number + 1}"
+            place.mkdir(parents=True, exist_ok=True)
+            self.running.append(start([program, *self._options(number)], log=place / "log"))
+        for number in range(len(self.ports)):
+            wait_until(lambda number=number: self._state(number) != "", f"broker {number + 1} answers", watched=self.running)
+        if len(self.ports) > 1:
+            self.ask(0, "promote")
+            wait_until(self._all_ready, "one broker is active and the others are ready", watched=self.running)
+
+    def pids(self) -> list[int]:
+        """The broker processes."""
+        return [process.pid for process in self.running]
+
+    def down(self) -> None:
+        """Stop all, backups first."""
+        for process in reversed(self.running):
+            stop(process)
+        self.running.clear()
+
+    def declare(self, queue: str) -> None:
+        """Make an empty queue without a limit worth speaking of."""
+        arguments = {"qpid.max_size": 2**33}
+        self.ask(0, "declare_queue", name=queue, durable=self.durable, arguments=arguments)
+
+    def delete(self, queue: str) -> None:
+        """Remove a queue and what is left on it."""
+        self.ask(0, "delete_queue", name=queue)
+
+    def ask(self, number: int, method: str, **params: Any) -> Any:
+        """One request on the admin socket of broker `number`."""
+        with socket.socket(socket.AF_UNIX) as admin:
+            admin.settimeout(30)
+            admin.connect(str(self.folder / f"b{number + 1}" / "admin.sock"))
+            admin.sendall(json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n")
+            line = admin.makefile("rb").readline()
+        answer = json.loads(line or b'{"error": {"message": "the broker closed the socket"}}')
+        if "error" in answer:
+            raise BenchError(f"broker {number + 1} refused {method}: {answer['error']['message']}")
+        return answer["result"]
+
+    def _options(self, number: int) -> list[str]:
+        place = self.folder / f"b{number + 1}"
+        options = [
+            f"--port={self.ports[number]}",
+            "--interface=127.0.0.1",
+            f"--data-dir={place / 'data'}",
+            f"--admin-socket={place / 'admin.sock'}",
+            f"--name=b{number + 1}",
+            "--auth=no",
+        ]
+        if len(self.ports) > 1:
+            url = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+            options += ["--ha-cluster=yes", f"--ha-brokers-url={url}", "--ha-replicate=all"]
+        return [*options, *self.options]
+
+    def _state(self, number: int) -> str:
+        try:
+            return str(self.ask(number, "status")["state"])
+        except (OSError, BenchError):
+            return ""
+
+    def _all_ready(self) -> bool:
+        states = [self._state(number) for number in range(len(self.ports))]
+        return states == ["active"] + ["ready"] * (len(states) - 1)

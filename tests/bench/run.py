@@ -1,0 +1,245 @@
+"""The benchmark: our cluster, one of our brokers alone and, when it is installed, a RabbitMQ cluster, in one run.
+
+Every subject is up all the time and is loaded in turn, round after round, so that whatever else the machine does meets
+them alike. The steadiest figure is the CPU time that the brokers spend on a message; compare ratios, not absolutes.
+Run by `make bench`; talk goes to stderr, the table or JSON to stdout, both and a picture into the folder of results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.bench.ours import QpidhaBrokers
+from tests.bench.processes import BenchError, cpu_seconds, memory_bytes
+from tests.bench.rabbit import RabbitCluster, is_installed
+from tests.bench.report import picture, summarise, table
+
+HERE = Path(__file__).parent
+BUILD = HERE / "build"
+GENERATORS = {"amqpbench": ["-lqpid-proton"], "rabbitbench": ["-lrabbitmq", "-lpthread"]}
+WARM_UP = 5000
+"""Messages of the round that is not counted: code is loaded, tables grow, Erlang compiles."""
+
+
+@dataclass(slots=True)
+class Subject:
+    """Something to measure: `load(case, messages, queue)` runs the generator and returns what it printed."""
+
+    name: str
+    pids: Callable[[], list[int]]
+    load: Callable[[str, int, str], dict[str, Any]]
+
+
+def build(generator: str) -> Path:
+    """Compile a load generator unless that is done."""
+    source, program = HERE / f"{generator}.c", BUILD / generator
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        BUILD.mkdir(exist_ok=True)
+        compiler = os.environ.get("CC", "cc")
+        done = subprocess.run([compiler, "-O2", "-o", program, source, *GENERATORS[generator]], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BenchError(f"{generator} does not compile; are libqpid-proton and librabbitmq's headers there?\n{done.stderr}")
+    return program
+
+
+def generate(command: list[str | Path], timeout: float) -> dict[str, Any]:
+    """Run a load generator and return its JSON object."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"{Path(command[0]).name} failed with code {done.returncode}: {(done.stderr + done.stdout).strip()[:500]}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def our_subject(name: str, brokers: QpidhaBrokers, ask: argparse.Namespace) -> Subject:
+    """Make a subject of our brokers, loaded by amqpbench."""
+    program = build("amqpbench")
+
+    def load(case: str, messages: int, queue: str) -> dict[str, Any]:
+        brokers.declare(queue)
+        receivers = "1" if case == "consumed" else "0"
+        durable = ["-d"] if ask.durable else []
+        command = [program, "-n", str(messages), "-c", receivers, "-w", str(ask.window), "-s", str(ask.size), "-a", queue, *durable]
+        return generate([*command, brokers.address], ask.timeout)
+
+    return Subject(name, brokers.pids, load)
+
+
+def rabbit_subjects(cluster: RabbitCluster, ask: argparse.Namespace) -> list[Subject]:
+    """Make two subjects of one RabbitMQ cluster: a mirrored and a quorum queue, loaded by rabbitbench."""
+    program = build("rabbitbench")
+
+    def loader(kind: str, prefix: str) -> Callable[[str, int, str], dict[str, Any]]:
+        def load(case: str, messages: int, queue: str) -> dict[str, Any]:
+            flags = [*(["-C"] if case == "kept" else []), *(["-p"] if ask.durable else [])]
+            command = [program, "-n", str(messages), "-w", str(ask.window), "-s", str(ask.size), "-t", kind, "-q", prefix + queue, *flags]
+            return generate([*command, cluster.address], ask.timeout)
+
+        return load
+
+    return [
+        Subject("rabbitmq-mirrored", cluster.pids, loader("classic", "mirrored.")),
+        Subject("rabbitmq-quorum", cluster.pids, loader("quorum", "quorum.")),
+    ]
+
+
+def measure(subject: Subject, case: str, messages: int, queue: str) -> dict[str, Any]:
+    """Load one subject once and count what its brokers spend."""
+    pids = subject.pids()
+    before = cpu_seconds(pids)
+    seen = subject.load(case, messages, queue)
+    spent = cpu_seconds(pids) - before
+    if seen["rejected"] or seen["acked"] < messages or (case == "consumed" and seen["received"] < messages):
+        raise BenchError(f"{subject.name} did not take or give every message, so its figures say nothing: {seen}")
+    rate = seen["overall_rate"] if case == "consumed" else seen["send_rate"]
+    return {
+        "subject": subject.name,
+        "case": case,
+        "messages": messages,
+        "cpu_us_per_message": round(spent / messages * 1e6, 2),
+        "messages_per_second": rate,
+        "ack_p50_ms": seen["ack_p50_ms"],
+        "ack_p99_ms": seen["ack_p99_ms"],
+        "memory_mb": round(memory_bytes(pids) / 1e6),
+        "generator": seen,
+    }
+
+
+def all_rounds(subjects: list[Subject], ask: argparse.Namespace, after: Callable[[Subject, str], None]) -> list[dict[str, Any]]:
+    """Load every subject in every case, round after round; round 0 warms up and is not kept."""
+    runs: list[dict[str, Any]] = []
+    for number in range(ask.rounds + 1):
+        # The order turns from round to round, so that nobody always follows the same neighbour.
+        turned = subjects[number % len(subjects) :] + subjects[: number % len(subjects)]
+        for case in ask.cases:
+            for subject in turned:
+                queue = f"bench{number}.{case}"
+                run = measure(subject, case, ask.messages if number else WARM_UP, queue)
+                after(subject, queue)
+                if not number:
+                    continue
+                run["round"] = number
+                runs.append(run)
+                figures = f"{run['cpu_us_per_message']:7.1f} us/msg  {run['messages_per_second']:8,.0f} msg/s"
+                say(f"round {number} of {ask.rounds}  {case:8}  {subject.name:18} {figures}  p99 {run['ack_p99_ms']:.1f} ms")
+    return runs
+
+
+def say(text: str) -> None:
+    """Tell whoever watches."""
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    models = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return {"cores": os.cpu_count(), "cpu": models[0] if models else "", "python": platform.python_version(), "kernel": platform.release()}
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--messages", type=int, default=40000, help="a round, subject and case")
+    parser.add_argument("--window", type=int, default=500)
+    parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--durable", action="store_true", help="durable messages and queues; RabbitMQ's quorum queues always are")
+    parser.add_argument("--subjects", default="qpidha-3,qpidha-1,rabbitmq", help="of: qpidha-3, qpidha-1, rabbitmq")
+    parser.add_argument("--cases", type=lambda text: text.split(","), default=["consumed", "kept"])
+    parser.add_argument("--timeout", type=float, default=180.0, help="seconds for one load")
+    parser.add_argument("--results", type=Path, default=BUILD, help="folder for bench.json and bench.svg")
+    parser.add_argument("--keep", action="store_true", help="keep the folders and logs of the brokers")
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
+    return parser.parse_args()
+
+
+def bring_up(folder: Path, ask: argparse.Namespace, running: list[QpidhaBrokers | RabbitCluster]) -> tuple[list[Subject], dict[str, str]]:
+    """Start what was asked for; what cannot be compared with here is said and left out."""
+    wanted = ask.subjects.split(",")
+    subjects: list[Subject] = []
+    versions: dict[str, str] = {}
+    for name, size in (("qpidha-3", 3), ("qpidha-1", 1)):
+        if name in wanted:
+            say(f"starting {name}")
+            brokers = QpidhaBrokers(folder / name, size, durable=ask.durable)
+            running.append(brokers)
+            brokers.up()
+            subjects.append(our_subject(name, brokers, ask))
+    if "rabbitmq" in wanted and not is_installed():
+        say("RabbitMQ is not installed: measured without it (on Debian: apt-get install rabbitmq-server librabbitmq-dev)")
+    elif "rabbitmq" in wanted:
+        say("starting three RabbitMQ nodes")
+        cluster = RabbitCluster(folder / "rabbitmq")
+        running.append(cluster)
+        cluster.up()
+        versions["rabbitmq"] = cluster.version()
+        subjects += rabbit_subjects(cluster, ask)
+    if not subjects:
+        raise BenchError("there is nothing to measure: see --subjects")
+    return subjects, versions
+
+
+def run(ask: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Measure everything; all that was started is stopped, whatever happens."""
+    running: list[QpidhaBrokers | RabbitCluster] = []
+    try:
+        subjects, versions = bring_up(folder, ask, running)
+        ours = {subject.name: brokers for subject, brokers in zip(subjects, running, strict=False) if isinstance(brokers, QpidhaBrokers)}
+
+        def after(subject: Subject, queue: str) -> None:
+            if subject.name in ours:  # rabbitbench deletes its queue itself
+                ours[subject.name].delete(queue)
+
+        runs = all_rounds(subjects, ask, after)
+    finally:
+        for one in reversed(running):
+            one.down()
+    settings = {"rounds": ask.rounds, "messages": ask.messages, "window": ask.window, "size": ask.size, "durable": ask.durable}
+    return {
+        "schema_version": 1,
+        "measured": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": machine(),
+        "versions": versions,
+        "settings": settings,
+        "summary": summarise(runs),
+        "runs": runs,
+    }
+
+
+def main() -> int:
+    """Run the benchmark and write its results; 0 done, 1 failed."""
+    ask = parse()
+    folder = Path(tempfile.mkdtemp(prefix="qpidha-bench-"))
+    keep = ask.keep
+    try:
+        result = run(ask, folder)
+    except (BenchError, subprocess.TimeoutExpired) as failure:
+        keep = True
+        say(f"error: {failure}\n       logs are kept in {folder}")
+        return 1
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    title = f"Broker CPU microseconds a message ({ask.size} bytes, {'durable' if ask.durable else 'transient'}, window {ask.window})"
+    ask.results.mkdir(parents=True, exist_ok=True)
+    (ask.results / "bench.json").write_text(json.dumps(result, indent=2) + "\n")
+    (ask.results / "bench.svg").write_text(picture(result["summary"], title))
+    say(f"results are in {ask.results}/bench.json and bench.svg")
+    print(json.dumps(result) if ask.output == "json" else table(result["summary"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""The benchmark's arithmetic: medians, ratios within a round, and that the picture is well-formed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from xml.etree import ElementTree
+
+from tests.bench.processes import cpu_seconds, memory_bytes
+from tests.bench.report import picture, summarise, table
+
+
+def a_run(subject: str, number: int, cpu: float, case: str = "consumed") -> dict[str, Any]:
+    rest = {"messages_per_second": 1000.0 * number, "ack_p50_ms": 1.0, "ack_p99_ms": 9.0}
+    return {"subject": subject, "case": case, "round": number, "cpu_us_per_message": cpu, **rest}
+
+
+RUNS = [
+    *(a_run("qpidha-3", number, cpu) for number, cpu in ((1, 10.0), (2, 20.0), (3, 10.0))),
+    *(a_run("rabbitmq-mirrored", number, cpu) for number, cpu in ((1, 80.0), (2, 160.0), (3, 90.0))),
+]
+
+
+def test_the_summary_holds_medians_and_the_spread() -> None:
+    ours = summarise(RUNS)[0]
+    assert (ours["cpu_us_per_message"], ours["cpu_us_lowest"], ours["cpu_us_highest"]) == (10.0, 10.0, 20.0)
+    assert (ours["rounds"], ours["messages_per_second"]) == (3, 2000.0)
+
+
+def test_the_ratio_is_taken_within_a_round_so_that_a_busy_machine_does_not_count() -> None:
+    ours, rabbit = summarise(RUNS)
+    assert (ours["cpu_ratio_to_qpidha_3"], rabbit["cpu_ratio_to_qpidha_3"]) == (1.0, 8.0)
+
+
+def test_without_our_cluster_there_is_no_ratio() -> None:
+    (alone,) = summarise([a_run("rabbitmq-quorum", 1, 70.0)])
+    assert alone["cpu_ratio_to_qpidha_3"] is None
+    assert table([alone]).splitlines()[-1].endswith(" -")
+
+
+def test_the_table_has_a_line_for_each_subject_and_case() -> None:
+    lines = table(summarise([*RUNS, a_run("qpidha-3", 1, 8.0, case="kept")])).splitlines()
+    assert len(lines) == 2 + 3 and "8.00" in lines[3]
+
+
+def test_the_picture_is_well_formed_and_has_a_bar_for_each_row() -> None:
+    drawing = ElementTree.fromstring(picture(summarise(RUNS), "CPU < time"))
+    bars = [element for element in drawing.iter() if element.tag.endswith("rect") and element.get("height") == "14"]
+    assert len(bars) == 2
+
+
+def test_cpu_time_and_memory_of_a_process_are_read() -> None:
+    before = cpu_seconds([os.getpid()])
+    while cpu_seconds([os.getpid()]) == before:
+        pass
+    assert memory_bytes([os.getpid()]) > 1_000_000

@@ -1,0 +1,131 @@
+"""Parts for broker tests: a broker, a log that keeps what it is given, and a consumer that keeps what it gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from qpidha.broker.broker import Broker
+from qpidha.broker.model import Model
+from qpidha.broker.queue import Queue
+from qpidha.words.encoding import Described, ULong, encode
+from qpidha.words.message import Message
+from qpidha.words.records import Dequeued, Enqueued, Record
+from qpidha.words.settings import Settings
+
+
+class Tape:
+    """A recorder that remembers every record with its sequence."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[int, Record]] = []
+
+    def append(self, record: Record) -> int:
+        sequence = len(self.records) + 1
+        self.records.append((sequence, record))
+        return sequence
+
+    def enqueue(self, queue_uid: int, payload: bytes, expires: int) -> int:
+        return self.append(Enqueued((queue_uid,), payload, expires))
+
+    def enqueue_shared(self, queue_uids: tuple[int, ...], payload: bytes, expires: int) -> int:
+        return self.append(Enqueued(queue_uids, payload, expires))
+
+    def dequeue(self, queue_uid: int, sequence: int) -> int:
+        return self.append(Dequeued(queue_uid, (sequence,)))
+
+    def dequeue_many(self, queue_uid: int, sequences: list[int]) -> int:
+        return self.append(Dequeued(queue_uid, tuple(sequences)))
+
+    @property
+    def last(self) -> Record:
+        return self.records[-1][1]
+
+    def kinds(self) -> list[str]:
+        return [type(record).__name__ for _, record in self.records]
+
+
+@dataclass(eq=False)
+class Taker:
+    """A consumer; with `settles` it accepts at once, as a pre-settled link does."""
+
+    queue: Queue | None = None
+    credit: int = 0
+    browse: bool = False
+    exclusive: bool = False
+    cursor: int = 0
+    settles: bool = False
+    got: list[Message] = field(default_factory=list)
+    is_told: bool = False
+
+    def deliver(self, message: Message) -> None:
+        self.credit -= 1
+        self.got.append(message)
+        if self.settles and self.queue is not None:
+            self.queue.dequeue(message)
+
+    def queue_deleted(self) -> None:
+        self.is_told = True
+
+    @property
+    def bodies(self) -> list[str]:
+        return [message.payload.decode() for message in self.got]
+
+
+def a_broker(tape: Tape | None = None, **settings: Any) -> Broker:
+    """A broker whose objects are replicated unless they say no; its announcements are dropped."""
+    numbers = count(1)
+    return Broker(Settings(**{"ha_replicate": "all", **settings}), tape, lambda announce: None, lambda: f"uuid-{next(numbers)}")
+
+
+def a_taker(queue: Queue, credit: int = 0, **options: Any) -> Taker:
+    taker = Taker(queue, credit, **options)
+    queue.subscribe(taker)
+    return taker
+
+
+def a_message(subject: str = "", **application_properties: Any) -> bytes:
+    """An encoded message without a body."""
+    return encode(Described(ULong(0x73), [None, None, None, subject or None])) + encode(Described(ULong(0x74), application_properties))
+
+
+def send(broker: Broker, queue: str, *bodies: str, expires: int = 0) -> list[int]:
+    """Publish to a queue by name; give the sequences to wait for."""
+    return [broker.publish("", queue, body.encode(), headers=dict, expires=expires)[0] for body in bodies]
+
+
+def contents(model: Model, queue: str) -> list[str]:
+    """What is on a queue, in order, acquired or not."""
+    return [message.payload.decode() for message in model.queues[queue].messages_after(-1, 1 << 60)]
+
+
+def copy_of(tape: Tape) -> Broker:
+    """Another broker that followed the same log."""
+    broker = a_broker()
+    broker.passive = True
+    for sequence, record in tape.records:
+        broker.apply(sequence, record)
+    return broker
+
+
+def picture(model: Model) -> dict[str, Any]:
+    """Everything of a model that must be equal on brokers that followed the same log."""
+    return {
+        "queues": {
+            queue.uid: (
+                queue.options,
+                queue.bytes if queue.logged else 0,
+                [(m.sequence, m.payload, m.expires, m.delivery_count, m.annotations) for m in model.messages_after(queue, -1, 1 << 60)],
+            )
+            for queue in model.queues.values()
+            if queue.uid > 0
+        },
+        "exchanges": {exchange.uid: exchange.options for exchange in model.exchanges.values() if exchange.uid > 0},
+        "bindings": sorted(
+            (exchange.uid, queue.uid, key, repr(arguments))
+            for exchange in model.exchanges.values()
+            for queue, key, arguments in exchange.bindings()
+            if exchange.records_binding(queue, arguments)
+        ),
+    }

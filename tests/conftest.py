@@ -1,0 +1,38 @@
+"""What all tests share: where a test lies decides its marker, its patience and the worker it runs in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).parent
+# Folders whose tests start real brokers -> seconds a test may take. They run one after the other in one worker, so that
+# they do not take the two cores from each other, while the other worker runs the rest.
+REAL_BROKERS = {"system": 180, "interop": 180}
+
+# Deadlines would make a busy machine fail tests; one fixed seed in CI, so that a change is judged by its own merits.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+# Programs installed beside this Python are the ones under test, also when the environment was not activated.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests with real brokers and keep them together."""
+    for item in items:
+        folder = item.path.relative_to(ROOT).parts[0]
+        if folder not in REAL_BROKERS:
+            continue
+        item.add_marker(getattr(pytest.mark, folder))
+        item.add_marker(pytest.mark.xdist_group("real-brokers"))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(REAL_BROKERS[folder]))
+    # The long group first: the unit tests fill the other worker meanwhile.
+    items.sort(key=lambda item: item.path.relative_to(ROOT).parts[0] not in REAL_BROKERS)

@@ -1,0 +1,155 @@
+"""Builders: a target around a real broker model, links that remember what was sent, and request messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qpidha.broker.broker import Broker
+from qpidha.management.target import Reply
+from qpidha.words import message_view
+from qpidha.words.records import Record
+from qpidha.words.settings import Settings
+
+
+class FakeLog:
+    """A recorder that only counts and remembers."""
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.records: list[Record] = []
+
+    def append(self, record: Record) -> int:
+        self.records.append(record)
+        return self._next()
+
+    def enqueue(self, queue_uid: int, payload: bytes, expires: int) -> int:
+        return self._next()
+
+    def enqueue_shared(self, queue_uids: tuple[int, ...], payload: bytes, expires: int) -> int:
+        return self._next()
+
+    def dequeue(self, queue_uid: int, sequence: int) -> int:
+        return self._next()
+
+    def dequeue_many(self, queue_uid: int, sequences: tuple[int, ...]) -> int:
+        return self._next()
+
+    def _next(self) -> int:
+        self.sequence += 1
+        return self.sequence
+
+
+class FakeConnection:
+    """What management reads of a connection."""
+
+    def __init__(self, connection_id: int, *, is_admin: bool = False) -> None:
+        self.connection_id = connection_id
+        self.peer = f"127.0.0.1:{40000 + connection_id}"
+        self.user = "guest@QPID"
+        self.remote_container = f"client-{connection_id}"
+        self.remote_properties: dict[Any, Any] = {"qpid.client_process": "test"}
+        self.encrypted = False
+        self.is_admin = is_admin
+        self.is_backup = False
+
+
+class FakeTarget:
+    """A primary whose records are safe when the test says so."""
+
+    def __init__(self, *, recorded: bool = True) -> None:
+        self.settings = Settings(name="b1", ha_replicate="all" if recorded else "none")
+        self.now = 1_000_000_000
+        self.serving = True
+        self.log = FakeLog()
+        self.uuids = 0
+        self.broker = Broker(self.settings, self.log if recorded else None, lambda *_: None, self.make_uuid)
+        self.safe = 0
+        self.holds: list[tuple[int, Any, object]] = []
+        self.open_connections: list[FakeConnection] = []
+        self.promoted = self.demoted = self.stopped = 0
+
+    def make_uuid(self) -> str:
+        self.uuids += 1
+        return f"00000000-0000-0000-0000-{self.uuids:012}"
+
+    def status(self) -> dict[str, Any]:
+        member = {"system_id": "s1", "address": "h1:5672", "state": "active", "epoch": 1, "sequence": self.log.sequence, "connected": True}
+        return {
+            "schema_version": 1,
+            "name": "b1",
+            "address": "h1:5672",
+            "system_id": "s1",
+            "state": "active" if self.serving else "ready",
+            "epoch": 1,
+            "sequence": self.log.sequence,
+            "safe": self.safe,
+            "primary": {"system_id": "s1", "address": "h1:5672"} if self.serving else {"system_id": "s2", "address": "h2:5672"},
+            "members": [member],
+            "brokers_url": "amqp:tcp:h1:5672,tcp:h2:5672",
+            "public_url": "",
+            "replicate": "all",
+            "held": len(self.holds),
+        }
+
+    def query(self) -> dict[str, Any]:
+        return {"status": "active", "system_id": "s1", "brokers_url": "amqp:tcp:h1:5672", "public_url": "", "replicate": "all"}
+
+    def connections(self) -> list[FakeConnection]:
+        return self.open_connections
+
+    def promote(self, reply: Any) -> None:
+        self.promoted += 1
+        reply(Reply({"state": "active"}))
+
+    def demote(self, reply: Any) -> None:
+        self.demoted += 1
+        reply(Reply({"state": "joining"}))
+
+    def shutdown(self) -> None:
+        self.stopped += 1
+
+    def hold(self, sequence: int, target: Any, item: object) -> None:
+        if sequence <= self.safe:
+            target.released(item)
+        else:
+            self.holds.append((sequence, target, item))
+
+    def make_safe(self) -> None:
+        """Let everything appended so far be safe."""
+        self.safe = self.log.sequence
+        holds, self.holds = self.holds, []
+        for sequence, target, item in holds:
+            assert sequence <= self.safe
+            target.released(item)
+
+
+class FakeTerminus:
+    """A peer's end of a link."""
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address
+
+
+class FakeLink:
+    """A service link that keeps what is sent by it."""
+
+    def __init__(self, connection: FakeConnection, name: str, address: str, *, sends: bool = False, peer_address: str = "") -> None:
+        self.connection = connection
+        self.name = name
+        self.address = address
+        self.sends = sends
+        self.remote_target = FakeTerminus(peer_address)
+        self.sent: list[bytes] = []
+
+    def send(self, payload: bytes) -> None:
+        self.sent.append(payload)
+
+
+def a_request(body: Any = None, *, application: dict[str, Any] | None = None, **properties: Any) -> bytes:
+    """Write a request message."""
+    return message_view.build(body, properties=properties, application_properties=application)
+
+
+def open_answer(payload: bytes) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """Read an answer: properties, application-properties and body."""
+    return message_view.properties(payload), message_view.application_properties(payload), message_view.body(payload)

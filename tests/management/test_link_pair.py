@@ -1,0 +1,264 @@
+"""The `/management` link pair: HTTP words over AMQP, as RabbitMQ 4 clients send them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qpidha.management import link_pair
+from qpidha.management.link_pair import LinkPairService
+from qpidha.management.requests import Requests
+from qpidha.words.encoding import Array
+from qpidha.words.errors import LimitExceeded, RefusedRequest
+from tests.management.builders import FakeConnection, FakeLink, FakeTarget, a_request, open_answer
+
+
+class Client:
+    """A connection with a link pair."""
+
+    def __init__(self) -> None:
+        self.target = FakeTarget()
+        self.service = LinkPairService(Requests(self.target), self.target)
+        self.connection = FakeConnection(1)
+        self.sender = FakeLink(self.connection, "pair", "/management")
+        self.receiver = FakeLink(self.connection, "pair", "/management", sends=True)
+        self.service.attached(self.sender)
+        self.service.attached(self.receiver)
+        self.number = 0
+
+    def send(self, method: str, path: str, body: Any = None) -> int:
+        """Send one request; return its message-id."""
+        self.number += 1
+        self.service.received(self.sender, a_request(body, subject=method, to=path, reply_to="$me", message_id=self.number))
+        return self.number
+
+    def answers(self) -> list[tuple[Any, int, Any]]:
+        """Fetch what came back: correlation-id, status and body."""
+        found = []
+        for payload in self.receiver.sent:
+            properties, application, body = open_answer(payload)
+            assert application == {"http:response": "1.1"}
+            found.append((properties["correlation_id"], int(properties["subject"]), body))
+        self.receiver.sent.clear()
+        return found
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Send one request, let it be safe, and return status and body."""
+        number = self.send(method, path, body)
+        self.target.make_safe()
+        ((correlation, status, answer),) = self.answers()
+        assert correlation == number
+        return status, answer
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
+def test_a_queue_is_declared_read_purged_and_deleted_twice_over(client: Client) -> None:
+    body = {"durable": True, "exclusive": False, "auto_delete": False, "arguments": {"qpid.max_count": 3}}
+    assert client.ask("PUT", "/queues/q", body)[0] == 201
+    status, declared = client.ask("PUT", "/queues/q", body)
+    assert status == 200
+    client.target.broker.publish("", "q", b"m", headers=dict)
+    status, found = client.ask("GET", "/queues/q")
+    assert status == 200 and found["message_count"] == 1 and found["consumer_count"] == 0
+    assert found["name"] == "q" and found["durable"] is True and found["arguments"]["qpid.max_count"] == 3
+    assert declared["uuid"] == found["uuid"]
+    assert client.ask("DELETE", "/queues/q/messages") == (200, {"message_count": 1})
+    assert client.ask("DELETE", "/queues/q/messages") == (200, {"message_count": 0})
+    assert client.ask("DELETE", "/queues/q") == (200, {"message_count": 0})
+    assert client.ask("DELETE", "/queues/q") == (200, {"message_count": 0})
+    assert client.ask("GET", "/queues/q")[0] == 404
+    assert client.ask("DELETE", "/queues/q/messages")[0] == 404
+
+
+def test_a_queue_is_durable_unless_the_body_says_otherwise(client: Client) -> None:
+    assert client.ask("PUT", "/queues/q", {})[1]["durable"] is True
+    assert client.ask("PUT", "/queues/q", {"durable": False})[0] == 409
+
+
+def test_a_replicated_queue_tells_its_leader_and_replicas(client: Client) -> None:
+    client.ask("PUT", "/queues/q", {})
+    _, found = client.ask("GET", "/queues/q")
+    assert found["type"] == "quorum" and found["leader"] == "h1:5672"
+    assert isinstance(found["replicas"], Array) and found["replicas"].items == ["h1:5672"]
+
+
+def test_names_are_percent_encoded(client: Client) -> None:
+    assert client.ask("PUT", "/queues/a%2Fb%20%C3%A4%25", {})[1]["name"] == "a/b ä%"
+    assert "a/b ä%" in client.target.broker.queues
+    assert client.ask("GET", "/queues/a%2Fb%20%C3%A4%25")[0] == 200
+
+
+def test_exchanges_and_bindings_come_and_go(client: Client) -> None:
+    exchange = {"type": "topic", "durable": True, "auto_delete": False, "arguments": {}}
+    client.ask("PUT", "/queues/q%3B1", {})
+    for _ in range(2):
+        assert client.ask("PUT", "/exchanges/x%2F1", exchange) == (204, None)
+    assert client.ask("PUT", "/exchanges/x%2F1", {**exchange, "type": "fanout"})[0] == 409
+    assert client.ask("GET", "/exchanges/x%2F1")[1]["type"] == "topic"
+    binding = {"source": "x/1", "destination_queue": "q;1", "binding_key": "a.*", "arguments": {}}
+    for _ in range(2):
+        assert client.ask("POST", "/bindings", binding) == (204, None)
+    status, (found,) = client.ask("GET", "/bindings?src=x%2F1&dstq=q%3B1&key=a.*")
+    location = "/bindings/src=x%2F1;dstq=q%3B1;key=a.%2A;args="
+    assert status == 200 and found == {**binding, "location": location}
+    assert client.ask("GET", "/bindings?src=x%2F1&dstq=q%3B1&key=other") == (200, [])
+    for _ in range(2):
+        assert client.ask("DELETE", location) == (204, None)
+    assert client.ask("GET", "/bindings") == (200, [])
+    for _ in range(2):
+        assert client.ask("DELETE", "/exchanges/x%2F1") == (204, None)
+
+
+def test_a_binding_with_arguments_is_deleted_by_its_location_only(client: Client) -> None:
+    client.ask("PUT", "/queues/q", {})
+    arguments = {"x-match": "any", "a": 1}
+    client.ask("POST", "/bindings", {"source": "amq.match", "destination_queue": "q", "binding_key": "", "arguments": arguments})
+    _, (found,) = client.ask("GET", "/bindings?src=amq.match&dstq=q&key=")
+    client.ask("DELETE", "/bindings/src=amq.match;dstq=q;key=;args=")
+    assert len(client.ask("GET", "/bindings")[1]) == 1
+    assert not found["location"].endswith("args=")
+    client.ask("DELETE", found["location"])
+    assert client.ask("GET", "/bindings") == (200, [])
+
+
+def test_an_alternate_exchange_stands_among_the_arguments(client: Client) -> None:
+    client.ask("PUT", "/queues/q", {"arguments": {"alternate-exchange": "amq.fanout"}})
+    assert client.target.broker.queues["q"].options.alternate == "amq.fanout"
+    assert "alternate-exchange" not in client.target.broker.queues["q"].options.arguments
+
+
+def test_answers_keep_the_order_of_pipelined_requests(client: Client) -> None:
+    requests = [("GET", "/queues", None), ("PUT", "/queues/q", {}), ("GET", "/queues/q", None), ("GET", "/nowhere", None)]
+    numbers = [client.send(*request) for request in requests]
+    assert [number for number, _, _ in client.answers()] == numbers[:1]
+    client.target.make_safe()
+    assert [(number, status) for number, status, _ in client.answers()] == list(zip(numbers[1:], (201, 200, 404), strict=True))
+
+
+def test_the_pair_may_be_attached_in_any_order_and_several_times() -> None:
+    client = Client()
+    second = FakeLink(client.connection, "second", "/management", sends=True)
+    client.service.attached(second)
+    sender = FakeLink(client.connection, "second", "/management")
+    client.service.attached(sender)
+    client.service.received(sender, a_request(subject="GET", to="/queues", reply_to="$me"))
+    assert len(second.sent) == 1 and not client.receiver.sent
+
+
+def test_a_request_that_cannot_be_answered_is_refused(client: Client) -> None:
+    with pytest.raises(RefusedRequest):
+        client.service.received(client.sender, a_request({}, subject="PUT", to="/queues/q", reply_to="somewhere"))
+    client.service.detached(client.receiver)
+    with pytest.raises(RefusedRequest):
+        client.send("PUT", "/queues/q", {})
+    client.service.detached(client.sender)
+    with pytest.raises(RefusedRequest):
+        client.send("PUT", "/queues/q", {})
+    assert client.target.broker.queues == {}
+
+
+def test_answers_after_the_pair_has_gone_are_dropped(client: Client) -> None:
+    client.send("PUT", "/queues/q", {})
+    client.service.detached(client.receiver)
+    client.service.detached(client.sender)
+    client.target.make_safe()
+    assert client.receiver.sent == [] and client.service.unanswered == 1
+
+
+def test_unanswered_requests_are_bounded(client: Client) -> None:
+    for _ in range(link_pair.MOST_WAITING):
+        client.send("PUT", "/queues/q", {})
+    with pytest.raises(LimitExceeded):
+        client.send("GET", "/queues")
+    client.target.make_safe()
+    assert len(client.answers()) == link_pair.MOST_WAITING
+
+
+def test_a_queue_deleted_while_its_declaration_waits_is_still_answered(client: Client) -> None:
+    client.send("PUT", "/queues/q", {})
+    client.send("DELETE", "/queues/q")
+    client.target.make_safe()
+    assert [(status, body) for _, status, body in client.answers()] == [(201, {}), (200, {"message_count": 0})]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "", None, 400),
+        ("GET", "queues", None, 400),
+        ("GET", "/", None, 400),
+        ("GET", "/queues/", None, 400),
+        ("GET", "/nowhere/at/all", None, 404),
+        ("GET", "/queues/q/consumers", None, 404),
+        ("PATCH", "/queues/q", None, 405),
+        ("GET", "/queues/%zz", None, 400),
+        ("GET", "/queues/%ff", None, 400),
+        ("GET", "/queues/missing", None, 404),
+        ("GET", "/exchanges/missing", None, 404),
+        ("PUT", "/queues/q", None, 400),
+        ("PUT", "/queues/q", {"durable": "yes"}, 400),
+        ("PUT", "/queues/q", {"surprise": 1}, 400),
+        ("PUT", "/queues/q", {"arguments": {"qpid.surprise": 1}}, 400),
+        ("PUT", "/queues/q%0A", {}, 400),
+        ("PUT", "/queues/amq.q", {}, 403),
+        ("PUT", "/exchanges/amq.default", {}, 403),
+        ("PUT", "/exchanges/amq.x", {}, 403),
+        ("PUT", "/exchanges/x", {"type": "xml"}, 400),
+        ("PUT", "/exchanges/x", {"internal": True}, 501),
+        ("DELETE", "/exchanges/amq.topic", None, 403),
+        ("POST", "/bindings", {"source": "", "destination_queue": "q", "binding_key": "k"}, 403),
+        ("POST", "/bindings", {"source": "amq.topic", "destination_queue": "q", "binding_key": "k"}, 404),
+        ("POST", "/bindings", {"source": "amq.topic", "destination_exchange": "x", "binding_key": "k"}, 501),
+        ("DELETE", "/bindings/src=x", None, 400),
+        ("DELETE", "/bindings/src=x;dste=y;key=;args=", None, 501),
+        ("GET", "/bindings?src=a&src=b", None, 400),
+        ("GET", "/ha/nothing", None, 404),
+    ],
+)
+def test_a_bad_request_is_answered_with_its_status_and_a_reason(client: Client, method: str, path: str, body: Any, status: int) -> None:
+    found, text = client.ask(method, path, body)
+    assert found == status and isinstance(text, str) and text
+    assert client.target.broker.queues == {}
+
+
+def test_a_backup_answers_gets_and_refuses_the_rest_with_503_and_the_primary(client: Client) -> None:
+    client.ask("PUT", "/queues/q", {})
+    _, before = client.ask("GET", "/queues/q")
+    client.target.serving = False
+    status, found = client.ask("GET", "/queues/q")
+    assert status == 200 and {**found, "leader": ""} == {**before, "leader": ""} and found["leader"] == "h2:5672"
+    requests = [
+        ("PUT", "/queues/r", {}),
+        ("DELETE", "/queues/q", None),
+        ("DELETE", "/queues/q/messages", None),
+        ("PUT", "/exchanges/x", {}),
+        ("DELETE", "/exchanges/x", None),
+        ("POST", "/bindings", {"source": "amq.topic", "destination_queue": "q", "binding_key": ""}),
+        ("DELETE", "/bindings/src=amq.topic;dstq=q;key=;args=", None),
+    ]
+    for method, path, body in requests:
+        status, text = client.ask(method, path, body)
+        assert status == 503 and "h2:5672" in text
+
+
+def test_lists_and_status_can_be_read(client: Client) -> None:
+    client.ask("PUT", "/queues/q", {})
+    client.target.open_connections.append(client.connection)
+    assert [queue["name"] for queue in client.ask("GET", "/queues")[1]] == ["q"]
+    assert "amq.topic" in [exchange["name"] for exchange in client.ask("GET", "/exchanges")[1]]
+    assert client.ask("GET", "/connections")[1][0]["container"] == "client-1"
+    assert client.ask("GET", "/ha/status")[1]["epoch"] == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(["GET", "PUT", "POST", "DELETE"]), st.text(alphabet="/queuesxhangbindi%2F?&=;:$q", max_size=30), st.booleans())
+def test_any_path_is_answered(method: str, path: str, has_body: bool) -> None:
+    client = Client()
+    assert 200 <= client.ask(method, path, {} if has_body else None)[0] < 600

@@ -1,0 +1,209 @@
+"""Requests: what each method does, what it refuses, and when it answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qpidha.management.requests import Requests
+from qpidha.management.target import Reply
+from qpidha.words.records import Bound, QueueDeclared, QueueDeleted
+from tests.management.builders import FakeConnection, FakeTarget
+
+
+class Asker:
+    """Asks a broker and keeps the answers."""
+
+    def __init__(self, target: FakeTarget) -> None:
+        self.target = target
+        self.requests = Requests(target)
+        self.answers: list[Reply] = []
+
+    def ask(self, method: str, **params: Any) -> Any:
+        """Ask, let it be safe, and return the result."""
+        before = len(self.answers)
+        self.requests.call(method, params, self.answers.append)
+        self.target.make_safe()
+        assert len(self.answers) == before + 1
+        reply = self.answers[-1]
+        assert reply.error is None, reply.error
+        return reply.result
+
+    def refusal(self, method: str, **params: Any) -> Any:
+        """Ask for what is refused and return the error."""
+        before = len(self.answers)
+        self.requests.call(method, params, self.answers.append)
+        assert len(self.answers) == before + 1
+        error = self.answers[-1].error
+        assert error is not None and error.text
+        return error
+
+
+@pytest.fixture
+def asker() -> Asker:
+    return Asker(FakeTarget())
+
+
+def test_a_declared_queue_is_listed_with_real_numbers(asker: Asker) -> None:
+    asker.ask("declare_queue", name="q", durable=True, arguments={"qpid.max_count": 10})
+    asker.target.broker.publish("", "q", b"12345", headers=dict)
+    (row,) = asker.ask("list_queues")
+    assert (row["name"], row["durable"], row["messages"], row["bytes"], row["enqueued"]) == ("q", True, 1, 5, 1)
+    assert row["replicate"] == "all" and row["arguments"]["qpid.max_count"] == 10 and row["uuid"]
+
+
+def test_a_change_is_answered_only_when_its_record_is_safe(asker: Asker) -> None:
+    asker.requests.call("declare_queue", {"name": "q"}, asker.answers.append)
+    assert asker.answers == [] and "q" in asker.target.broker.queues
+    asker.target.make_safe()
+    assert asker.answers[0].result["created"] is True
+
+
+def test_declaring_again_waits_for_the_first_declaration_to_be_safe(asker: Asker) -> None:
+    for _ in range(2):
+        asker.requests.call("declare_queue", {"name": "q"}, asker.answers.append)
+    assert asker.answers == []
+    asker.target.make_safe()
+    assert [answer.result["created"] for answer in asker.answers] == [True, False]
+
+
+def test_without_a_log_changes_are_answered_at_once() -> None:
+    asker = Asker(FakeTarget(recorded=False))
+    for created in (True, False):
+        asker.requests.call("declare_queue", {"name": "q"}, asker.answers.append)
+        assert asker.answers[-1].result["created"] is created
+    asker.requests.call("delete_queue", {"name": "q"}, asker.answers.append)
+    assert asker.answers[-1].result == {"messages": 0}
+
+
+def test_changes_that_never_become_safe_are_answered_when_the_broker_is_demoted(asker: Asker) -> None:
+    asker.requests.call("declare_queue", {"name": "q"}, asker.answers.append)
+    asker.requests.abandon()
+    (answer,) = asker.answers
+    assert answer.error is not None and answer.error.condition == "amqp:connection:forced"
+    asker.target.make_safe()
+    assert len(asker.answers) == 1
+
+
+def test_a_queue_declared_otherwise_is_refused(asker: Asker) -> None:
+    asker.ask("declare_queue", name="q", durable=True)
+    assert asker.refusal("declare_queue", name="q", durable=False).condition == "amqp:precondition-failed"
+
+
+def test_deleting_tells_how_many_messages_went(asker: Asker) -> None:
+    asker.ask("declare_queue", name="q")
+    asker.target.broker.publish("", "q", b"m", headers=dict)
+    assert asker.refusal("delete_queue", name="q", if_empty=True).condition == "amqp:precondition-failed"
+    assert asker.ask("delete_queue", name="q") == {"messages": 1}
+    assert isinstance(asker.target.log.records[-1], QueueDeleted)
+    assert asker.refusal("delete_queue", name="q").condition == "amqp:not-found"
+
+
+def test_purging_tells_how_many_messages_went(asker: Asker) -> None:
+    asker.ask("declare_queue", name="q")
+    for _ in range(3):
+        asker.target.broker.publish("", "q", b"m", headers=dict)
+    assert asker.ask("purge_queue", name="q") == {"messages": 3}
+    assert asker.ask("list_queues", name="q")[0]["messages"] == 0
+    assert asker.refusal("purge_queue", name="other").condition == "amqp:not-found"
+
+
+def test_exchanges_and_bindings_come_and_go(asker: Asker) -> None:
+    asker.ask("declare_exchange", name="x", type="topic", arguments={"colour": "red"})
+    asker.ask("declare_queue", name="q")
+    asker.ask("bind", exchange="x", queue="q", key="a.#", arguments={"n": 1})
+    assert isinstance(asker.target.log.records[-1], Bound)
+    expected = {"exchange": "x", "queue": "q", "key": "a.#", "arguments": {"n": 1}}
+    assert asker.ask("list_bindings") == [expected]
+    assert asker.ask("list_bindings", queue="q", exchange="x", key="a.#") == [expected]
+    assert asker.ask("list_bindings", queue="other") == []
+    (row,) = asker.ask("list_exchanges", name="x")
+    assert (row["type"], row["bindings"], row["arguments"]["colour"]) == ("topic", 1, "red")
+    asker.ask("unbind", exchange="x", queue="q", key="a.#")
+    assert asker.refusal("unbind", exchange="x", queue="q", key="a.#").condition == "amqp:not-found"
+    asker.ask("delete_exchange", name="x")
+    assert "x" not in [row["name"] for row in asker.ask("list_exchanges")]
+
+
+def test_built_in_exchanges_are_listed_and_cannot_be_deleted(asker: Asker) -> None:
+    names = [row["name"] for row in asker.ask("list_exchanges", match="amq.")]
+    assert names == ["amq.direct", "amq.topic", "amq.fanout", "amq.match"]
+    assert asker.refusal("delete_exchange", name="amq.topic").text
+
+
+@pytest.mark.parametrize("name", ["amq.mine", "qpid.mine", "qpidha.mine", "$management"])
+def test_reserved_names_are_refused(asker: Asker, name: str) -> None:
+    assert asker.refusal("declare_queue", name=name).condition == "amqp:not-allowed"
+    assert asker.refusal("declare_exchange", name=name).condition == "amqp:not-allowed"
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "word"),
+    [
+        ("declare_queue", {}, "name"),
+        ("declare_queue", {"name": ""}, "name"),
+        ("declare_queue", {"name": 7}, "integer 7"),
+        ("declare_queue", {"name": "a\nb"}, "control character"),
+        ("declare_queue", {"name": "q" * 256}, "256 characters"),
+        ("declare_queue", {"name": "\ud800"}, "surrogate"),
+        ("declare_queue", {"name": "q", "durabel": True}, "durabel"),
+        ("declare_queue", {"name": "q", "durable": "yes"}, "durable"),
+        ("declare_queue", {"name": "q", "arguments": [1]}, "arguments"),
+        ("declare_queue", {"name": "q", "arguments": {"a": b"x"}}, "binary"),
+        ("declare_queue", {"name": "q", "arguments": {"a": 2**63}}, "64 bits"),
+        ("declare_queue", {"name": "q", "arguments": {"a": float("nan")}}, "float"),
+        ("declare_queue", {"name": "q", "arguments": {"a": {1: 2}}}, "has the key 1"),
+        ("declare_queue", {"name": "q", "arguments": {"qpid.no_such": 1}}, "qpid.no_such"),
+        ("declare_queue", {"name": "q", "arguments": {"qpid.replicate": "some"}}, "some"),
+        ("declare_exchange", {"name": "x", "type": "xml"}, "xml"),
+        ("bind", {"exchange": "amq.topic"}, "queue"),
+        ("status", {"verbose": True}, "verbose"),
+    ],
+)
+def test_a_bad_parameter_is_refused_by_name(asker: Asker, method: str, params: dict[str, Any], word: str) -> None:
+    error = asker.refusal(method, **params)
+    assert error.condition == "amqp:invalid-field" and word in error.text
+    assert asker.target.broker.queues == {} and asker.target.log.records == []
+
+
+def test_arguments_are_kept_as_plain_values(asker: Asker) -> None:
+    asker.ask("declare_queue", name="q", arguments={"mine": [1, {"a": None}], "other": 1.5})
+    record = asker.target.log.records[-1]
+    assert isinstance(record, QueueDeclared)
+    assert record.arguments["mine"] == [1, {"a": None}] and record.arguments["other"] == 1.5
+
+
+def test_an_unknown_method_is_refused_with_the_nearest_name(asker: Asker) -> None:
+    error = asker.refusal("list_queue")
+    assert error.condition == "amqp:not-implemented" and "list_queues" in error.hint
+
+
+def test_on_a_backup_reads_work_and_changes_are_refused_with_the_primary(asker: Asker) -> None:
+    asker.ask("declare_queue", name="q")
+    asker.target.serving = False
+    assert len(asker.ask("list_queues")) == 1
+    assert asker.ask("status")["state"] == "ready" and asker.ask("ping") == {"state": "ready"}
+    for method in ("declare_queue", "delete_queue", "purge_queue", "declare_exchange", "delete_exchange", "bind", "unbind"):
+        error = asker.refusal(method, name="q")
+        assert error.condition == "amqp:not-allowed" and "h2:5672" in error.hint
+    assert asker.ask("promote") == {"state": "active"} and asker.target.promoted == 1
+
+
+def test_the_broker_is_managed(asker: Asker) -> None:
+    assert asker.ask("query")["replicate"] == "all"
+    assert asker.ask("members")[0]["system_id"] == "s1"
+    assert asker.ask("demote") == {"state": "joining"} and asker.target.demoted == 1
+    assert asker.ask("shutdown") == {} and asker.target.stopped == 1
+
+
+def test_connections_are_listed(asker: Asker) -> None:
+    asker.target.open_connections.append(FakeConnection(3, is_admin=True))
+    (row,) = asker.ask("list_connections")
+    assert (row["id"], row["user"], row["container"], row["admin"], row["process"]) == (3, "guest@QPID", "client-3", True, "test")
+
+
+def test_an_exclusive_queue_belongs_to_who_asked(asker: Asker) -> None:
+    owner = FakeConnection(1)
+    asker.requests.call("declare_queue", {"name": "q", "exclusive": True}, asker.answers.append, owner=owner)
+    assert asker.target.broker.queues["q"].owner is owner

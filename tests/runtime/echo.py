@@ -1,0 +1,57 @@
+"""A node for tests of the runtime: it echoes bytes, and a few words make it do other things."""
+
+from __future__ import annotations
+
+from qpidha.words.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
+from qpidha.words.events import BytesReceived, ConnectionLost, ConnectionOpened, Event, StopRequested, Tick
+
+
+class EchoNode:
+    """Remembers every step; takes words such as `bye`, `flood`, `stop` from any stream."""
+
+    def __init__(self) -> None:
+        self.next_deadline = 0
+        self.steps: list[list[Event]] = []
+        self.opened: list[ConnectionOpened] = []
+        self.lost: list[ConnectionLost] = []
+        self.ticks: list[int] = []
+
+    def start(self, now: int) -> list[Effect]:
+        """Begin."""
+        return []
+
+    def step(self, events: list[Event], now: int) -> list[Effect]:
+        """Answer what happened."""
+        self.steps.append(events)
+        effects: list[Effect] = []
+        for event in events:
+            if isinstance(event, BytesReceived):
+                effects += self._answer(event)
+            elif isinstance(event, ConnectionOpened):
+                self.opened.append(event)
+            elif isinstance(event, ConnectionLost):
+                self.lost.append(event)
+            elif isinstance(event, Tick):
+                self.ticks.append(now)
+                self.next_deadline = 0
+            elif isinstance(event, StopRequested):
+                effects.append(Stop("asked to"))
+        return effects
+
+    def _answer(self, event: BytesReceived) -> list[Effect]:
+        word, _, rest = event.data.decode().strip().partition(" ")
+        identifier = event.connection_id
+        if word == "bye":
+            return [SendBytes(identifier, b"x" * 1_000_000), Disconnect(identifier)]
+        if word == "flood":
+            return [SendBytes(identifier, b"x" * 200_000) for _ in range(100)]
+        if word == "stop":
+            return [SendBytes(identifier, b"stopping"), Stop("a test")]
+        if word == "save":
+            return [SaveState(rest.encode()), SendBytes(identifier, b"saved")]
+        if word == "dial":
+            host, port = rest.split()
+            return [Connect(-1, host, int(port), False), Announce("notice", "ha", f"dialling {port}")]
+        if word == "bug":
+            raise AssertionError("planted")
+        return [SendBytes(identifier, event.data)]

@@ -1,0 +1,70 @@
+"""Files, commands and generated texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from qpidha.runtime.configuration import configure
+from qpidha.runtime.describe import config_text, help_text
+from qpidha.runtime.exits import CONFIG, CannotStart
+from qpidha.words.settings import GROUPS, OPTIONS, Settings
+
+
+def test_the_named_file_is_read_and_its_errors_name_it(tmp_path):
+    path = tmp_path / "qpidd.conf"
+    path.write_text("port=1\n")
+    for argv, env in (["--config", str(path)], {}), ([f"--config={path}"], {}), ([], {"QPID_CONFIG": str(path)}):
+        assert configure(argv, env).settings.port == 1
+    path.write_text("prot=1\n")
+    with pytest.raises(CannotStart) as caught:
+        configure(["--config", str(path)], {})
+    assert f"line 1 of {path}" in caught.value.text and caught.value.hint == "did you mean port?" and caught.value.code == CONFIG
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe")
+    for path in (tmp_path / "missing", tmp_path, binary):
+        with pytest.raises(CannotStart) as caught:
+            configure(["--config", str(path)], {})
+        assert str(path) in caught.value.text and caught.value.code == CONFIG
+
+
+def test_help_is_there_when_all_else_is_wrong():
+    assert configure(["--nonsense", "--config", "/missing", "--help"], {}).command == "help"
+
+
+def test_help_lists_every_option_in_its_group():
+    text = help_text()
+    assert all(f"\n  --{name} " in text for name in OPTIONS) and all(f"\n{group}:\n" in text for group in GROUPS)
+    assert max(map(len, text.splitlines())) <= 110
+
+
+def test_printed_configuration_reads_back(tmp_path):
+    argv = [
+        "--port",
+        "7",
+        "--ha-brokers-url",
+        "amqp:a,ssl:b",
+        "--log-enable",
+        "debug+:ha",
+        "--interface=127.0.0.1",
+        "--ha-backup-timeout=1.5",
+    ]
+    first = configure(argv, {})
+    path = tmp_path / "printed"
+    path.write_text(config_text(first.settings, first.origins))
+    again = configure(["--config", str(path)], {})
+    assert again.settings == first.settings
+    assert "# From command line.\nport=7\n" in path.read_text()
+
+
+def test_every_default_is_in_the_printed_configuration_commented_out():
+    lines = config_text(Settings(), {}).splitlines()
+    assert all(line.startswith("#") or not line for line in lines)
+    assert all(any(line.startswith(f"#{name}=") for line in lines) for name in OPTIONS)
+
+
+def test_secrets_are_not_printed():
+    configuration = configure(["--ha-username", "ha", "--ha-password", "hush"], {})
+    assert "hush" not in config_text(configuration.settings, configuration.origins)

@@ -1,0 +1,175 @@
+"""The daemon as a process: how it starts, what it says, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "qpidha.runtime.daemon", "--interface", "127.0.0.1"]
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("QPID")} | {"PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def place():
+    """A short directory: a UNIX socket's path is limited."""
+    with tempfile.TemporaryDirectory(prefix="qpidha-") as name:
+        yield Path(name)
+
+
+class Running:
+    """A daemon that serves."""
+
+    def __init__(self, *options):
+        self.process = subprocess.Popen(
+            [*COMMAND, "--port", "0", *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+        )
+        self.port = int(self.process.stdout.readline() or 0)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ignored):
+        self.process.kill()
+        self.process.communicate()
+
+    def end(self, number):
+        self.process.send_signal(number)
+        _, log = self.process.communicate(timeout=15)
+        return self.process.returncode, log
+
+
+def run(*options, python=()):
+    done = subprocess.run(
+        [COMMAND[0], *python, *COMMAND[1:], *map(str, options)], capture_output=True, text=True, env=ENVIRONMENT, timeout=20
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(place, number):
+    with Running("--data-dir", place) as daemon:
+        with socket.create_connection(("127.0.0.1", daemon.port), timeout=5) as client:
+            code, log = daemon.end(number)
+            client.settimeout(5)
+        assert code == 0
+        assert f"listening on port {daemon.port}" in log and f"127.0.0.1:{daemon.port}" in log
+    assert sorted(os.listdir(place)) == ["lock", "systemId"]
+
+
+def test_the_admin_socket_answers(place):
+    with Running("--data-dir", place, "--name", "b1") as daemon:
+        with socket.socket(socket.AF_UNIX) as admin:
+            admin.settimeout(5)
+            admin.connect(str(place / "admin.sock"))
+            admin.sendall(b'{"id": 1, "method": "status", "params": {}}\n')
+            status = json.loads(admin.makefile().readline())["result"]
+        assert status["name"] == "b1" and status["address"] == f"127.0.0.1:{daemon.port}" and status["state"] == "standalone"
+        assert status["system_id"] == (place / "systemId").read_text().strip()
+
+
+def test_a_second_daemon_on_the_same_directory_refuses(place):
+    with Running("--data-dir", place) as daemon:
+        code, _, log = run("--port", "0", "--data-dir", place)
+        assert code == 69 and f"in use by process {daemon.process.pid}" in log and "next:" in log
+        code, _, log = run("--port", daemon.port, "--data-dir", place / "other")
+        assert code == 69 and f"port {daemon.port} is in use" in log and "next:" in log
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--port", "x"], "port=x"),
+        (["--prot", "1"], "did you mean port?"),
+        (["--users-file", "/missing"], "/missing"),
+        (["--ssl-cert", "/missing"], "/missing"),
+        (["--config", "/missing"], "/missing"),
+        (["--log-to-file", "/missing/log"], "/missing/log"),
+        (["--admin-socket", "/tmp/" + "x" * 120], "107 bytes"),
+        (["--interface", "192.0.2.1"], "192.0.2.1"),
+    ],
+)
+def test_what_cannot_work_ends_the_start_with_a_reason_and_a_next_step(options, says):
+    code, out, log = run("--port", "0", *options)
+    assert code == 78 and says in log and "next:" in log and not out and "Traceback" not in log
+
+
+def test_check_looks_at_the_files_and_does_not_serve(place):
+    (place / "conf").write_text("worker-threads=4\nport=1\n")
+    code, out, log = run("--check", "--config", place / "conf")
+    assert code == 0 and "good" in out and "worker-threads" in log
+    (place / "conf").write_text("users-file=/missing\n")
+    assert run("--check", "--config", place / "conf")[0] == 78
+
+
+def test_it_does_not_run_without_assertions():
+    code, _, log = run("--port", "0", python=("-O",))
+    assert code == 78 and "-O" in log
+
+
+def test_the_parent_is_told_when_clients_are_served(place):
+    reader, writer = os.pipe()
+    process = subprocess.Popen(
+        [*COMMAND, "--port", "0", "--data-dir", str(place), "--ready-fd", str(writer)],
+        pass_fds=[writer], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT,
+    )  # fmt: skip
+    os.close(writer)
+    try:
+        with os.fdopen(reader) as ready:
+            port = int(ready.read())
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_socket_of_the_parent_is_served(place):
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        reader, writer = os.pipe()
+        process = subprocess.Popen(
+            [*COMMAND, "--socket-fd", str(bound.fileno()), "--data-dir", str(place), "--ready-fd", str(writer)],
+            pass_fds=[writer, bound.fileno()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT,
+        )  # fmt: skip
+        os.close(writer)
+    try:
+        with os.fdopen(reader) as ready:
+            assert int(ready.read()) == port
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_state_that_cannot_be_saved_ends_it(place):
+    """A promotion promises an epoch; if that cannot be kept, nobody is told that it was."""
+    (place / "state.new").mkdir()
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        process = subprocess.Popen(
+            [*COMMAND, "--port", str(port), "--data-dir", str(place), "--ha-cluster", "--ha-brokers-url", f"127.0.0.1:{port}"],
+            stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
+        )  # fmt: skip
+        try:
+            assert any("listening on" in line for line in process.stderr)
+            with socket.socket(socket.AF_UNIX) as admin:
+                admin.settimeout(10)
+                admin.connect(str(place / "admin.sock"))
+                admin.sendall(b'{"id": 1, "method": "promote", "params": {}}\n')
+                assert b"result" not in admin.recv(1000)
+            _, log = process.communicate(timeout=10)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 74 and "the state cannot be saved" in log

@@ -1,0 +1,54 @@
+"""Log lines."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+from qpidha.runtime.clock import Clock
+from qpidha.runtime.log import Log
+
+
+def lines(log_options, *calls):
+    stream = io.StringIO()
+    log = Log(stream, Clock(), name="b2", **log_options)
+    for call in calls:
+        log.write(*call)
+    return stream.getvalue().splitlines()
+
+
+def test_a_line_has_the_shape_of_qpid():
+    (line,) = lines({}, ("notice", "HA", "ready"))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[HA\] notice b2: ready", line)
+
+
+def test_the_state_follows_announced_changes():
+    written = lines({}, ("notice", "HA", "Status change", {"before": "joining", "after": "ready"}), ("notice", "broker", "hello"))
+    assert "b2(ready): Status change" in written[0] and "[Broker] notice b2(ready): hello" in written[1]
+
+
+def test_selectors_choose_levels_and_categories():
+    calls = [(level, category, level) for level in ("debug", "info", "notice", "error") for category in ("HA", "amqp")]
+    assert len(lines({"selectors": "notice+"}, *calls)) == 4
+    assert len(lines({"selectors": "error,debug+:ha"}, *calls)) == 5
+    assert len(lines({"selectors": "info"}, *calls)) == 2
+
+
+def test_json_lines_hold_the_fields():
+    (line,) = lines({"form": "json"}, ("warning", "HA", "gone", {"backup": "b3", "other": object}))
+    read = json.loads(line)
+    assert read["level"] == "warning" and read["msg"] == "gone" and read["broker"] == "b2" and read["fields"]["backup"] == "b3"
+    assert read["ts"].endswith("Z")
+
+
+def test_a_name_of_a_client_cannot_forge_a_line():
+    (line,) = lines({}, ("notice", "amqp", "queue a\n2026-01-01 00:00:00 [HA] critical \x1b[31mdead"))
+    assert "\\n2026" in line and "\x1b" not in line
+
+
+def test_a_closed_log_does_not_stop_the_broker():
+    stream = io.StringIO()
+    log = Log(stream, Clock())
+    stream.close()
+    log.write("error", "broker", "nobody reads this")

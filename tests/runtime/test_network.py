@@ -1,0 +1,233 @@
+"""Real sockets on the loopback, with a node that echoes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import socket
+import subprocess
+
+import pytest
+import uvloop
+
+from qpidha.runtime.clock import Clock
+from qpidha.runtime.log import Log
+from qpidha.runtime.network import RESERVED_CONNECTIONS, Network
+from qpidha.runtime.sockets import bind_admin, bind_port
+from qpidha.runtime.tls import identity_of, server_context
+from qpidha.runtime.turns import Turns
+from qpidha.words.effects import Announce, SaveState, Stop
+from qpidha.words.events import ConnectionKind
+from qpidha.words.settings import Settings
+from tests.runtime.echo import EchoNode
+
+
+class World:
+    """An echo node on real sockets."""
+
+    def __init__(self, settings, tls=None):
+        self.loop = asyncio.get_running_loop()
+        self.settings = settings
+        self.node = EchoNode()
+        self.output = io.StringIO()
+        self.turns = Turns(self.loop, Clock())
+        self.network = Network(self.loop, settings, self.turns.put, Log(self.output, Clock(), selectors="debug+"))
+        self.stopped = []
+        self.saved = []
+        self.tls = tls
+        self.port = 0
+
+    async def __aenter__(self):
+        sockets = bind_port(self.settings, 0, "port")
+        self.port = sockets[0].getsockname()[1]
+        handlers = {**self.network.handlers, Announce: lambda effect: None, SaveState: self.saved.append, Stop: self.stopped.append}
+        self.turns.start(self.node, handlers)
+        await self.network.serve(sockets, self.tls)
+        return self
+
+    async def __aexit__(self, *ignored):
+        self.turns.stop()
+        await self.network.close(0.2)
+
+    async def connect(self, **options):
+        return await asyncio.open_connection("127.0.0.1", self.port, **options)
+
+    async def until(self, condition):
+        async with asyncio.timeout(5):
+            while not condition():
+                await asyncio.sleep(0.002)
+
+
+def play(scene, **settings):
+    """Run a scene in a world of its own."""
+
+    async def run():
+        async with World(Settings(interface=("127.0.0.1",), **settings)) as world:
+            await scene(world)
+
+    uvloop.run(run())
+
+
+def test_bytes_go_to_the_node_and_back():
+    async def scene(world):
+        reader, writer = await world.connect()
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        opened = world.node.opened[0]
+        assert opened.kind is ConnectionKind.CLIENT and opened.peer.startswith("127.0.0.1:") and not opened.encrypted
+        writer.close()
+        await world.until(lambda: world.node.lost)
+        assert world.node.lost[0].connection_id == opened.connection_id
+
+    play(scene)
+
+
+def test_bytes_of_many_connections_share_a_step():
+    async def scene(world):
+        streams = [await world.connect() for _ in range(20)]
+        await world.until(lambda: len(world.node.opened) == 20)
+        before = len(world.node.steps)
+        for _, writer in streams:
+            writer.write(b"x")
+        for reader, _ in streams:
+            await reader.readexactly(1)
+        assert len(world.node.steps) - before < 20
+        for _, writer in streams:
+            writer.close()
+
+    play(scene)
+
+
+def test_a_disconnect_lets_what_was_written_leave_first():
+    async def scene(world):
+        reader, writer = await world.connect()
+        writer.write(b"bye")
+        assert len(await reader.read(-1)) == 1_000_000
+        await world.until(lambda: world.node.lost)
+        assert world.node.lost[0].reason == "closed by us"
+
+    play(scene)
+
+
+def test_a_peer_that_does_not_read_is_cut_off_and_others_are_served():
+    async def scene(world):
+        slow = socket.create_connection(("127.0.0.1", world.port))
+        slow.sendall(b"flood")
+        await world.until(lambda: world.node.lost)
+        assert "does not read" in world.node.lost[0].reason
+        assert "warning" in world.output.getvalue() and "max-output-buffer" in world.output.getvalue()
+        reader, writer = await world.connect()
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        slow.close()
+        writer.close()
+
+    play(scene, max_output_buffer=1 << 20)
+
+
+def test_connections_beyond_the_limit_are_closed_and_room_is_found_again():
+    async def scene(world):
+        streams = [await world.connect() for _ in range(2 + RESERVED_CONNECTIONS)]
+        await world.until(lambda: len(world.node.opened) == len(streams))
+        reader, writer = await world.connect()
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        assert len(world.node.opened) == len(streams) and "max-connections" in world.output.getvalue()
+        streams.pop()[1].close()
+        await world.until(lambda: len(world.node.lost) == 1)
+        streams.append(await world.connect())
+        await world.until(lambda: len(world.node.opened) == 3 + RESERVED_CONNECTIONS)
+        for _, writer in streams:
+            writer.close()
+
+    play(scene, max_connections=2)
+
+
+def test_connect_reports_success_as_an_outgoing_stream():
+    async def scene(world):
+        _, writer = await world.connect()
+        writer.write(f"dial 127.0.0.1 {world.port}".encode())
+        await world.until(lambda: len(world.node.opened) == 3)
+        outgoing = [opened for opened in world.node.opened if opened.kind is ConnectionKind.OUTGOING]
+        assert [(opened.connection_id, opened.peer) for opened in outgoing] == [(-1, f"127.0.0.1:{world.port}")]
+        writer.close()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "a..b"])
+def test_connect_reports_failure_as_a_loss(host):
+    async def scene(world):
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            _, writer = await world.connect()
+            writer.write(f"dial {host} {nobody.getsockname()[1]}".encode())
+            await world.until(lambda: world.node.lost)
+        assert world.node.lost[0].connection_id == -1 and "cannot connect to" in world.node.lost[0].reason
+        writer.close()
+
+    play(scene)
+
+
+def test_the_last_words_leave_before_the_end():
+    async def scene(world):
+        reader, writer = await world.connect()
+        writer.write(b"stop")
+        await world.until(lambda: world.stopped)
+        await world.network.close(1)
+        assert await reader.read(-1) == b"stopping"
+
+    play(scene)
+
+
+def test_the_admin_socket_knows_its_user(tmp_path, monkeypatch):
+    async def scene(world):
+        path = "admin.sock"
+        await world.network.serve_admin(bind_admin(path))
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"hello")
+        writer.write_eof()
+        assert await reader.readexactly(5) == b"hello"
+        opened = world.node.opened[0]
+        assert opened.kind is ConnectionKind.LOCAL and opened.peer == f"process {os.getpid()}" and opened.identity
+        assert os.stat(path).st_mode & 0o077 == 0
+        writer.close()
+
+    monkeypatch.chdir(tmp_path)
+    play(scene)
+
+
+def test_tls_serves_and_makes_the_certificate_an_identity(tmp_path):
+    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+        + ["-subj", "/DC=org/CN=guest", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
+    settings = Settings(
+        interface=("127.0.0.1",), ssl_cert=str(certificate), ssl_key=str(key), ssl_trusted=str(certificate), max_negotiate_time=200_000_000
+    )
+
+    async def run():
+        from qpidha.runtime.tls import client_context
+
+        async with World(settings, server_context(settings)) as world:
+            reader, writer = await world.connect(ssl=client_context(settings), server_hostname="localhost")
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            assert world.node.opened[0].encrypted and world.node.opened[0].identity == "guest@org"
+            writer.close()
+            reader, writer = await world.connect()
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""  # who never begins TLS is cut off after max-negotiate-time
+            assert len(world.node.opened) == 1
+
+    uvloop.run(run())
+
+
+def test_an_identity_without_common_name_is_the_whole_subject():
+    assert identity_of({"subject": ((("organizationName", "O"),), (("countryName", "C"),))}) == "organizationName=O,countryName=C"
+    assert identity_of(None) == identity_of({}) == ""

@@ -1,0 +1,97 @@
+"""One step a turn, and the timer."""
+
+from __future__ import annotations
+
+import asyncio
+
+from qpidha.runtime.clock import Clock
+from qpidha.runtime.turns import Turns
+from qpidha.words.effects import Announce, SaveState
+from qpidha.words.events import StopRequested, Tick
+
+
+class Recording:
+    """A node that notes its steps."""
+
+    def __init__(self, effects=()):
+        self.next_deadline = 0
+        self.steps = []
+        self.effects = list(effects)
+        self.stepped = asyncio.Event()
+
+    def start(self, now):
+        self.started = now
+        return []
+
+    def step(self, events, now):
+        self.steps.append((events, now))
+        self.next_deadline = 0
+        self.stepped.set()
+        return self.effects
+
+
+def test_all_that_happens_in_one_turn_is_one_step():
+    async def play():
+        turns = Turns(asyncio.get_running_loop(), Clock())
+        node = Recording()
+        turns.put(StopRequested())
+        turns.start(node, {})
+        turns.put(Tick())
+        turns.put(Tick())
+        await node.stepped.wait()
+        assert [len(events) for events, _ in node.steps] == [3]
+        turns.put(Tick())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [len(events) for events, _ in node.steps] == [3, 1]
+
+    asyncio.run(play())
+
+
+def test_the_deadline_ticks_the_node_once_and_not_before():
+    async def play():
+        clock = Clock()
+        turns = Turns(asyncio.get_running_loop(), clock)
+        node = Recording()
+        node.next_deadline = due = clock.now() + 20_000_000
+        turns.start(node, {})
+        await asyncio.wait_for(node.stepped.wait(), 5)
+        ((events, now),) = node.steps
+        assert [type(event) for event in events] == [Tick] and now >= due
+
+    asyncio.run(play())
+
+
+def test_a_deadline_that_moves_away_does_not_tick():
+    async def play():
+        clock = Clock()
+        turns = Turns(asyncio.get_running_loop(), clock)
+        node = Recording()
+        node.next_deadline = clock.now() + 5_000_000
+        turns.start(node, {})
+        node.next_deadline = due = clock.now() + 40_000_000
+        await asyncio.wait_for(node.stepped.wait(), 5)
+        assert len(node.steps) == 1 and node.steps[0][1] >= due
+
+    asyncio.run(play())
+
+
+def test_nothing_follows_a_state_that_could_not_be_saved():
+    async def play():
+        turns = Turns(asyncio.get_running_loop(), Clock())
+        said = []
+        node = Recording([SaveState(b""), Announce("notice", "ha", "promised")])
+        turns.start(node, {SaveState: lambda effect: turns.stop(), Announce: said.append})
+        turns.put(Tick())
+        await node.stepped.wait()
+        turns.put(Tick())
+        await asyncio.sleep(0.01)
+        assert said == [] and len(node.steps) == 1
+
+    asyncio.run(play())
+
+
+def test_the_clock_never_goes_back():
+    clock = Clock()
+    seen = [clock.now() for _ in range(1000)]
+    assert seen == sorted(seen)

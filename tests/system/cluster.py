@@ -1,0 +1,352 @@
+"""Real broker processes for the system tests: one broker, a cluster of them, and waiting for what they come to.
+
+A broker keeps its port, data directory, admin socket and log over restarts. Tests never sleep to let
+something happen: they wait for a state with `wait_for`, which fails with what it last saw.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+LIBC = ctypes.CDLL(None)
+DEADLINE = 15.0
+"""Seconds after which a state that did not come is a failure; generous, because nothing waits longer than it must."""
+BASE_OPTIONS: Mapping[str, object] = {
+    "interface": "127.0.0.1",
+    "ha_cluster": "yes",
+    "ha_replicate": "all",
+    "ha_backup_timeout": "10",
+    "link_maintenance_interval": "0.1",
+    "link_heartbeat_interval": "0.5",
+    "log_enable": "debug+:ha",
+}
+
+
+class AdminError(Exception):
+    """The broker said no; `condition` is its AMQP condition."""
+
+    def __init__(self, condition: str, message: str) -> None:
+        super().__init__(f"{condition}: {message}")
+        self.condition = condition
+        self.message = message
+
+
+class Unreachable(Exception):
+    """Nobody answers on the admin socket."""
+
+
+def wait_for(look: Callable[[], T], until: Callable[[T], object] = bool, *, what: str = "", deadline: float = DEADLINE) -> T:
+    """Look again and again, soon at first, until what is seen satisfies `until`; return it."""
+    end = time.monotonic() + deadline
+    delay = 0.002
+    while True:
+        seen = look()
+        if until(seen):
+            return seen
+        if time.monotonic() > end:
+            raise AssertionError(f"after {deadline:g} s {what or 'this'} is still {seen!r}")
+        time.sleep(delay)
+        delay = min(delay * 1.5, 0.1)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when the test run ends, however it ends."""
+    LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+class Port:
+    """A free TCP port of the loopback that stays ours while the broker on it is down.
+
+    The socket is bound but never listens, so a broker may bind the same port while nobody else is given it.
+    """
+
+    def __init__(self) -> None:
+        self.holder = socket.socket()
+        self.holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.holder.bind(("127.0.0.1", 0))
+        self.number: int = self.holder.getsockname()[1]
+
+    def close(self) -> None:
+        self.holder.close()
+
+
+class Admin:
+    """One conversation over a broker's admin socket: JSON lines."""
+
+    def __init__(self, path: Path, timeout: float = DEADLINE) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(timeout)
+        try:
+            self.socket.connect(str(path))
+        except OSError as error:
+            self.socket.close()
+            raise Unreachable(str(error)) from error
+        self.lines = self.socket.makefile("rb")
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        self.lines.close()
+        self.socket.close()
+
+    def write(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def read(self) -> dict[str, Any]:
+        """Return the next answer."""
+        try:
+            line = self.lines.readline()
+        except OSError as error:
+            raise Unreachable(str(error)) from error
+        if not line:
+            raise Unreachable("the broker closed the admin socket")
+        answer = json.loads(line)
+        assert isinstance(answer, dict)
+        return answer
+
+    def call(self, method: str, **params: object) -> Any:
+        """Ask and wait for the answer."""
+        try:
+            self.write(json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n")
+        except OSError as error:
+            raise Unreachable(str(error)) from error
+        answer = self.read()
+        if "error" in answer:
+            raise AdminError(answer["error"]["condition"], answer["error"]["message"])
+        return answer["result"]
+
+
+class Broker:
+    """One qpidhad process that can be killed, stopped and restarted where it was."""
+
+    def __init__(self, name: str, directory: Path, *, options: Mapping[str, object], encrypted: bool = False) -> None:
+        self.name = name
+        self.port = Port()
+        self.encrypted_port = Port() if encrypted else None
+        self.data_dir = directory / name
+        self.log = directory / f"{name}.log"
+        # A UNIX socket's path may have 107 bytes, and the directories of pytest can be long.
+        self.socket_dir = Path(tempfile.mkdtemp(prefix="qpidha-"))
+        self.admin_socket = self.socket_dir / "admin.sock"
+        self.options: dict[str, object] = dict(options)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"Broker({self.name} at {self.address})"
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port.number}"
+
+    @property
+    def brokers_url_part(self) -> str:
+        """Return how other brokers reach this one."""
+        return f"ssl:127.0.0.1:{self.encrypted_port.number}" if self.encrypted_port else self.address
+
+    def command(self) -> list[str]:
+        options: dict[str, object] = {
+            "port": self.port.number,
+            "data_dir": self.data_dir,
+            "admin_socket": self.admin_socket,
+            **self.options,
+        }
+        if self.encrypted_port:
+            options["ssl_port"] = self.encrypted_port.number
+        flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items() if value is not None]
+        return [sys.executable, "-m", "qpidha.runtime.daemon", *flags]
+
+    def start(self) -> None:
+        """Start the process; it is up when it answers, see `wait_up`."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            log.write(f"--- {' '.join(self.command())}\n".encode())
+            log.flush()
+            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent)
+
+    def wait_up(self) -> None:
+        def answers() -> bool:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                raise AssertionError(f"{self.name} ended with code {self.process.returncode}:\n{self.log.read_text()[-4000:]}")
+            return bool(self.state)
+
+        wait_for(answers, what=f"whether {self.name} answers")
+
+    def restart(self) -> None:
+        """Start a broker that was killed, on its port and data directory."""
+        assert not self.is_running, f"{self.name} still runs"
+        self.start()
+        self.wait_up()
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        """End the process with SIGKILL and wait for its death."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def stop(self) -> None:
+        """Freeze the process with SIGSTOP."""
+        self.signal(signal.SIGSTOP)
+
+    def cont(self) -> None:
+        """Let a frozen process go on."""
+        self.signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self.kill()
+        self.port.close()
+        if self.encrypted_port:
+            self.encrypted_port.close()
+        shutil.rmtree(self.socket_dir, ignore_errors=True)
+
+    # What it says of itself.
+
+    def call(self, method: str, **params: object) -> Any:
+        """Ask over the admin socket, as a resource manager would."""
+        with Admin(self.admin_socket) as admin:
+            return admin.call(method, **params)
+
+    def status(self) -> dict[str, Any]:
+        """Return what `status` says, or nothing while nobody answers."""
+        try:
+            with Admin(self.admin_socket, timeout=2.0) as admin:
+                return dict(admin.call("status"))
+        except Unreachable:
+            return {}
+
+    @property
+    def state(self) -> str:
+        return str(self.status().get("state", ""))
+
+    @property
+    def system_id(self) -> str:
+        return str(self.status()["system_id"])
+
+    def wait_state(self, *states: str, deadline: float = DEADLINE) -> None:
+        what = f"{self.name}, expected to be {' or '.join(states)},"
+        wait_for(lambda: self.state, lambda state: state in states, what=what, deadline=deadline)
+
+    def queue_names(self) -> list[str]:
+        return sorted(queue["name"] for queue in self.call("list_queues"))
+
+    def exchange_names(self) -> list[str]:
+        return sorted(exchange["name"] for exchange in self.call("list_exchanges"))
+
+    def bindings(self) -> list[tuple[str, str, str]]:
+        """Return (exchange, queue, key) of every binding but those of the default exchange."""
+        return sorted((b["exchange"], b["queue"], b["key"]) for b in self.call("list_bindings") if b["exchange"])
+
+    # What is asked of it.
+
+    def promote(self) -> None:
+        self.call("promote")
+
+    def declare_queue(self, name: str, replicate: str | None = None, **arguments: object) -> None:
+        """Declare a queue; arguments are given as `max_count=5` for `qpid.max_count`."""
+        given = {f"qpid.{key}": value for key, value in arguments.items()}
+        if replicate is not None:
+            given["qpid.replicate"] = replicate
+        self.call("declare_queue", name=name, arguments=given)
+
+    def delete_queue(self, name: str) -> None:
+        self.call("delete_queue", name=name)
+
+    def declare_exchange(self, name: str, kind: str = "fanout", replicate: str | None = None) -> None:
+        self.call("declare_exchange", name=name, type=kind, arguments={} if replicate is None else {"qpid.replicate": replicate})
+
+    def delete_exchange(self, name: str) -> None:
+        self.call("delete_exchange", name=name)
+
+    def bind(self, exchange: str, queue: str, key: str = "", **arguments: object) -> None:
+        self.call("bind", exchange=exchange, queue=queue, key=key, arguments={f"qpid.{k}": v for k, v in arguments.items()})
+
+    def unbind(self, exchange: str, queue: str, key: str = "") -> None:
+        self.call("unbind", exchange=exchange, queue=queue, key=key)
+
+
+class Cluster(Sequence[Broker]):
+    """Brokers that name each other in ha-brokers-url; the first is promoted unless told otherwise."""
+
+    def __init__(
+        self, directory: Path, count: int, *, options: Mapping[str, object], started: int | None = None, encrypted: bool = False
+    ) -> None:
+        self.brokers = [Broker(f"b{i}", directory, options={**BASE_OPTIONS, **options}, encrypted=encrypted) for i in range(count)]
+        self.url = ",".join(broker.brokers_url_part for broker in self.brokers)
+        for broker in self.brokers:
+            broker.options.setdefault("ha_brokers_url", self.url)
+        self.first = self.brokers[: count if started is None else started]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.brokers[index]
+
+    def __iter__(self) -> Iterator[Broker]:
+        return iter(self.brokers)
+
+    def __len__(self) -> int:
+        return len(self.brokers)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [broker.address for broker in self.brokers]
+
+    def start(self, *, promote: bool = True) -> None:
+        """Start the first brokers, promote #0 and wait until the others are ready."""
+        for broker in self.first:
+            broker.start()
+        for broker in self.first:
+            broker.wait_up()
+        if promote and self.first:
+            self.first[0].promote()
+            self.wait_settled(0)
+
+    def wait_settled(self, primary: int) -> None:
+        """Wait until #primary is active and every other running broker is ready."""
+        self[primary].wait_state("active")
+        for i, broker in enumerate(self.brokers):
+            if i != primary and broker.is_running:
+                broker.wait_state("ready")
+
+    def promote(self, i: int) -> None:
+        self[i].promote()
+
+    def kill(self, i: int, promote: int | None = None) -> None:
+        """Kill #i; with `promote`, make that one the primary and wait until it is active."""
+        self[i].kill()
+        if promote is not None:
+            self[promote].promote()
+            self[promote].wait_state("active")
+
+    def bounce(self, i: int, promote: int | None = None) -> None:
+        """Kill #i, promote another if told to, and restart #i."""
+        self.kill(i, promote)
+        self[i].restart()
+
+    def close(self) -> None:
+        for broker in self.brokers:
+            broker.close()
+
+    def logs(self, size: int = 6000) -> list[tuple[str, str]]:
+        """Return the end of every broker's log."""
+        return [(b.name, b.log.read_text(errors="replace")[-size:]) for b in self.brokers if b.log.exists()]

@@ -1,0 +1,149 @@
+"""Promotion, recovery and stalled brokers: the original's RecoveryTests and its long failover test.
+
+What one log makes different is said in each test.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack
+
+import pytest
+
+from tests.system.clients import (
+    CreateOnDemand,
+    Delivery,
+    FailoverReceiver,
+    FailoverSender,
+    Message,
+    Timeout,
+    browse,
+    connect,
+    first_gap,
+    receive,
+    send,
+    wait_browse,
+)
+from tests.system.cluster import AdminError, wait_for
+
+pytestmark = pytest.mark.system
+
+
+def test_queue_hold(a_cluster):
+    """A recovering primary takes messages, but accepts none before all expected backups have them.
+
+    With one log the declaration of the new queue is held as its messages are, so its sender gets its link only
+    after recovery. The old primary is not expected, because it was asked and is gone.
+    """
+    cluster = a_cluster(4, ha_backup_timeout="120")
+    cluster[0].declare_queue("q1")
+    send(cluster[0], "q1", [str(i) for i in range(1, 11)])
+    for i in (0, 1, 2):
+        cluster[i].kill()
+    cluster.promote(3)
+    assert cluster[3].state == "recovering"
+
+    old = FailoverSender([cluster[3].address], "q1", prefix="new", count=10)
+    new = FailoverSender([cluster[3].address], "q2", count=10, node=CreateOnDemand(durable=False))
+    with old, new:
+        before, arriving = [str(i) for i in range(1, 11)], [f"new{i}" for i in range(1, 11)]
+        wait_for(lambda: browse(cluster[3], "q1"), lambda seen: seen == before + arriving, what="q1 on the recovering primary")
+        assert old.unsettled == 10
+        assert cluster[3].status()["held"] >= 10
+        cluster[1].restart()
+        wait_browse(cluster[1], "q1", before)
+        assert cluster[3].state == "recovering"
+        assert old.accepted == new.accepted == []
+        assert old.unsettled == 10
+        cluster[2].restart()
+        cluster[0].restart()
+        wait_for(lambda: old.done and new.done, what="whether all messages are accepted")
+    wait_browse(cluster[1], "q1", before + arriving)
+    wait_browse(cluster[1], "q2", [str(i) for i in range(1, 11)])
+    cluster.wait_settled(3)
+
+
+def test_expected_backup_timeout(a_cluster):
+    """An expected backup that does not come is given up after ha-backup-timeout."""
+    cluster = a_cluster(3, ha_backup_timeout="0.5")
+    cluster[0].declare_queue("q")
+    cluster.kill(0)
+    cluster.kill(1)
+    cluster.promote(2)
+    assert cluster[2].state == "recovering"
+    connection = connect(cluster[2])
+    sender = connection.create_sender("q")
+    with pytest.raises(Timeout):
+        sender.send(Message(body="x"), timeout=0.05)
+    delivery = sender.link.send(Message(body="y"))
+    connection.wait(lambda: delivery.settled, timeout=5)
+    assert delivery.remote_state == Delivery.ACCEPTED
+    cluster[2].wait_state("active")
+    assert browse(cluster[2], "q") == ["x", "y"]
+    connection.close()
+
+
+def test_join_ready_cluster(a_cluster):
+    """A broker that just joined is not promoted past a ready one, unless that one does not answer."""
+    cluster = a_cluster(2)
+    cluster.bounce(0)
+    with pytest.raises(AdminError) as refused:
+        cluster.promote(0)
+    assert refused.value.condition == "amqp:not-allowed"
+    assert cluster[0].state in ("joining", "catchup")
+    cluster[1].stop()
+    try:
+        cluster.bounce(0)
+        cluster.promote(0)
+        assert cluster[0].state in ("recovering", "active")
+    finally:
+        cluster[1].cont()
+
+
+def test_stalled_backup(a_cluster):
+    """A backup that hangs holds the primary up for its heartbeat at most."""
+    cluster = a_cluster(3)
+    cluster[0].declare_queue("q")
+    cluster[1].stop()
+    try:
+        send(cluster[0], "q", ["a", "b"])
+        assert receive(cluster[0], "q", 2) == ["a", "b"]
+        assert cluster[0].state == "active"
+        assert cluster[2].state == "ready"
+    finally:
+        cluster[1].cont()
+    cluster.wait_settled(0)
+
+
+@pytest.mark.timeout(90)
+def test_failover_send_receive(a_cluster):
+    """Ten numbered senders and receivers see no gap over three random bounces of a broker; a short version."""
+    cluster = a_cluster(3)
+    choices = random.Random(20131108)
+    primary = 0
+    names = [f"q{i}" for i in range(10)]
+    for name in names:
+        cluster[0].declare_queue(name)
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(FailoverSender(cluster.addresses, name, rate=1, window=20))
+        receivers = [stack.enter_context(FailoverReceiver(cluster.addresses, name)) for name in names]
+
+        def checkpoint() -> None:
+            for receiver in receivers:
+                goal = max(receiver.numbers(), default=0) + 10
+                receiver.wait_received(lambda _, receiver=receiver, goal=goal: max(receiver.numbers(), default=0) >= goal)
+
+        checkpoint()
+        for victim in (0, choices.randrange(3), choices.randrange(3)):
+            if victim == primary:
+                primary = (primary + 1) % 3
+                cluster.bounce(victim, promote=primary)
+            else:
+                cluster.bounce(victim)
+            checkpoint()
+            cluster.wait_settled(primary)
+            checkpoint()
+    for receiver in receivers:
+        assert first_gap(receiver.numbers()) == 0
+    assert all(broker.is_running for broker in cluster)

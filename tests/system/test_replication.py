@@ -1,0 +1,311 @@
+"""What is on the primary is on its backups: the original's ReplicationTests that are about contents.
+
+What one log makes different: a backup is read-only for everybody, tools included, because only the primary
+appends. Where the original wrote to a backup as admin to see that an exchange there routes, these tests read
+the backup's bindings, see the write refused, and later promote the backup and publish on it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from proton.reactor import Copy
+
+from tests.system.clients import (
+    CreateOnDemand,
+    FailoverReceiver,
+    FailoverSender,
+    LinkDetached,
+    Message,
+    SendException,
+    browse,
+    connect,
+    drained,
+    receive,
+    send,
+    wait_browse,
+)
+from tests.system.cluster import AdminError, Broker, wait_for
+
+pytestmark = pytest.mark.system
+
+
+def set_up(primary: Broker, n: str) -> None:
+    """Make one round of objects and messages; the marker queue comes last."""
+    for queue, level, bodies in (
+        ("q1", "all", ["a", "b", "1"]),
+        ("q2", "configuration", ["2"]),
+        ("q3", "none", ["3"]),
+        ("q4", "all", ["6"]),
+    ):
+        primary.declare_queue(n + queue, level)
+        send(primary, n + queue, bodies)
+    assert receive(primary, n + "q1", 1) == ["a"]
+    for exchange, level, queue, body in (("e1", "all", "q1", "4"), ("e2", "configuration", "q2", "5"), ("e4", "all", "q4", "7")):
+        primary.declare_exchange(n + exchange, "fanout", level)
+        primary.bind(n + exchange, n + queue)
+        send(primary, n + exchange, [body])
+    primary.unbind(n + "e4", n + "q4")
+    send(primary, n + "e4", ["drop1"])
+    primary.declare_queue(n + "dq", "all")
+    primary.declare_exchange(n + "de", "fanout", "all")
+    primary.bind(n + "de", n + "dq")
+    primary.delete_exchange(n + "de")
+    primary.delete_queue(n + "dq")
+    primary.declare_queue(n + "x", "configuration")
+
+
+def verify(primary: Broker, backup: Broker, n: str) -> None:
+    """Compare a backup with what `set_up` made."""
+    wait_for(backup.queue_names, lambda names: n + "x" in names, what=f"queues of {backup.name}")
+    wait_browse(backup, n + "q1", ["b", "1", "4"])
+    assert receive(primary, n + "q1", 1) == ["b"]
+    wait_browse(backup, n + "q1", ["1", "4"])
+    assert browse(backup, n + "q2", admin=True) == []
+    wait_browse(backup, n + "q4", ["6", "7"])
+    with pytest.raises(LinkDetached) as missing:
+        browse(backup, n + "q3", admin=True)
+    assert missing.value.condition == "amqp:not-found"
+    assert [binding for binding in backup.bindings() if binding[0].startswith(n)] == [(n + "e1", n + "q1", ""), (n + "e2", n + "q2", "")]
+    assert n + "e4" in backup.exchange_names()
+    assert n + "dq" not in backup.queue_names()
+    assert n + "de" not in backup.exchange_names()
+
+
+def test_replication(a_cluster):
+    """Levels, bindings, deletion and order, for a backup that was away and for one that was there.
+
+    The original published on the backup; here that is refused, and routing is checked after promoting it.
+    """
+    primary, backup = cluster = a_cluster(2)
+    backup.kill()
+    set_up(primary, "1")
+    backup.restart()
+    verify(primary, backup, "1")
+    set_up(primary, "2")
+    verify(primary, backup, "2")
+    with pytest.raises(LinkDetached) as refused:
+        send(backup, "1e1", ["y"], admin=True)
+    assert refused.value.condition == "amqp:not-allowed"
+    with pytest.raises(LinkDetached) as refused:
+        receive(backup, "1q1", 1, admin=True)
+    assert refused.value.condition == "amqp:not-allowed"
+
+    primary.declare_queue("foo")
+    expected = [str(i) for i in range(10)]
+    send(primary, "foo", expected)
+    wait_browse(backup, "foo", expected)
+    while expected:
+        assert receive(primary, "foo", 1) == [expected.pop(0)]
+        wait_browse(backup, "foo", expected)
+    assert browse(primary, "foo") == []
+
+    cluster.kill(0, promote=1)
+    for n in ("1", "2"):
+        for exchange in ("e1", "e2", "e4"):
+            send(backup, n + exchange, ["y"])
+        assert browse(backup, n + "q1") == ["1", "4", "y"]
+        assert browse(backup, n + "q2") == ["y"]
+        assert browse(backup, n + "q4") == ["6", "7"]
+
+
+def test_sync(a_cluster):
+    """Backups that join one after the other get everything, in order."""
+    cluster = a_cluster(3, started=1)
+    cluster[0].declare_queue("q")
+    send(cluster[0], "q", range(10))
+    cluster[1].restart()
+    send(cluster[0], "q", range(10, 20))
+    wait_browse(cluster[1], "q", range(20))
+    cluster[2].restart()
+    send(cluster[0], "q", range(20, 30))
+    wait_browse(cluster[1], "q", range(30))
+    wait_browse(cluster[2], "q", range(30))
+    cluster.wait_settled(0)
+
+
+def test_send_receive(a_cluster):
+    """1000 sent and 990 received by clients at the same time leave 991 to 1000 on every backup."""
+    cluster = a_cluster(3)
+    cluster[0].declare_queue("q")
+    with FailoverSender(cluster.addresses[:1], "q", count=1000, rate=50, window=200) as sender:
+        taken = receive(cluster[0], "q", 990)
+        wait_for(lambda: sender.done, what="whether everything was accepted")
+    assert taken == [str(i) for i in range(1, 991)]
+    assert sender.losses == []
+    for backup in cluster[1:]:
+        wait_browse(backup, "q", [str(i) for i in range(991, 1001)])
+
+
+def test_qpid_config_replication(a_cluster):
+    """A queue made with the command-line tool replicates.
+
+    The original used `qpid-config add queue`; here it is `qpid-ha queue add`.
+    """
+    primary, backup = a_cluster(2, ha_replicate="none")
+    command = [sys.executable, "-m", "qpidha.cli.main", "queue", "add", "q", "--replicate", "all", "-b", primary.address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    send(primary, "q", ["foo"])
+    wait_browse(backup, "q", ["foo"])
+
+
+def test_ring(a_cluster):
+    """A ring queue of 5 keeps the newest 5 on the backup too."""
+    primary, backup = a_cluster(2)
+    primary.declare_queue("q", policy_type="ring", max_count=5)
+    send(primary, "q", range(10))
+    assert browse(primary, "q") == [5, 6, 7, 8, 9]
+    wait_browse(backup, "q", [5, 6, 7, 8, 9])
+
+
+def test_reject(a_cluster):
+    """A full queue refuses what is over its limit; the backup holds the accepted messages and lives."""
+    primary, backup = a_cluster(2)
+    primary.declare_queue("q", policy_type="reject", max_count=5)
+    connection = connect(primary)
+    sender = connection.create_sender("q")
+    refused = 0
+    for i in range(10):
+        try:
+            sender.send(Message(body=i))
+        except SendException:
+            refused += 1
+    connection.close()
+    assert refused == 5
+    wait_browse(backup, "q", [0, 1, 2, 3, 4])
+    assert backup.state == "ready"
+
+
+def test_backup_acquired(a_cluster):
+    """Messages that a consumer has, but did not accept, are on every backup, also on one that was away.
+
+    FIFO and ring queues; priority, fairshare and last-value queues join this test when they exist.
+    """
+    cluster = a_cluster(3)
+    primary = cluster[0]
+    cluster[2].kill()
+    everything = list(range(10))
+    contents = {"fifo": everything, "ring": everything[5:]}
+    primary.declare_queue("fifo")
+    primary.declare_queue("ring", policy_type="ring", max_count=5)
+    connection = connect(primary)
+    for queue, expected in contents.items():
+        send(primary, queue, everything)
+        receiver = connection.create_receiver(queue)
+        assert receiver.receive().body == expected[0]
+        assert browse(primary, queue) == expected[1:]
+    cluster[2].restart()
+    cluster.wait_settled(0)
+    for backup in cluster[1:]:
+        for queue, expected in contents.items():
+            wait_browse(backup, queue, expected)
+    connection.close()
+
+
+@pytest.mark.parametrize("level", [None, "none"], ids=["unset", "none"])
+def test_replicate_default(a_cluster, level):
+    """Without ha-replicate nothing replicates that does not ask for it."""
+    primary, backup = a_cluster(2, ha_replicate=level)
+    primary.declare_queue("q")
+    primary.declare_queue("marker", "all")
+    send(primary, "q", ["a"])
+    send(primary, "marker", ["b"])
+    wait_browse(backup, "marker", ["b"])
+    with pytest.raises(LinkDetached) as missing:
+        browse(backup, "q", admin=True)
+    assert missing.value.condition == "amqp:not-found"
+
+
+def test_replicate_binding(a_cluster):
+    """A binding that says qpid.replicate=none stays on its broker."""
+    cluster = a_cluster(2)
+    cluster[0].declare_queue("q")
+    cluster[0].declare_exchange("ex", "fanout")
+    cluster[0].bind("ex", "q", replicate="none")
+    send(cluster[0], "ex", ["a"])
+    assert browse(cluster[0], "q") == ["a"]
+    wait_browse(cluster[1], "q", ["a"])
+    assert cluster[1].bindings() == []
+    cluster.kill(0, promote=1)
+    assert receive(cluster[1], "q", 1) == ["a"]
+    send(cluster[1], "ex", ["b"])
+    assert browse(cluster[1], "q") == []
+
+
+def test_invalid_replication(a_cluster):
+    """A level that does not exist fails the declaration, on the admin socket and on attach."""
+    (broker,) = a_cluster(1)
+    with pytest.raises(AdminError) as refused:
+        broker.declare_queue("q", "XXinvalidXX")
+    assert refused.value.condition == "amqp:invalid-field"
+    connection = connect(broker)
+    with pytest.raises(LinkDetached) as detached:
+        connection.create_sender("q", options=[CreateOnDemand(**{"qpid.replicate": "XXinvalidXX"})])
+    assert detached.value.condition == "amqp:invalid-field"
+    connection.close()
+    assert "q" not in broker.queue_names()
+
+
+def test_exclusive_queue(a_cluster):
+    """An exclusive queue refuses a second connection and replicates like any other.
+
+    The original also tried exclusive subscriptions, which AMQP 1.0 has no word for.
+    """
+    primary, backup = a_cluster(2)
+    first, second = connect(primary), connect(primary)
+    first.create_receiver("q", credit=0, options=[CreateOnDemand(exclusive=True)])
+    with pytest.raises(LinkDetached) as locked:
+        second.create_receiver("q")
+    assert locked.value.condition in ("amqp:resource-locked", "amqp:precondition-failed")
+    first.create_sender("q").send(Message(body="foo"))
+    wait_browse(backup, "q", ["foo"])
+    assert drained(first, "q", Copy()) == ["foo"]
+    first.close()
+    second.close()
+
+
+def test_broker_info(a_cluster):
+    """Every broker knows the system ids of all, also of one that joins later."""
+    cluster = a_cluster(4, started=3)
+
+    def members(broker: Broker) -> set[str]:
+        return {member["system_id"] for member in broker.status()["members"] if member["system_id"]}
+
+    for brokers in (cluster[:3], cluster[:4]):
+        if len(brokers) == 4:
+            cluster[3].restart()
+            cluster.wait_settled(0)
+        expected = {broker.system_id for broker in brokers}
+        assert len(expected) == len(brokers)
+        for broker in brokers:
+            assert (broker.data_dir / "systemId").read_text().strip() == broker.system_id
+            wait_for(lambda broker=broker: members(broker), expected.__eq__, what=f"members known to {broker.name}")
+
+
+def test_a_browser_on_a_backup_takes_nothing(a_cluster):
+    """A tool that browses a backup leaves it as it was."""
+    primary, backup = a_cluster(2)
+    primary.declare_queue("q")
+    send(primary, "q", ["a", "b"])
+    wait_browse(backup, "q", ["a", "b"])
+    connection = connect(backup, admin=True)
+    receiver = connection.create_receiver("q", credit=2, options=[Copy()])
+    assert receiver.receive().body == "a"
+    receiver.accept()
+    connection.close()
+    assert browse(backup, "q", admin=True) == ["a", "b"]
+    assert browse(primary, "q") == ["a", "b"]
+
+
+def test_a_receiver_gets_what_a_sender_sends_through_the_primary(a_cluster):
+    """Sender and receiver that run together lose and repeat nothing while nothing fails."""
+    cluster = a_cluster(2)
+    cluster[0].declare_queue("q")
+    with FailoverReceiver(cluster.addresses, "q") as receiver, FailoverSender(cluster.addresses, "q", count=300, rate=20) as sender:
+        receiver.wait_received(lambda received: len(received) >= 300)
+        wait_for(lambda: sender.done, what="whether everything was accepted")
+    assert receiver.numbers() == list(range(1, 301))
+    wait_browse(cluster[1], "q", [])

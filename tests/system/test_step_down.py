@@ -1,0 +1,46 @@
+"""A primary that hung and finds another in its place steps down, and had accepted nothing meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.system.clients import FailoverSender, browse, first_gap, wait_browse
+from tests.system.cluster import wait_for
+
+pytestmark = pytest.mark.system
+
+
+def test_a_stopped_primary_steps_down_when_it_goes_on(a_cluster):
+    """SIGSTOP of the primary, promotion of another, SIGCONT: the old one rejoins, and nothing is accepted twice or lost.
+
+    A client that stays with the old primary has messages in its socket when it wakes up: none of them is accepted.
+    """
+    cluster = a_cluster(3)
+    cluster[0].declare_queue("q")
+    with (
+        FailoverSender(cluster.addresses, "q", prefix="moves", rate=10) as moves,
+        FailoverSender(cluster.addresses[:1], "q", prefix="stays", rate=10, heartbeat=None, follow=False) as stays,
+    ):
+        moves.wait_accepted(100)
+        wait_for(lambda: len(stays.accepted), lambda seen: seen > 20, what="messages accepted from the client that stays")
+        cluster[0].stop()
+        stays_before = len(stays.accepted)
+        # What the old primary accepted before it stopped may still be on its way to the client: it counts as accepted.
+        wait_for(lambda: stays.unsettled, lambda seen: seen == stays.window, what="messages in the socket of the stopped primary")
+        cluster.promote(1)
+        moves.wait_accepted(100)
+        accepted_while_stopped = len(stays.accepted)
+        cluster[0].cont()
+        cluster.wait_settled(1)
+        wait_for(lambda: stays.losses, what="whether the old primary dropped its client")
+        moves.wait_accepted(100)
+    assert accepted_while_stopped <= stays_before + stays.window
+    assert len(stays.accepted) == accepted_while_stopped
+    assert stays.losses
+    bodies = browse(cluster[1], "q")
+    assert moves.missing(bodies) == []
+    assert stays.missing(bodies) == []
+    assert first_gap(int(body.removeprefix("moves")) for body in bodies if body.startswith("moves")) == 0
+    for backup in (cluster[0], cluster[2]):
+        wait_browse(backup, "q", bodies)
+    assert cluster[0].status()["epoch"] == cluster[1].status()["epoch"]
