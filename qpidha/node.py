@@ -254,7 +254,7 @@ class Node:
             if connection.is_backup and self.cluster is None:
                 raise NotAllowed("this broker is not in a cluster", hint="set ha-cluster=yes")
         elif not self.serving:
-            raise self.refusal()
+            raise self._elsewhere()
         elif self._count_clients() > self.settings.max_connections:
             raise LimitExceeded(f"there are max-connections {self.settings.max_connections} clients already", hint="try again later")
 
@@ -264,7 +264,12 @@ class Node:
         )
 
     def refusal(self) -> QpidHaError:
-        """Return the error for what only a primary does, naming the primary if one is known."""
+        """Return the error for a change asked of a backup by one who may look at it."""
+        away = self._elsewhere()
+        return NotAllowed(f"backups are read only: {away.text}", hint=away.hint)
+
+    def _elsewhere(self) -> QpidHaError:
+        """Return what ends a client's connection to a backup: where the primary is, if that is known."""
         assert self.cluster is not None
         peer = self.cluster.current_primary()
         state = self.cluster.state.value
@@ -374,7 +379,7 @@ class Node:
             self.requests.abandon()
             for connection in list(self.streams.values()):
                 if not connection.is_backup and not connection.is_admin and connection.kind is ConnectionKind.CLIENT:
-                    connection.close(self.refusal())
+                    connection.close(self._elsewhere())
                     self.wake(connection)
 
     def released(self, safe: int) -> None:

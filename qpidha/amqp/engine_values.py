@@ -66,7 +66,9 @@ def read_condition(condition: Pointer) -> PeerError | None:
 
 def write_condition(condition: Pointer, error: QpidHaError | PeerError) -> None:
     """Set an error condition."""
-    text = error.description if isinstance(error, PeerError) else f"{error.text} {error.hint}".strip()
+    text = error.description if isinstance(error, PeerError) else error.text
+    if isinstance(error, QpidHaError) and error.hint:
+        text = f"{text.rstrip('.')}. {error.hint[0].upper()}{error.hint[1:]}"
     lib.pn_condition_set_name(condition, error.condition.encode())
     lib.pn_condition_set_description(condition, text.encode())
     if error.info:

@@ -16,7 +16,7 @@ from qpidha.broker.content import application_properties, subject
 from qpidha.broker.exchange import EXCHANGE_TYPES, Exchange
 from qpidha.broker.level import ALL, HA_UUID, NONE, REPLICATE, resolve
 from qpidha.broker.lifetime import AUTO_DELETE_TIMEOUT, SECOND, Lifetime, read_lifetime, read_timeout
-from qpidha.broker.limits import EXCHANGE_ARGUMENTS, check_known, check_queue_arguments
+from qpidha.broker.limits import EXCHANGE_ARGUMENTS, check_known, check_plain, check_queue_arguments
 from qpidha.broker.model import LOCAL_UID, Model
 from qpidha.words.effects import Announce
 from qpidha.words.errors import InvalidArgument, LimitExceeded, NotFound, PreconditionFailed, RefusedRequest
@@ -202,6 +202,7 @@ class Broker(Model):
         self._check_decides(exchange, queue)
         given = dict(arguments or {})
         resolve(given, ALL)
+        check_plain(given)
         exchange.check_binding(given)
         former = exchange.binding(queue, key)
         if former is not None and former.arguments == given:
@@ -358,6 +359,7 @@ class Broker(Model):
             raise RefusedRequest(f"The exchange name {wanted.name!r} is reserved", hint=f"Do not begin it with {' or '.join(RESERVED)}.")
         if wanted.type not in EXCHANGE_TYPES:
             raise InvalidArgument(f"The exchange type {wanted.type} is not known", hint=f"Use one of {', '.join(EXCHANGE_TYPES)}.")
+        check_plain(wanted.arguments)
         check_known(wanted.arguments, EXCHANGE_ARGUMENTS)
         self._check_alternate(wanted.alternate)
 

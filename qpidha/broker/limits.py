@@ -51,6 +51,7 @@ def read_limits(arguments: Mapping[str, Any], default_max_bytes: int) -> Limits:
 
 def check_queue_arguments(arguments: Mapping[str, Any]) -> None:
     """Raise InvalidArgument for an instruction that cannot be followed."""
+    check_plain(arguments)
     check_known(arguments, QUEUE_ARGUMENTS)
     for name in (MAX_COUNT, MAX_SIZE):
         if name in arguments:
@@ -66,6 +67,26 @@ def check_known(arguments: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for name in arguments:
         if name.startswith(OWN_PREFIXES) and name not in known:
             raise InvalidArgument(f"The argument {name} is not offered yet", hint=f"Leave it out; known are {', '.join(known)}.")
+
+
+def check_plain(arguments: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument for a value that a record cannot carry: records and tools know what JSON knows."""
+    for name, value in arguments.items():
+        _check_plain(name, value)
+
+
+def _check_plain(name: str, value: Any) -> None:
+    if isinstance(value, list | tuple):
+        for item in value:
+            _check_plain(name, item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InvalidArgument(f"The argument {name} has the key {key!r}, which is no text", hint="Use text for keys.")
+            _check_plain(name, item)
+    elif value is not None and not isinstance(value, str | int | float):
+        kind = type(value).__name__.lower()
+        raise InvalidArgument(f"The argument {name} is of the type {kind}", hint="Use text, numbers, booleans, lists or maps of them.")
 
 
 def check_whole_number(name: str, value: Any) -> None:

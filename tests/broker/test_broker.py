@@ -512,3 +512,17 @@ def test_subscriber_of_a_queue_deleted_by_its_owner_is_told() -> None:
     taker: Taker = a_taker(queue)
     broker.owner_gone(owner)
     assert taker.is_told
+
+
+@pytest.mark.parametrize("value", [b"bytes", [1, [b"x"]], {"a": {1: "x"}}, object()])
+def test_arguments_that_a_record_cannot_carry_are_refused_by_name(value: object) -> None:
+    broker = a_broker()
+    broker.declare_queue("q")
+    for change in (
+        lambda: broker.declare_queue("new", arguments={"mine": value}),
+        lambda: broker.declare_exchange("x", arguments={"mine": value}),
+        lambda: broker.bind("amq.direct", "q", "k", {"mine": value}),
+    ):
+        with pytest.raises(InvalidArgument, match="mine"):
+            change()
+    assert list(broker.queues) == ["q"]
