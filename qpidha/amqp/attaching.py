@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from qpidha.amqp.address import Address, find_address
 from qpidha.amqp.incoming import IncomingLink
 from qpidha.amqp.outgoing import OutgoingLink, honoured_filter
+from qpidha.amqp.registry import LinkStolen
 from qpidha.amqp.service_link import ServiceLink
 from qpidha.amqp.terminus import COORDINATOR, NONE, PeerError, Pointer, Terminus
 from qpidha.words.encoding import Described, Symbol, ULong
-from qpidha.words.errors import InvalidArgument, NotFound, NotImplementedHere, PreconditionFailed, QpidHaError
+from qpidha.words.errors import InvalidArgument, NotFound, NotImplementedHere, PreconditionFailed, QpidHaError, RefusedRequest
 
 if TYPE_CHECKING:
     from qpidha.amqp.engine import LinkEnd
@@ -42,7 +43,7 @@ def attach_link(connection: LinkHome, end: LinkEnd) -> None:
     attaching = Attaching(connection, end)
     try:
         attaching.begin()
-    except QpidHaError as error:
+    except RefusedRequest as error:
         attaching.refuse(error)
 
 
@@ -108,8 +109,10 @@ class Attaching:
         self._end = None
         if self._outgoing is not None and self._queue is not None:
             try:
+                if self._outgoing.end is None:
+                    raise LinkStolen("another link of this name was attached by the same container meanwhile")
                 self._outgoing.start(self._queue, self._source, self._target, deletes=self._deletes)
-            except QpidHaError as error:
+            except (RefusedRequest, LinkStolen) as error:
                 self._outgoing.lost()
                 refuse_link(end, error)
         elif self._incoming is not None:

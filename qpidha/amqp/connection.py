@@ -16,7 +16,7 @@ from qpidha.amqp.engine import Engine
 from qpidha.amqp.sasl import AMQP_HEADER, SASL_HEADER, SaslClient, SaslServer, SaslSide
 from qpidha.amqp.service_link import ServiceLink
 from qpidha.amqp.terminus import PeerError, Terminus, source, target
-from qpidha.words.errors import ConnectionForced, LimitExceeded, ProtocolViolation, QpidHaError, Unauthorized
+from qpidha.words.errors import ConnectionForced, InvariantBroken, LimitExceeded, ProtocolViolation, QpidHaError, Unauthorized
 from qpidha.words.events import ConnectionKind
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ HEADER, SASL, AMQP, ENDING = range(4)
 """What a connection is at: waiting for the first bytes, in its security layer, speaking AMQP, flushing its last bytes."""
 MILLISECOND = 1_000_000
 CAPABILITIES = ("ANONYMOUS-RELAY",)
+
 
 class Counters:
     """What went through a connection."""
@@ -135,6 +136,8 @@ class Connection:
                 data = self._negotiate(data)
             if data and self._stage == AMQP:
                 self._engine.push(data)
+        except InvariantBroken:
+            raise
         except QpidHaError as error:
             self.close(error)
         self.wake()
@@ -174,6 +177,8 @@ class Connection:
         following = self._engine.tick(now // MILLISECOND) * MILLISECOND
         try:
             self._engine.hand_out()
+        except InvariantBroken:
+            raise
         except QpidHaError as error:
             self.close(error)
         if self._engine.has_output() or self._engine.is_finished():
@@ -279,6 +284,8 @@ class Connection:
             if self.host.settings.require_encryption and not self.encrypted and self.kind is ConnectionKind.CLIENT:
                 raise Unauthorized("this broker serves encrypted connections only", hint="use its ssl-port")
             self.host.admit(self)
+        except InvariantBroken:
+            raise
         except QpidHaError as error:
             if not self._opened:
                 self._open({"amqp:connection-establishment-failed": True})

@@ -87,12 +87,12 @@ class EngineOwner(Protocol):
 class SessionEnd:
     """Our end of a session."""
 
-    __slots__ = ("blocked", "links", "pointer", "unacked")
+    __slots__ = ("blocked", "links", "pointer", "unacked", "unacked_bytes")
 
     def __init__(self, pointer: Pointer) -> None:
         self.pointer = pointer
         self.links: dict[Pointer, LinkEnd] = {}
-        self.unacked = 0
+        self.unacked = self.unacked_bytes = 0
         """Deliveries sent and not yet settled, over all links."""
         self.blocked: dict[Any, None] = {}
         """Owners of links that send nothing before deliveries are settled."""

@@ -17,7 +17,7 @@ from qpidha.amqp.engine import is_settled, settle, update
 from qpidha.amqp.engine_values import reject
 from qpidha.amqp.registry import LinkStolen
 from qpidha.amqp.terminus import ACCEPTED, RELEASED, PeerError, Pointer
-from qpidha.words.errors import NotFound, QpidHaError, RefusedRequest, ResourceDeleted
+from qpidha.words.errors import MessageTooLarge, NotFound, ProtocolViolation, QpidHaError, RefusedRequest, ResourceDeleted
 from qpidha.words.message_view import application_properties, arrival, properties
 
 if TYPE_CHECKING:
@@ -32,11 +32,18 @@ class DecodeError(RefusedRequest):
     condition = "amqp:decode-error"
 
 
+class TransferLimitExceeded(QpidHaError):
+    """The peer sent more than it had credit for."""
+
+    condition = "amqp:link:transfer-limit-exceeded"
+
+
 class IncomingLink:
     """A link on which a peer sends."""
 
     __slots__ = (
-        "_broker", "_connection", "_exchange", "_host", "_key", "_payload", "_queue", "_rejects", "_used", "_window", "address", "end",
+        "_broker", "_connection", "_exchange", "_held", "_host", "_key", "_payload", "_queue", "_rejects", "_used", "_window", "address",
+        "end",
     )  # fmt: skip
 
     def __init__(self, connection: LinkHome, end: LinkEnd, *, address: str, outcomes: list[str]) -> None:
@@ -49,6 +56,7 @@ class IncomingLink:
         self._exchange = ""
         self._key: str | None = None
         self._payload = b""
+        self._held = 0
         self._used = 0
         self._window = self._host.settings.link_credit
         # A source that lists its outcomes without rejected must not get it.
@@ -81,14 +89,14 @@ class IncomingLink:
         assert end is not None
         try:
             payload = end.take(delivery)
-        except QpidHaError as error:
+        except MessageTooLarge as error:
             self._fail(error)
             return
         if payload is None:
             return
         try:
             payload, expires = arrival(payload, self._host.now)
-        except QpidHaError as error:
+        except ProtocolViolation as error:
             self._refuse(delivery, DecodeError(error.text))
             return
         try:
@@ -96,7 +104,7 @@ class IncomingLink:
         except ResourceDeleted as error:
             self._queue_gone(delivery, payload, expires, error)
             return
-        except QpidHaError as error:
+        except (RefusedRequest, ProtocolViolation) as error:
             self._refuse(delivery, error)
             return
         self._taken(delivery, sequence)
@@ -106,6 +114,11 @@ class IncomingLink:
         if is_settled(delivery):
             settle(delivery)
             self._use()
+            return
+        self._held += 1
+        if self._held > self._window:
+            # The engine does not enforce credit, and what is held must not grow without bound.
+            self._fail(TransferLimitExceeded(f"more than link-credit {self._window} deliveries await their outcome"))
         elif sequence:
             self._host.hold(sequence, self, delivery)
         else:
@@ -117,6 +130,7 @@ class IncomingLink:
             return
         update(delivery, ACCEPTED)
         settle(delivery)
+        self._held -= 1
         self._used += 1
         if 2 * self._used >= self._window:
             self._top_up()
@@ -220,7 +234,7 @@ class IncomingLink:
         self.to_queue(queue)
         try:
             self._taken(delivery, queue.enqueue(payload, expires))
-        except QpidHaError as refusal:
+        except RefusedRequest as refusal:
             self._refuse(delivery, refusal)
 
 

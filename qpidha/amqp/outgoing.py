@@ -35,8 +35,8 @@ class OutgoingLink:
     """A link on which a peer receives."""
 
     __slots__ = (
-        "_broken", "_broker", "_connection", "_deletes", "_host", "_limit", "_max_size", "_queue", "_settled", "_unsettled", "address",
-        "browse", "credit", "cursor", "end", "exclusive",
+        "_broken", "_broker", "_connection", "_deletes", "_host", "_limit", "_max_bytes", "_max_size", "_queue", "_resume", "_settled",
+        "_unsettled", "address", "browse", "credit", "cursor", "end", "exclusive",
     )  # fmt: skip
 
     def __init__(self, connection: LinkHome, end: LinkEnd, *, browse: bool, exclusive: bool = False) -> None:
@@ -53,6 +53,10 @@ class OutgoingLink:
         self._settled = end.remote_sender_mode() == SETTLED
         self._unsettled: dict[Pointer, Message] = {}
         self._limit = self._host.settings.session_max_unacked
+        # Many blocked links are woken together, when a tenth of the room is there again.
+        self._resume = self._limit - self._limit // 10
+        # Far below what may wait for a slow socket before its connection is given up.
+        self._max_bytes = self._host.settings.max_output_buffer // 4
         self._max_size = end.remote_max_message_size()
         self._deletes = False
         self._broken: QpidHaError | None = None
@@ -96,7 +100,8 @@ class OutgoingLink:
             self._unsettled[delivery] = message
             session = end.session
             session.unacked += 1
-            if session.unacked >= self._limit:
+            session.unacked_bytes += len(message.payload)
+            if session.unacked >= self._limit or session.unacked_bytes >= self._max_bytes:
                 self.credit = 0
                 session.blocked[self] = None
         connection.counters.messages_out += 1
@@ -134,7 +139,7 @@ class OutgoingLink:
             return
         session = end.session
         room = self._limit - session.unacked
-        if room <= 0:
+        if room <= 0 or session.unacked_bytes >= self._max_bytes:
             session.blocked[self] = None
         elif self._connection.turn_bytes >= TURN_BYTES or session.backlog() >= TURN_BYTES:
             self._connection.starved[self] = None
@@ -189,7 +194,8 @@ class OutgoingLink:
         assert self.end is not None
         session = self.end.session
         session.unacked -= 1
-        if session.blocked and session.unacked < self._limit - self._limit // 10:
+        session.unacked_bytes -= len(message.payload)
+        if session.blocked and session.unacked < self._resume and session.unacked_bytes < self._max_bytes:
             blocked, session.blocked = session.blocked, {}
             for link in blocked:
                 link.refresh_credit()
@@ -238,7 +244,10 @@ class OutgoingLink:
 
     def stolen(self) -> None:
         """Another link took this one's name."""
-        self._fail(LinkStolen("another link of this name was attached by the same container"))
+        if self._queue is None:
+            self._leave()  # Not answered yet: whoever answers finds it gone.
+        else:
+            self._fail(LinkStolen("another link of this name was attached by the same container"))
 
     def _fail(self, error: QpidHaError) -> None:
         end = self.end
@@ -259,6 +268,7 @@ class OutgoingLink:
             table.pop(self, None)
         unsettled, self._unsettled = self._unsettled, {}
         end.session.unacked -= len(unsettled)
+        end.session.unacked_bytes -= sum(len(message.payload) for message in unsettled.values())
         if queue is not None:
             if not self.browse:
                 for message in unsettled.values():

@@ -15,7 +15,7 @@ from qpidha.amqp.engine import is_settled, remote_state, settle, update
 from qpidha.amqp.engine_values import reject, remote_outcome
 from qpidha.amqp.registry import LinkStolen
 from qpidha.amqp.terminus import ACCEPTED, MIXED, NONE, SETTLED, UNSETTLED, PeerError, Pointer, Terminus
-from qpidha.words.errors import LimitExceeded, QpidHaError
+from qpidha.words.errors import LimitExceeded, MessageTooLarge, ProtocolViolation, QpidHaError, RefusedRequest
 
 if TYPE_CHECKING:
     from qpidha.amqp.engine import LinkEnd
@@ -32,7 +32,7 @@ class ServiceLink:
 
     __slots__ = (
         "_accepts", "_manual", "_numbers", "_sent", "_settled", "_used", "_waiting", "_waiting_bytes", "_window", "address", "connection",
-        "credit", "end", "error", "name", "properties", "remote_source", "remote_target", "sends", "service",
+        "credit", "end", "error", "last_delivery", "name", "properties", "remote_source", "remote_target", "sends", "service",
     )  # fmt: skip
 
     def __init__(self, connection: LinkHome, end: LinkEnd, service: Service, address: str) -> None:
@@ -48,6 +48,8 @@ class ServiceLink:
         self.remote_source = Terminus()
         self.remote_target = Terminus()
         self.error: PeerError | None = None
+        self.last_delivery: Pointer | None = None
+        """The delivery of the message that `received` was called with last."""
         self._window = connection.host.settings.ha_flow_messages or UNLIMITED_WINDOW
         self._manual = False
         self._settled = True
@@ -156,10 +158,11 @@ class ServiceLink:
             self.connection.wake()
 
     def settle(self, delivery: Pointer, state: int = ACCEPTED) -> None:
-        """Give a message that was received without `accepts` its outcome."""
+        """Give a message that was received without `accepts` its outcome; `delivery` was `last_delivery` then."""
         if self.end is not None:
             update(delivery, state)
             settle(delivery)
+            self._use(self.end)
             self.connection.wake()
 
     # End.
@@ -182,15 +185,16 @@ class ServiceLink:
         assert end is not None
         try:
             payload = end.take(delivery)
-        except QpidHaError as error:
+        except MessageTooLarge as error:
             self._fail(error)
             return
         if payload is None:
             return
+        self.last_delivery = delivery
         refusal: QpidHaError | None = None
         try:
             self.service.received(self, payload)
-        except QpidHaError as error:
+        except (RefusedRequest, ProtocolViolation) as error:
             refusal = error
         if self.end is None:
             return
@@ -198,9 +202,14 @@ class ServiceLink:
             settle(delivery)
         elif refusal is not None:
             reject(delivery, refusal)
+        elif not self._accepts:
+            return
         else:
             update(delivery, ACCEPTED)
             settle(delivery)
+        self._use(end)
+
+    def _use(self, end: LinkEnd) -> None:
         self._used += 1
         if not self._manual and 2 * self._used >= self._window:
             end.flow(self._used)

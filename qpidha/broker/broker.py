@@ -205,6 +205,10 @@ class Broker(Model):
         check_plain(given)
         exchange.check_binding(given)
         former = exchange.binding(queue, key)
+        if former is None and len(queue.bindings) >= self.settings.max_bindings:
+            raise LimitExceeded(
+                f"Cannot bind queue {queue_name}: it has {len(queue.bindings)} bindings already", hint="Remove some, or raise max-bindings."
+            )
         if former is not None and former.arguments == given:
             return 0
         was_recorded = former is not None and exchange.records_binding(queue, former.arguments)
@@ -357,6 +361,10 @@ class Broker(Model):
     def _check_new_exchange(self, wanted: ExchangeDeclared) -> None:
         if not wanted.name or wanted.name.startswith(RESERVED):
             raise RefusedRequest(f"The exchange name {wanted.name!r} is reserved", hint=f"Do not begin it with {' or '.join(RESERVED)}.")
+        if len(self.exchanges) >= self.settings.max_exchanges:
+            raise LimitExceeded(
+                f"Cannot create exchange {wanted.name}: there are {len(self.exchanges)} already", hint="Delete some, or raise max-exchanges."
+            )
         if wanted.type not in EXCHANGE_TYPES:
             raise InvalidArgument(f"The exchange type {wanted.type} is not known", hint=f"Use one of {', '.join(EXCHANGE_TYPES)}.")
         check_plain(wanted.arguments)

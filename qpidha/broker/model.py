@@ -51,6 +51,16 @@ class ModelSettings(Protocol):
         ...
 
     @property
+    def max_exchanges(self) -> int:
+        """How many exchanges there may be."""
+        ...
+
+    @property
+    def max_bindings(self) -> int:
+        """How many bindings one queue may have."""
+        ...
+
+    @property
     def ha_replicate(self) -> str:
         """Replicate level of objects that do not name one."""
         ...

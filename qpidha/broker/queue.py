@@ -217,7 +217,10 @@ class Queue:
             return 0
         self.rejected += 1
         rerouted = self._host.reroute(self, message)
-        return max(rerouted, self.dequeue(message))
+        if not rerouted:
+            return self.dequeue(message)
+        # Not a plain dequeue: the message lives on elsewhere, so its sender must not take it for consumed.
+        return max(rerouted, self.dequeue_many([message]))
 
     def purge(self, count: int = 0) -> int:
         """Drop all available messages, or the `count` oldest; return the sequence to wait for."""

@@ -115,7 +115,7 @@ class Demo:
         self.story.on_tick = self._on_tick
         self.story.await_settled(self.options.directory, START_PATIENCE)
         primary = self._primary()
-        self.line("promote", self._states())
+        self.line("ready", self._states())
         self._ask(primary, "declare_queue", {"name": QUEUE, "arguments": {"qpid.replicate": "all"}})
         self._start_load()
         loading = time.time_ns()

@@ -131,14 +131,16 @@ def bring_down(directory: Path) -> None:
 class Story:
     """The stream of a manager's events, and whatever other line streams are read beside it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str = "") -> None:
+        """Listen to the manager at a socket, if there is one."""
         self.events: list[dict[str, Any]] = []
         self.on_event: Callable[[dict[str, Any]], None] | None = None
         self.on_tick: Callable[[], None] | None = None
-        self._socket = AdminSocket(path, None)
-        self._socket.send({"id": 1, "method": "events"})
+        self._socket = AdminSocket(path, None) if path else None
         self._streams: dict[int, tuple[bytearray, Callable[[dict[str, Any]], None]]] = {}
-        self.add(self._socket.fileno(), self._learn)
+        if self._socket is not None:
+            self._socket.send({"id": 1, "method": "events"})
+            self.add(self._socket.fileno(), self._learn)
 
     def add(self, fd: int, take: Callable[[dict[str, Any]], None]) -> None:
         """Read JSON lines from another file descriptor too."""
@@ -191,7 +193,8 @@ class Story:
 
     def close(self) -> None:
         """Stop reading."""
-        self._socket.close()
+        if self._socket is not None:
+            self._socket.close()
 
     def _learn(self, entry: dict[str, Any]) -> None:
         self.events.append(entry)

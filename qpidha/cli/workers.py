@@ -44,7 +44,7 @@ class Worker:
         """Whether it is done, or died."""
         return self.done or self.process.poll() is not None
 
-    def tell(self, word: str) -> None:
+    def tell(self, word: str | int) -> None:
         """Send one line to it."""
         assert self.process.stdin is not None
         try:

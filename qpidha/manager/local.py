@@ -291,7 +291,7 @@ class LocalManager:
         broker.may_be_primary = False
         broker.hung_since = 0.0
         lived = time.monotonic() - broker.launched
-        gave_up = process.exit_code is not None and process.exit_code >= 0 and lived < SHORT_LIFE
+        gave_up = process.exit_code is not None and process.exit_code > 0 and lived < SHORT_LIFE
         broker.backoff = min(5.0, max(0.25, broker.backoff * 2)) if gave_up else 0.0
         self.events.add(
             "exited", broker=broker.spec.name, pid=process.pid, code=process.exit_code, was=was, lived=round(lived, 3), gave_up=gave_up

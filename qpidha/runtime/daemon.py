@@ -111,6 +111,8 @@ class Daemon:
         # What exists by now lives as long as the process; the collector need not look at it again.
         gc.collect()
         gc.freeze()
+        # Messages come and go by their reference counts; a full collection over millions of them would only stop the broker.
+        gc.set_threshold(50_000, 50, 1_000)
 
     def _bind(self, tls: ssl.SSLContext | None) -> None:
         """Bind and listen, so that the ports are ours before anything is said about them."""

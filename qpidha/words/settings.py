@@ -100,6 +100,8 @@ class Settings:
 
     default_queue_limit: int = option(100 << 20, Size(), "qpid.max_size of queues that name none; 0 is no limit.", group=QUEUES)
     max_queues: int = option(100_000, Integer(1), "Queues at the same time.", group=QUEUES)
+    max_exchanges: int = option(10_000, Integer(1), "Exchanges at the same time, the built-in ones included.", group=QUEUES)
+    max_bindings: int = option(10_000, Integer(1), "Bindings of one queue.", group=QUEUES)
 
     max_frame_size: int = option(65536, Size(512, 2**32 - 1), "Largest AMQP frame taken from a peer.", group=LIMITS)
     channel_max: int = option(255, Integer(0, 32767), "Highest channel number, so sessions of one connection less one.", group=LIMITS)

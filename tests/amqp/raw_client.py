@@ -120,5 +120,4 @@ class _Owner:
         pass
 
 
-
 _buffer = ffi.new("char[]", b"tag!")

@@ -170,3 +170,15 @@ def test_waiting_messages_of_a_service_are_bounded() -> None:
         except LimitExceeded:
             refused += 1
     assert refused == 6
+
+
+def test_a_receiver_may_give_outcomes_itself() -> None:
+    pair = Pair()
+    pair.host.broker.declare_queue("q")
+    pair.host.broker.queues["q"].enqueue(b"\x00\x53\x77\xa1\x02hi")
+    link, heard = pair.receiver("q", accepts=False)
+    assert len(heard.payloads) == 1
+    assert len(pair.host.broker.queues["q"].messages) == 1
+    link.settle(link.last_delivery)
+    pair.turn()
+    assert not pair.host.broker.queues["q"].messages

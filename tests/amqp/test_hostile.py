@@ -13,7 +13,7 @@ from qpidha.amqp.sasl import AMQP_HEADER, SASL_HEADER
 from qpidha.words.encoding import Array, Described, Symbol, UByte, UInt, ULong, UShort, encode
 from qpidha.words.events import ConnectionKind
 from qpidha.words.message_view import body, build
-from tests.amqp.builders import AHost, Pair
+from tests.amqp.builders import AHost, CountingRecorder, Pair
 from tests.words.test_encoding import VALUES
 
 
@@ -148,6 +148,22 @@ def test_sessions_are_limited_by_channel_max() -> None:
     connection, _ = talk(host, [AMQP_HEADER, OPEN, *begins])
     assert connection.closed and connection.error is not None
     assert UShort(1) == 1
+
+
+def test_a_sender_that_ignores_its_credit_is_cut_off() -> None:
+    host = AHost(link_credit=10, ha_replicate="all")
+    host.broker.recorder = CountingRecorder()
+    host.broker.declare_queue("q")
+    host.holding = True
+    transfers = [
+        frame(perform(0x14, UInt(0), UInt(number), str(number).encode(), UInt(0), False) + build("m")) for number in range(30)
+    ]  # fmt: skip
+    _, answer = talk(host, [*GOOD[:4], *transfers])
+    assert b"amqp:link:transfer-limit-exceeded" in answer
+    assert len(host.held) == 10
+    host.release_all()
+    host.holding = False
+    assert_still_serves(host)
 
 
 def test_endless_pieces_of_one_message_end_at_the_limit() -> None:

@@ -394,6 +394,21 @@ def test_unacknowledged_messages_of_a_session_are_bounded() -> None:
     assert not pair.host.broker.queues["q"].messages
 
 
+def test_unacknowledged_bytes_of_a_session_are_bounded() -> None:
+    pair = a_pair(max_output_buffer=400_000)
+    fill(pair, *(bytes(30_000) for _ in range(20)))
+    client, end = a_raw_receiver(pair, credit=1000)
+    got = client.deliveries(end)
+    assert len(got) == 4
+    seen = 0
+    while got:
+        seen += len(got)
+        for delivery, _ in got:
+            client.accept(delivery)
+        got = client.deliveries(end)
+    assert seen == 20
+
+
 def test_a_settled_receiver_consumes_what_is_sent() -> None:
     pair = a_pair()
     fill(pair, 1, 2)

@@ -9,6 +9,7 @@ from typing import Any
 from qpidha.broker.broker import Broker
 from qpidha.broker.model import Model
 from qpidha.broker.queue import Queue
+from qpidha.broker.recorder import Recorder
 from qpidha.words.encoding import Described, ULong, encode
 from qpidha.words.message import Message
 from qpidha.words.records import Dequeued, Enqueued, Record
@@ -73,7 +74,7 @@ class Taker:
         return [message.payload.decode() for message in self.got]
 
 
-def a_broker(tape: Tape | None = None, **settings: Any) -> Broker:
+def a_broker(tape: Recorder | None = None, **settings: Any) -> Broker:
     """A broker whose objects are replicated unless they say no; its announcements are dropped."""
     numbers = count(1)
     return Broker(Settings(**{"ha_replicate": "all", **settings}), tape, lambda announce: None, lambda: f"uuid-{next(numbers)}")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from qpidha.broker.broker import EXPIRY_INTERVAL, Broker
+from qpidha.store.log import Log
 from qpidha.words.errors import InvalidArgument, LimitExceeded, NotFound, PreconditionFailed, RefusedRequest, ResourceLocked
 from qpidha.words.records import Bound, Dequeued, Enqueued, QueueDeclared, QueueDeleted, Unbound
 from tests.broker.parts import Taker, Tape, a_broker, a_message, a_taker, contents, send
@@ -526,3 +527,32 @@ def test_arguments_that_a_record_cannot_carry_are_refused_by_name(value: object)
         with pytest.raises(InvalidArgument, match="mine"):
             change()
     assert list(broker.queues) == ["q"]
+
+
+def test_limits_on_exchanges_and_bindings_are_kept() -> None:
+    broker = a_broker(max_exchanges=6, max_bindings=2)  # five are built in
+    broker.declare_exchange("x")
+    with pytest.raises(LimitExceeded, match="there are 6"):
+        broker.declare_exchange("y")
+    broker.declare_queue("q")
+    broker.bind("x", "q", "a")
+    broker.bind("x", "q", "b")
+    broker.bind("x", "q", "b")
+    with pytest.raises(LimitExceeded, match="it has 2 bindings"):
+        broker.bind("x", "q", "c")
+
+
+def test_a_message_that_is_rerouted_does_not_count_as_consumed() -> None:
+    log = Log(1 << 20)
+    log.start_epoch(1)
+    broker = a_broker(log)
+    broker.declare_exchange("altex", "fanout")
+    broker.declare_queue("altq")
+    broker.bind("altex", "altq")
+    queue, _ = broker.declare_queue("q", alternate="altex")
+    sequence = queue.enqueue(a_message("x"))
+    message = queue.messages[sequence]
+    queue.acquire(message)
+    assert queue.reject(message) > sequence
+    assert log.consumed == []
+    assert len(broker.queue("altq").messages) == 1

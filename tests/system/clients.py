@@ -163,9 +163,9 @@ def wait_browse(broker: Broker, address: str, expected: Sequence[object]) -> Non
         try:
             return browse(broker, address, admin=True)
         except LinkDetached as missing:
-            if missing.condition != "amqp:not-found":
+            if missing.condition not in ("amqp:not-found", "amqp:resource-deleted"):
                 raise
-            return ["(no such queue)"]
+            return [f"({missing.condition})"]
 
     wait_for(look, lambda seen: seen == list(expected), what=f"{address} on {broker.name}, expected to hold {list(expected)!r},")
 
@@ -196,7 +196,7 @@ class FailoverClient(MessagingHandler):
         self.errors: list[str] = []
         self._stopping = False
         self._container = Container(self)
-        self._thread = threading.Thread(target=self._container.run, daemon=True, name=f"{type(self).__name__} {address}")
+        self._thread = threading.Thread(target=self._run, daemon=True, name=f"{type(self).__name__} {address}")
 
     def start(self) -> Any:
         self._thread.start()
@@ -207,6 +207,21 @@ class FailoverClient(MessagingHandler):
         self._stopping = True
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), f"{self._thread.name} did not end"
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._container.run()
+                return
+            except AttributeError as fault:
+                # proton's own loop ends so when a socket fails in the very turn in which its heartbeat is due
+                # (proton/_handlers.py, on_selectable_expired): go on with a new loop, as with a lost connection.
+                if "NoneType" not in str(fault):
+                    raise
+                self.losses.append(f"proton: {fault}")
+                self.connection = None
+                self.link_lost()
+                self._container = Container(self)
 
     def __enter__(self) -> Any:
         return self.start()

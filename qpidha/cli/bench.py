@@ -1,0 +1,236 @@
+"""The benchmark: how many messages a second, how long to an acceptance, and how much broker CPU for each.
+
+Runs against a cluster that is there, or against a temporary one of its own. CPU is what all broker processes of this
+machine used between the first send and the last receipt, which is the steadiest of the figures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qpidha.cli import launch
+from qpidha.cli.arguments import Options
+from qpidha.cli.demo import lanes
+from qpidha.cli.exits import NO, OK, UNREACHABLE, Failure
+from qpidha.cli.launch import Plan, Story
+from qpidha.cli.output import Progress, talk
+from qpidha.cli.status import ask
+from qpidha.cli.target import PRIMARY_STATES, Target, local_cluster, resolve, state_directory
+from qpidha.cli.timeline import Timeline, rates, svg
+from qpidha.cli.workers import Worker
+
+UP_PATIENCE = 60.0
+DRAIN_PATIENCE = 60.0
+
+
+@dataclass(slots=True)
+class BenchOptions:
+    """What the benchmark was asked for."""
+
+    directory: Path
+    seconds: float = 5.0
+    messages: int = 0
+    size: int = 100
+    window: int = 500
+    brokers: int = 3
+    durable: bool = False
+    receive: bool = True
+    temporary: bool = False
+    replicate: str = "all"
+
+
+class Bench:
+    """One run."""
+
+    def __init__(self, options: BenchOptions, cli: Options) -> None:
+        self.options = options
+        self.cli = cli
+        self.progress = Progress(cli)
+        self.story = Story()
+        self.workers: list[Worker] = []
+        self.began = time.time_ns()
+        self.marks: list[tuple[float, str]] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._admin = Target()
+        self._address = ""
+        self._pids: list[int] = []
+        self._names: list[str] = []
+
+    def run(self) -> tuple[dict[str, Any], int]:
+        """Do everything; return the result and the exit code."""
+        self.options.directory.mkdir(parents=True, exist_ok=True)
+        queue = f"bench-{os.getpid()}"
+        try:
+            self._find_cluster()
+            ask(self.cli, "declare_queue", {"name": queue, "arguments": self._arguments()}, target=self._admin)
+            try:
+                result = self._measure(queue)
+            finally:
+                for worker in self.workers:
+                    worker.finish()
+                ask(self.cli, "delete_queue", {"name": queue}, target=self._admin)
+        finally:
+            self.progress.clear()
+            self._stop_temporary()
+        self._write(result)
+        return result, OK if result["complete"] else NO
+
+    def _arguments(self) -> dict[str, Any]:
+        # Without a receiver the queue holds everything that was sent, so the usual limit would end the run.
+        return {"qpid.replicate": self.options.replicate, **({} if self.options.receive else {"qpid.max_size": 4 << 30})}
+
+    # Which brokers.
+
+    def _find_cluster(self) -> None:
+        if self.cli.broker or self.cli.config:
+            self._use(resolve(self.cli), {})
+            return
+        cluster = local_cluster()
+        if not self.options.temporary and cluster is not None and cluster.get("manager_pid"):
+            try:
+                self._use_local(Path(cluster["directory"]))
+                return
+            except Failure as failure:
+                if failure.code != UNREACHABLE:
+                    raise
+        self._start_temporary()
+
+    def _use(self, target: Target, pids: dict[str, int]) -> None:
+        self._admin = target
+        status = ask(self.cli, "status", target=target)
+        primary = status.get("primary") or {}
+        serving = (*PRIMARY_STATES, "standalone")
+        self._address = str(status["address"] if status["state"] in serving else primary.get("address") or status["address"])
+        if not target.socket:
+            self._address = str(target)
+        self._pids, self._names = list(pids.values()), list(pids)
+
+    def _use_local(self, directory: Path) -> None:
+        link = launch.manager(directory)
+        status = link.call("status")
+        link.close()
+        primary = next((broker for broker in status["brokers"] if broker["name"] == status["primary"]), None)
+        if primary is None:
+            raise Failure(NO, f"the local cluster in {directory} has no primary", hint="qpid-ha local status")
+        self.story = Story(str(directory / "manager.sock"))
+        self._use(Target(socket=primary["admin_socket"]), {broker["name"]: broker["pid"] for broker in status["brokers"] if broker["pid"]})
+
+    def _start_temporary(self) -> None:
+        launch.check_count(self.options.brokers)
+        where = self.options.directory / "cluster"
+        talk(self.cli, f"starting a temporary cluster of {self.options.brokers}")
+        process = launch.start(Plan(directory=where, ports=launch.free_ports(self.options.brokers), name="bench"))
+        assert isinstance(process, subprocess.Popen)
+        self._process = process
+        story = launch.reach(Plan(directory=where, ports=()), process)
+        story.await_settled(where, UP_PATIENCE)
+        story.close()
+        self._use_local(where)
+
+    def _stop_temporary(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(launch.DOWN_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+
+    # The run.
+
+    def _measure(self, queue: str) -> dict[str, Any]:
+        options = self.options
+        log = options.directory / "clients.log"
+        common = ["--broker", self._address, "--queue", queue]
+        load = ["--seconds", f"{options.seconds:g}", "--messages", str(options.messages), "--size", str(options.size)]
+        load += ["--window", str(options.window), *(["--durable"] if options.durable else [])]
+        self.story.on_tick = self._on_tick
+        receiver: Worker | None = None
+        if options.receive:
+            receiver = self._worker(["receiver", *common], log)
+            self.story.wait(lambda: receiver.connected or receiver.ended, 20.0, what="the start of the receiver")
+        before = self._cpu()
+        self.began = time.time_ns()
+        sender = self._worker(["sender", *common, *load], log)
+        self.story.wait(lambda: sender.ended, options.seconds + DRAIN_PATIENCE, what="the end of the load")
+        accepted = sender.count("accepted")
+        if receiver is not None:
+            receiver.tell(accepted)
+            self.story.wait(lambda: receiver.ended, DRAIN_PATIENCE, what="the receipt of all messages")
+        used = self._cpu() - before
+        if not sender.done:
+            raise Failure(NO, "the sender ended early", hint=f"look at {log}")
+        return self._result(sender, receiver, used)
+
+    def _worker(self, arguments: list[str], log: Path) -> Worker:
+        worker = Worker(self.story, "qpidha.cli.bench_client", arguments, record=self.options.directory / "unused", log=log)
+        self.workers.append(worker)
+        return worker
+
+    def _result(self, sender: Worker, receiver: Worker | None, used: float) -> dict[str, Any]:
+        accepted, seconds = sender.count("accepted"), float(sender.last["seconds"])
+        received = receiver.count("received") if receiver is not None else 0
+        receiving = float(receiver.last.get("seconds", 0.0)) if receiver is not None else 0.0
+        return {
+            "schema_version": 1,
+            "sent": sender.count("sent"),
+            "accepted": accepted,
+            "received": received,
+            "seconds": round(seconds, 3),
+            "accepted_per_second": round(accepted / seconds) if seconds else 0,
+            "received_per_second": round(received / receiving) if receiving else 0,
+            "latency_ms": sender.last["latency_ms"],
+            "broker_cpu_us_per_message": round(used / accepted * 1e6, 2) if accepted and self._pids else None,
+            "brokers": len(self._pids) or None,
+            "size": self.options.size,
+            "window": self.options.window,
+            "replicate": self.options.replicate,
+            "complete": accepted == sender.count("sent") and (receiver is None or received >= accepted),
+            "directory": str(self.options.directory),
+            "result_file": str(self.options.directory / "result.json"),
+            "timeline_file": str(self.options.directory / "timeline.svg"),
+        }
+
+    def _cpu(self) -> float:
+        """Seconds of CPU that all brokers of this machine used so far."""
+        ticks = 0
+        for pid in self._pids:
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def _on_tick(self) -> None:
+        if self.progress.enabled:
+            known = {name: worker.count(name) for worker in self.workers for name in ("accepted", "received") if name in worker.last}
+            counts = "  ".join(f"{name} {count:,}" for name, count in known.items())
+            self.progress.show(f"{(time.time_ns() - self.began) / 1e9:5.1f}s  {counts}")
+
+    def _write(self, result: dict[str, Any]) -> None:
+        (self.options.directory / "result.json").write_text(json.dumps(result, indent=2) + "\n")
+        series: dict[str, list[tuple[float, float]]] = {}
+        for worker in self.workers:
+            for name in ("accepted", "received", "unsettled"):
+                points = [((sample["time_ns"] - self.began) / 1e9, sample[name]) for sample in worker.samples if name in sample]
+                if points:
+                    series[name] = points
+        timeline = Timeline(
+            title=f"qpid-ha bench: {result['accepted_per_second']:,} messages/s, p99 {result['latency_ms']['p99']} ms",
+            seconds=max([time for points in series.values() for time, _ in points] or [1.0]),
+            rates={name: rates(series[name]) for name in ("accepted", "received") if name in series},
+            waiting=series.get("unsettled", []),
+            lanes=lanes([entry for entry in self.story.events if entry.get("broker") in self._names], self.began),
+        )
+        (self.options.directory / "timeline.svg").write_text(svg(timeline))
+
+
+def default_directory() -> Path:
+    """Where results go unless told otherwise."""
+    return Path(state_directory()).parent / "bench" / time.strftime("%Y%m%d-%H%M%S")
