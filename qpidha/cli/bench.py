@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qpidha.cli import launch
 from qpidha.cli.arguments import Options
 from qpidha.cli.demo import lanes
 from qpidha.cli.exits import NO, OK, UNREACHABLE, Failure
-from qpidha.cli.launch import Plan, Story
+from qpidha.cli.launch import DOWN_PATIENCE, Plan, Story, check_count, free_ports, manager_link, reach_manager, start_manager
 from qpidha.cli.output import Progress, talk
 from qpidha.cli.status import ask
 from qpidha.cli.target import PRIMARY_STATES, Target, local_cluster, resolve, state_directory
@@ -112,7 +111,7 @@ class Bench:
         self._pids, self._names = list(pids.values()), list(pids)
 
     def _use_local(self, directory: Path) -> None:
-        link = launch.manager(directory)
+        link = manager_link(directory)
         status = link.call("status")
         link.close()
         primary = next((broker for broker in status["brokers"] if broker["name"] == status["primary"]), None)
@@ -122,13 +121,13 @@ class Bench:
         self._use(Target(socket=primary["admin_socket"]), {broker["name"]: broker["pid"] for broker in status["brokers"] if broker["pid"]})
 
     def _start_temporary(self) -> None:
-        launch.check_count(self.options.brokers)
+        check_count(self.options.brokers)
         where = self.options.directory / "cluster"
         talk(self.cli, f"starting a temporary cluster of {self.options.brokers}")
-        process = launch.start(Plan(directory=where, ports=launch.free_ports(self.options.brokers), name="bench"))
+        process = start_manager(Plan(directory=where, ports=free_ports(self.options.brokers), name="bench"))
         assert isinstance(process, subprocess.Popen)
         self._process = process
-        story = launch.reach(Plan(directory=where, ports=()), process)
+        story = reach_manager(Plan(directory=where, ports=()), process)
         story.await_settled(where, UP_PATIENCE)
         story.close()
         self._use_local(where)
@@ -137,7 +136,7 @@ class Bench:
         if self._process is not None:
             self._process.terminate()
             try:
-                self._process.wait(launch.DOWN_PATIENCE)
+                self._process.wait(DOWN_PATIENCE)
             except subprocess.TimeoutExpired:
                 self._process.kill()
 

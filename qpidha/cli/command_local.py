@@ -11,10 +11,20 @@ from typing import Annotated, Any
 
 import typer
 
-from qpidha.cli import launch
 from qpidha.cli.app import settings_of
 from qpidha.cli.arguments import Options
 from qpidha.cli.exits import NO_INPUT, OK, UNREACHABLE, Failure
+from qpidha.cli.launch import (
+    DOWN_PATIENCE,
+    Plan,
+    bring_down,
+    check_count,
+    check_directory,
+    free_ports,
+    manager_link,
+    reach_manager,
+    start_manager,
+)
 from qpidha.cli.output import Progress, print_json, print_table, talk
 from qpidha.cli.target import local_cluster, state_directory
 
@@ -50,10 +60,10 @@ def _up(
 ) -> None:
     """Start a cluster; returns when one broker is active and all others are ready."""
     options = settings_of(context)
-    launch.check_count(count)
+    check_count(count)
     where = _directory(directory)
-    launch.check_directory(where)
-    plan = launch.Plan(
+    check_directory(where)
+    plan = Plan(
         directory=where,
         ports=_ports(where, count, base_port),
         heartbeat=heartbeat,
@@ -62,12 +72,12 @@ def _up(
         settings=list(setting or []),
     )
     if foreground:
-        raise typer.Exit(int(str(launch.start(plan, foreground=True))))
-    process = launch.start(plan)
+        raise typer.Exit(int(str(start_manager(plan, foreground=True))))
+    process = start_manager(plan)
     assert isinstance(process, subprocess.Popen)
     progress = Progress(options)
     try:
-        story = launch.reach(plan, process)
+        story = reach_manager(plan, process)
         story.on_tick = lambda: progress.show("  ".join(f"{name} {state}" for name, state in sorted(story.states().items())))
         story.await_settled(where, options.patience(UP_PATIENCE) or 1e9)
         progress.clear()
@@ -85,13 +95,13 @@ def _ports(where: Path, count: int, base_port: int) -> tuple[int, ...]:
     running = [broker for broker in (state or {}).get("brokers", []) if broker.get("pid") and Path(f"/proc/{broker['pid']}").exists()]
     if state is not None and running:
         return tuple(broker["port"] for broker in state["brokers"])
-    return launch.free_ports(count, base_port)
+    return free_ports(count, base_port)
 
 
 def _stop_manager(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGTERM)
     try:
-        process.wait(launch.DOWN_PATIENCE)
+        process.wait(DOWN_PATIENCE)
     except subprocess.TimeoutExpired:
         process.kill()
 
@@ -156,7 +166,7 @@ def _down(context: typer.Context, directory: Directory = None) -> None:
     options = settings_of(context)
     where = _directory(directory)
     try:
-        launch.bring_down(where)
+        bring_down(where)
     except Failure as failure:
         if failure.code != UNREACHABLE or not _kill_left_over(where):
             raise
@@ -181,7 +191,7 @@ def _kill_left_over(where: Path) -> bool:
 
 
 def _ask(where: Path, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-    link = launch.manager(where)
+    link = manager_link(where)
     try:
         result: dict[str, Any] = link.call(method, params)
         return result

@@ -14,11 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from qpidha.cli import launch
 from qpidha.cli.admin import AdminSocket
 from qpidha.cli.arguments import Options
 from qpidha.cli.exits import BUG, NO, OK, TIMED_OUT, Failure
-from qpidha.cli.launch import Plan, Story
+from qpidha.cli.launch import DOWN_PATIENCE, Plan, Story, check_directory, free_ports, manager_link, reach_manager, start_manager
 from qpidha.cli.measure import delivered, longest_gap
 from qpidha.cli.output import Progress
 from qpidha.cli.story_lines import in_words
@@ -68,7 +67,7 @@ class Demo:
         self.phase = "start"
         self.plan = Plan(
             directory=options.directory,
-            ports=launch.free_ports(options.brokers),
+            ports=free_ports(options.brokers),
             name="demo",
             heartbeat=options.heartbeat,
             fence=not options.stops,
@@ -83,9 +82,9 @@ class Demo:
 
     def run(self) -> tuple[dict[str, Any], int]:
         """Do everything; return the result and the exit code."""
-        launch.check_directory(self.options.directory)
+        check_directory(self.options.directory)
         self.line("start", f"{' '.join(self.plan.addresses())}   built-in manager, heartbeat {self.options.heartbeat:g} s")
-        process = launch.start(self.plan)
+        process = start_manager(self.plan)
         assert isinstance(process, subprocess.Popen)
         try:
             return self._conduct(process)
@@ -95,7 +94,7 @@ class Demo:
                 worker.finish()
             process.terminate()
             try:
-                process.wait(launch.DOWN_PATIENCE)
+                process.wait(DOWN_PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
 
@@ -110,7 +109,7 @@ class Demo:
             print(text, file=self.progress.stream, flush=True)
 
     def _conduct(self, process: subprocess.Popen[bytes]) -> tuple[dict[str, Any], int]:
-        self.story = launch.reach(self.plan, process)
+        self.story = reach_manager(self.plan, process)
         self.story.on_event = self._on_event
         self.story.on_tick = self._on_tick
         self.story.await_settled(self.options.directory, START_PATIENCE)
@@ -173,7 +172,7 @@ class Demo:
         backups = [name for name, state in sorted(self.story.states().items()) if state == "ready"]
         victim = primary if self.options.hits_primary or not backups else backups[0]
         number = "STOP" if self.options.stops else "KILL"
-        link = launch.manager(self.options.directory)
+        link = manager_link(self.options.directory)
         answer = link.call("kill", {"name": victim, "signal": number})
         at = int(answer["time_ns"])
         fault: dict[str, Any] = {"victim": victim, "pid": answer["pid"], "time_ns": at, "settled_after": at}

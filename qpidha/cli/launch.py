@@ -82,7 +82,7 @@ def free_ports(count: int, base: int = 0) -> tuple[int, ...]:
     return tuple(found)
 
 
-def start(plan: Plan, *, foreground: bool = False) -> subprocess.Popen[bytes] | int:
+def start_manager(plan: Plan, *, foreground: bool = False) -> subprocess.Popen[bytes] | int:
     """Start the manager and return its process; in the foreground, return its exit code at the end."""
     plan.directory.mkdir(parents=True, exist_ok=True)
     if foreground:
@@ -93,7 +93,7 @@ def start(plan: Plan, *, foreground: bool = False) -> subprocess.Popen[bytes] | 
         )
 
 
-def reach(plan: Plan, process: subprocess.Popen[bytes]) -> Story:
+def reach_manager(plan: Plan, process: subprocess.Popen[bytes]) -> Story:
     """Connect to a manager that was just started."""
     deadline = time.monotonic() + START_PATIENCE
     while time.monotonic() < deadline:
@@ -108,7 +108,7 @@ def reach(plan: Plan, process: subprocess.Popen[bytes]) -> Story:
     raise Failure(TIMED_OUT, f"the manager did not open {plan.socket} within {START_PATIENCE:g} s", hint=hint)
 
 
-def manager(directory: Path, *, timeout: float = 10.0) -> AdminSocket:
+def manager_link(directory: Path, *, timeout: float = 10.0) -> AdminSocket:
     """Connect to the manager of a running cluster."""
     path = directory / "manager.sock"
     try:
@@ -121,7 +121,7 @@ def manager(directory: Path, *, timeout: float = 10.0) -> AdminSocket:
 
 def bring_down(directory: Path) -> None:
     """End a cluster and wait for it."""
-    link = manager(directory, timeout=DOWN_PATIENCE)
+    link = manager_link(directory, timeout=DOWN_PATIENCE)
     try:
         link.call("down")
     finally:

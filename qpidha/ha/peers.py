@@ -56,7 +56,7 @@ class Peer:
 class Consultation:
     """One question to all others, with a deadline: `done` is called once, when each has answered or cannot."""
 
-    __slots__ = ("deadline", "done", "question", "refusals", "silent", "waiting")
+    __slots__ = ("deadline", "done", "gone", "question", "refusals", "silent", "waiting")
 
     def __init__(self, question: Ask, waiting: list[Peer], deadline: int, done: Callable[[Consultation], None]) -> None:
         self.question = question
@@ -64,8 +64,14 @@ class Consultation:
         self.deadline = deadline
         self.done = done
         self.refusals: list[str] = []
+        self.gone: list[Peer] = []
+        """Peers that nothing can be sent to: nobody listens at their address."""
         self.silent: list[Peer] = []
-        """Peers that could not be reached or did not answer in time."""
+        """Peers that did not answer in time: dead, frozen or slow."""
+
+    def answered_by(self, peer: Peer) -> bool:
+        """Whether that peer has answered."""
+        return peer not in self.waiting and peer not in self.gone and peer not in self.silent
 
 
 class Peers:
@@ -138,6 +144,7 @@ class Peers:
         """The connection is gone, or never came about."""
         peer.connection_id = 0
         peer.status = None
+        was_up = peer.state is PeerState.UP
         if peer.state is PeerState.OURSELVES:
             return
         if peer.failures == 0:
@@ -146,10 +153,13 @@ class Peers:
         peer.deadline = self.port.now + self.redial
         peer.failures += 1
         peer.error = reason
+        if was_up and any(peer in consultation.waiting for consultation in self.consultations):
+            self._dial(peer)  # only a broker that cannot be reached anew is not heard
+            return
         for consultation in list(self.consultations):
             if peer in consultation.waiting:
                 consultation.waiting.remove(peer)
-                consultation.silent.append(peer)
+                consultation.gone.append(peer)
                 self._settle(consultation)
 
     def status(self, peer: Peer, status: Status) -> bool:

@@ -37,7 +37,7 @@ class RemoteBackup:
 
     __slots__ = (
         "chunks", "chunks_confirmed", "chunks_sent", "confirmed", "connection_id", "cursor", "flight", "flight_bytes",
-        "join_point", "name", "required", "system_id", "told_safe",
+        "is_ready", "join_point", "name", "required", "system_id", "told_safe",
     )  # fmt: skip
 
     def __init__(self, connection_id: int, system_id: str, name: str) -> None:
@@ -57,6 +57,8 @@ class RemoteBackup:
         self.required = False
         self.join_point = 0
         """What it must confirm to enter the in-sync set."""
+        self.is_ready = False
+        """Whether it was told, on this link, that it is in the set."""
         self.told_safe = 0
 
 
@@ -172,6 +174,7 @@ class Primary:
 
     def _join(self, backup: RemoteBackup) -> None:
         backup.join_point = 0
+        backup.is_ready = True
         expected = self.expected.pop(backup.system_id, None) is not None
         members = list(self.in_sync.members)
         if backup.system_id not in members:
@@ -225,7 +228,7 @@ class Primary:
                 credit -= 1
         if backup.chunks is not None:
             self._send_chunks(backup)
-        elif not backup.join_point and backup.cursor > log.last and (not backup.required or backup.system_id in self.expected):
+        elif not backup.is_ready and not backup.join_point and backup.cursor > log.last:
             # Everything is on its way: from here on nothing is acknowledged without it.
             backup.join_point = max(log.last, 1)
             if not backup.required:

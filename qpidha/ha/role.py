@@ -29,6 +29,10 @@ from qpidha.words.records import EpochStarted, InSyncChanged, Record
 from qpidha.words.settings import Settings
 
 
+DROP_ATTEMPTS = 6
+"""How often the others are asked before a primary without a majority in sight drops a backup; each takes half a heartbeat at most."""
+
+
 @dataclass(slots=True)
 class Caller:
     """A broker that opened a replication connection to us."""
@@ -266,26 +270,38 @@ class Cluster:
             self._ask_promises()
 
     def _others_known(self, consultation: Consultation) -> None:
-        silent = consultation.silent
         for peer in self.peers.others():
-            if peer not in silent and peer.status is not None and peer.status.state != BrokerStatus.JOINING.value:
+            if consultation.answered_by(peer) and peer.status is not None and peer.status.state != BrokerStatus.JOINING.value:
                 text = f"Joining active cluster, cannot be promoted. {peer.name} is {peer.status.state}."
                 self._refuse(text, f"promote {peer.name}, or wait until this broker is ready")
                 return
         self._ask_promises()
 
     def _ask_promises(self) -> None:
-        for peer in self.peers.up():
-            status = peer.status
-            assert status is not None
-            newest = InSyncSet(status.in_sync_epoch, status.in_sync_version, status.in_sync_members)
-            if newest > self.saved.in_sync and newest.members and self.system_id not in newest.members:
-                self._refuse(f"not in the in-sync set that {peer.name} knows", f"promote one of {', '.join(newest.members)}")
-                return
+        if self._is_outside_set():
+            return
         known = [peer.status.promised for peer in self.peers.up() if peer.status is not None]
         self.saved.promised = max([self.saved.promised, *known]) + 1
         self._save()
         self.peers.consult(self._promised, epoch=self.saved.promised, candidate=self.system_id)
+
+    def _is_outside_set(self) -> bool:
+        """Refuse the promotion if somebody knows a newer in-sync set, without this broker."""
+        for peer in self.peers.up():
+            status = peer.status
+            assert status is not None
+            newest = InSyncSet(status.in_sync_epoch, status.in_sync_version, status.in_sync_members)
+            if newest > self.saved.in_sync and self.system_id not in newest.members:
+                members = ", ".join(self._address_of(member) for member in newest.members)
+                self._refuse(f"not in the in-sync set that {peer.name} knows: {members}", f"promote one of {members}")
+                return True
+        return False
+
+    def _address_of(self, system_id: str) -> str:
+        for peer in self.peers.all:
+            if peer.known is not None and peer.known.system_id == system_id:
+                return peer.name
+        return system_id
 
     def _promised(self, consultation: Consultation) -> None:
         epoch = consultation.question.epoch
@@ -293,7 +309,7 @@ class Cluster:
             self._refuse("; ".join(consultation.refusals), "look whether another broker has been promoted: qpid-ha status --all")
         elif self.saved.promised != epoch or self.state not in (BrokerStatus.READY, BrokerStatus.JOINING):
             self._refuse(f"overtaken: now {self.state.value}, epoch {self.saved.promised} is promised", "ask for its status")
-        else:
+        elif not self._is_outside_set():  # the answers came with news
             self._become_primary(epoch)
 
     def _refuse(self, text: str, hint: str) -> None:
@@ -341,15 +357,23 @@ class Cluster:
         self.primary.subscribe(connection_id, caller.system_id, caller.name, request)
         self._note_set()
 
-    def _consult_before_drop(self, system_id: str, name: str) -> None:
-        """A required backup is gone. Drop it only if nobody knows a higher epoch: else it was we who were gone."""
+    def _consult_before_drop(self, system_id: str, name: str, attempts: int = DROP_ATTEMPTS) -> None:
+        """A required backup is gone. Drop it only if nobody knows a higher epoch: else it was we who were gone.
 
+        We go on when the others have answered or nobody listens at their addresses. If so many say nothing at
+        all that a majority may be elsewhere, we ask again a few times before we take them for dead.
+        """
         primary = self.primary
 
         def done(consultation: Consultation) -> None:
-            if primary is not None and primary is self.primary and system_id not in primary.backups:
-                primary.drop(system_id, f"{name} lost its connection")
-                self._note_set()
+            if primary is None or primary is not self.primary or system_id in primary.backups:
+                return
+            heard = 1 + sum(consultation.answered_by(peer) for peer in self.peers.others())
+            if consultation.silent and 2 * heard <= 1 + len(self.peers.others()) and attempts > 1:
+                self._consult_before_drop(system_id, name, attempts - 1)
+                return
+            primary.drop(system_id, f"{name} lost its connection")
+            self._note_set()
 
         self.peers.consult(done)
 

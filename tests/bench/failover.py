@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.system.clients import FailoverSender
 from tests.system.cluster import wait_for
+from tests.system.failover_clients import FailoverSender
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEARTBEAT = 0.5

@@ -7,7 +7,7 @@ record. `model` is what the machine folded, so tests compare models.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from qpidha.ha.holds import Holds
 from qpidha.ha.in_sync import SavedState
@@ -157,6 +157,16 @@ class World:
         ends = self.ends.pop(connection_id, None)
         for machine in ends or ():
             machine.inbox.append(("lost", connection_id, b"closed"))
+
+    def step_one(self, choose: Callable[[list[Machine]], Machine]) -> bool:
+        """Deliver one message to a machine of somebody's choice; False if there is none to deliver."""
+        able = [m for m in self.machines if m.inbox and not m.paused and m.index not in self.dead]
+        if not able:
+            return False
+        machine = choose(able)
+        self._deliver(machine, *machine.inbox.popleft())
+        machine.cluster.flush(self.now)
+        return True
 
     def settle(self) -> None:
         """Deliver everything until nobody has anything to do at this time."""

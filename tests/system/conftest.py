@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,12 @@ import pytest
 from tests.system.cluster import Cluster
 
 CLUSTERS = pytest.StashKey[list[Cluster]]()
+
+
+@pytest.fixture(autouse=True)
+def _no_system_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep proton from reading the system's certificates for every connection, which takes 50 ms; tests bring their own."""
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.system.clients import FailoverSender, browse, send, wait_browse
+from tests.system.clients import browse, send, wait_browse
+from tests.system.failover_clients import FailoverSender
 
 pytestmark = pytest.mark.system
 

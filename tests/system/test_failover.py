@@ -6,28 +6,14 @@ What one log makes different is said in each test.
 from __future__ import annotations
 
 import pytest
+from proton import ConnectionException, Message, Timeout
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
+from proton.utils import ConnectionClosed, LinkDetached
 
-from tests.system.clients import (
-    REDIRECT,
-    ConnectionClosed,
-    ConnectionException,
-    FailoverReceiver,
-    FailoverSender,
-    LinkDetached,
-    Message,
-    Timeout,
-    browse,
-    connect,
-    connect_any,
-    first_gap,
-    receive,
-    redirected_to,
-    send,
-    wait_browse,
-)
+from tests.system.clients import REDIRECT, browse, connect, connect_any, receive, redirected_to, send, wait_browse
 from tests.system.cluster import wait_for
+from tests.system.failover_clients import FailoverReceiver, FailoverSender, first_gap
 
 pytestmark = pytest.mark.system
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.system.clients import FailoverReceiver, FailoverSender, browse, first_gap, wait_browse
+from tests.system.clients import browse, wait_browse
+from tests.system.failover_clients import FailoverReceiver, FailoverSender, first_gap
 
 pytestmark = pytest.mark.system
 

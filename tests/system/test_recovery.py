@@ -9,22 +9,11 @@ import random
 from contextlib import ExitStack
 
 import pytest
+from proton import Delivery, Message, Timeout
 
-from tests.system.clients import (
-    CreateOnDemand,
-    Delivery,
-    FailoverReceiver,
-    FailoverSender,
-    Message,
-    Timeout,
-    browse,
-    connect,
-    first_gap,
-    receive,
-    send,
-    wait_browse,
-)
+from tests.system.clients import CreateOnDemand, browse, connect, receive, send, wait_browse
 from tests.system.cluster import AdminError, wait_for
+from tests.system.failover_clients import ClientLoop, FailoverReceiver, FailoverSender, first_gap
 
 pytestmark = pytest.mark.system
 
@@ -125,9 +114,10 @@ def test_failover_send_receive(a_cluster):
     for name in names:
         cluster[0].declare_queue(name)
     with ExitStack() as stack:
+        loop = stack.enter_context(ClientLoop())
         for name in names:
-            stack.enter_context(FailoverSender(cluster.addresses, name, rate=1, window=20))
-        receivers = [stack.enter_context(FailoverReceiver(cluster.addresses, name)) for name in names]
+            stack.enter_context(FailoverSender(cluster.addresses, name, rate=1, window=20, loop=loop))
+        receivers = [stack.enter_context(FailoverReceiver(cluster.addresses, name, loop=loop)) for name in names]
 
         def checkpoint() -> None:
             for receiver in receivers:

@@ -11,23 +11,13 @@ import subprocess
 import sys
 
 import pytest
+from proton import Message
 from proton.reactor import Copy
+from proton.utils import LinkDetached, SendException
 
-from tests.system.clients import (
-    CreateOnDemand,
-    FailoverReceiver,
-    FailoverSender,
-    LinkDetached,
-    Message,
-    SendException,
-    browse,
-    connect,
-    drained,
-    receive,
-    send,
-    wait_browse,
-)
+from tests.system.clients import CreateOnDemand, browse, connect, drained, receive, send, wait_browse
 from tests.system.cluster import AdminError, Broker, wait_for
+from tests.system.failover_clients import FailoverReceiver, FailoverSender
 
 pytestmark = pytest.mark.system
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.system.clients import FailoverSender, browse, first_gap, wait_browse
+from tests.system.clients import browse, wait_browse
 from tests.system.cluster import wait_for
+from tests.system.failover_clients import FailoverSender, first_gap
 
 pytestmark = pytest.mark.system
 

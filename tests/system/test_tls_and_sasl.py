@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 
 import pytest
-from proton import SSLDomain
+from proton import ConnectionException, Message, SSLDomain
 from proton.reactor import Copy
 from proton.utils import BlockingConnection
 
-from tests.system.clients import ConnectionException, Message, drained
+from tests.system.clients import drained
 from tests.system.cluster import wait_for
 from tests.system.credentials import Authority, users_file
 

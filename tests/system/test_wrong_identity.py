@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from proton import Message
 from proton.reactor import Copy
 
-from tests.system.clients import ADMIN, REDIRECT, Message, Refusal, connect
+from tests.system.clients import ADMIN, REDIRECT, Refusal, connect
 from tests.system.cluster import wait_for
 from tests.system.credentials import users_file
 

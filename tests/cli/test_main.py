@@ -1,0 +1,207 @@
+"""The historic calls, their output and exit codes; and errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import FakeBroker, Said
+
+Run = Callable[..., Said]
+
+
+def test_ping_prints_nothing_and_succeeds(broker: FakeBroker, qpid_ha: Run) -> None:
+    assert qpid_ha("ping", "-b", broker.socket) == Said(0, "", "")
+
+
+@pytest.mark.parametrize("order", [("-b", "{}", "status"), ("status", "-b", "{}")])
+def test_status_prints_the_state_in_one_line(broker: FakeBroker, qpid_ha: Run, order: tuple[str, ...]) -> None:
+    assert qpid_ha(*(word.format(broker.socket) for word in order)) == Said(0, "active\n", "")
+
+
+@pytest.mark.parametrize(("state", "code"), [("active", 0), ("recovering", 0), ("ready", 1), ("standalone", 1)])
+def test_is_primary_says_nothing_and_answers_by_its_exit_code(broker: FakeBroker, qpid_ha: Run, state: str, code: int) -> None:
+    broker.answers["status"]["state"] = state
+    assert qpid_ha("-b", broker.socket, "status", "--is-primary") == Said(code, "", "")
+
+
+@pytest.mark.parametrize(("expected", "code"), [("active", 0), ("ready", 1)])
+def test_expect_says_nothing_and_compares_exactly(broker: FakeBroker, qpid_ha: Run, expected: str, code: int) -> None:
+    assert qpid_ha("status", "--expect", expected, "-b", broker.socket) == Said(code, "", "")
+
+
+def test_is_primary_wins_over_expect(broker: FakeBroker, qpid_ha: Run) -> None:
+    assert qpid_ha("status", "--expect", "ready", "--is-primary", "-b", broker.socket).code == 0
+
+
+def test_query_prints_labels_of_twenty_columns(broker: FakeBroker, qpid_ha: Run) -> None:
+    said = qpid_ha("query", "-b", broker.socket)
+    assert said.out.splitlines() == [
+        "Status:              active",
+        "Broker ID:           11111111-1111-1111-1111-111111111111",
+        "Brokers URL:         amqp:127.0.0.1:5672",
+        "Public URL:          amqp:10.0.0.9:5672",
+        "Replicate:           all",
+    ]
+
+
+@pytest.mark.parametrize(
+    "command", [("status",), ("status", "--all"), ("query",), ("query", "--all"), ("list",), ("queue", "list"), ("exchange", "list")]
+)
+def test_reading_commands_give_json(broker: FakeBroker, qpid_ha: Run, command: tuple[str, ...]) -> None:
+    broker.answers["list_queues"] = [{"name": "q", "messages": 3}]
+    broker.answers["list_exchanges"] = [{"name": "amq.topic", "type": "topic"}]
+    said = qpid_ha(*command, "-o", "json", "-b", broker.socket)
+    assert said.code == 0 and json.loads(said.out)["schema_version"] == 1
+
+
+def test_status_all_names_each_address(broker: FakeBroker, qpid_ha: Run) -> None:
+    broker.answers["status"]["brokers_url"] = "amqp:127.0.0.1:5672,127.0.0.1:1"
+    said = qpid_ha("status", "--all", "-b", broker.socket)
+    first, second = said.out.splitlines()
+    assert said.code == 0 and first == "127.0.0.1:5672 active" and second.startswith("127.0.0.1:1 ")
+
+
+def test_a_broker_that_is_not_there_is_69_with_nothing_on_stdout(qpid_ha: Run) -> None:
+    said = qpid_ha("status", "-b", "/nowhere/admin.sock")
+    assert said.code == 69 and said.out == "" and "Try:" in said.err
+
+
+def test_errors_are_json_too_when_asked(qpid_ha: Run) -> None:
+    said = qpid_ha("status", "-o", "json", "-b", "/nowhere/admin.sock")
+    assert said.out == "" and json.loads(said.err)["error"]["code"] == 69
+
+
+def test_a_refusal_names_reason_and_next_step(broker: FakeBroker, qpid_ha: Run) -> None:
+    broker.answers["promote"] = Exception({"condition": "amqp:not-allowed", "message": "b1 is catching up", "hint": "wait"})
+    said = qpid_ha("promote", "--cluster-manager", "-b", broker.socket)
+    assert said.code == 1 and said.err == "error: b1 is catching up. Try: wait\n"
+
+
+def test_not_permitted_is_77(broker: FakeBroker, qpid_ha: Run) -> None:
+    broker.answers["status"] = Exception({"condition": "amqp:unauthorized-access", "message": "no", "hint": ""})
+    assert qpid_ha("status", "-b", broker.socket).code == 77
+
+
+def test_promote_needs_the_flag_of_a_cluster_manager(broker: FakeBroker, qpid_ha: Run) -> None:
+    said = qpid_ha("promote", "-b", broker.socket)
+    assert said.code == 1 and len(said.err.splitlines()) == 3 and "--cluster-manager" in said.err and not broker.asked
+    assert qpid_ha("--cluster-manager", "promote", "-b", broker.socket).code == 0
+    assert broker.asked == [("promote", {})]
+
+
+def test_promote_is_shown_only_to_cluster_managers(qpid_ha: Run) -> None:
+    assert "promote" not in qpid_ha("help").out
+    assert "promote" in qpid_ha("help", "--cluster-manager").out
+
+
+@pytest.mark.parametrize(
+    ("line", "near"),
+    [
+        ("stauts", "status"),
+        ("--brokr x ping", "--broker"),
+        ("queue ad q", "add"),
+        ("local up --brokrs 3", "--brokers"),
+        ("status --al", "--all"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_the_nearest(qpid_ha: Run, line: str, near: str) -> None:
+    said = qpid_ha(*line.split())
+    assert said.code == 2 and near in said.err and said.out == ""
+
+
+def test_no_command_is_a_usage_error(qpid_ha: Run) -> None:
+    said = qpid_ha()
+    assert said.code == 2 and said.out == "" and "usage:" in said.err
+
+
+def test_an_unknown_state_is_a_usage_error(broker: FakeBroker, qpid_ha: Run) -> None:
+    assert qpid_ha("status", "--expect", "redy", "-b", broker.socket).code == 2
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [
+        ("state=active", 0),
+        ("role=primary", 0),
+        ("ready=1", 0),
+        ("synced", 0),
+        ("state=ready", 75),
+        ("ready=2", 75),
+        ("state=x", 2),
+        ("nothing", 2),
+    ],
+)
+def test_wait_succeeds_when_the_condition_holds_and_times_out_otherwise(
+    broker: FakeBroker, qpid_ha: Run, condition: str, code: int
+) -> None:
+    assert qpid_ha("wait", "--for", condition, "--timeout", "10ms", "-b", broker.socket).code == code
+
+
+def test_objects_are_changed_with_the_flags_of_qpid_config(broker: FakeBroker, qpid_ha: Run) -> None:
+    at = ("-b", broker.socket)
+    assert (
+        qpid_ha(
+            "queue", "add", "q", "--replicate", "all", "--max-queue-count", "5", "--limit-policy", "ring", "--argument", "x=1", *at
+        ).code
+        == 0
+    )
+    assert qpid_ha("queue", "del", "q", "--force-if-not-empty", *at).code == 0
+    assert qpid_ha("exchange", "add", "topic", "t", "--alternate-exchange", "amq.fanout", *at).code == 0
+    assert qpid_ha("bind", "amq.match", "q", "k", "all", "colour=red", *at).code == 0
+    assert qpid_ha("unbind", "amq.match", "q", "k", *at).code == 0
+    arguments = {"qpid.replicate": "all", "qpid.max_count": 5, "qpid.policy_type": "ring", "x": 1}
+    assert broker.asked == [
+        ("declare_queue", {"name": "q", "durable": False, "arguments": arguments}),
+        ("delete_queue", {"name": "q", "if_unused": True, "if_empty": False}),
+        ("declare_exchange", {"name": "t", "type": "topic", "durable": False, "arguments": {}, "alternate": "amq.fanout"}),
+        ("bind", {"exchange": "amq.match", "queue": "q", "key": "k", "arguments": {"x-match": "all", "colour": "red"}}),
+        ("unbind", {"exchange": "amq.match", "queue": "q", "key": "k"}),
+    ]
+
+
+@pytest.mark.parametrize("line", ["queue add q --replicate some", "exchange add odd e", "bind e q k some a=b", "queue add q --argument x"])
+def test_wrong_values_are_found_before_anything_is_asked(broker: FakeBroker, qpid_ha: Run, line: str) -> None:
+    assert qpid_ha(*line.split(), "-b", broker.socket).code == 2 and not broker.asked
+
+
+def test_a_list_that_matches_nothing_is_1(broker: FakeBroker, qpid_ha: Run) -> None:
+    broker.answers["list_queues"] = []
+    assert qpid_ha("queue", "list", "zzz", "-b", broker.socket).code == 1
+    assert broker.asked == [("list_queues", {"match": "zzz"})]
+
+
+def test_local_commands_say_so_when_no_cluster_runs(broker: FakeBroker, qpid_ha: Run) -> None:
+    for command in ("status", "kill b1", "down"):
+        said = qpid_ha("local", *command.split())
+        assert said.code == 69 and "local up" in said.err
+
+
+def test_the_hot_calls_load_neither_typer_nor_proton_nor_asyncio(broker: FakeBroker) -> None:
+    script = (
+        "import sys; from qpidha.cli.main import main; code = main(sys.argv[1:]);"
+        "print(code, [name for name in ('typer', 'click', 'asyncio', 'cproton_ffi', 'ssl') if name in sys.modules])"
+    )
+    for command in (["status", "--is-primary"], ["ping"], ["status", "--expect", "active"]):
+        done = subprocess.run([sys.executable, "-c", script, *command, "-b", broker.socket], capture_output=True, text=True, check=True)
+        assert done.stdout == "0 []\n"
+
+
+def test_every_command_has_help(qpid_ha: Run) -> None:
+    said = qpid_ha("help-all", "--cluster-manager")
+    assert said.code == 0
+    for name in ("ping", "wait", "local", "demo", "bench", "send", "receive", "queue", "promote"):
+        assert f"Usage: qpid-ha {name}" in said.out
+
+
+def test_a_reader_that_has_enough_is_no_error(broker: FakeBroker) -> None:
+    command = [sys.executable, "-m", "qpidha.cli.main", "help-all"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0

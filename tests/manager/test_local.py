@@ -1,0 +1,146 @@
+"""The built-in manager over pretended brokers: starts, restarts, fences and promotes real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from qpidha.manager.cluster import read_state
+from qpidha.manager.process import start_time
+from tests.manager.conftest import Watched, running
+
+
+def kill(watched: Watched, name: str, number: int = signal.SIGKILL) -> int:
+    process = watched.manager.brokers[name].process
+    assert process is not None
+    os.kill(process.pid, number)
+    return process.pid
+
+
+def test_a_first_start_makes_one_primary_and_all_others_ready(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            await watched.event("settled", backups=2)
+            assert watched.primary() == "b1"
+            promotions = [entry for entry in watched.manager.events.history if entry["event"] == "promoted"]
+            assert len(promotions) == 1
+
+    asyncio.run(play())
+
+
+def test_a_killed_primary_is_replaced_by_the_furthest_backup_and_comes_back_as_a_backup(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            first = await watched.event("settled")
+            (directory / "b3" / "sequence").write_text("99")
+            kill(watched, "b1")
+            gone = await watched.event("exited", broker="b1")
+            promoted = await watched.event("promoted", after=gone["time_ns"])
+            assert promoted["broker"] == "b3"
+            await watched.event("settled", after=gone["time_ns"], backups=2)
+            assert watched.primary() == "b3" and first["broker"] == "b1"
+            assert watched.manager.brokers["b1"].restarts == 1
+
+    asyncio.run(play())
+
+
+def test_a_hung_primary_is_dead_before_another_is_promoted(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            await watched.event("settled")
+            pid = kill(watched, "b1", signal.SIGSTOP)
+            hung = await watched.event("hung", broker="b1")
+            assert hung["was"] == "active"
+            promote = await watched.event("promote", after=hung["time_ns"])
+            fenced, exited = watched.find("fenced", broker="b1"), watched.find("exited", broker="b1", pid=pid)
+            assert fenced is not None and exited is not None
+            assert exited["time_ns"] <= fenced["time_ns"] <= promote["time_ns"]
+            await watched.event("settled", after=promote["time_ns"])
+
+    asyncio.run(play())
+
+
+def test_without_fencing_a_hung_primary_is_left_alone_and_rejoins_when_it_wakes(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory, fence=False) as watched:
+            await watched.event("settled")
+            pid = kill(watched, "b1", signal.SIGSTOP)
+            promoted = await watched.event("promoted", after=(await watched.event("hung", broker="b1"))["time_ns"])
+            assert promoted["broker"] != "b1" and start_time(pid)
+            kill(watched, "b1", signal.SIGCONT)
+            await watched.event("settled", after=promoted["time_ns"], backups=2)
+            assert watched.manager.brokers["b1"].restarts == 0
+            assert watched.primary() == promoted["broker"]
+
+    asyncio.run(play())
+
+
+def test_a_killed_backup_is_restarted_and_nobody_is_promoted(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            settled = await watched.event("settled")
+            kill(watched, "b2")
+            await watched.event("settled", after=settled["time_ns"])
+            assert watched.find("promote", after=settled["time_ns"]) is None
+            assert watched.manager.brokers["b2"].restarts == 1 and watched.primary() == "b1"
+
+    asyncio.run(play())
+
+
+def test_a_refused_promotion_is_tried_with_the_next_candidate(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            settled = await watched.event("settled")
+            (directory / "b2" / "sequence").write_text("99")
+            (directory / "b2" / "refuse").touch()
+            kill(watched, "b1")
+            refused = await watched.event("refused", broker="b2", after=settled["time_ns"])
+            assert refused["reason"] == "not now"
+            assert (await watched.event("promoted", after=refused["time_ns"]))["broker"] == "b3"
+
+    asyncio.run(play())
+
+
+def test_all_brokers_gone_are_restarted_and_one_is_promoted_again(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            settled = await watched.event("settled")
+            (directory / "primary.json").unlink()
+            for name in ("b2", "b3", "b1"):
+                kill(watched, name)
+            await watched.event("settled", after=settled["time_ns"], backups=2)
+
+    asyncio.run(play())
+
+
+def test_the_state_file_names_every_process_and_none_after_the_end(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            await watched.event("settled")
+            state = read_state(directory)
+            assert state is not None
+            pids = [broker["pid"] for broker in state["brokers"]]
+            assert all(start_time(pid) for pid in pids) and state["manager_pid"] == os.getpid()
+
+    asyncio.run(play())
+    state = read_state(directory)
+    assert state is not None and state["manager_pid"] is None and not any(broker["pid"] for broker in state["brokers"])
+
+
+def test_a_new_manager_takes_over_brokers_that_are_still_running(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as first:
+            await first.event("settled")
+            kept = (directory / "cluster.json").read_text()
+            pids = {name: broker.process.pid for name, broker in first.manager.brokers.items() if broker.process is not None}
+            for task in first.manager._tasks:
+                task.cancel()  # The first manager is gone, and its brokers are not.
+            (directory / "cluster.json").write_text(kept)
+            async with running(directory) as second:
+                await second.event("settled")
+                assert {name: broker.process.pid for name, broker in second.manager.brokers.items() if broker.process is not None} == pids
+                assert second.find("promote") is None and second.primary() == "b1"
+
+    asyncio.run(play())
