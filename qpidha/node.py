@@ -207,8 +207,10 @@ class Node:
         self.woken.pop(connection_id, None)
         self.channels.forget(connection_id)
         if self.cluster is not None:
-            error = connection.error if connection is not None else None
-            self.cluster.lost(connection_id, f"{error.description} ({error.condition})" if error is not None else reason or "closed")
+            reached = connection is not None
+            if connection is not None and connection.error is not None:
+                reason = f"{connection.error.description} ({connection.error.condition})"
+            self.cluster.lost(connection_id, reason or "closed", reached=reached)
 
     def _tick(self, event: Tick) -> None:
         now = self.now

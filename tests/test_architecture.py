@@ -43,8 +43,8 @@ WORLD_CALLS = {"open", "print", "input", "hash", "id"}
 
 # third-party package -> the modules (or rooms, without a dot after the package) that own it
 OWNED = {
-    "cproton_ffi": ("qpidha.amqp.engine",),
-    "proton": ("qpidha.amqp.engine", "qpidha.cli.load"),
+    "cproton_ffi": ("qpidha.amqp.engine", "qpidha.amqp.engine_values"),
+    "proton": ("qpidha.cli.load",),
     "scramp": ("qpidha.amqp.sasl",),
     "uvloop": ("qpidha.runtime",),
     "typer": ("qpidha.cli",),

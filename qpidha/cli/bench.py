@@ -124,7 +124,7 @@ class Bench:
         check_count(self.options.brokers)
         where = self.options.directory / "cluster"
         talk(self.cli, f"starting a temporary cluster of {self.options.brokers}")
-        process = start_manager(Plan(directory=where, ports=free_ports(self.options.brokers), name="bench"))
+        process = start_manager(Plan(directory=where, ports=free_ports(self.options.brokers), name="bench", attached=True))
         assert isinstance(process, subprocess.Popen)
         self._process = process
         story = reach_manager(Plan(directory=where, ports=()), process)

@@ -71,6 +71,7 @@ class Demo:
             name="demo",
             heartbeat=options.heartbeat,
             fence=not options.stops,
+            attached=True,
         )
         self.marks: list[tuple[float, str]] = []
         self.problem = ""

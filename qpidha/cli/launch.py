@@ -41,6 +41,8 @@ class Plan:
     fence: bool = True
     backup_timeout: float = 10.0
     settings: list[str] = field(default_factory=list)
+    attached: bool = False
+    """Whether the cluster ends with this process, however that ends."""
 
     @property
     def socket(self) -> str:
@@ -55,7 +57,7 @@ class Plan:
         """The manager's command line."""
         line = [sys.executable, "-m", "qpidha.manager", "--dir", str(self.directory), "--ports", ",".join(map(str, self.ports))]
         line += ["--name", self.name, "--heartbeat", str(self.heartbeat), "--backup-timeout", str(self.backup_timeout)]
-        line += [] if self.fence else ["--no-fence"]
+        line += ([] if self.fence else ["--no-fence"]) + (["--attached"] if self.attached else [])
         return line + [part for setting in self.settings for part in ("--set", setting)]
 
 
@@ -89,7 +91,12 @@ def start_manager(plan: Plan, *, foreground: bool = False) -> subprocess.Popen[b
         return subprocess.call(plan.command(), env=environment())
     with (plan.directory / "manager.log").open("ab") as log:
         return subprocess.Popen(
-            plan.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(), start_new_session=True
+            plan.command(),
+            stdin=subprocess.PIPE if plan.attached else subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment(),
+            start_new_session=True,
         )
 
 

@@ -26,8 +26,8 @@ REPORT = 0.1
 """Seconds between two reports."""
 RETRY = 0.02
 """Seconds before the next address is tried."""
-HUNG = 2.0
-"""Seconds for which an address that hung is not tried, even if a backup that does not know better redirects there."""
+SILENCE = 2.0
+"""Seconds for which a silent address is not tried, even if a backup that does not know better redirects there."""
 CREDIT = 200
 """Messages a receiver has asked for at any time."""
 
@@ -50,8 +50,8 @@ class Client(Handler):  # type: ignore[misc]  # proton has no types
         self._tried_at = 0.0
         self._reported_at = 0.0
         self._retry_at = 0.0
-        self._hung: dict[str, float] = {}
-        """Address -> when it was found to accept connections and not to answer."""
+        self._silent: dict[str, float] = {}
+        """Address -> when it was found to be dead, or to accept connections and not to answer."""
 
     def on_reactor_init(self, event: Any) -> None:
         """Begin."""
@@ -69,7 +69,7 @@ class Client(Handler):  # type: ignore[misc]  # proton has no types
         if self._connection is None and now >= self._retry_at:
             self._connect(self._choose(now))
         elif self._connection is not None and not self.serving and now - self._tried_at > self.arguments.idle:
-            self._hung[self._address] = now  # Its kernel accepted, and nothing follows.
+            self._silent[self._address] = now  # Its kernel accepted, and nothing follows.
             self._lost()
         self.work()
         if now - self._reported_at >= REPORT:
@@ -106,20 +106,22 @@ class Client(Handler):  # type: ignore[misc]  # proton has no types
             event.connection.close()
             self._lost()
 
+    def on_transport_error(self, event: Any) -> None:
+        """Do not wait for a hung peer to close its side too."""
+        self.on_transport_closed(event)
+
     def on_transport_closed(self, event: Any) -> None:
-        """Start again."""
+        """Start again, elsewhere: a broker that ended without a word is dead or hung."""
         if event.connection == self._connection:
-            condition = event.transport.condition
-            if condition is not None and condition.name == "amqp:resource-limit-exceeded":
-                self._hung[self._address] = time.monotonic()  # So the engine calls the end of its patience with a silent peer.
+            self._silent[self._address] = time.monotonic()
             self._lost()
 
     def _choose(self, now: float) -> str:
-        """Take the next address, but not one that just hung while there are others."""
+        """Take the next address, but not one that was just silent while there are others."""
         for _ in self.addresses:
             self._next = (self._next + 1) % len(self.addresses)
             address = self.addresses[self._next]
-            if now - self._hung.get(address, -HUNG) >= HUNG:
+            if now - self._silent.get(address, -SILENCE) >= SILENCE:
                 break
         return self.addresses[self._next]
 

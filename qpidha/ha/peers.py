@@ -20,6 +20,10 @@ from qpidha.words.url import Address
 SECOND = 1_000_000_000
 
 
+REDIALS = 5
+"""How often a peer that takes connections and closes them is dialled again at once, because its answer is wanted."""
+
+
 class PeerState(Enum):
     """How the connection to a peer is."""
 
@@ -111,7 +115,7 @@ class Peers:
         for peer in self.all:
             if peer.state is PeerState.DIALLING and now >= peer.deadline:
                 self.port.hang_up(peer.connection_id)
-                self.lost(peer, "no answer")
+                self.lost(peer, "no answer", reached=True)
             if peer.state is PeerState.DOWN and now >= peer.deadline:
                 self._dial(peer)
         for consultation in list(self.consultations):
@@ -140,11 +144,10 @@ class Peers:
             if peer in consultation.waiting:
                 self.port.say(peer.connection_id, encode(consultation.question))
 
-    def lost(self, peer: Peer, reason: str) -> None:
-        """The connection is gone, or never came about."""
+    def lost(self, peer: Peer, reason: str, *, reached: bool) -> None:
+        """The connection is gone, or (not `reached`) never came about."""
         peer.connection_id = 0
         peer.status = None
-        was_up = peer.state is PeerState.UP
         if peer.state is PeerState.OURSELVES:
             return
         if peer.failures == 0:
@@ -153,8 +156,9 @@ class Peers:
         peer.deadline = self.port.now + self.redial
         peer.failures += 1
         peer.error = reason
-        if was_up and any(peer in consultation.waiting for consultation in self.consultations):
-            self._dial(peer)  # only a broker that cannot be reached anew is not heard
+        if reached and any(peer in consultation.waiting for consultation in self.consultations):
+            if peer.failures < REDIALS:  # only a broker that cannot be reached anew is not heard
+                self._dial(peer)
             return
         for consultation in list(self.consultations):
             if peer in consultation.waiting:

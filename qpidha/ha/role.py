@@ -29,8 +29,8 @@ from qpidha.words.records import EpochStarted, InSyncChanged, Record
 from qpidha.words.settings import Settings
 
 
-DROP_ATTEMPTS = 6
-"""How often the others are asked before a primary without a majority in sight drops a backup; each takes half a heartbeat at most."""
+ATTEMPTS = 6
+"""How often the others are asked before a broker that sees no majority goes on without one; each takes half a heartbeat at most."""
 
 
 @dataclass(slots=True)
@@ -54,11 +54,16 @@ class Cluster:
         self.saved = saved
         self.state = BrokerStatus.STANDALONE
         self.since = 0
+        self.is_live = False
+        """Whether this broker, since it started, has everything that it ever confirmed or accepted as a member of the in-sync set."""
         self.peers = Peers(port, settings, system_id)
         self.callers: dict[int, Caller] = {}
         self.backup: Backup | None = None
         self.primary: Primary | None = None
         self._promotion: Reply | None = None
+        self._attempts = 0
+        self._granted = (0, "")
+        """The last promise given to another: (epoch, system id)."""
 
     def start(self) -> None:
         """Join the cluster."""
@@ -132,8 +137,8 @@ class Cluster:
         self.callers[connection_id] = Caller(system_id, name)
         self.port.say(connection_id, encode(self.status()))
 
-    def lost(self, connection_id: int, reason: str) -> None:
-        """A connection to or from another broker is gone."""
+    def lost(self, connection_id: int, reason: str, *, reached: bool) -> None:
+        """A connection to or from another broker is gone; `reached` is whether there ever was somebody at the other end."""
         if self.callers.pop(connection_id, None) is not None:
             if self.primary is not None:
                 gone = self.primary.lost(connection_id)
@@ -146,7 +151,7 @@ class Cluster:
         if self.backup is not None and self.backup.primary is peer:
             self.backup.primary = None
             self.port.announce("info", f"Disconnected from primary {peer.name}: {reason}", primary=peer.name)
-        self.peers.lost(peer, reason)
+        self.peers.lost(peer, reason, reached=reached)
 
     def heard(self, connection_id: int, message: Spoken) -> None:
         """A message came on a replication connection."""
@@ -219,6 +224,7 @@ class Cluster:
         set_ = InSyncSet(message.in_sync_epoch, message.in_sync_version, message.in_sync_members)
         backup.begin(message)
         if self.state is BrokerStatus.JOINING or (self.state is BrokerStatus.READY and message.snapshot):
+            self.is_live = False
             self._change(BrokerStatus.CATCHUP)
         self._set_in_sync(set_)
 
@@ -241,9 +247,11 @@ class Cluster:
             if not is_news:
                 return
             if self.system_id in record.members and self.state is BrokerStatus.CATCHUP:
+                self.is_live = True
                 self._change(BrokerStatus.READY)
                 self.port.announce("notice", "Backup is ready")
             elif self.system_id not in record.members and self.state is BrokerStatus.READY:
+                self.is_live = False
                 self._change(BrokerStatus.CATCHUP)
 
     def _set_in_sync(self, set_: InSyncSet) -> None:
@@ -262,12 +270,12 @@ class Cluster:
             reply(NotAllowed("a promotion of this broker is under way", hint="ask for its status"))
         elif self.state is BrokerStatus.CATCHUP:
             reply(NotAllowed("Still catching up, cannot be promoted.", hint="promote a broker whose status is ready"))
-        elif self.state is BrokerStatus.JOINING:
-            self._promotion = reply
-            self.peers.consult(self._others_known)
-        else:
+        elif self.state is BrokerStatus.READY or self.is_live:  # a demoted primary has what it had
             self._promotion = reply
             self._ask_promises()
+        else:
+            self._promotion = reply
+            self.peers.consult(self._others_known)
 
     def _others_known(self, consultation: Consultation) -> None:
         for peer in self.peers.others():
@@ -283,6 +291,7 @@ class Cluster:
         known = [peer.status.promised for peer in self.peers.up() if peer.status is not None]
         self.saved.promised = max([self.saved.promised, *known]) + 1
         self._save()
+        self._attempts = ATTEMPTS
         self.peers.consult(self._promised, epoch=self.saved.promised, candidate=self.system_id)
 
     def _is_outside_set(self) -> bool:
@@ -309,7 +318,12 @@ class Cluster:
             self._refuse("; ".join(consultation.refusals), "look whether another broker has been promoted: qpid-ha status --all")
         elif self.saved.promised != epoch or self.state not in (BrokerStatus.READY, BrokerStatus.JOINING):
             self._refuse(f"overtaken: now {self.state.value}, epoch {self.saved.promised} is promised", "ask for its status")
-        elif not self._is_outside_set():  # the answers came with news
+        elif self._is_outside_set():  # the answers came with news
+            return
+        elif not self._hears_majority(consultation) and self._attempts > 1:
+            self._attempts -= 1
+            self.peers.consult(self._promised, epoch=epoch, candidate=self.system_id)
+        else:
             self._become_primary(epoch)
 
     def _refuse(self, text: str, hint: str) -> None:
@@ -330,6 +344,7 @@ class Cluster:
         self.log.append(EpochStarted(self.system_id, members))
         self.backup = None
         self.primary = Primary(self.port, self.log, self.settings, InSyncSet(epoch, 0, members))
+        self.is_live = True
         self._note_set()
         self._change(BrokerStatus.RECOVERING)
         self.port.announce("notice", f"Promoted to primary, epoch {epoch}", epoch=epoch)
@@ -357,7 +372,7 @@ class Cluster:
         self.primary.subscribe(connection_id, caller.system_id, caller.name, request)
         self._note_set()
 
-    def _consult_before_drop(self, system_id: str, name: str, attempts: int = DROP_ATTEMPTS) -> None:
+    def _consult_before_drop(self, system_id: str, name: str, attempts: int = ATTEMPTS) -> None:
         """A required backup is gone. Drop it only if nobody knows a higher epoch: else it was we who were gone.
 
         We go on when the others have answered or nobody listens at their addresses. If so many say nothing at
@@ -368,14 +383,19 @@ class Cluster:
         def done(consultation: Consultation) -> None:
             if primary is None or primary is not self.primary or system_id in primary.backups:
                 return
-            heard = 1 + sum(consultation.answered_by(peer) for peer in self.peers.others())
-            if consultation.silent and 2 * heard <= 1 + len(self.peers.others()) and attempts > 1:
+            if not self._hears_majority(consultation) and attempts > 1:
                 self._consult_before_drop(system_id, name, attempts - 1)
                 return
             primary.drop(system_id, f"{name} lost its connection")
             self._note_set()
 
         self.peers.consult(done)
+
+    def _hears_majority(self, consultation: Consultation) -> bool:
+        """Whether, of the brokers that may be alive, so many have answered that no majority can be elsewhere."""
+        others = self.peers.others()
+        heard = 1 + sum(consultation.answered_by(peer) for peer in others)
+        return not consultation.silent or 2 * heard > 1 + len(others)
 
     def _note_set(self) -> None:
         """Save the set if the primary changed it, and go active when nobody is expected any more."""
@@ -408,7 +428,10 @@ class Cluster:
         reason = ""
         if question.epoch:
             granted = question.epoch > self.saved.promised
-            if granted:
+            if (question.epoch, question.candidate) == self._granted:
+                granted = True  # asked again by the same
+            elif granted:
+                self._granted = (question.epoch, question.candidate)
                 self.saved.promised = question.epoch
                 self._save()
                 if self.primary is not None:

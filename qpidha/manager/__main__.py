@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--heartbeat", type=float, default=0.5)
     parser.add_argument("--backup-timeout", type=float, default=10.0)
     parser.add_argument("--no-fence", action="store_true")
+    parser.add_argument("--attached", action="store_true", help="end with standard input, so with whoever started us")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting for every broker")
     parsed = parser.parse_args(arguments)
     options = ClusterOptions(
@@ -50,20 +51,22 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"error: another manager runs the cluster in {options.directory}\n")
         return 1
     try:
-        asyncio.run(_run(options))
+        asyncio.run(_run(options, attached=parsed.attached))
     except QpidHaError as error:
         sys.stderr.write(f"error: {error.text}. {error.hint}\n")
         return 1
     return 0
 
 
-async def _run(options: ClusterOptions) -> None:
+async def _run(options: ClusterOptions, *, attached: bool) -> None:
     manager = LocalManager(options)
     control = Control(manager)
     manager.events.subscribe(_print)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, control.down.set)
+    if attached:
+        loop.add_reader(sys.stdin.fileno(), _at_end_of_input, loop, control)
     await control.listen()
     await manager.start()
     working = asyncio.create_task(manager.run())
@@ -73,6 +76,12 @@ async def _run(options: ClusterOptions) -> None:
     await control.close()
     if working.done() and not working.cancelled() and working.exception() is not None:
         working.result()
+
+
+def _at_end_of_input(loop: asyncio.AbstractEventLoop, control: Control) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        loop.remove_reader(sys.stdin.fileno())
+        control.down.set()
 
 
 def _print(entry: dict[str, Any]) -> None:

@@ -63,8 +63,6 @@ def choose(members: list[Member], *, waited: bool = False, refused: tuple[str, .
     current = [member for member in ready if not in_sync or not member.system_id or member.system_id in in_sync]
     if current:
         return _furthest(current, refused, "ready and furthest in the log")
-    if ready:
-        return Choice("", f"{_names(ready)} ready, but no longer in the newest in-sync set")
     joining = [member for member in healthy if member.state == "joining"]
     if in_sync:
         return _after_total_failure(healthy, joining, in_sync, refused)
@@ -80,7 +78,9 @@ def _after_total_failure(healthy: list[Member], joining: list[Member], in_sync: 
         return Choice("", f"no ready broker, and {len(missing)} of {len(in_sync)} members of the last in-sync set are missing")
     candidates = [member for member in joining if member.system_id in in_sync]
     if not candidates:
-        return Choice("", "no ready broker, and no member of the last in-sync set can be promoted")
+        stale = [member for member in healthy if member.state == "ready"]
+        why = f"{_names(stale)} ready, but no longer in the newest in-sync set" if stale else "no ready broker"
+        return Choice("", f"{why}, and no member of that set can be promoted")
     return _furthest(candidates, refused, "furthest of the last in-sync set")
 
 

@@ -191,7 +191,7 @@ class World:
         elif kind == "opened":
             cluster.opened(connection_id)
         elif kind == "lost":
-            cluster.lost(connection_id, data.decode())
+            cluster.lost(connection_id, data.decode(), reached=data != b"refused")
         elif connection_id in self.ends:
             cluster.heard(connection_id, decode_spoken(data))
 

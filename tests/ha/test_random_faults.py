@@ -56,7 +56,9 @@ class History:
         elif what == "deliver":
             world.step_one(rng.choice)
         elif what == "time":
-            world.now += rng.randrange(300_000_000)
+            world.now += rng.randrange(100_000_000)
+            for _ in range(20):  # the network is slow, but not slower than all patience
+                world.step_one(rng.choice)
             for each in world.machines:
                 if not each.paused and each.index not in world.dead:
                     each.cluster.tick(world.now)
@@ -104,11 +106,11 @@ class History:
         healthy = [i for i in self.primaries() if not world.machines[i].paused]
         if healthy:
             return True
-        ready = [
-            m for m in world.machines if m.index not in world.dead and not m.paused and m.state is BrokerStatus.READY
-        ]
+        running = [m for m in world.machines if m.index not in world.dead and not m.paused]
+        newest = max((m.cluster.saved.in_sync for m in running), default=None)
+        ready = [m for m in running if m.cluster.is_live and newest is not None and m.system_id in newest.members]
         if not ready:
-            return any(m.state is BrokerStatus.READY or m.state.is_primary for m in world.machines if m.index not in world.dead)
+            return any(m.cluster.is_live for m in world.machines if m.index not in world.dead)
         for frozen in self.primaries():
             if self.rng.random() < 0.5:
                 world.machines[frozen].paused = False  # its process is killed, frozen or not

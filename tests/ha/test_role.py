@@ -136,7 +136,7 @@ def test_a_restarted_broker_is_not_promoted_over_a_ready_one() -> None:
     assert "Joining active cluster" in replies[0].text
     world.machines[1].paused = True
     replies = world.machines[0].promote()
-    world.run(1)
+    world.run(4)
     assert replies == [None]
     assert world.machines[0].state is RECOVERING  # the member that does not answer is expected
 

@@ -40,8 +40,16 @@ def test_a_broker_dropped_from_the_newest_in_sync_set_is_not_chosen_although_it_
 def test_when_only_dropped_brokers_are_left_nobody_is_chosen() -> None:
     dropped = a_member("b1", in_sync_version=(1, 1), in_sync=("b1", "b2"))
     witness = a_member("b3", "catchup", in_sync_version=(1, 2), in_sync=("b2", "b3"))
-    choice = choose([dropped, witness], waited=True)
+    assert choose([dropped, witness], waited=True).name == ""
+    gone = a_member("b2", "catchup", in_sync_version=(1, 2), in_sync=("b2", "b3"))
+    choice = choose([dropped, witness, gone], waited=True)
     assert choice.name == "" and "no longer" in choice.reason
+
+
+def test_a_dropped_broker_that_says_ready_does_not_keep_the_last_set_from_starting_again() -> None:
+    dropped = a_member("b1", position=(1, 99), in_sync_version=(1, 1), in_sync=("b1", "b2"))
+    returned = a_member("b2", "joining", position=(1, 80), in_sync_version=(1, 2), in_sync=("b2",))
+    assert choose([dropped, returned]).name == "b2"
 
 
 def test_a_first_start_waits_for_all_brokers() -> None:
