@@ -44,7 +44,16 @@ from qpidha.words.errors import (
     Redirect,
     Unauthorized,
 )
-from qpidha.words.events import BytesReceived, ConnectionKind, ConnectionLost, ConnectionOpened, Event, StopRequested, Tick
+from qpidha.words.events import (
+    BytesReceived,
+    ConnectionCongested,
+    ConnectionKind,
+    ConnectionLost,
+    ConnectionOpened,
+    Event,
+    StopRequested,
+    Tick,
+)
 from qpidha.words.records import Record
 from qpidha.words.settings import Settings
 from qpidha.words.url import Address
@@ -188,6 +197,11 @@ class Node:
         if session is not None:
             session.receive(event.data)
             self.woken[connection_id] = None
+
+    def _congested(self, event: ConnectionCongested) -> None:
+        connection = self.streams.get(event.connection_id)
+        if connection is not None:
+            connection.set_congested(event.congested)
 
     def _lost(self, event: ConnectionLost) -> None:
         connection_id = event.connection_id
@@ -461,6 +475,7 @@ def _server(address: Address) -> dict[str, object]:
 HANDLERS: dict[type, Callable[[Node, Any], None]] = {
     ConnectionOpened: Node._opened,
     BytesReceived: Node._bytes,
+    ConnectionCongested: Node._congested,
     ConnectionLost: Node._lost,
     Tick: Node._tick,
     StopRequested: Node._stop,

@@ -65,15 +65,16 @@ def make_verifier(password: str, salt: bytes, iterations: int = 4096) -> str:
 class Users:
     """The users file: one `name:SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey` a line, `#` begins a comment."""
 
-    __slots__ = ("verifiers",)
+    __slots__ = ("_suffix", "verifiers")
 
-    def __init__(self, verifiers: dict[str, Verifier] | None = None) -> None:
+    def __init__(self, verifiers: dict[str, Verifier] | None = None, *, realm: str = "") -> None:
         self.verifiers = verifiers or {}
+        self._suffix = f"@{realm}" if realm else ""
 
     @classmethod
-    def parse(cls, text: str) -> Users:
-        """Read a users file."""
-        users = cls()
+    def parse(cls, text: str, *, realm: str = "") -> Users:
+        """Read a users file; a name may be written, there and at login, with or without `@realm`."""
+        users = cls(realm=realm)
         for number, line in enumerate(text.splitlines(), 1):
             line = line.strip()
             if not line or line.startswith("#"):
@@ -91,17 +92,21 @@ class Users:
                 ) from None
             if mechanism != SCRAM or not name or verifier.iterations < 4096 or len(verifier.salt) < 12:
                 raise InvalidArgument(f"users file line {number}: needs {SCRAM}, a name, 4096 iterations and 12 bytes of salt or more")
-            users.verifiers[name] = verifier
+            users.verifiers[users.bare(name)] = verifier
         return users
+
+    def bare(self, name: str) -> str:
+        """Give a name without the realm."""
+        return name.removesuffix(self._suffix)
 
     def check(self, name: str, password: str) -> bool:
         """Tell whether `name` exists and has this password."""
-        verifier = self.verifiers.get(name)
+        verifier = self.verifiers.get(self.bare(name))
         return verifier is not None and verifier.accepts(password)
 
     def auth_info(self, name: str) -> tuple[bytes, bytes, bytes, int]:
         """Give what SCRAM needs; an unknown name gets a made-up answer, so that it cannot be told from a known one."""
-        verifier = self.verifiers.get(name)
+        verifier = self.verifiers.get(self.bare(name))
         if verifier is None:
             fake = hashlib.sha256(b"unknown user " + name.encode()).digest()
             return fake[:16], fake, fake, 4096
@@ -218,7 +223,7 @@ class SaslServer(SaslSide):
             self._finish(AUTH, "malformed PLAIN response")
             return
         authorization, name, password = (part.decode(errors="replace") for part in parts)
-        self.user = name
+        self.user = self._users.bare(name)
         granted = authorization in ("", name) and self._users.check(name, password)
         self._finish(OK if granted else AUTH, "wrong user or password")
 
@@ -240,7 +245,7 @@ class SaslServer(SaslSide):
             self._finish(AUTH, "wrong user or password")
 
     def _auth_info(self, name: str) -> tuple[bytes, bytes, bytes, int]:
-        self.user = name
+        self.user = self._users.bare(name)
         return self._users.auth_info(name)
 
     def _finish(self, code: int, reason: str = "", *, data: bytes | None = None) -> None:

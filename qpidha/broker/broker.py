@@ -363,7 +363,8 @@ class Broker(Model):
             raise RefusedRequest(f"The exchange name {wanted.name!r} is reserved", hint=f"Do not begin it with {' or '.join(RESERVED)}.")
         if len(self.exchanges) >= self.settings.max_exchanges:
             raise LimitExceeded(
-                f"Cannot create exchange {wanted.name}: there are {len(self.exchanges)} already", hint="Delete some, or raise max-exchanges."
+                f"Cannot create exchange {wanted.name}: there are {len(self.exchanges)} already",
+                hint="Delete some, or raise max-exchanges.",
             )
         if wanted.type not in EXCHANGE_TYPES:
             raise InvalidArgument(f"The exchange type {wanted.type} is not known", hint=f"Use one of {', '.join(EXCHANGE_TYPES)}.")

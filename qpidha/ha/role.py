@@ -28,7 +28,6 @@ from qpidha.words.errors import NotAllowed, ProtocolViolation
 from qpidha.words.records import EpochStarted, InSyncChanged, Record
 from qpidha.words.settings import Settings
 
-
 ATTEMPTS = 6
 """How often the others are asked before a broker that sees no majority goes on without one; each takes half a heartbeat at most."""
 

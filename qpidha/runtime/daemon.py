@@ -197,7 +197,7 @@ def load_users(settings: Settings) -> Users:
     hint = "make its lines with qpid-ha user add"
     try:
         with open(settings.users_file, encoding="utf-8") as file:
-            return Users.parse(file.read())
+            return Users.parse(file.read(), realm=settings.realm)
     except OSError as error:
         raise CannotStart(f"users-file {settings.users_file} cannot be read: {reason_of(error)}", hint=hint, code=CONFIG) from error
     except (QpidHaError, UnicodeDecodeError) as error:

@@ -19,12 +19,14 @@ from qpidha.runtime.log import Log
 from qpidha.runtime.sockets import peer_of, user_name
 from qpidha.runtime.tls import client_context, identity_of
 from qpidha.words.effects import Connect, Disconnect, SendBytes
-from qpidha.words.events import BytesReceived, ConnectionKind, ConnectionLost, ConnectionOpened, Event
+from qpidha.words.events import BytesReceived, ConnectionCongested, ConnectionKind, ConnectionLost, ConnectionOpened, Event
 from qpidha.words.settings import Settings
 
 RESERVED_CONNECTIONS = 32
 """Streams taken beyond max-connections, so that clients cannot shut out the other brokers; the node counts clients itself."""
 ADMIN_CONNECTIONS = 64
+CONGESTED = 4 << 20
+"""Bytes that may wait for one peer before it gets no more messages; what it is owed otherwise still goes out."""
 LINGER = 5.0
 """Seconds that what was written before a Disconnect may take to leave."""
 
@@ -69,8 +71,14 @@ class Stream(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        """The peer has let too much pile up."""
-        self._network.overflowed(self)
+        """Bytes pile up: the node should make no more of them than it must."""
+        if not self.is_closing:
+            self._put(ConnectionCongested(self.connection_id, True))
+
+    def resume_writing(self) -> None:
+        """They have left."""
+        if not self.is_closing:
+            self._put(ConnectionCongested(self.connection_id, False))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The stream has ended."""
@@ -158,7 +166,7 @@ class Network:
             self._accepted[kind] += 1
         if kind is not ConnectionKind.LOCAL and not self._settings.tcp_nodelay:
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
-        transport.set_write_buffer_limits(high=self._settings.max_output_buffer)
+        transport.set_write_buffer_limits(high=min(CONGESTED, self._settings.max_output_buffer))
         self._streams[stream.connection_id] = stream
         return ConnectionOpened(stream.connection_id, peer, kind, identity, tls)
 
@@ -194,7 +202,10 @@ class Network:
     def _send(self, effect: SendBytes) -> None:
         stream = self._streams.get(effect.connection_id)
         if stream is not None and not stream.is_closing:
-            stream.transport.write(effect.data)  # type: ignore[union-attr]
+            transport = stream.transport
+            transport.write(effect.data)  # type: ignore[union-attr]
+            if transport.get_write_buffer_size() > self._settings.max_output_buffer:  # type: ignore[union-attr]
+                self.overflowed(stream)
 
     def _disconnect(self, effect: Disconnect) -> None:
         task = self._connecting.get(effect.connection_id)

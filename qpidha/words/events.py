@@ -38,6 +38,14 @@ class BytesReceived:
 
 
 @dataclass(slots=True)
+class ConnectionCongested:
+    """The peer reads slower than it is written to, or (not `congested`) has caught up again."""
+
+    connection_id: int
+    congested: bool
+
+
+@dataclass(slots=True)
 class ConnectionLost:
     """The stream ended, or the Connect that asked for it failed; the id is never used again."""
 
@@ -55,4 +63,4 @@ class StopRequested:
     """The operator asked the daemon to end."""
 
 
-Event = ConnectionOpened | BytesReceived | ConnectionLost | Tick | StopRequested
+Event = ConnectionOpened | BytesReceived | ConnectionCongested | ConnectionLost | Tick | StopRequested

@@ -90,3 +90,10 @@ def test_a_faulty_users_file_is_named_by_line() -> None:
         Users.parse("# fine\nann:plain-password\n")
     with pytest.raises(InvalidArgument, match="line 1"):
         Users.parse("ann:SCRAM-SHA-256$1:c2FsdA==$a2V5:a2V5\n")
+
+
+def test_a_name_is_the_same_with_and_without_the_realm() -> None:
+    users = Users.parse(f"ann@QPID:{make_verifier('a', SALT)}\nbob:{make_verifier('b', SALT)}\n", realm="QPID")
+    assert users.check("ann", "a") and users.check("ann@QPID", "a") and users.check("bob@QPID", "b")
+    assert not users.check("ann@OTHER", "a")
+    assert users.auth_info("bob@QPID") == users.auth_info("bob")

@@ -125,7 +125,7 @@ class RawReceiver(RawClient):
     def on_delivery(self, event: Event) -> None:
         delivery = event.delivery
         if delivery.readable and not delivery.partial:
-            self.messages.append(event.link.recv(delivery.pending) or b"")
+            self.messages.append(bytes(event.link.recv(delivery.pending) or b""))
             event.link.advance()
             if self.prepare is not None:
                 self.prepare(delivery.local)

@@ -125,11 +125,15 @@ def make_symbol(random: Random) -> bytes:
 
 
 def make_float(random: Random) -> bytes:
-    return b"\x72" + random.choice((struct.pack(">f", random.uniform(-1e9, 1e9)), b"\x7f\xc0\x00\x01", b"\xff\x80\x00\x00", b"\x80\x00\x00\x00"))
+    return b"\x72" + random.choice(
+        (struct.pack(">f", random.uniform(-1e9, 1e9)), b"\x7f\xc0\x00\x01", b"\xff\x80\x00\x00", b"\x80\x00\x00\x00")
+    )
 
 
 def make_double(random: Random) -> bytes:
-    return b"\x82" + random.choice((struct.pack(">d", random.uniform(-1e300, 1e300)), b"\x7f\xf8" + b"\x00" * 5 + b"\x09", b"\x80" + b"\x00" * 7))
+    return b"\x82" + random.choice(
+        (struct.pack(">d", random.uniform(-1e300, 1e300)), b"\x7f\xf8" + b"\x00" * 5 + b"\x09", b"\x80" + b"\x00" * 7)
+    )
 
 
 def make_char(random: Random) -> bytes:
@@ -206,7 +210,9 @@ def make_value(random: Random, depth: int = 3, kind: str = "") -> bytes:
     if kind == "array":
         return make_array(random)
     if kind == "described":
-        descriptor = random.choice((symbol("example:thing"), b"\x80" + random.randbytes(8), string("any value may describe"), small_ulong(0x42)))
+        descriptor = random.choice(
+            (symbol("example:thing"), b"\x80" + random.randbytes(8), string("any value may describe"), small_ulong(0x42))
+        )
         return described(descriptor, make_value(random, depth - 1))
     return SCALARS[kind](random)
 

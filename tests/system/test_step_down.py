@@ -11,10 +11,18 @@ from tests.system.failover_clients import FailoverSender, first_gap
 pytestmark = pytest.mark.system
 
 
-def test_a_stopped_primary_steps_down_when_it_goes_on(a_cluster):
+def connected(broker, other):
+    """Whether a broker says that it has a link to another."""
+    return any(member["connected"] for member in broker.call("members") if member["address"] == other.address)
+
+
+@pytest.mark.parametrize("promoted", ["at once", "when its links are lost"])
+def test_a_stopped_primary_steps_down_when_it_goes_on(a_cluster, promoted):
     """SIGSTOP of the primary, promotion of another, SIGCONT: the old one rejoins, and nothing is accepted twice or lost.
 
     A client that stays with the old primary has messages in its socket when it wakes up: none of them is accepted.
+    If the other was promoted at once, the demand for the old one's promise waits in its socket too. If its links had
+    been given up before, all that it finds is that its backups are gone, and it must ask before it goes on alone.
     """
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
@@ -28,6 +36,9 @@ def test_a_stopped_primary_steps_down_when_it_goes_on(a_cluster):
         stays_before = len(stays.accepted)
         # What the old primary accepted before it stopped may still be on its way to the client: it counts as accepted.
         wait_for(lambda: stays.unsettled, lambda seen: seen == stays.window, what="messages in the socket of the stopped primary")
+        if promoted == "when its links are lost":
+            for backup in cluster[1:]:
+                wait_for(lambda backup=backup: connected(backup, cluster[0]), lambda seen: not seen, what=f"the link of {backup.name}")
         cluster.promote(1)
         moves.wait_accepted(100)
         accepted_while_stopped = len(stays.accepted)
