@@ -82,7 +82,8 @@ def test_a_killed_backup_is_restarted_and_nobody_is_promoted(directory: Path) ->
         async with running(directory) as watched:
             settled = await watched.event("settled")
             kill(watched, "b2")
-            await watched.event("settled", after=settled["time_ns"])
+            died = await watched.event("exited", broker="b2")
+            await watched.event("settled", after=died["time_ns"])
             assert watched.find("promote", after=settled["time_ns"]) is None
             assert watched.manager.brokers["b2"].restarts == 1 and watched.primary() == "b1"
 
