@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 HEADER, SASL, AMQP, ENDING = range(4)
 """What a connection is at: waiting for the first bytes, in its security layer, speaking AMQP, flushing its last bytes."""
 MILLISECOND = 1_000_000
+CLIENT_SILENCE = 10_000_000_000
+"""How often, in ns, clients that did not ask for heartbeats must say something where link-heartbeat-interval is less."""
 CAPABILITIES = ("ANONYMOUS-RELAY",)
 
 
@@ -292,9 +294,10 @@ class Connection:
             self.close(error)
             return
         if not self._opened:
-            # Heartbeats at the pace the peer asked for, in our direction too.
-            wanted = engine.remote_idle_timeout()
-            if wanted:
+            if not self.is_backup:
+                # Heartbeats at the pace the peer asked for, in our direction too. One that asked for none is not
+                # held to the pace of the brokers among themselves.
+                wanted = engine.remote_idle_timeout() or max(self.host.settings.link_heartbeat_interval, CLIENT_SILENCE) // MILLISECOND
                 engine.set_idle_timeout(2 * wanted)
             self._open({})
         engine.tick(self.host.now // MILLISECOND)

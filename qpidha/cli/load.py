@@ -56,7 +56,7 @@ class Client(Handler):  # type: ignore[misc]  # proton has no types
     def on_reactor_init(self, event: Any) -> None:
         """Begin."""
         self._container = event.reactor
-        self._connect(self.addresses[0])
+        self._connect(self.addresses[self._next])
         event.reactor.schedule(TICK, self)
 
     def on_timer_task(self, event: Any) -> None:
@@ -154,6 +154,11 @@ class Client(Handler):  # type: ignore[misc]  # proton has no types
         if self._connection is not None:
             self._connection.close()
         self._container.stop()
+
+    def loop_failed(self) -> None:
+        """Take a loop that ended by itself for a lost connection."""
+        if self._connection is not None:
+            self._lost()
 
     # What a sender and a receiver do differently.
 
@@ -299,8 +304,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--durable", action="store_true")
     parsed = parser.parse_args(arguments)
-    Container(Sender(parsed) if parsed.role == "sender" else Receiver(parsed)).run()
-    return 0
+    client = Sender(parsed) if parsed.role == "sender" else Receiver(parsed)
+    while True:
+        try:
+            Container(client).run()
+            return 0
+        except AttributeError as fault:
+            # proton 0.40's loop ends so when a socket fails in the very turn in which its heartbeat is due
+            # (proton/_handlers.py, on_selectable_expired). It is a lost connection, and a new loop goes on.
+            if "NoneType" not in str(fault):
+                raise
+            client.loop_failed()
 
 
 if __name__ == "__main__":

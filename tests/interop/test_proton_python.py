@@ -41,25 +41,18 @@ def test_a_blocking_connection_to_a_backup_is_redirected(a_cluster):
         with pytest.raises(ConnectionClosed) as refused:
             Redirectable(f"amqp://{backup.address}", targets, timeout=PATIENCE)
         assert refused.value.condition == REDIRECT
-        assert targets == [cluster[0].address]
+        assert set(targets) == {cluster[0].address}
         connection = BlockingConnection(f"amqp://{targets[0]}", timeout=PATIENCE)
         connection.create_sender("q").send(Message(body=backup.name))
         connection.close()
     assert browse(cluster[0], "q") == ["b1", "b2"]
 
 
-def test_a_blocking_connection_takes_the_next_url_when_the_first_is_dead(a_cluster):
-    """proton's own list of URLs finds the broker that lives."""
-    cluster = a_cluster(2)
-    cluster.kill(0, promote=1)
-    urls = [f"amqp://{address}" for address in cluster.addresses]
-    connection = BlockingConnection(urls=urls, timeout=PATIENCE, reconnect=[0, 0.05])
-    assert server_list(connection.conn) == cluster.addresses
-    connection.close()
-
-
 def test_a_blocking_application_fails_over_with_the_servers_list(a_cluster):
-    """It is given one address; the list it was told by that broker, and redirects, lead it to the next primary."""
+    """It is given one address; the list it was told by that broker, and redirects, lead it to the next primary.
+
+    A blocking connection takes a list of URLs too, but reports the first refusal instead of trying the second.
+    """
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
     connection = BlockingConnection(f"amqp://{cluster[0].address}", timeout=PATIENCE)
@@ -112,7 +105,7 @@ class Follower(MessagingHandler):
         self.known = [address]
         self.container = Container(self)
         self.connection = None
-        self.opened_at = []
+        self.dialled = []
         self.redirects = []
         self.stopping = False
         self.thread = threading.Thread(target=self.container.run, daemon=True)
@@ -131,6 +124,7 @@ class Follower(MessagingHandler):
         event.container.schedule(0.01, self)
 
     def dial(self, addresses):
+        self.dialled = addresses
         urls = [f"amqp://{address}" for address in addresses]
         self.connection = self.container.connect(urls=urls, reconnect=[0, *[0.05] * 1000], heartbeat=1)
         self.attach(self.connection)
@@ -156,11 +150,12 @@ class Follower(MessagingHandler):
         self.dial([*([target] if target else []), *(address for address in self.known if address != target)])
 
     def on_transport_error(self, event):
-        """proton goes on with the next URL of its list; that must be the list of the servers."""
+        """Leave it to proton to try its next URL, once its list is the one the brokers gave."""
+        if event.connection != self.connection:
+            return
         self.lost()
-        if len(self.known) > 1 and event.connection == self.connection:
+        if set(self.dialled) != set(self.known):
             self.connection.close()
-            self.connection.free() if False else None
             self.dial(self.known)
 
     def lost(self):
@@ -197,8 +192,10 @@ class FollowingSender(Follower):
             self.pending[self.link.send(Message(body=number)).tag] = number
 
     def on_accepted(self, event):
-        if event.connection == self.connection:
-            self.accepted.append(self.pending.pop(event.delivery.tag))
+        # proton sends again by itself what was unsettled; of that we do not know any more which it was.
+        number = self.pending.pop(event.delivery.tag, None) if event.connection == self.connection else None
+        if number is not None:
+            self.accepted.append(number)
 
 
 class FollowingReceiver(Follower):
