@@ -32,7 +32,7 @@ from qpidha.management.requests import Requests
 from qpidha.management.service import ManagementService
 from qpidha.management.target import Answer, Reply
 from qpidha.store.log import Log
-from qpidha.store.recovery import fold, ha_records, snapshot
+from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
 from qpidha.words.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
 from qpidha.words.errors import (
     ConnectionForced,
@@ -414,9 +414,9 @@ class Node:
         """Pick out what concerns the cluster."""
         return ha_records(data)
 
-    def snapshot(self, last: int) -> Iterator[bytes]:
+    def snapshot(self, last: int) -> tuple[Iterator[bytes], Iterator[bytes]]:
         """Write what exists, in chunks."""
-        return snapshot(self.broker, last)
+        return snapshot_objects(self.broker), snapshot_messages(self.broker, last)
 
     # -- management's target ----------------------------------------------------------------------
 

@@ -24,6 +24,8 @@ class Backup:
         self.log = log
         self.applied = applied
         """Up to here the broker model has the log."""
+        self.floor = 0
+        """Up to here the model may have effects of the log that came with a snapshot, and cannot go back."""
         self.tail: deque[Batch] = deque()
         """Batches that are kept and not applied."""
         self.primary: Peer | None = None
@@ -40,12 +42,13 @@ class Backup:
         self.began = False
         self.confirm_due = False
         log = self.log
-        if self.in_snapshot:  # half a snapshot is worth nothing
+        if self.in_snapshot or self.floor > log.last:  # half a snapshot is worth nothing
             request = Subscribe(0, 0, 0, 0)
             self.in_snapshot = False
             self._start_over(0, [])
         else:
-            request = Subscribe(log.epoch, log.last, log.epoch_of(self.applied), self.applied)
+            applied = max(self.applied, self.floor)
+            request = Subscribe(log.epoch, log.last, log.epoch_of(applied), applied)
         self.port.say(peer.connection_id, encode(request))
         self.port.announce("notice", f"Connected to primary {peer.name}", primary=peer.name)
 
@@ -70,10 +73,12 @@ class Backup:
         self.tail.clear()
         self.log.reset(sequence, history)
         self.applied = sequence
+        self.floor = 0
 
     def logged(self, message: Logged) -> list[tuple[int, Record]]:
         """Keep a batch, apply what is safe; return the HA records in it."""
         batch = message.batch
+        self.log.needed = self.applied + 1  # what may have to be cut off is kept
         self.log.receive(batch)
         self.tail.append(batch)
         self.confirm_due = True
@@ -97,19 +102,26 @@ class Backup:
         self.confirm_due = True
 
     def snapshot_end(self, message: SnapshotEnd) -> None:
-        """The snapshot is whole: from here on its content is confirmed too."""
+        """The snapshot is whole: with this confirmed, what we have of the log counts."""
         self.in_snapshot = False
+        self.floor = message.through
+        self.chunks = message.chunks
         self.confirm_due = True
+
+    def is_whole(self, sequence: int) -> bool:
+        """Whether with the log up to `sequence` all is here that the primary had then."""
+        return not self.in_snapshot and sequence > self.floor
 
     def flush(self) -> None:
         """End of a turn: confirm, once, all that came."""
         if not self.confirm_due or self.primary is None or not self.began:
             return
         self.confirm_due = False
-        sequence = 0 if self.in_snapshot else self.log.last
-        self.port.say(self.primary.connection_id, encode(Confirm(self.log.epoch, sequence, self.chunks)))
+        self.port.say(self.primary.connection_id, encode(Confirm(self.log.epoch, self.log.last, self.chunks)))
 
     def finish(self) -> None:
-        """Apply all that is kept: this broker is to be primary, and its whole log stands."""
-        if self.tail:
-            self.safe(self.tail[-1].last)
+        """Apply all that is kept: this broker is to be primary, and its whole log stands, safe or not yet."""
+        while self.tail:
+            batch = self.tail.popleft()
+            self.port.apply(batch.data)
+            self.applied = batch.last

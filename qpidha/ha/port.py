@@ -54,8 +54,11 @@ class Port(Protocol):
     def ha_records(self, data: bytes) -> list[tuple[int, Record]]:
         """Pick the HA records, with their sequences, out of encoded records."""
 
-    def snapshot(self, last: int) -> Iterator[bytes]:
-        """Yield encoded records that rebuild what existed at sequence `last`, in chunks, each read when it is asked for."""
+    def snapshot(self, last: int) -> tuple[Iterator[bytes], Iterator[bytes]]:
+        """Give encoded records that rebuild what existed at sequence `last`, in chunks, each read when it is asked for.
+
+        The first are of objects and the second of messages on them.
+        """
 
 
 class Log(Protocol):

@@ -1,8 +1,8 @@
 """The primary's side of replication: who gets what, who must confirm, and what is safe.
 
 A backup subscribes with the point up to which it has the log. It gets the batches from there on or,
-if that point is not on our history or no longer kept, a snapshot in chunks with live batches beside
-it. Once everything we have was sent to it, its confirmations are *required*; when it has confirmed that
+if that point is not on our history or no longer kept, a snapshot in chunks: all objects first, then
+messages with live batches beside them. Once everything we have was sent to it, its confirmations are *required*; when it has confirmed that
 point, a new in-sync set with it is appended, and with that record it knows itself ready.
 
 `safe` is the least that any required backup has confirmed. A required backup whose link is lost keeps
@@ -36,8 +36,8 @@ class RemoteBackup:
     """One subscribed backup. Lives as long as its link."""
 
     __slots__ = (
-        "chunks", "chunks_confirmed", "chunks_sent", "confirmed", "connection_id", "cursor", "flight", "flight_bytes",
-        "is_ready", "join_point", "name", "required", "system_id", "told_safe",
+        "chunks_confirmed", "chunks_sent", "confirmed", "connection_id", "cursor", "flight", "flight_bytes", "is_ready", "join_point",
+        "messages", "name", "objects", "required", "system_id", "through", "told_safe",
     )  # fmt: skip
 
     def __init__(self, connection_id: int, system_id: str, name: str) -> None:
@@ -47,8 +47,11 @@ class RemoteBackup:
         self.cursor = 0
         """The first sequence that has not been sent."""
         self.confirmed = 0
-        self.chunks: Iterator[bytes] | None = None
-        """What is left of its snapshot."""
+        self.objects: Iterator[bytes] | None = None
+        self.messages: Iterator[bytes] | None = None
+        """What is left of its snapshot: the objects, and then what is on them."""
+        self.through = 0
+        """Its snapshot may show effects of records up to here."""
         self.chunks_sent = 0
         self.chunks_confirmed = 0
         self.flight: deque[tuple[int, int]] = deque()
@@ -60,6 +63,11 @@ class RemoteBackup:
         self.is_ready = False
         """Whether it was told, on this link, that it is in the set."""
         self.told_safe = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has its snapshot, if it needed one: only then is what it has of the log of any worth."""
+        return self.messages is None and self.chunks_confirmed == self.chunks_sent
 
 
 class Primary:
@@ -99,7 +107,7 @@ class Primary:
                 self.drop(system_id, "it came back without its content")
             log.seal()
             point = log.last
-            backup.chunks = self.port.snapshot(point)
+            backup.objects, backup.messages = self.port.snapshot(point)
         backup.cursor = point + 1
         backup.confirmed = 0 if snapshot else point
         backup.required = system_id in self.required
@@ -147,6 +155,12 @@ class Primary:
         self.in_sync = InSyncSet(self.in_sync.epoch, self.in_sync.version + 1, tuple(members))
         self.log.append(InSyncChanged(self.in_sync.version, self.in_sync.members))
 
+    @property
+    def next_deadline(self) -> int:
+        """When the news of the safe point, or an expected backup that has not connected, is due; 0 for never."""
+        due = [deadline for member, deadline in self.expected.items() if member not in self.backups]
+        return min([deadline for deadline in (*due, self.safe_deadline) if deadline], default=0)
+
     def overdue(self, now: int) -> list[str]:
         """Return the expected backups that have neither connected nor will be waited for any longer."""
         return [member for member, deadline in self.expected.items() if now >= deadline and member not in self.backups]
@@ -166,7 +180,7 @@ class Primary:
         flight = backup.flight
         while flight and flight[0][0] <= message.sequence:
             backup.flight_bytes -= flight.popleft()[1]
-        if message.sequence > backup.confirmed:
+        if message.sequence > backup.confirmed and backup.is_whole:
             backup.confirmed = message.sequence
         if backup.join_point and backup.confirmed >= backup.join_point:
             self._join(backup)
@@ -214,6 +228,11 @@ class Primary:
             self.port.announce("warning", f"backup {backup.name} is too far behind for the log that is kept; it starts over")
             port.hang_up(backup.connection_id)
             return
+        if backup.objects is not None:
+            # Live records wait until the queues that they are about are on the other side.
+            if not self._send_chunks(backup, backup.objects):
+                return
+            backup.objects = None
         if backup.cursor <= log.last and backup.flight_bytes < self.window:
             credit = port.credit(backup.connection_id)
             for batch in log.batches(backup.cursor):
@@ -226,9 +245,13 @@ class Primary:
                 backup.cursor = batch.last + 1
                 backup.told_safe = log.safe
                 credit -= 1
-        if backup.chunks is not None:
-            self._send_chunks(backup)
-        elif not backup.is_ready and not backup.join_point and backup.cursor > log.last:
+        if backup.messages is not None:
+            if self._send_chunks(backup, backup.messages):
+                backup.messages = None
+                backup.through = log.end
+                backup.chunks_sent += 1
+                port.say(backup.connection_id, encode(SnapshotEnd(backup.chunks_sent, log.end)))
+        elif not backup.is_ready and not backup.join_point and backup.cursor > max(log.last, backup.through):
             # Everything is on its way: from here on nothing is acknowledged without it.
             backup.join_point = max(log.last, 1)
             if not backup.required:
@@ -237,16 +260,15 @@ class Primary:
             if backup.confirmed >= backup.join_point:
                 self._join(backup)
 
-    def _send_chunks(self, backup: RemoteBackup) -> None:
-        assert backup.chunks is not None
-        while backup.chunks_sent - backup.chunks_confirmed < CHUNKS_IN_FLIGHT:
-            data = next(backup.chunks, None)
+    def _send_chunks(self, backup: RemoteBackup, chunks: Iterator[bytes]) -> bool:
+        """Send what may be sent now; True when that was the last."""
+        while backup.chunks_sent - backup.chunks_confirmed < CHUNKS_IN_FLIGHT and self.port.credit(backup.connection_id) > 0:
+            data = next(chunks, None)
             if data is None:
-                backup.chunks = None
-                self.port.say(backup.connection_id, encode(SnapshotEnd(backup.chunks_sent)))
-                return
+                return True
             backup.chunks_sent += 1
             self.port.say(backup.connection_id, encode(Chunk(backup.chunks_sent, data)))
+        return False
 
     def _advance(self) -> None:
         log = self.log

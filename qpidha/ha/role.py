@@ -6,7 +6,7 @@ role does is in `backup.py` and `primary.py`, how the others are asked is in `pe
 
 Promotion: a *ready* broker asks the others for their promise of the next epoch. Whoever promises will
 accept nothing of a lower one, so an old primary that is still there steps down by that very question. One
-refusal ends the attempt. A *joining* broker may become primary only where all others are joining or
+refusal ends the attempt. A *joining* broker may become primary only where all others are joining, catching up or
 silent. The new epoch begins with the in-sync set as it was; its other members are the expected backups,
 and nothing is acknowledged before each has caught up or been given up.
 
@@ -77,8 +77,7 @@ class Cluster:
         """When to tick next, 0 for never."""
         deadlines = [self.peers.next_deadline()]
         if self.primary is not None:
-            deadlines.append(self.primary.safe_deadline)
-            deadlines.append(min(self.primary.expected.values(), default=0))
+            deadlines.append(self.primary.next_deadline)
         return min((deadline for deadline in deadlines if deadline), default=0)
 
     def current_primary(self) -> Peer | None:
@@ -190,8 +189,15 @@ class Cluster:
 
     def _peer_status(self, connection_id: int, status: Status) -> None:
         peer = self.peers.by_connection(connection_id)
-        if peer is None or not self.peers.status(peer, status):
+        if peer is None:
             return
+        if not self.peers.status(peer, status):
+            if status.address != self.address:
+                text = f"{peer.name} has our system id {self.system_id}; was its data directory copied from ours? It cannot be a member"
+                self.port.announce("error", text)
+            return
+        if self.backup is not None and self.backup.primary is peer and not BrokerStatus(status.state).is_primary:
+            self.backup.primary = None  # should it be promoted again, it is to be followed anew
         if self.primary is not None and status.promised > self.primary.in_sync.epoch:
             self.step_down(f"{peer.name} has promised epoch {status.promised}, ours is {self.primary.in_sync.epoch}")
         self._follow_newest()
@@ -222,7 +228,8 @@ class Cluster:
             return
         set_ = InSyncSet(message.in_sync_epoch, message.in_sync_version, message.in_sync_members)
         backup.begin(message)
-        if self.state is BrokerStatus.JOINING or (self.state is BrokerStatus.READY and message.snapshot):
+        is_behind = message.snapshot or self.system_id not in message.in_sync_members
+        if self.state is BrokerStatus.JOINING or (self.state is BrokerStatus.READY and is_behind):
             self.is_live = False
             self._change(BrokerStatus.CATCHUP)
         self._set_in_sync(set_)
@@ -235,17 +242,22 @@ class Cluster:
             self.port.announce("warning", f"refused a batch of epoch {message.batch.epoch}: epoch {self.saved.promised} is promised")
             self.port.hang_up(connection_id)
             return
+        if message.batch.first != self.log.last + 1 or message.batch.epoch < self.log.epoch:
+            self.port.announce("error", f"refused a batch that begins with {message.batch.first}: the log ends with {self.log.last}")
+            self.port.hang_up(connection_id)
+            return
         for sequence, record in backup.logged(message):
-            self._ha_record(message.batch.epoch, record, is_news=sequence > backup.news_after)
+            is_news = sequence > backup.news_after
+            self._ha_record(message.batch.epoch, record, is_news=is_news, is_whole=backup.is_whole(sequence))
 
-    def _ha_record(self, epoch: int, record: Record, *, is_news: bool) -> None:
+    def _ha_record(self, epoch: int, record: Record, *, is_news: bool, is_whole: bool) -> None:
         if isinstance(record, EpochStarted):
             self._set_in_sync(InSyncSet(epoch, 0, record.members))
         elif isinstance(record, InSyncChanged):
             self._set_in_sync(InSyncSet(epoch, record.version, record.members))
             if not is_news:
                 return
-            if self.system_id in record.members and self.state is BrokerStatus.CATCHUP:
+            if self.system_id in record.members and self.state is BrokerStatus.CATCHUP and is_whole:
                 self.is_live = True
                 self._change(BrokerStatus.READY)
                 self.port.announce("notice", "Backup is ready")
@@ -277,8 +289,12 @@ class Cluster:
             self.peers.consult(self._others_known)
 
     def _others_known(self, consultation: Consultation) -> None:
+        if self._promotion is None:  # demoted meanwhile
+            return
         for peer in self.peers.others():
-            if consultation.answered_by(peer) and peer.status is not None and peer.status.state != BrokerStatus.JOINING.value:
+            # Who is catching up has less than the broker that it copied, or it would be ready.
+            others = (BrokerStatus.JOINING.value, BrokerStatus.CATCHUP.value)
+            if consultation.answered_by(peer) and peer.status is not None and peer.status.state not in others:
                 text = f"Joining active cluster, cannot be promoted. {peer.name} is {peer.status.state}."
                 self._refuse(text, f"promote {peer.name}, or wait until this broker is ready")
                 return
@@ -294,7 +310,12 @@ class Cluster:
         self.peers.consult(self._promised, epoch=self.saved.promised, candidate=self.system_id)
 
     def _is_outside_set(self) -> bool:
-        """Refuse the promotion if somebody knows a newer in-sync set, without this broker."""
+        """Refuse the promotion if this broker is not in the newest in-sync set that it, or somebody else, knows."""
+        own = self.saved.in_sync
+        if own.members and self.system_id not in own.members:
+            members = ", ".join(self._address_of(member) for member in own.members)
+            self._refuse(f"not in the in-sync set any more: {members}", f"promote one of {members}, or wait until this broker is ready")
+            return True
         for peer in self.peers.up():
             status = peer.status
             assert status is not None
@@ -312,6 +333,8 @@ class Cluster:
         return system_id
 
     def _promised(self, consultation: Consultation) -> None:
+        if self._promotion is None:  # demoted meanwhile
+            return
         epoch = consultation.question.epoch
         if consultation.refusals:
             self._refuse("; ".join(consultation.refusals), "look whether another broker has been promoted: qpid-ha status --all")
@@ -418,6 +441,8 @@ class Cluster:
 
     def demote(self, reply: Reply) -> None:
         """Step down because the cluster manager says so."""
+        if self._promotion is not None:
+            self._refuse("demoted by the cluster manager meanwhile", "promote it again if that was not meant")
         if self.primary is not None:
             self.step_down("demoted by the cluster manager")
         reply(None)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
 
+from qpidha.ha.status import BrokerStatus
 from qpidha.words.errors import ProtocolViolation
 from qpidha.words.records import Batch
 
@@ -81,9 +83,10 @@ class Begin:
 
 @dataclass(slots=True)
 class SnapshotEnd:
-    """That was the last chunk; `chunks` were sent."""
+    """That was the snapshot, the last of its `chunks`; it may show effects of records up to `through`."""
 
     chunks: int
+    through: int
 
 
 @dataclass(slots=True)
@@ -160,12 +163,46 @@ def decode(data: bytes) -> Spoken:
             return Safe(SAFE.unpack(data)[1])
         if kind == b"K":
             return Chunk(CHUNK.unpack_from(data)[1], data[CHUNK.size :])
-        fields = json.loads(data[1:])
-        message: Spoken = JSON_KINDS[fields.pop("say")](**fields)
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        values = json.loads(data[1:])
+        message: Spoken = JSON_KINDS[values.pop("say")](**values)
+        _check(message)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
         raise ProtocolViolation(f"not a message of this cluster: {error}; do all brokers run the same version?") from error
     if isinstance(message, Status | Begin):
         message.in_sync_members = tuple(message.in_sync_members)
     if isinstance(message, Begin):
         message.history = [(epoch, first) for epoch, first in message.history]
     return message
+
+
+def _check(message: Spoken) -> None:
+    """Raise ValueError for a value that is not what its field is for."""
+    for field in fields(message):
+        value = getattr(message, field.name)
+        if not CHECKS[str(field.type)](value):
+            raise ValueError(f"{field.name} cannot be {str(value)[:40]!r}")
+    if isinstance(message, Status):
+        BrokerStatus(message.state)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_text(value: object) -> bool:
+    # JSON can name half a character, which nobody can write again: encode() raises ValueError for it.
+    return isinstance(value, str) and bool(value.encode() or True)
+
+
+def _is_history(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair)) for pair in value)
+
+
+CHECKS: dict[str, Callable[[object], bool]] = {
+    "int": _is_number,
+    "str": _is_text,
+    "bool": lambda value: isinstance(value, bool),
+    "tuple[str, ...]": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "History": _is_history,
+}
+"""By the type of a field."""

@@ -147,17 +147,23 @@ class LocalManager:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        write_state(self.options, manager_pid=0, processes={})
+        self._write(0, {})
         self.events.add("stopped")
 
     def record(self) -> None:
-        """Write down which processes belong to the cluster."""
+        """Write down which processes belong to the cluster. On a full disk it works without."""
         processes = {
             name: (broker.process.pid, broker.process.started)
             for name, broker in self.brokers.items()
             if broker.process is not None and broker.running
         }
-        write_state(self.options, manager_pid=os.getpid(), processes=processes)
+        self._write(os.getpid(), processes)
+
+    def _write(self, manager_pid: int, processes: dict[str, tuple[int, int]]) -> None:
+        try:
+            write_state(self.options, manager_pid=manager_pid, processes=processes)
+        except OSError as error:
+            self.events.add("not written", what=str(self.options.state_file), reason=str(error))
 
     # One task per broker: keep it running, know how it is.
 
@@ -180,11 +186,16 @@ class LocalManager:
             await self._rest(broker)
 
     def _launch(self, broker: LocalBroker) -> None:
-        broker.spec.config.write_text(configuration(broker.spec, self.options))
-        broker.spec.admin_socket.unlink(missing_ok=True)
-        broker.process = BrokerProcess.start(
-            self.options.daemon, broker.spec.config, broker.spec.log, on_exit=lambda process: self._exited(broker, process)
-        )
+        try:
+            broker.spec.config.write_text(configuration(broker.spec, self.options))
+            broker.spec.admin_socket.unlink(missing_ok=True)
+            broker.process = BrokerProcess.start(
+                self.options.daemon, broker.spec.config, broker.spec.log, on_exit=lambda process: self._exited(broker, process)
+            )
+        except OSError as error:  # a full disk, or no more processes: the other brokers go on meanwhile
+            broker.backoff = _longer(broker.backoff)
+            self.events.add("not started", broker=broker.spec.name, reason=str(error))
+            return
         broker.restarts += 1
         broker.launched = time.monotonic()
         broker.stopped = False
@@ -292,7 +303,7 @@ class LocalManager:
         broker.hung_since = 0.0
         lived = time.monotonic() - broker.launched
         gave_up = process.exit_code is not None and process.exit_code > 0 and lived < SHORT_LIFE
-        broker.backoff = min(5.0, max(0.25, broker.backoff * 2)) if gave_up else 0.0
+        broker.backoff = _longer(broker.backoff) if gave_up else 0.0
         self.events.add(
             "exited", broker=broker.spec.name, pid=process.pid, code=process.exit_code, was=was, lived=round(lived, 3), gave_up=gave_up
         )
@@ -362,8 +373,15 @@ class LocalManager:
         try:
             await self.promote(name)
         except (RefusedRequest, LinkBroken) as error:
+            if isinstance(error, LinkBroken):
+                broker.may_be_primary = broker.running  # until it says what it is
             self._refused = (*self._refused, name) if len(self._refused) < len(self.brokers) else ()
             self.events.add("refused", broker=name, what="promote", reason=error.text)
         else:
             self.events.add("promoted", broker=name)
             await self._ask(broker)
+
+
+def _longer(backoff: float) -> float:
+    """Give the pause before the next start that follows one of `backoff` seconds."""
+    return min(5.0, max(0.25, backoff * 2))

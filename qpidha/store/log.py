@@ -39,7 +39,7 @@ class Log:
         self.safe = 0
         """Up to here every in-sync broker has the log; kept by the owner."""
         self.needed = 0
-        """From here on an in-sync backup still needs the log, so it is kept whatever its size; 0 when none does."""
+        """From here on the log is kept whatever its size: an in-sync backup, or ourselves to cut it, still need it. 0 for none."""
         self._batches: deque[Batch] = deque()
         self._bytes = 0
         # One slot for each sequence since `last`: (queue, payload, expires) of a message, None where it was

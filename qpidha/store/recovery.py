@@ -1,8 +1,8 @@
 """Recovery: records to a broker model, and a broker model to records.
 
 `fold` is the one way a broker comes to a state that was decided elsewhere: by a primary, or before. The
-other way round, `snapshot` writes what exists as records in chunks, each made when it is asked for, so
-that a broker of any size is copied while it works.
+other way round, `snapshot_objects` and `snapshot_messages` write what exists as records in chunks, each made when it is
+asked for, so that a broker of any size is copied while it works.
 """
 
 from __future__ import annotations
@@ -42,12 +42,8 @@ def ha_records(data: bytes) -> list[tuple[int, Record]]:
     return [entry for entry in entries if isinstance(entry[1], HA_RECORDS)]
 
 
-def snapshot(broker: Broker, last: int) -> Iterator[bytes]:
-    """Yield what a broker model has of the log up to `last`, in chunks.
-
-    A message that leaves between two chunks is not in the later one. One that comes is beyond `last` and
-    left out: it travels with the live records.
-    """
+def snapshot_objects(broker: Broker) -> Iterator[bytes]:
+    """Yield the objects of a broker model, in chunks."""
     parts: list[bytes] = []
     size = 0
     for uid, record in list(broker.objects()):
@@ -58,18 +54,24 @@ def snapshot(broker: Broker, last: int) -> Iterator[bytes]:
             parts, size = [], 0
     if parts:
         yield b"".join(parts)
+
+
+def snapshot_messages(broker: Broker, last: int) -> Iterator[bytes]:
+    """Yield the messages that a broker model has of the log up to `last`, in chunks.
+
+    A message that leaves between two chunks is not in the later one. One that comes is beyond `last` and
+    left out: it travels with the live records.
+    """
     for queue in list(broker.queues.values()):
         cursor = 0
         while broker.by_uid.get(queue.uid) is queue:
-            messages = [message for message in broker.messages_after(queue, cursor, CHUNK) if message.sequence <= last]
-            if not messages:
+            found = [message for message in broker.messages_after(queue, cursor, CHUNK) if message.sequence <= last]
+            if not found:
                 break
-            cursor = messages[-1].sequence
-            sequences = [message.sequence for message in messages]
-            data = encode_enqueues(
-                queue.uid, sequences, [message.payload for message in messages], [message.expires for message in messages]
-            )
-            for message in messages:
+            cursor = found[-1].sequence
+            sequences = [message.sequence for message in found]
+            data = encode_enqueues(queue.uid, sequences, [message.payload for message in found], [message.expires for message in found])
+            for message in found:
                 if message.delivery_count or message.annotations:
                     data += encode_record(0, Requeued(queue.uid, message.sequence, message.delivery_count, message.annotations))
             yield data

@@ -94,7 +94,10 @@ class Machine:
     def ha_records(self, data: bytes) -> list[tuple[int, Record]]:
         return [e for e in decode(data) if not isinstance(e, EnqueueRun) and isinstance(e[1], HA_RECORDS)]
 
-    def snapshot(self, last: int) -> Iterator[bytes]:
+    def snapshot(self, last: int) -> tuple[Iterator[bytes], Iterator[bytes]]:
+        return iter(()), self._words_until(last)
+
+    def _words_until(self, last: int) -> Iterator[bytes]:
         for sequence in sorted(self.model):
             if sequence <= last and sequence in self.model:
                 yield encode_record(sequence, QueueDeclared(self.model[sequence], ""))

@@ -44,7 +44,8 @@ class History:
         """Do one random thing; False when the history proves nothing any more."""
         rng, world = self.rng, self.world
         what = rng.choices(
-            ["publish", "deliver", "time", "kill", "restart", "freeze", "thaw", "cut", "manage"], [30, 80, 10, 1, 3, 1, 4, 1, 8]
+            ["publish", "deliver", "time", "kill", "restart", "freeze", "thaw", "cut", "manage", "demote"],
+            [30, 80, 10, 1, 3, 1, 4, 1, 8, 1],
         )[0]
         machine = rng.choice(world.machines)
         alive = machine.index not in world.dead
@@ -80,6 +81,8 @@ class History:
             world.cut(machine.index)
         elif what == "manage":
             return self.manage()
+        elif what == "demote" and self.is_whole():  # whoever is promoted next, perhaps the same
+            machine.cluster.demote(lambda error: None)
         self.note_accepted()
         return True
 

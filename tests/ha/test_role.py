@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from qpidha.ha.status import LEGAL_CHANGES, BrokerStatus, check_change
+from qpidha.ha.wire import Logged
 from qpidha.words.errors import InvariantBroken
-from tests.ha.cluster_world import World
+from qpidha.words.records import Batch
+from tests.ha.cluster_world import SECOND, Machine, World
 
 ACTIVE, READY, JOINING, RECOVERING, CATCHUP = (
     BrokerStatus.ACTIVE, BrokerStatus.READY, BrokerStatus.JOINING, BrokerStatus.RECOVERING, BrokerStatus.CATCHUP,
@@ -235,3 +237,202 @@ def test_lone_broker_goes_active_at_once() -> None:
     world.machines[0].publish("a")
     world.settle()
     assert world.machines[0].accepted == ["a"]
+
+
+def test_a_primary_that_is_demoted_and_promoted_again_is_followed_again() -> None:
+    world = started(backup_timeout=2_000_000_000)
+    world.machines[0].cluster.demote(lambda error: None)
+    world.run(0.3)
+    assert states(world) == [JOINING, READY, READY]
+    world.machines[0].promote()
+    world.run(3)
+    assert states(world) == [ACTIVE, READY, READY]
+    assert world.machines[0].cluster.saved.in_sync.members == ("0-broker", "1-broker", "2-broker")
+    world.machines[0].publish("a")
+    world.settle()
+    world.kill(0)
+    world.machines[1].promote()
+    world.run(3)
+    assert world.machines[1].words == ["a"]
+
+
+def test_a_demotion_ends_a_promotion_that_is_under_way() -> None:
+    world = started()
+    world.machines[0].paused = True
+    replies = world.machines[1].promote()
+    world.settle()
+    assert replies == []
+    world.machines[1].cluster.demote(lambda error: None)
+    world.run(4)
+    assert [reply.text for reply in replies if reply is not None] == ["demoted by the cluster manager meanwhile"]
+    assert world.machines[1].state is READY
+
+
+def behind(world: World) -> Machine:
+    """Return a dropped backup that has come back and was just told from where the log goes on."""
+    backup = world.machines[2]
+    world.cut(2)
+    backup.paused = True
+    world.run(1)
+    for number in range(20):
+        world.machines[0].publish(f"w{number}")
+        world.settle()
+    backup.paused = False
+    for _ in range(1000):
+        world.step_one(lambda able: able[0])
+        if not any(machine.inbox for machine in world.machines):
+            world.now += SECOND // 50
+            for machine in world.machines:
+                machine.cluster.tick(world.now)
+        role = backup.cluster.backup
+        assert role is not None
+        if role.began and backup.system_id not in backup.cluster.saved.in_sync.members:
+            return backup
+    raise AssertionError("it never came back")
+
+
+def test_a_dropped_backup_that_comes_back_is_not_ready_before_it_has_what_it_missed() -> None:
+    world = started()
+    assert behind(world).state is CATCHUP
+    world.run(0.5)
+    assert states(world) == [ACTIVE, READY, READY]
+    assert world.machines[2].words == world.machines[0].words
+
+
+def test_a_broker_that_knows_itself_to_be_outside_the_in_sync_set_refuses_promotion() -> None:
+    world = started()
+    world.machines[2].paused = True
+    world.cut(2)
+    world.run(1)
+    world.machines[0].publish("a")
+    world.settle()
+    saved = world.machines[0].saved
+    for index in (0, 1, 2):
+        world.kill(index)
+    world.machines[2].saved = saved
+    world.machines[2].paused = False
+    replies = world.restart(2).promote()
+    world.run(5)
+    assert ["not in the in-sync set any more" in reply.text for reply in replies if reply is not None] == [True]
+
+
+def test_a_member_in_the_middle_of_its_snapshot_is_not_ready_because_another_has_joined() -> None:
+    world = started(4, log_limit=1500, backup_timeout=100 * SECOND)
+    for number in range(30):
+        world.machines[0].publish(f"w{number}")
+        world.settle()
+    world.run(0.1)
+    world.machines[0].paused = True
+    world.kill(2)
+    world.machines[3].paused = True
+    world.machines[3].inbox.clear()
+    world.kill(0)
+    world.machines[1].promote()
+    world.run(3)  # 2 and 3 are expected
+    world.dead.discard(2)
+    newcomer = world.machines[2] = Machine(world, 2, world.machines[2].saved, life=1)
+    newcomer.cluster.start()
+    role = newcomer.cluster.backup
+    assert role is not None
+    while role.chunks < 2:
+        if not world.step_one(lambda able: able[0]):
+            world.now += SECOND // 50
+            for machine in (world.machines[1], newcomer):
+                machine.cluster.tick(world.now)
+    newcomer.paused = True
+    world.machines[3].paused = False
+    world.run(1)
+    assert world.machines[3].state is READY
+    newcomer.paused = False
+    while world.step_one(lambda able: able[0]):
+        assert newcomer.state is CATCHUP or newcomer.words == world.machines[1].words
+    assert newcomer.state is READY
+
+
+def test_a_cluster_whose_only_member_died_during_the_first_catch_up_starts_again() -> None:
+    world = World(2, backup_timeout=2 * SECOND)
+    world.machines[0].promote()
+    while world.machines[1].state is not CATCHUP:
+        assert world.step_one(lambda able: able[0])
+    world.kill(0)
+    world.restart(0)
+    world.machines[0].promote()
+    world.run(3)
+    assert states(world) == [ACTIVE, READY]
+
+
+def test_a_demoted_primary_lets_its_old_log_go() -> None:
+    world = started(log_limit=2000)
+    world.machines[0].publish("a")
+    world.settle()
+    world.machines[1].promote()
+    world.run(1)
+    for number in range(100):
+        world.machines[1].publish(f"w{number}")
+        world.settle()
+    assert [machine.log.start > 50 for machine in world.machines] == [True] * 3
+
+
+def test_a_backup_can_cut_off_more_than_the_log_that_it_would_keep() -> None:
+    world = started(log_limit=2000)
+    world.machines[1].paused = True
+    for number in range(100):
+        world.machines[0].publish(f"w{number}")
+        world.settle()
+    world.machines[1].inbox.clear()
+    world.machines[1].paused = False
+    world.kill(0)
+    world.machines[1].promote()
+    world.run(1)
+    assert states(world)[1:] == [ACTIVE, READY]
+    assert world.machines[2].words == world.machines[1].words == []
+
+
+def test_what_a_new_primary_has_is_not_safe_before_the_other_members_have_it() -> None:
+    world = started(backup_timeout=100 * SECOND)
+    world.machines[2].paused = True
+    world.machines[0].publish("a")
+    world.settle()
+    world.machines[2].inbox.clear()
+    world.kill(0)
+    world.machines[1].promote()
+    world.run(4)
+    primary = world.machines[1]
+    assert primary.words == ["a"]
+    assert primary.log.safe < min(primary.model)
+    world.machines[2].paused = False
+    world.run(1)
+    assert primary.log.safe == primary.log.last
+    assert world.machines[2].words == ["a"]
+
+
+def test_an_expected_backup_that_is_connected_has_no_deadline() -> None:
+    world = started(backup_timeout=SECOND)
+    primary = world.machines[0].cluster.primary
+    assert primary is not None
+    primary.expected["1-broker"] = world.now - 1
+    assert primary.overdue(world.now) == []
+    assert primary.next_deadline == 0
+    primary.expected["gone"] = world.now + 5
+    assert primary.next_deadline == world.now + 5
+
+
+def test_a_batch_that_does_not_follow_ends_the_link_and_not_the_broker() -> None:
+    world = started()
+    backup = world.machines[1]
+    role = backup.cluster.backup
+    assert role is not None
+    assert role.primary is not None
+    backup.cluster.heard(role.primary.connection_id, Logged(0, Batch(1, 99, 99, False, b"")))
+    world.run(1)
+    assert states(world) == [ACTIVE, READY, READY]
+
+
+def test_a_broker_with_our_system_id_at_another_address_is_told_of() -> None:
+    world = World()
+    twin = world.machines[1]
+    twin.system_id = twin.cluster.system_id = "0-broker"
+    world.cut(1)
+    world.run(0.5)
+    assert any("error: host1:5001 has our system id" in line for line in world.machines[0].said)
+    assert not any("has our system id" in line for line in world.machines[2].said)

@@ -12,7 +12,7 @@ from qpidha.words.records import Batch
 
 SPOKEN: list[Spoken] = [
     Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id", "other")), Ask(1, 5, "id"), Answer(1, False, "epoch 5 is promised already"),
-    Subscribe(3, 99, 2, 80), Begin(3, 99, 120, True, [(1, 1), (3, 70)], 3, 2, ("id",)), SnapshotEnd(4),
+    Subscribe(3, 99, 2, 80), Begin(3, 99, 120, True, [(1, 1), (3, 70)], 3, 2, ("id",)), SnapshotEnd(4, 130),
     Logged(7, Batch(3, 8, 12, True, b"\x00records")), Safe(12), Chunk(2, b"\xffrecords"), Confirm(3, 12, 2),
 ]  # fmt: skip
 
@@ -28,3 +28,22 @@ def test_anything_else_is_a_protocol_violation(data: bytes) -> None:
         decode(data)
     except ProtocolViolation:
         pass
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"say": "Ask", "nonce": "one"}',
+        '{"say": "Ask", "nonce": 1, "epoch": -1}',
+        '{"say": "Ask", "nonce": 1, "epoch": 9223372036854775808}',
+        '{"say": "Ask", "nonce": 1, "epoch": 2, "candidate": "\\ud800"}',
+        '{"say": "Answer", "nonce": 1, "granted": "yes"}',
+        '{"say": "Subscribe", "epoch": null, "sequence": 1, "applied_epoch": 1, "applied": {}}',
+        encode(Status("id", "b1", "h:1", "bogus", 3, 4, 99, 3, 2, ()))[1:].decode(),
+        encode(Begin(3, 99, 120, True, [], 3, 2, ()))[1:].decode().replace('"history": []', '"history": [[1]]'),
+        "[" * 100_000,
+    ],
+)
+def test_values_that_a_field_is_not_for_are_a_protocol_violation(text: str) -> None:
+    with pytest.raises(ProtocolViolation):
+        decode(b"J" + text.encode())

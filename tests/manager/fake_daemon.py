@@ -1,7 +1,8 @@
 """A stand-in for qpidhad that manager tests start in its place: one state, an admin socket, and a shared file.
 
 `primary.json` beside the brokers' directories plays the network: who is promoted writes itself there, and the others see
-it. A file `refuse` in a broker's own directory makes it refuse one promotion; a file `sequence` says how far it is.
+it. A file `refuse` in a broker's own directory makes it refuse one promotion, a file `freeze` stops it in the middle of one; a
+file `sequence` says how far it is.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import socketserver
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,10 @@ class Broker:
             if refuse.exists():
                 refuse.unlink()
                 return {"error": {"condition": "amqp:not-allowed", "message": "not now", "hint": "wait"}}
+            freeze = self.directory / "freeze"
+            if freeze.exists():
+                freeze.unlink()
+                os.kill(os.getpid(), signal.SIGSTOP)
             self.epoch = primary["epoch"] + 1
             self.state = "active"
             temporary = self.shared.with_suffix(f".{os.getpid()}")

@@ -145,3 +145,40 @@ def test_a_new_manager_takes_over_brokers_that_are_still_running(directory: Path
                 assert second.find("promote") is None and second.primary() == "b1"
 
     asyncio.run(play())
+
+
+def test_a_broker_that_freezes_while_it_is_promoted_is_dead_before_another_is_promoted(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            settled = await watched.event("settled")
+            for name in ("b2", "b3"):
+                (directory / name / "freeze").touch()
+            kill(watched, "b1")
+            first = (await watched.event("promote", after=settled["time_ns"]))["broker"]
+            second = "b2" if first == "b3" else "b3"
+            (directory / second / "freeze").unlink()
+            promoted = await watched.event("promoted", after=settled["time_ns"], broker=second)
+            promote = watched.find("promote", after=settled["time_ns"], broker=second)
+            exited = watched.find("exited", after=settled["time_ns"], broker=first)
+            assert promote is not None and exited is not None
+            assert exited["time_ns"] <= promote["time_ns"] <= promoted["time_ns"]
+
+    asyncio.run(play())
+
+
+def test_a_full_disk_keeps_the_manager_from_writing_and_not_from_working(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            settled = await watched.event("settled")
+            (directory / "cluster.new").mkdir()  # in the way of cluster.json
+            config = directory / "b1" / "qpidd.conf"
+            config.unlink()
+            config.mkdir()
+            kill(watched, "b1")
+            promoted = await watched.event("promoted", after=settled["time_ns"])
+            await watched.event("not started", broker="b1")
+            config.rmdir()
+            await watched.event("settled", after=promoted["time_ns"], backups=2)
+            (directory / "cluster.new").rmdir()
+
+    asyncio.run(play())

@@ -6,7 +6,7 @@ from itertools import count
 
 from qpidha.broker.broker import Broker
 from qpidha.store.log import Log
-from qpidha.store.recovery import fold, ha_records, snapshot
+from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
 from qpidha.words.records import EpochStarted, InSyncChanged
 from qpidha.words.settings import Settings
 
@@ -68,7 +68,7 @@ def test_folding_a_snapshot_gives_the_same_model() -> None:
     fill(broker)
     log.seal()
     backup = a_backup()
-    for chunk in snapshot(broker, log.last):
+    for chunk in (*snapshot_objects(broker), *snapshot_messages(broker, log.last)):
         fold(backup, chunk)
     assert picture(backup) == picture(broker)
 
@@ -81,7 +81,9 @@ def test_a_snapshot_with_live_records_beside_it_misses_and_doubles_nothing() -> 
     log.seal()
     last = log.last
     backup = a_backup()
-    for step, chunk in enumerate(snapshot(broker, last)):
+    for chunk in snapshot_objects(broker):
+        fold(backup, chunk)
+    for step, chunk in enumerate(snapshot_messages(broker, last)):
         queue = broker.queue("q")
         for sequence in sorted(queue.messages)[1:4]:  # some that were copied, some that were not
             queue.dequeue(queue.messages[sequence])

@@ -27,6 +27,7 @@ def test_queue_hold(a_cluster):
     cluster = a_cluster(4, ha_backup_timeout="120")
     cluster[0].declare_queue("q1")
     send(cluster[0], "q1", [str(i) for i in range(1, 11)])
+    wait_browse(cluster[3], "q1", [str(i) for i in range(1, 11)])  # it knows that these are safe
     for i in (0, 1, 2):
         cluster[i].kill()
     cluster.promote(3)

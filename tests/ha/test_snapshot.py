@@ -1,0 +1,209 @@
+"""A backup that needs a snapshot of a broker that goes on working: both roles, with their broker models, face to face."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from qpidha.broker.broker import Broker
+from qpidha.ha.backup import Backup
+from qpidha.ha.in_sync import InSyncSet
+from qpidha.ha.peers import Peer
+from qpidha.ha.primary import CHUNKS_IN_FLIGHT, Primary
+from qpidha.ha.wire import Begin, Chunk, Confirm, Logged, Safe, SnapshotEnd, Subscribe, decode
+from qpidha.store.log import Log
+from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
+from qpidha.words.records import Record
+from qpidha.words.settings import Settings
+from qpidha.words.url import Address
+
+LINK = 7
+
+
+class Side:
+    """A broker model, a log, and what was said to the other side."""
+
+    now = 0
+
+    def __init__(self, log_memory: int) -> None:
+        numbers = count(1)
+        self.settings = Settings(ha_cluster=True, ha_replicate="all")
+        self.broker = Broker(self.settings, None, lambda effect: None, lambda: f"uuid-{next(numbers)}")
+        self.log = Log(log_memory)
+        self.said: list[bytes] = []
+        self.hung_up = False
+
+    def say(self, connection_id: int, data: bytes) -> None:
+        self.said.append(data)
+
+    def credit(self, connection_id: int) -> int:
+        return 1000
+
+    def hang_up(self, connection_id: int) -> None:
+        self.hung_up = True
+
+    def dial(self, host: str, port: int, encrypted: bool) -> int:
+        return 0
+
+    def save(self, data: bytes) -> None:
+        pass
+
+    def announce(self, level: str, text: str, **fields: object) -> None:
+        pass
+
+    def state_changed(self, state: object) -> None:
+        pass
+
+    def released(self, safe: int) -> None:
+        pass
+
+    def apply(self, data: bytes) -> None:
+        fold(self.broker, data)
+
+    def forget(self) -> None:
+        self.broker.reset(keep_local=True)
+
+    def ha_records(self, data: bytes) -> list[tuple[int, Record]]:
+        return ha_records(data)
+
+    def snapshot(self, last: int) -> tuple[Iterator[bytes], Iterator[bytes]]:
+        return snapshot_objects(self.broker), snapshot_messages(self.broker, last)
+
+    def payloads(self, queue: str) -> list[bytes]:
+        found = self.broker.queues.get(queue)
+        return [] if found is None else [found.messages[sequence].payload for sequence in sorted(found.messages)]
+
+
+class Pair:
+    """A primary whose old log is gone, and a new backup of it."""
+
+    def __init__(self, *, queues: int = 1, log_memory: int = 1 << 20) -> None:
+        self.a = Side(log_memory)
+        self.b = Side(log_memory)
+        self.b.broker.passive = True
+        self.a.log.start_epoch(1)
+        self.a.broker.recorder = self.a.log
+        self.primary = Primary(self.a, self.a.log, self.a.settings, InSyncSet(1, 0, ("a",)))
+        self.backup = Backup(self.b, self.b.log, applied=0)
+        for number in range(queues):
+            self.a.broker.declare_queue(f"q{number}", arguments={"note": "x" * 1000} if queues > 1 else {})
+        self.publish(b"old", f"q{queues - 1}")
+        self.a.log.seal()
+        for number in range(2000):
+            self.a.broker.bind("amq.direct", "q0", f"{number}")
+            self.a.broker.unbind("amq.direct", "q0", f"{number}")
+            self.a.log.seal()
+        assert self.a.log.start > 1
+
+    def publish(self, payload: bytes, queue: str) -> None:
+        self.a.broker.publish("", queue, payload, headers=dict)
+
+    def subscribe(self) -> None:
+        self.backup.follow(Peer(Address("tcp", "a", 1)))
+        request = decode(self.b.said.pop())
+        assert isinstance(request, Subscribe)
+        self.primary.subscribe(LINK, "b", "b", request)
+
+    def carry_one(self) -> bool:
+        """Take what the primary said first to the backup; False if there is nothing."""
+        if not self.a.said:
+            return False
+        message = decode(self.a.said.pop(0))
+        match message:
+            case Begin():
+                self.backup.begin(message)
+            case Logged():
+                self.backup.logged(message)
+            case Chunk():
+                self.backup.chunk(message)
+            case SnapshotEnd():
+                self.backup.snapshot_end(message)
+            case Safe(sequence):
+                self.backup.safe(sequence)
+        return True
+
+    def answer(self) -> None:
+        """End the backup's turn, and take what it said to the primary."""
+        self.backup.flush()
+        for data in self.b.said:
+            message = decode(data)
+            assert isinstance(message, Confirm)
+            self.primary.confirm(LINK, message)
+        self.b.said.clear()
+
+    def settle(self) -> None:
+        for turn in range(1, 100):
+            self.primary.flush(turn * 1_000_000_000)
+            while self.carry_one():
+                pass
+            self.answer()
+        assert self.primary.in_sync.members == ("a", "b")
+
+
+def test_a_message_that_comes_with_the_subscription_is_not_lost_for_its_queue_not_being_there_yet() -> None:
+    pair = Pair(log_memory=100_000)
+    pair.subscribe()
+    pair.publish(b"live", "q0")  # in the same turn
+    pair.settle()
+    assert pair.b.payloads("q0") == pair.a.payloads("q0") == [b"old", b"live"]
+
+
+def test_live_records_wait_until_all_queues_are_there() -> None:
+    pair = Pair(queues=400 * CHUNKS_IN_FLIGHT, log_memory=100_000)
+    last = f"q{400 * CHUNKS_IN_FLIGHT - 1}"
+    pair.subscribe()
+    pair.primary.flush(1)
+    pair.publish(b"live", last)
+    pair.a.broker.delete_queue("q0")
+    pair.settle()
+    assert pair.b.payloads(last) == pair.a.payloads(last) == [b"old", b"live"]
+    assert pair.b.broker.queues.keys() == pair.a.broker.queues.keys()
+
+
+def test_a_snapshot_under_load_does_not_start_over_for_its_live_records_not_being_confirmed() -> None:
+    pair = Pair(log_memory=100_000)
+    for number in range(40):
+        pair.publish(b"%d" % number * 300_000, "q0")  # a chunk each
+    pair.a.log.seal()
+    pair.primary.window = 50_000
+    pair.subscribe()
+    for turn in range(12):
+        pair.publish(b"live" * 7_500, "q0")
+        pair.primary.flush(turn)
+        assert not pair.a.hung_up
+        while pair.carry_one():
+            pass
+        pair.answer()
+    pair.settle()
+    assert pair.b.payloads("q0") == pair.a.payloads("q0")
+
+
+def test_half_a_snapshot_confirms_nothing() -> None:
+    pair = Pair(log_memory=100_000)
+    pair.publish(b"big" * 300_000, "q0")
+    pair.publish(b"big" * 300_000, "q0")
+    pair.subscribe()
+    pair.primary.flush(1)
+    while pair.backup.chunks < 2:
+        pair.carry_one()
+    pair.answer()
+    assert pair.primary.backups["b"].confirmed == 0
+    pair.settle()
+    assert pair.primary.backups["b"].confirmed == pair.a.log.last
+
+
+def test_a_model_that_shows_more_than_its_log_has_is_never_the_base_of_a_delta() -> None:
+    pair = Pair(log_memory=100_000)
+    pair.subscribe()
+    point = pair.a.log.last
+    queue = pair.a.broker.queue("q0")
+    queue.dequeue(next(iter(queue.messages.values())))  # appended, and not on any backup
+    pair.primary._may_seal = lambda: False  # type: ignore[method-assign]
+    pair.primary.flush(1)
+    while pair.carry_one():
+        pass
+    assert pair.b.payloads("q0") == []
+    assert pair.b.log.last == point
+    pair.b.said.clear()
+    pair.backup.follow(Peer(Address("tcp", "c", 1)))  # the next primary knows nothing of that dequeue
+    assert decode(pair.b.said[0]) == Subscribe(0, 0, 0, 0)
