@@ -370,11 +370,11 @@ class LocalManager:
     async def _try_promote(self, name: str) -> None:
         broker = self.brokers[name]
         self.events.add("promote", broker=name, state=broker.member.state, epoch=broker.member.epoch, sequence=broker.member.sequence)
+        broker.may_be_primary = True  # until it says what it is
         try:
             await self.promote(name)
         except (RefusedRequest, LinkBroken) as error:
-            if isinstance(error, LinkBroken):
-                broker.may_be_primary = broker.running  # until it says what it is
+            broker.may_be_primary = isinstance(error, LinkBroken) and broker.running
             self._refused = (*self._refused, name) if len(self._refused) < len(self.brokers) else ()
             self.events.add("refused", broker=name, what="promote", reason=error.text)
         else:
