@@ -10,6 +10,7 @@ exists nobody is promoted. The manager speaks to brokers over their admin socket
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -40,7 +41,7 @@ class LocalBroker:
     """One broker as its manager sees it."""
 
     __slots__ = (
-        "backoff", "hung_since", "launched", "link", "may_be_primary", "member", "poke", "process", "restarts", "since", "spec", "stopped",
+        "backoff", "hung_since", "launched", "link", "may_be_primary", "member", "poke", "process", "restarts", "since", "spec", "stopped", "told",
     )  # fmt: skip
 
     def __init__(self, spec: BrokerSpec) -> None:
@@ -50,6 +51,8 @@ class LocalBroker:
         self.link: AdminLink | None = None
         self.may_be_primary = False
         """Whether it could be serving clients although it does not answer."""
+        self.told = 0.0
+        """When it was last told to be primary."""
         self.hung_since = 0.0
         self.since = time.time_ns()
         self.restarts = -1
@@ -237,7 +240,7 @@ class LocalManager:
         for _ in range(2):
             asked = time.monotonic()
             try:
-                self._learn(broker, await link.call("status", timeout=heartbeat))
+                self._learn(broker, await link.call("status", timeout=heartbeat), asked)
                 return
             except RefusedRequest as error:
                 self.events.add("refused", broker=broker.spec.name, what="status", reason=error.text)
@@ -268,7 +271,7 @@ class LocalManager:
         if broker.backoff and not self.stopping:
             await asyncio.sleep(broker.backoff)
 
-    def _learn(self, broker: LocalBroker, status: dict[str, Any]) -> None:
+    def _learn(self, broker: LocalBroker, status: dict[str, Any], asked: float) -> None:
         member = broker.member
         in_sync = status.get("in_sync") or {}
         member.sequence = int(status.get("sequence", 0))
@@ -277,7 +280,8 @@ class LocalManager:
         member.in_sync_version = (int(in_sync.get("epoch", 0)), int(in_sync.get("version", 0)))
         broker.hung_since = 0.0
         state = str(status.get("state", "unknown"))
-        broker.may_be_primary = state in PRIMARY_STATES
+        if state in PRIMARY_STATES or asked > broker.told:  # an answer from before it was told proves nothing
+            broker.may_be_primary = state in PRIMARY_STATES
         if not member.healthy:
             member.healthy = True
             self._changed.set()
@@ -371,13 +375,16 @@ class LocalManager:
         broker = self.brokers[name]
         self.events.add("promote", broker=name, state=broker.member.state, epoch=broker.member.epoch, sequence=broker.member.sequence)
         broker.may_be_primary = True  # until it says what it is
+        broker.told = math.inf
         try:
             await self.promote(name)
         except (RefusedRequest, LinkBroken) as error:
             broker.may_be_primary = isinstance(error, LinkBroken) and broker.running
+            broker.told = time.monotonic()
             self._refused = (*self._refused, name) if len(self._refused) < len(self.brokers) else ()
             self.events.add("refused", broker=name, what="promote", reason=error.text)
         else:
+            broker.told = time.monotonic()
             self.events.add("promoted", broker=name)
             await self._ask(broker)
 
