@@ -41,9 +41,13 @@ def find_address(broker: Broker, text: str) -> Address:
     if text.startswith("/exchanges/"):
         raw_name, slash, raw_key = text[len("/exchanges/") :].partition("/")
         name = unquote(raw_name)
+        if not name:
+            # The default exchange has each queue under its name, so this is another way to say a queue.
+            key = unquote(raw_key)
+            return Address(key, queue=broker.queues.get(key), wanted="queue")
         return Address(name, unquote(raw_key) if slash else None, exchange=broker.exchanges.get(name), wanted="exchange")
     head, slash, key = text.partition("/")
-    if slash and head in broker.exchanges:
+    if slash and head and head in broker.exchanges:
         return Address(head, key, exchange=broker.exchanges[head])
     if "%" in text and unquote(text) != text:
         decoded = find_address(broker, unquote(text))

@@ -206,7 +206,7 @@ class Attaching:
                 if CREATE not in terminus.capabilities:
                     kind = found.wanted or "queue or exchange"
                     raise NotFound(f"there is no {kind} '{found.name}'", hint=f"create it, or ask for it with the capability {CREATE}")
-                found = self._create(found, terminus, {}, None)
+                found = self._create(found, terminus, {}, link)
         exists_as = found.queue if found.queue is not None else found.exchange
         for name in ("durable", "exclusive", "auto-delete", "exchange-type"):
             field = "type" if name == "exchange-type" else name.replace("-", "_")
@@ -219,7 +219,7 @@ class Attaching:
         terminus.capabilities = [name for name in terminus.capabilities if name in ECHOED]
         return found
 
-    def _create(self, address: Address, terminus: Terminus, defaults: dict[str, Any], owner: object | None) -> Address:
+    def _create(self, address: Address, terminus: Terminus, defaults: dict[str, Any], link: object) -> Address:
         """Make a queue or exchange from node properties."""
         given = {str(key): value for key, value in terminus.properties.items()}
         is_exchange = "exchange-type" in given or "topic" in terminus.capabilities or address.wanted == "exchange"
@@ -240,7 +240,8 @@ class Attaching:
             address.exchange = exchange
         else:
             exclusive = bool(given.get("exclusive"))
-            holder = owner if owner is not None else self._connection if exclusive else None
+            ends_with_link = terminus.dynamic or arguments.get(LIFETIME_POLICY) == "delete-on-close"
+            holder = link if ends_with_link else self._connection if exclusive else None
             queue, sequence = self._broker.declare_queue(
                 address.name, exclusive=exclusive, alternate=alternate, arguments=arguments, owner=holder, **options
             )
@@ -264,6 +265,7 @@ class Attaching:
         if source.timeout and not lives:
             arguments[AUTO_DELETE_TIMEOUT] = source.timeout
         queue = self._broker.queues.get(name)
+        is_new = queue is None
         if queue is None:
             queue, sequence = self._broker.declare_queue(
                 name, durable=source.durability > 0, exclusive=not shared, auto_delete=not lives, arguments=arguments,
@@ -277,7 +279,12 @@ class Attaching:
             key = address.key
         if key is None:
             key = "#" if exchange.options.type == "topic" else name if exchange.options.type == "headers" else ""
-        bound = self._broker.bind(exchange.name, name, key, binding) if exchange.name else 0
+        try:
+            bound = self._broker.bind(exchange.name, name, key, binding)
+        except RefusedRequest:
+            if is_new:
+                self._broker.delete_queue(name)
+            raise
         self._sequence = max(self._sequence, bound)
         self._queue = queue
         self._deletes = not shared

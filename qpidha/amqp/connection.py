@@ -297,7 +297,8 @@ class Connection:
             if not self.is_backup:
                 # Heartbeats at the pace the peer asked for, in our direction too. One that asked for none is not
                 # held to the pace of the brokers among themselves.
-                wanted = engine.remote_idle_timeout() or max(self.host.settings.link_heartbeat_interval, CLIENT_SILENCE) // MILLISECOND
+                pace = self.host.settings.link_heartbeat_interval
+                wanted = engine.remote_idle_timeout() or (max(pace, CLIENT_SILENCE) // MILLISECOND if pace else 0)
                 engine.set_idle_timeout(2 * wanted)
             self._open({})
         engine.tick(self.host.now // MILLISECOND)

@@ -31,6 +31,8 @@ from qpidha.words.errors import MessageTooLarge, QpidHaError
 
 BUFFER_SIZE = 65536
 """Bytes read or written in one call; larger messages get a buffer of their own."""
+MAX_MILLISECONDS = 2**32 - 1
+"""The longest silence that can be named: 49 days; who asks for more gets this."""
 _buffer = ffi.new("char[]", BUFFER_SIZE)
 # One tag is enough: the engine copies it. Tags only have to differ among the unsettled deliveries of one link.
 _tag_bytes = ffi.new("uint32_t[1]")
@@ -334,7 +336,7 @@ class Engine:
 
     def set_idle_timeout(self, milliseconds: int) -> None:
         """Set how much silence we put up with; the peer is told half of it, as the specification asks."""
-        lib.pn_transport_set_idle_timeout(self._transport, milliseconds)
+        lib.pn_transport_set_idle_timeout(self._transport, min(milliseconds, MAX_MILLISECONDS))
 
     def tick(self, milliseconds: int) -> int:
         """Send a heartbeat or give up on the peer if it is time; give the time of the next tick, 0 for none."""

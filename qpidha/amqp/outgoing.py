@@ -31,6 +31,10 @@ TURN_BYTES = 4 << 20
 """Bytes of messages put into one connection in one turn, so that one consumer of a deep queue does not hold up all others."""
 
 
+MAX_ANNOTATIONS = 64 << 10
+"""Bytes of annotations that outcomes may put beside a message; more are not taken, for each outcome may add some."""
+
+
 class OutgoingLink:
     """A link on which a peer receives."""
 
@@ -216,6 +220,8 @@ class OutgoingLink:
             try:
                 annotations = merge_annotations(message.payload, message.annotations, changes)
             except ProtocolViolation:
+                annotations = b""
+            if len(annotations) > MAX_ANNOTATIONS:
                 annotations = b""
         return queue.requeue(message, outcome.failed, annotations, not_to=self if outcome.undeliverable else None)
 

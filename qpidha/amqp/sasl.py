@@ -56,8 +56,13 @@ class Verifier:
 
 
 def make_verifier(password: str, salt: bytes, iterations: int = 4096) -> str:
-    """Make the part of a users-file line behind the name."""
-    _, stored_key, server_key, _ = ScramMechanism(SCRAM).make_auth_info(password, iteration_count=iterations, salt=salt)
+    """Make the part of a users-file line behind the name; raise InvalidArgument for what cannot be a password."""
+    if not password:
+        raise InvalidArgument("the password is empty", hint="give one of a few characters at least")
+    try:
+        _, stored_key, server_key, _ = ScramMechanism(SCRAM).make_auth_info(password, iteration_count=iterations, salt=salt)
+    except ScramException as error:
+        raise InvalidArgument(f"this cannot be a password: {error}", hint="use letters, digits, punctuation and spaces") from None
     encoded = [base64.b64encode(part).decode() for part in (salt, stored_key, server_key)]
     return f"{SCRAM}${iterations}:{encoded[0]}${encoded[1]}:{encoded[2]}"
 
@@ -88,7 +93,7 @@ class Users:
             except ValueError:
                 raise InvalidArgument(
                     f"users file line {number} is not 'name:{SCRAM}$iterations:salt$StoredKey:ServerKey'",
-                    hint="make the line with: qpid-ha user add",
+                    hint="make the line with: qpid-ha user add NAME --users-file FILE",
                 ) from None
             if mechanism != SCRAM or not name or verifier.iterations < 4096 or len(verifier.salt) < 12:
                 raise InvalidArgument(f"users file line {number}: needs {SCRAM}, a name, 4096 iterations and 12 bytes of salt or more")

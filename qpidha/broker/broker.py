@@ -16,7 +16,7 @@ from qpidha.broker.content import application_properties, subject
 from qpidha.broker.exchange import EXCHANGE_TYPES, Exchange
 from qpidha.broker.level import ALL, HA_UUID, NONE, REPLICATE, resolve
 from qpidha.broker.lifetime import AUTO_DELETE_TIMEOUT, SECOND, Lifetime, read_lifetime, read_timeout
-from qpidha.broker.limits import EXCHANGE_ARGUMENTS, check_known, check_plain, check_queue_arguments
+from qpidha.broker.limits import EXCHANGE_ARGUMENTS, check_known, check_name, check_plain, check_queue_arguments
 from qpidha.broker.model import LOCAL_UID, Model
 from qpidha.words.effects import Announce
 from qpidha.words.errors import InvalidArgument, LimitExceeded, NotFound, PreconditionFailed, RefusedRequest
@@ -202,6 +202,7 @@ class Broker(Model):
         self._check_decides(exchange, queue)
         given = dict(arguments or {})
         resolve(given, ALL)
+        check_name("binding key", key)
         check_plain(given)
         exchange.check_binding(given)
         former = exchange.binding(queue, key)
@@ -351,6 +352,7 @@ class Broker(Model):
     def _check_new_queue(self, wanted: QueueDeclared) -> None:
         if not wanted.name:
             raise InvalidArgument("A queue needs a name", hint="Name it, or ask for a dynamic node.")
+        check_name("queue name", wanted.name)
         check_queue_arguments(wanted.arguments)
         self._check_alternate(wanted.alternate)
         if len(self.queues) >= self.settings.max_queues:
@@ -360,7 +362,10 @@ class Broker(Model):
 
     def _check_new_exchange(self, wanted: ExchangeDeclared) -> None:
         if not wanted.name or wanted.name.startswith(RESERVED):
-            raise RefusedRequest(f"The exchange name {wanted.name!r} is reserved", hint=f"Do not begin it with {' or '.join(RESERVED)}.")
+            raise RefusedRequest(
+                f"The exchange name {wanted.name[:40]!r} is reserved", hint=f"Do not begin it with {' or '.join(RESERVED)}."
+            )
+        check_name("exchange name", wanted.name)
         if len(self.exchanges) >= self.settings.max_exchanges:
             raise LimitExceeded(
                 f"Cannot create exchange {wanted.name}: there are {len(self.exchanges)} already",

@@ -1,6 +1,7 @@
 """Content: what routing may have to read of a message when nobody says it beside the message.
 
-That is so when a message leaves a queue for an alternate exchange: its key is its subject then.
+That is so when a message leaves a queue for an alternate exchange: its key is its subject then. A message
+that cannot be read says nothing, for it was taken in as it is and must leave so.
 Source: AMQP 1.0 sections 3.2.4 and 3.2.5.
 """
 
@@ -8,33 +9,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from qpidha.words.encoding import decode, sections
 from qpidha.words.errors import ProtocolViolation
-
-PROPERTIES = 0x73
-APPLICATION_PROPERTIES = 0x74
-SUBJECT = 3
-"""Place of the subject in the properties."""
+from qpidha.words.message_view import application_properties as read_application_properties
+from qpidha.words.message_view import properties
 
 
 def subject(payload: bytes) -> str:
     """Return the subject of a message, or empty."""
-    properties = _section(payload, PROPERTIES)
-    return str(properties[SUBJECT] or "") if isinstance(properties, list) and len(properties) > SUBJECT else ""
+    try:
+        found = properties(payload).get("subject")
+    except ProtocolViolation:
+        return ""
+    return found if isinstance(found, str) else ""
 
 
 def application_properties(payload: bytes) -> dict[str, Any]:
     """Return the application properties of a message."""
-    given = _section(payload, APPLICATION_PROPERTIES)
-    return given if isinstance(given, dict) else {}
-
-
-def _section(payload: bytes, wanted: int) -> Any:
-    """Return one section; a message that cannot be read has none, for it was taken in as it is and must leave so."""
     try:
-        for code, _, body, _ in sections(payload):
-            if code == wanted:
-                return decode(payload, body)[0]
+        return read_application_properties(payload)
     except ProtocolViolation:
-        pass
-    return None
+        return {}

@@ -337,7 +337,11 @@ class Queue:
         given = 0
         expired: list[Message] = []
         self._advance()
-        for sequence in self.order[self._head :]:
+        index = self._head
+        # A consumer that takes the last message may end the queue, and so its order.
+        while index < len(self.order):
+            sequence = self.order[index]
+            index += 1
             message = self.messages.get(sequence)
             if message is None or message.acquired:
                 continue
@@ -360,7 +364,9 @@ class Queue:
 
     def _show(self, browser: Consumer, now: int) -> None:
         """Show a browser the available messages that it has not seen."""
-        for sequence in self.order[bisect_right(self.order, browser.cursor) :]:
+        order = self.order
+        for index in range(bisect_right(order, browser.cursor), len(order)):
+            sequence = order[index]
             message = self.messages.get(sequence)
             if message is None or message.acquired or (message.expires and message.expires <= now and not self.follows):
                 continue

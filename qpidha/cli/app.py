@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "exchange": ("objects", "exchanges: add, del, list"),
     "bind": ("objects", "bind a queue to an exchange"),
     "unbind": ("objects", "remove a binding"),
+    "user": ("users", "users of a users file: add, del, list"),
     "completion": ("misc", "print a completion script for a shell"),
     "version": ("misc", "print the version"),
     "help": ("misc", "this list"),
@@ -126,7 +127,7 @@ def _command_words(words: list[str]) -> str:
     """The command and subcommand, for a hint."""
     kept: list[str] = []
     for word in words[:2]:
-        if word.startswith("-") or (kept and kept[0] not in ("local", "queue", "exchange")):
+        if word.startswith("-") or (kept and kept[0] not in ("local", "queue", "exchange", "user")):
             break
         kept.append(word)
     return " ".join(kept) + " " if kept else ""

@@ -18,13 +18,14 @@ from typing import Any
 from uuid import uuid4
 
 from qpidha.amqp.connection import Connection
+from qpidha.amqp.engine import is_settled
 from qpidha.amqp.registry import LinkRegistry
 from qpidha.amqp.sasl import Users
 from qpidha.amqp.service_link import ServiceLink
-from qpidha.amqp.terminus import ACCEPTED, Outcome, PeerError, Terminus
+from qpidha.amqp.terminus import ACCEPTED, RELEASED, Outcome, PeerError, Pointer, Terminus
 from qpidha.broker.broker import Broker
 from qpidha.cli.arguments import Options
-from qpidha.cli.exits import DENIED, TIMED_OUT, UNREACHABLE, Failure, refused
+from qpidha.cli.exits import BAD_DATA, DENIED, NO_INPUT, TIMED_OUT, UNREACHABLE, Failure, refused
 from qpidha.cli.target import Target
 from qpidha.words.errors import NotImplementedHere, QpidHaError
 from qpidha.words.events import ConnectionKind
@@ -64,11 +65,13 @@ class Client:
         self._check(outbox, address)
         return outbox
 
-    def receiver(self, address: str, *, credit: int = -1, terminus: Terminus | None = None) -> Inbox:
-        """Attach a receiver; `credit` below 0 is topped up for ever. Messages are accepted as they come."""
-        inbox = Inbox(self)
+    def receiver(self, address: str, *, credit: int = -1, terminus: Terminus | None = None, accepts: bool = True) -> Inbox:
+        """Attach a receiver; `credit` below 0 is topped up for ever. Messages are accepted as they come, or by `Inbox.take`."""
+        inbox = Inbox(self, accepts=accepts)
         name = f"receiver-{uuid4()}"
-        inbox.link = self.connection.attach(address, sender=False, service=inbox, name=name, credit=credit, terminus=terminus)
+        inbox.link = self.connection.attach(
+            address, sender=False, service=inbox, name=name, credit=credit, terminus=terminus, accepts=accepts
+        )
         self.wait(lambda: inbox.opened or inbox.gone, f"the attach of a receiver to {address!r}")
         self._check(inbox, address)
         return inbox
@@ -149,10 +152,7 @@ class Client:
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if not target.encrypted:
                 return stream
-            context = ssl.create_default_context(cafile=self.options.ssl_trusted or None)
-            if self.options.ssl_certificate:
-                context.load_cert_chain(self.options.ssl_certificate, self.options.ssl_key or None)
-            return context.wrap_socket(stream, server_hostname=target.host)
+            return _tls_context(self.options).wrap_socket(stream, server_hostname=target.host)
         except TimeoutError as error:
             raise Failure(TIMED_OUT, f"{target} did not answer in time", hint="qpid-ha list, or a longer --timeout") from error
         except OSError as error:
@@ -243,19 +243,41 @@ class Outbox(_End):
 
 
 class Inbox(_End):
-    """Collects messages."""
+    """Collects messages; they are accepted as they come, or each when `take` says so."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, accepts: bool = True) -> None:
         super().__init__(client)
         self.messages: deque[bytes] = deque()
         self.on_message: Callable[[bytes], None] | None = None
+        self._accepts = accepts
+        self._deliveries: deque[Pointer | None] = deque()
 
     def received(self, link: ServiceLink, payload: bytes) -> None:
-        """Take a message."""
+        """Collect a message."""
         if self.on_message is not None:
             self.on_message(payload)
-        else:
-            self.messages.append(payload)
+            return
+        self.messages.append(payload)
+        if not self._accepts:
+            # One that came settled is the link's no more, and not to be touched.
+            self._deliveries.append(None if is_settled(link.last_delivery) else link.last_delivery)
+
+    def take(self, use: Callable[[bytes], None]) -> None:
+        """Use the first message, and accept it when that is done; it stays if `use` fails."""
+        use(self.messages[0])
+        self.messages.popleft()
+        self._settle(ACCEPTED)
+
+    def give_back(self) -> None:
+        """Release what was not taken: somebody else may have it."""
+        self.messages.clear()
+        while self._deliveries:
+            self._settle(RELEASED)
+
+    def _settle(self, state: int) -> None:
+        delivery = self._deliveries.popleft()
+        if delivery is not None and self.link is not None:
+            self.link.settle(delivery, state)
 
 
 class _Host:
@@ -299,12 +321,26 @@ class _Host:
         """The pump sees it."""
 
 
+def _tls_context(options: Options) -> ssl.SSLContext:
+    files = [file for file in (options.ssl_trusted, options.ssl_certificate, options.ssl_key) if file]
+    try:
+        context = ssl.create_default_context(cafile=options.ssl_trusted or None)
+        if options.ssl_certificate:
+            context.load_cert_chain(options.ssl_certificate, options.ssl_key or None)
+    except OSError as error:
+        code = BAD_DATA if isinstance(error, ssl.SSLError) else NO_INPUT
+        raise Failure(code, f"cannot use {', '.join(files)}: {error.strerror or error}", hint="PEM files are needed") from error
+    return context
+
+
 def _redirected(error: PeerError, target: Target) -> Target | None:
     host, port = error.info.get("network-host"), error.info.get("port")
     if error.condition != "amqp:connection:redirect" or not host or not port:
         return None
     elsewhere = Target(host=str(host), port=int(port), user=target.user, password=target.password)
-    elsewhere.mechanism, elsewhere.encrypted = target.mechanism, target.encrypted
+    elsewhere.mechanism = target.mechanism
+    scheme = error.info.get("scheme")
+    elsewhere.encrypted = scheme == "amqps" if scheme else target.encrypted
     return elsewhere
 
 

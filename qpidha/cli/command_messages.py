@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from qpidha.amqp.terminus import SOURCE, Terminus
 from qpidha.cli.app import settings_of
 from qpidha.cli.arguments import Options
-from qpidha.cli.client import Client
+from qpidha.cli.client import Client, Inbox
 from qpidha.cli.exits import NO, OK, Failure, refused
 from qpidha.cli.output import print_json, talk
 from qpidha.cli.status import ask
@@ -90,22 +91,33 @@ def _receive(
     """Receive messages and print one per line; with -o json one object per line."""
     options = settings_of(context)
     client = Client(_amqp_target(options), options, follow=True)
+    terminus = Terminus(SOURCE, address, distribution="copy") if browse else None
     count = 0
     try:
-        terminus = Terminus(SOURCE, address, distribution="copy") if browse else None
-        inbox = client.receiver(address, credit=messages or -1, terminus=terminus)
-        while not messages or count < messages:
-            if not client.wait(lambda: bool(inbox.messages) or inbox.gone, timeout=None if forever else idle):
-                break
-            if not inbox.messages:
-                raise Failure(NO, f"{address}: the broker ended the link", hint="qpid-ha queue list")
-            while inbox.messages:
-                count += 1
-                _show(options, inbox.messages.popleft())
+        # A message is accepted when it is printed: what an interrupted call, or a reader who has enough, did not get stays.
+        inbox = client.receiver(address, credit=messages or -1, terminus=terminus, accepts=False)
+        try:
+            count = _print_all(options, inbox, address, messages, None if forever else idle)
+        finally:
+            inbox.give_back()
     finally:
         client.close()
     talk(options, f"{count:,} received")
     raise typer.Exit(OK if count >= messages else NO)
+
+
+def _print_all(options: Options, inbox: Inbox, address: str, messages: int, idle: float | None) -> int:
+    """Print messages until there are enough, or none for `idle` seconds; give their number."""
+    count = 0
+    while not messages or count < messages:
+        if not inbox.client.wait(lambda: bool(inbox.messages) or inbox.gone, timeout=idle):
+            break
+        if not inbox.messages:
+            raise Failure(NO, f"{address}: the broker ended the link", hint="qpid-ha queue list")
+        while inbox.messages:
+            inbox.take(partial(_show, options))
+            count += 1
+    return count
 
 
 def _show(options: Options, payload: bytes) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import select
 import sys
 import time
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from qpidha.cli.app import settings_of
-from qpidha.cli.arguments import Options
 from qpidha.cli.exits import NO, OK, TIMED_OUT, UNREACHABLE, USAGE, Failure
 from qpidha.cli.output import Progress, print_json, print_table
 from qpidha.cli.status import STATES, ask, ask_all, ping, status
@@ -100,6 +100,8 @@ def _list(context: typer.Context) -> None:
     answers = ask_all(options, "status")
     names = {broker["address"]: broker["name"] for broker in (local_cluster() or {}).get("brokers", [])}
     known = [answer for _, answer in answers if not isinstance(answer, Failure)]
+    if not known:
+        raise next(answer for _, answer in answers if isinstance(answer, Failure))
     primary = max((one for one in known if one["state"] in PRIMARY_STATES), key=lambda one: int(one.get("epoch", 0)), default=None)
     newest = primary or max(known, key=lambda one: int(one.get("epoch", 0)))
     in_sync = list((newest.get("in_sync") or {}).get("members") or [])
@@ -145,7 +147,7 @@ def _wait(
     patience = options.patience(WAIT_PATIENCE)
     began = time.monotonic()
     progress = Progress(options)
-    asking = Options(broker=options.broker, config=options.config, timeout=1.0, user=options.user, password=options.password)
+    asking = replace(options, timeout=1.0)
     last = "no answer yet"
     while True:
         try:

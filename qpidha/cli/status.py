@@ -10,7 +10,7 @@ from typing import Any
 
 from qpidha.cli.arguments import Options
 from qpidha.cli.exits import NO, OK, USAGE, Failure
-from qpidha.cli.target import PRIMARY_STATES, BrokerLink, Target, connect, parse, resolve
+from qpidha.cli.target import PRIMARY_STATES, BrokerLink, Target, brokers_url, connect, parse, resolve
 
 STATES = ("standalone", "joining", "catchup", "ready", "recovering", "active")
 
@@ -46,17 +46,28 @@ def ask(options: Options, method: str, params: dict[str, Any] | None = None, *, 
 
 
 def ask_all(options: Options, method: str) -> list[tuple[str, Any]]:
-    """Ask all brokers of the contacted one's brokers URL; a broker that fails has a Failure for an answer."""
+    """Ask all brokers of the contacted one's brokers URL; a broker that fails has a Failure for an answer.
+
+    If that one does not answer, the others are found in --config or the local cluster.
+    """
     first = resolve(options)
-    link: BrokerLink = connect(first, options)
+    own, mine = "", None
     try:
-        known = link.call("status")
-        own = str(known.get("address", ""))
-        mine = link.call(method)
-    finally:
-        link.close()
+        link: BrokerLink = connect(first, options)
+        try:
+            known = link.call("status")
+            own = str(known.get("address", ""))
+            mine = link.call(method)
+        finally:
+            link.close()
+        listed = addresses(known.get("brokers_url", "")) or [own]
+    except Failure as failure:
+        listed = addresses(brokers_url(options))
+        if not listed:
+            raise
+        own, mine = str(first), failure
     answers: list[tuple[str, Any]] = []
-    for address in addresses(known.get("brokers_url", "")) or [own]:
+    for address in listed:
         if address == own:
             answers.append((address, mine))
             continue
@@ -70,11 +81,11 @@ def ask_all(options: Options, method: str) -> list[tuple[str, Any]]:
 
 
 def addresses(url: object) -> list[str]:
-    """List the host:port pairs of a brokers URL."""
+    """List the addresses of a brokers URL: host:port, or ssl:host:port."""
     if isinstance(url, (list, tuple)):
         return [str(entry) for entry in url]
     rest = str(url).removeprefix("amqp://").removeprefix("amqp:").rpartition("@")[2]
-    return [part.removeprefix("tcp:").removeprefix("ssl:") for part in rest.split(",") if part]
+    return [part.removeprefix("tcp:") for part in rest.split(",") if part]
 
 
 def _status_all(options: Options) -> int:

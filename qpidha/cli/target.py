@@ -155,20 +155,38 @@ def _state(path: str) -> str:
         admin.close()
 
 
+def brokers_url(options: Options) -> str:
+    """The addresses of all brokers, as far as this machine knows them without asking: by --config, or the local cluster."""
+    if options.config:
+        return _values(options.config).get("ha-brokers-url", "").removeprefix("none")
+    brokers = (local_cluster() or {}).get("brokers", [])
+    if options.broker and options.broker not in [broker[name] for broker in brokers for name in ("name", "address", "admin_socket")]:
+        return ""
+    return ",".join(broker["address"] for broker in brokers)
+
+
+def _values(path: str) -> dict[str, str]:
+    """Read a qpidd.conf; the daemon itself is stricter, and says what is wrong."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise Failure(NO_INPUT, f"cannot read {path}: {error.strerror}", hint="--config names a qpidd.conf") from error
+    values = {}
+    for line in lines:
+        # As the daemon has it: a comment begins a line or follows a space.
+        content = line.strip().replace("\t#", " #").partition(" #")[0]
+        if content and not content.startswith("#"):
+            name, _, value = content.partition("=")
+            values[name.strip()] = value.strip()
+    return values
+
+
 def _configured(options: Options) -> Target:
     target = Target(host="localhost")
     if not options.config:
         return target
-    try:
-        with open(options.config, encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
-    except OSError as error:
-        raise Failure(NO_INPUT, f"cannot read {options.config}: {error.strerror}", hint="--config names a qpidd.conf") from error
-    values = {}
-    for line in lines:
-        if line and not line.startswith("#"):
-            name, _, value = line.partition("=")
-            values[name.strip()] = value.strip()
+    values = _values(options.config)
     try:
         target.port = int(values.get("port", DEFAULT_PORT))
     except ValueError as error:
@@ -204,4 +222,7 @@ def _unquote(text: str) -> str:
     if "%" not in text:
         return text
     parts = text.encode().split(b"%")
-    return (parts[0] + b"".join(bytes.fromhex(part[:2].decode()) + part[2:] for part in parts[1:])).decode()
+    try:
+        return (parts[0] + b"".join(bytes([int(part[:2], 16)]) + part[2:] for part in parts[1:])).decode()
+    except ValueError as error:
+        raise Failure(USAGE, "a user or password in -b has a % that begins no character", hint="write % itself as %25") from error

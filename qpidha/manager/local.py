@@ -41,7 +41,8 @@ class LocalBroker:
     """One broker as its manager sees it."""
 
     __slots__ = (
-        "backoff", "hung_since", "launched", "link", "may_be_primary", "member", "poke", "process", "restarts", "since", "spec", "stopped", "told",
+        "backoff", "hung_since", "launched", "link", "may_be_primary", "member", "poke", "process", "restarts", "since", "spec", "stopped",
+        "told",
     )  # fmt: skip
 
     def __init__(self, spec: BrokerSpec) -> None:

@@ -22,6 +22,10 @@ PROPERTY_FIELDS = (
     "creation_time", "group_id", "group_sequence", "reply_to_group_id",
 )  # fmt: skip
 MILLISECOND = 1_000_000
+LATEST = 2**63 - 1
+"""The last nanosecond that fits into 64 bits, in the year 2262; what expires later never does."""
+LARGEST = {"priority": 2**8 - 1, "ttl": 2**32 - 1, "delivery_count": 2**32 - 1}
+"""Largest values of the numbers in a header."""
 
 
 def header(payload: bytes) -> dict[str, Any]:
@@ -111,7 +115,9 @@ def arrival(payload: bytes, now: int) -> tuple[bytes, int]:
             if payload[offset] or payload[offset + 1] != 0x53:
                 return _arrival(payload, now)
             code = payload[offset + 2]
-        if PROPERTIES < code <= FOOTER or (code == PROPERTIES and payload[offset + 3] == 0xC0 and payload[offset + 5] < 9):
+        if PROPERTIES < code <= FOOTER:
+            return payload, 0
+        if code == PROPERTIES and (payload[offset + 3] == 0x45 or (payload[offset + 3] == 0xC0 and payload[offset + 5] < 9)):
             return payload, 0
     except IndexError:
         pass
@@ -119,18 +125,25 @@ def arrival(payload: bytes, now: int) -> tuple[bytes, int]:
 
 
 def _arrival(payload: bytes, now: int) -> tuple[bytes, int]:
+    """Do as `arrival`, by looking at everything. A message without a body is none by the book, but proton makes them."""
     found = sections(payload)
-    if not found or not any(DATA <= code <= VALUE for code, *_ in found):
-        raise ProtocolViolation("the message has no body")
+    if not found:
+        raise ProtocolViolation("the message has no sections")
     ends = []
-    kept = [payload[start:end] for code, start, _, end in found if code != DELIVERY_ANNOTATIONS]
-    ttl = header(payload).get("ttl")
-    if isinstance(ttl, int):
-        ends.append(now + ttl * MILLISECOND)
-    absolute = properties(payload).get("absolute_expiry_time")
-    if isinstance(absolute, int) and absolute > 0:
-        ends.append(absolute * MILLISECOND)
-    return b"".join(kept), min(ends, default=0)
+    kept = []
+    for code, start, body_start, end in found:
+        if code != DELIVERY_ANNOTATIONS:
+            kept.append(payload[start:end])
+        if code == HEADER:
+            ttl = _fields(decode(payload, body_start)[0], HEADER_FIELDS).get("ttl")
+            if isinstance(ttl, int) and ttl >= 0:
+                ends.append(now + ttl * MILLISECOND)
+        elif code == PROPERTIES:
+            absolute = _fields(decode(payload, body_start)[0], PROPERTY_FIELDS).get("absolute_expiry_time")
+            if isinstance(absolute, int) and absolute > 0:
+                ends.append(absolute * MILLISECOND)
+    expires = min(ends, default=0)
+    return payload if len(kept) == len(found) else b"".join(kept), expires if expires <= LATEST else 0
 
 
 def departure(payload: bytes, delivery_count: int, annotations: bytes) -> bytes:
@@ -139,14 +152,24 @@ def departure(payload: bytes, delivery_count: int, annotations: bytes) -> bytes:
     parts = []
     for code, start, body_start, end in sections(payload):
         if code == HEADER:
-            fields = _fields(decode(payload, body_start)[0], HEADER_FIELDS)
+            fields = _legal(_fields(decode(payload, body_start)[0], HEADER_FIELDS))
         elif code != MESSAGE_ANNOTATIONS or not annotations:
             parts.append(payload[start:end])
     if delivery_count:
-        before = fields.get("delivery_count")
-        fields["delivery_count"] = (before if isinstance(before, int) else 0) + delivery_count
+        fields["delivery_count"] = min(fields.get("delivery_count", 0) + delivery_count, LARGEST["delivery_count"])
         fields["first_acquirer"] = False
     return _header(fields) + annotations + b"".join(parts)
+
+
+def _legal(fields: dict[str, Any]) -> dict[str, Any]:
+    """Keep the fields of a header that are what they must be: a header that is written anew has to be right."""
+    kept = {}
+    for name, value in fields.items():
+        largest = LARGEST.get(name)
+        right = isinstance(value, bool) if largest is None else type(value) is not bool and isinstance(value, int) and 0 <= value <= largest
+        if right:
+            kept[name] = value
+    return kept
 
 
 def _section(payload: bytes, wanted: int) -> Any:

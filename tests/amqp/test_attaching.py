@@ -24,7 +24,7 @@ def test_addresses_take_many_forms() -> None:
         broker.declare_queue(name)
     found = {text: find_address(broker, text) for text in (
         "q", "a/b", "amq.topic/x", "/queues/q", "/queues/with%20space", "with%20space", "amq.topic", "amq.topic/k.l",
-        "/exchanges/amq.topic/k%2El", "/exchanges/amq.topic", "nothing", "/queues/nothing", "",
+        "/exchanges/amq.topic/k%2El", "/exchanges/amq.topic", "nothing", "/queues/nothing", "", "/exchanges//q", "/q",
     )}  # fmt: skip
     names = {text: (address.queue.name if address.queue else "", address.exchange.name if address.exchange else "", address.key)
              for text, address in found.items()}  # fmt: skip
@@ -33,15 +33,17 @@ def test_addresses_take_many_forms() -> None:
         "/queues/with%20space": ("with space", "", None), "with%20space": ("with space", "", None), "amq.topic": ("", "amq.topic", None),
         "amq.topic/k.l": ("", "amq.topic", "k.l"), "/exchanges/amq.topic/k%2El": ("", "amq.topic", "k.l"),
         "/exchanges/amq.topic": ("", "amq.topic", None), "nothing": ("", "", None), "/queues/nothing": ("", "", None), "": ("", "", None),
+        "/exchanges//q": ("q", "", None), "/q": ("", "", None),
     }  # fmt: skip
 
 
 def test_a_missing_node_is_refused_with_a_null_terminus() -> None:
     pair = Pair()
     for sender in (True, False):
-        link, heard = pair.attach("missing", sender=sender)
-        assert condition(link) == "amqp:not-found"
-        assert heard.attached_links == []
+        for address in ("missing", "/missing", "/exchanges//missing", "/exchanges/"):
+            link, heard = pair.attach(address, sender=sender)
+            assert condition(link) == "amqp:not-found"
+            assert heard.attached_links == []
 
 
 def test_a_node_is_created_on_demand_from_its_properties() -> None:
@@ -51,6 +53,18 @@ def test_a_node_is_created_on_demand_from_its_properties() -> None:
     assert heard.attached_links == [link]
     queue = pair.host.broker.queues["made"]
     assert queue.options.durable and queue.options.alternate == "amq.fanout" and queue.max_count == 5
+
+
+@pytest.mark.parametrize("sender", [True, False])
+def test_a_queue_created_on_demand_may_end_with_the_link_it_was_made_for(sender: bool) -> None:
+    pair = Pair()
+    policy = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
+    describe = target if sender else source
+    link, _ = pair.attach("made", sender=sender, terminus=describe("made", capabilities=["create-on-demand"], properties=policy))
+    assert "made" in pair.host.broker.queues
+    link.close()
+    pair.turn()
+    assert "made" not in pair.host.broker.queues
 
 
 def test_an_exchange_is_created_on_demand() -> None:
@@ -168,6 +182,14 @@ def test_a_durable_subscription_outlives_a_detach_and_ends_with_a_close() -> Non
     end.end(closed=True)
     client.turn()
     assert not host.broker.queues
+
+
+def test_a_subscription_whose_filter_is_refused_leaves_nothing() -> None:
+    pair = Pair()
+    arguments = Described(Symbol("apache.org:legacy-amqp-headers-binding:map"), {"x-match": "some"})
+    link, _ = pair.receiver("amq.match", name="durable", terminus=source("amq.match", expiry="never", filter={Symbol("f"): arguments}))
+    assert condition(link) == "amqp:invalid-field"
+    assert not pair.host.broker.queues
 
 
 def test_a_shared_subscription_is_named_by_its_link_and_shared() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from qpidha.amqp.connection import Connection
+from qpidha.amqp.sasl import AMQP_HEADER
+from qpidha.words.encoding import Described, UInt, ULong, encode
 from qpidha.words.errors import ConnectionForced, LimitExceeded, Redirect, RefusedRequest
 from qpidha.words.events import ConnectionKind
 from tests.amqp.builders import SECOND, AHost, Pair, Recording
@@ -66,6 +68,23 @@ def test_the_server_notices_a_silent_client_at_the_clients_own_pace() -> None:
         pair.server.output()
     assert pair.server.closed
     assert pair.host.gone == [pair.server]
+
+
+def test_a_client_that_wants_no_heartbeats_may_be_silent_where_there_are_none() -> None:
+    pair = Pair(AHost(link_heartbeat_interval=0))
+    now = pair.host.now
+    assert pair.server.tick(now) == 0
+    pair.server.tick(now + 3600 * SECOND)
+    assert not pair.server.closed
+
+
+def test_an_idle_timeout_of_weeks_is_taken_as_the_longest_there_is() -> None:
+    for milliseconds in (2**31, 2**32 - 1):
+        host = AHost(link_heartbeat_interval=90 * 86400 * SECOND)
+        server = Connection(1, host, kind=ConnectionKind.CLIENT, peer="patient")
+        opened = encode(Described(ULong(0x10), ["patient", None, None, None, UInt(milliseconds)]))
+        server.receive(AMQP_HEADER + (len(opened) + 8).to_bytes(4, "big") + b"\x02\0\0\0" + opened)
+        assert host.admitted == [server] and server.error is None
 
 
 def test_negotiation_must_end_in_time() -> None:

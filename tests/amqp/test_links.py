@@ -142,6 +142,19 @@ def test_a_payload_that_is_no_message_is_rejected() -> None:
     assert in_order(heard)[0].error.condition == "amqp:decode-error"
 
 
+@pytest.mark.parametrize(
+    "payload", [b"\x00\x53\x70\x45\x00\x53\x73\x45", b"\x00\x53\x70\xc0\x02\x01\x41\x00\x53\x73\x45", b"\x00\x53\x70\x45"]
+)
+def test_a_message_without_a_body_is_taken_as_it_is(payload: bytes) -> None:
+    pair = a_pair()
+    link, heard = pair.sender("q")
+    link.send(payload)
+    pair.turn()
+    assert [outcome.state for outcome in in_order(heard)] == [ACCEPTED]
+    receiver, messages = pair.receiver("q")
+    assert messages.payloads == [payload]
+
+
 def test_a_large_message_comes_in_many_frames() -> None:
     pair = a_pair(max_frame_size=1024)
     link, heard = pair.sender("q")
@@ -310,6 +323,19 @@ def test_a_modified_message_comes_again_with_count_and_annotations() -> None:
     assert header(payload)["delivery_count"] == 1
     assert decode(payload, sections(payload)[1][2])[0] == {"x-why": "busy"}
     assert payload.endswith(build("m"))
+
+
+def test_annotations_of_outcomes_do_not_grow_without_bound() -> None:
+    pair = a_pair()
+    fill(pair, "m")
+    client, end = a_raw_receiver(pair)
+    for number in range(10):
+        ((delivery, payload),) = client.deliveries(end)
+        client.outcome(delivery, Outcome(MODIFIED, failed=True, annotations={Symbol(f"x-{number}"): "x" * 20_000}))
+        client.turn()
+    ((_, payload),) = client.deliveries(end)
+    assert header(payload)["delivery_count"] == 10
+    assert 20_000 < len(payload) < 70_000
 
 
 def test_a_message_undeliverable_here_goes_to_somebody_else() -> None:

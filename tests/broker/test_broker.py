@@ -64,6 +64,10 @@ def test_different_declaration_of_an_existing_queue_is_refused(other: dict[str, 
         {"qpid.max_count": -1},
         {"qpid.max_count": "many"},
         {"qpid.max_size": True},
+        {"qpid.max_size": 2**63},
+        {"qpid.max_size": "9" * 19},
+        {"qpid.max_size": "9" * 5000},
+        {"qpid.max_size": "\u0665"},
         {"qpid.auto_delete_timeout": "soon"},
         {"qpid.auto_delete_timeout": float("nan")},
         {"qpid.auto_delete_timeout": float("inf")},
@@ -515,7 +519,10 @@ def test_subscriber_of_a_queue_deleted_by_its_owner_is_told() -> None:
     assert taker.is_told
 
 
-@pytest.mark.parametrize("value", [b"bytes", [1, [b"x"]], {"a": {1: "x"}}, object()])
+@pytest.mark.parametrize(
+    "value",
+    [b"bytes", [1, [b"x"]], {"a": {1: "x"}}, object(), 2**63, -(2**63) - 1, [2**64], float("nan"), float("inf"), [[[[[[[[[1]]]]]]]]]],
+)
 def test_arguments_that_a_record_cannot_carry_are_refused_by_name(value: object) -> None:
     broker = a_broker()
     broker.declare_queue("q")
@@ -527,6 +534,18 @@ def test_arguments_that_a_record_cannot_carry_are_refused_by_name(value: object)
         with pytest.raises(InvalidArgument, match="mine"):
             change()
     assert list(broker.queues) == ["q"]
+
+
+def test_names_and_keys_are_of_bounded_length() -> None:
+    broker = a_broker()
+    broker.declare_queue("q" * 255)
+    for change in (
+        lambda: broker.declare_queue("q" * 256),
+        lambda: broker.declare_exchange("x" * 256),
+        lambda: broker.bind("amq.direct", "q" * 255, "k" * 256),
+    ):
+        with pytest.raises(InvalidArgument, match="256"):
+            change()
 
 
 def test_limits_on_exchanges_and_bindings_are_kept() -> None:

@@ -114,6 +114,18 @@ def test_dequeue_is_recorded_once_and_a_second_one_is_nothing() -> None:
     assert queue.acquired == 0
 
 
+def test_a_queue_may_end_while_its_last_messages_are_handed_out() -> None:
+    queue = a_broker(Tape()).declare_queue("q", arguments={"qpid.lifetime-policy": "delete-if-empty"})[0]
+    fill(queue, "a", "b")
+    picky = a_taker(queue, 1)
+    queue.dispatch(1)
+    queue.requeue(picky.got[0], failed=False, not_to=picky)
+    other = a_taker(queue, 5, settles=True)
+    queue.dispatch(1)
+    assert other.bodies == ["a", "b"]
+    assert queue.deleted and picky.is_told and other.is_told
+
+
 def test_browser_sees_each_message_once_and_takes_none() -> None:
     queue = a_queue()
     fill(queue, "a", "b", "c")

@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from qpidha.cli.status import addresses
 from tests.cli.conftest import FakeBroker, Said
 
 Run = Callable[..., Said]
@@ -64,6 +66,19 @@ def test_status_all_names_each_address(broker: FakeBroker, qpid_ha: Run) -> None
     said = qpid_ha("status", "--all", "-b", broker.socket)
     first, second = said.out.splitlines()
     assert said.code == 0 and first == "127.0.0.1:5672 active" and second.startswith("127.0.0.1:1 ")
+
+
+def test_all_brokers_are_asked_though_the_first_is_down(broker: FakeBroker, qpid_ha: Run, tmp_path: Path) -> None:
+    config = tmp_path / "qpidd.conf"
+    config.write_text("ha-brokers-url=amqp:127.0.0.1:1,127.0.0.1:2\nport=1\n")
+    said = qpid_ha("status", "--all", "--config", str(config))
+    assert [line.split()[0] for line in said.out.splitlines()] == ["127.0.0.1:1", "127.0.0.1:2"]
+    said = qpid_ha("list", "--config", str(config))
+    assert said.code == 69 and said.out == ""
+
+
+def test_a_tls_address_of_the_brokers_url_stays_one() -> None:
+    assert addresses("amqp:ssl:b1:5671,tcp:b2:5672,b3") == ["ssl:b1:5671", "b2:5672", "b3"]
 
 
 def test_a_broker_that_is_not_there_is_69_with_nothing_on_stdout(qpid_ha: Run) -> None:

@@ -70,6 +70,23 @@ def test_browsing_leaves_the_messages(at: Run) -> None:
     assert json.loads(at("queue", "list", "q", "-o", "json").out)["queues"][0]["messages"] == 2
 
 
+def test_what_was_not_printed_stays_in_the_queue(at: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    at("send", "q", "-m", "50")
+    printed: list[str] = []
+
+    def stop_after_three(text: str, **_: object) -> None:
+        if len(printed) == 3:
+            raise KeyboardInterrupt
+        printed.append(text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.print", stop_after_three)
+        assert at("receive", "q").code == 130
+    left = at("receive", "q", "-o", "json").out.splitlines()
+    assert printed == ["1", "2", "3"]
+    assert [(json.loads(line)["body"], json.loads(line)["delivery_count"]) for line in left] == [(str(n), 0) for n in range(4, 51)]
+
+
 def test_more_than_a_window_of_messages_goes_through(at: Run) -> None:
     assert json.loads(at("send", "q", "-m", "1200", "--content-size", "50", "-o", "json").out)["accepted"] == 1200
     assert len(at("receive", "q", "-m", "1200").out.splitlines()) == 1200

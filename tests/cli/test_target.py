@@ -37,7 +37,7 @@ def test_a_broker_is_an_address_or_the_path_of_a_socket(text: str, target: Targe
     assert parse(text) == target
 
 
-@pytest.mark.parametrize("text", ["host:x", "host:0", "host:70000", "http://host"])
+@pytest.mark.parametrize("text", ["host:x", "host:0", "host:70000", "http://host", "amqp://u%zz@host", "amqp://u%ff@host"])
 def test_other_texts_are_usage_errors(text: str) -> None:
     with pytest.raises(Failure) as failure:
         parse(text)
@@ -52,7 +52,9 @@ def test_a_broker_of_the_local_cluster_is_known_by_its_name(nowhere: Path) -> No
 
 def test_a_configuration_gives_port_credentials_and_timeout(nowhere: Path) -> None:
     config = nowhere / "qpidd.conf"
-    config.write_text("# a broker\nport=5999\nha-username=ha\nha-password=a=b\nha-mechanism=PLAIN\nlink-heartbeat-interval=5\n")
+    config.write_text(
+        "# a broker\nport=5999 # the usual one\nha-username=ha\nha-password=a=b\nha-mechanism=PLAIN\nlink-heartbeat-interval=5\n"
+    )
     options = Options(config=str(config))
     assert resolve(options) == Target(host="localhost", port=5999, user="ha", password="a=b", mechanism="PLAIN")
     assert options.timeout == 5.0

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import shutil
+import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -23,11 +26,15 @@ def run(command, *options, url):
         [command, "--broker-url", url, "--timeout", "20", "--log-msgs", "dict", *options], capture_output=True, text=True, timeout=40
     )
     assert done.returncode == 0, done.stderr
-    return [ast.literal_eval(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return messages(done.stdout)
 
 
-def contents(messages):
-    return [message["content"] for message in messages]
+def messages(output):
+    return [ast.literal_eval(line) for line in output.splitlines() if line.startswith("{")]
+
+
+def contents(printed):
+    return [message["content"] for message in printed]
 
 
 def send_numbers(*options, url, count=10):
@@ -68,52 +75,123 @@ def test_a_receiver_may_release_and_reject(a_cluster):
     wait_for(lambda: browse(cluster[0], "q"), lambda seen: seen == NUMBERS[1:3], what="what was not rejected")
 
 
-def test_the_list_of_urls_finds_the_primary_after_a_failover(a_cluster):
-    """With --conn-urls the clients start at a broker that is dead and are served by the new primary."""
-    cluster = a_cluster(2)
+def test_a_backup_refuses_with_the_redirect(a_cluster):
+    """The client prints the description of the redirect and fails; where that sends its user, it is served."""
+    cluster = a_cluster(3)
     cluster[0].declare_queue("q")
-    urls = ",".join(cluster.addresses)
-    assert contents(send_numbers("--conn-urls", urls, url=f"{cluster[0].address}/q")) == NUMBERS
-    cluster.kill(0, promote=1)
-    more = send_numbers("--conn-urls", urls, url=f"{cluster[0].address}/q", count=5)
-    assert len(more) == 5
-    received = run(RECEIVER, "--conn-urls", urls, "--count", "15", url=f"{cluster[0].address}/q")
-    assert contents(received) == NUMBERS + NUMBERS[:5]
-
-
-def test_a_sender_and_a_receiver_live_through_a_failover(a_cluster):
-    """Both reconnect over their URLs while a backup is promoted; everything accepted arrives."""
-    cluster = a_cluster(2)
-    cluster[0].declare_queue("q")
-    urls = ",".join(cluster.addresses)
-    options = ["--conn-urls", urls, "--conn-reconnect-interval", "0.1", "--conn-heartbeat", "1", "--log-msgs", "dict", "--timeout", "30"]
-    url = ["--broker-url", f"{cluster[0].address}/q"]
-    receiver = subprocess.Popen([RECEIVER, *url, *options, "--count", "40"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    sender = subprocess.Popen(
-        [SENDER, *url, *options, "--count", "40", "--duration", "4", "--msg-content", "number %d"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+    refused = subprocess.run(
+        [SENDER, "--broker-url", f"{cluster[1].address}/q", "--timeout", "5", "--conn-reconnect", "false"],
+        capture_output=True,
         text=True,
+        timeout=20,
     )
-    try:
-        wait_for(lambda: queue_enqueued(cluster[0]), lambda seen: seen >= 10, what="messages enqueued")
-        cluster.kill(0, promote=1)
-        sent, sender_errors = sender.communicate(timeout=40)
-        received, receiver_errors = receiver.communicate(timeout=40)
-    finally:
-        for process in (sender, receiver):
-            process.kill()
-            process.wait()
-    assert sender.returncode == 0, sender_errors
-    assert receiver.returncode == 0, receiver_errors
-    sent_bodies, received_bodies = bodies(sent), bodies(received)
-    assert set(sent_bodies) <= set(received_bodies)
-    assert set(received_bodies) == {f"number {i}" for i in range(40)}
+    assert refused.returncode != 0
+    primary = refused.stderr.rpartition("the primary is ")[2].split()[0]
+    assert primary == cluster[0].address
+    send_numbers(url=f"{primary}/q")
+    assert browse(cluster[0], "q") == NUMBERS
 
 
-def bodies(output):
-    return [ast.literal_eval(line)["content"] for line in output.splitlines() if line.startswith("{")]
+class FloatingAddress(threading.Thread):
+    """An address that moves from broker to broker, as a virtual IP address does; what was connected through it is cut off."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.port = port
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.streams = []
+
+    def run(self):
+        while True:
+            try:
+                client = self.listener.accept()[0]
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection(("127.0.0.1", self.port))
+            except OSError:
+                client.close()
+                continue
+            self.streams += [client, broker]
+            for pair in ((client, broker), (broker, client)):
+                threading.Thread(target=self.forward, args=pair, daemon=True).start()
+
+    def forward(self, source, target):
+        try:
+            while data := source.recv(65536):
+                target.sendall(data)
+        except OSError:
+            pass
+        for stream in (source, target):
+            with contextlib.suppress(OSError):
+                stream.shutdown(socket.SHUT_RDWR)
+
+    def move(self, port):
+        self.port = port
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        for stream in (self.listener, *self.streams):
+            stream.close()
 
 
-def queue_enqueued(broker):
+@pytest.fixture
+def floating_address():
+    made = []
+
+    def make(port):
+        made.append(FloatingAddress(port))
+        made[0].start()
+        return made[0]
+
+    yield make
+    for address in made:
+        address.close()
+
+
+def test_a_sender_and_a_receiver_live_through_a_failover(a_cluster, floating_address):
+    """Both reconnect to an address that moves with the primary; everything that was sent arrives.
+
+    Their option --conn-urls is of no use: cli-proton-python 1.0.5 builds its list with a class that proton no longer exports.
+    """
+    cluster = a_cluster(3)
+    cluster[0].declare_queue("q")
+    address = floating_address(cluster[0].port.number)
+    options = ["--broker-url", f"{address.address}/q", "--conn-heartbeat", "1", "--log-msgs", "dict", "--timeout", "30"]
+    with (
+        Client(RECEIVER, *options, "--count", "40") as receiver,
+        Client(SENDER, *options, "--count", "40", "--duration", "4", "--msg-content", "number %d") as sender,
+    ):
+        wait_for(lambda: enqueued(cluster[0]), lambda seen: seen >= 10, what="messages enqueued")
+        cluster.kill(0, promote=2)
+        address.move(cluster[2].port.number)
+        sent, received = sender.wait_done(), receiver.wait_done()
+    # What was not settled when the first primary died is sent again, and may then come twice in place of the last ones.
+    assert len(sent) >= 40
+    assert len(received) == 40
+    assert set(contents(sent)) <= set(contents(received)) | set(browse(cluster[2], "q"))
+
+
+class Client:
+    """A running client."""
+
+    def __init__(self, *command):
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ignored):
+        self.process.kill()
+        self.process.communicate()
+
+    def wait_done(self):
+        out, errors = self.process.communicate(timeout=40)
+        assert self.process.returncode == 0, out + errors
+        return messages(out)
+
+
+def enqueued(broker):
     return next(queue["enqueued"] for queue in broker.call("list_queues") if queue["name"] == "q")

@@ -156,8 +156,40 @@ def test_departure_changes_only_header_and_annotations(notes: dict[str, int], fi
     assert found == {**notes, "x-new": 1}
 
 
-def test_a_message_without_a_body_is_no_message() -> None:
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ([None, None, None, None, UInt(2**32 - 1)], {"delivery_count": 2**32 - 1}),
+        ([True, UByte(3), UInt(5), None, -5], {"durable": True, "priority": 3, "ttl": 5, "delivery_count": 1}),
+        (["x", 300, "ttl", None, "y"], {"delivery_count": 1}),
+        ([None, -1, ULong(2**64 - 1), None, True], {"delivery_count": 1}),
+        ([None] * 5 + [6, 7], {"delivery_count": 1}),
+    ],
+)
+def test_a_header_that_makes_no_sense_leaves_as_one_that_does(fields: list[Any], expected: dict[str, Any]) -> None:
+    payload = encode(Described(ULong(0x70), fields)) + build("x")
+    arrival(payload, 1)
+    assert header(departure(payload, 1, b"")) == {**expected, "first_acquirer": False}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"header": [None, None, ULong(2**64 - 1)]}, {"header": [None, None, -(2**63)]}, {"properties": [None] * 8 + [Timestamp(2**63 - 1)]}],
+)
+def test_a_message_that_expires_in_another_age_never_does(fields: dict[str, list[Any]]) -> None:
+    code = 0x70 if "header" in fields else 0x73
+    payload = encode(Described(ULong(code), next(iter(fields.values())))) + build("x")
+    assert arrival(payload, 1) == (payload, 0)
+
+
+def test_nothing_is_no_message_but_a_body_may_be_missing() -> None:
     with pytest.raises(ProtocolViolation):
         arrival(b"", 0)
-    with pytest.raises(ProtocolViolation):
-        arrival(b"\x00\x53\x70\x45", 0)
+    assert arrival(b"\x00\x53\x70\x45", 0) == (b"\x00\x53\x70\x45", 0)
+
+
+@given(st.dictionaries(st.sampled_from(["to", "subject", "message_id", "absolute_expiry_time", "creation_time"]), st.integers(1, 10**9)))
+def test_the_short_way_to_the_expiry_of_a_message_finds_what_the_long_one_does(given: dict[str, int]) -> None:
+    fields = {name: value if name.endswith("time") or name == "message_id" else str(value) for name, value in given.items()}
+    payload = build("x", header={"durable": True}, properties=fields)
+    assert arrival(payload, 5) == (payload, 1_000_000 * given.get("absolute_expiry_time", 0))

@@ -1,0 +1,77 @@
+"""Users of a users file at a real broker where everybody must log in."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from qpidha.cli.main import main
+from tests.cli.conftest import Said
+
+Run = Callable[..., Said]
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A broker with the users admin and ann, whose names are their passwords."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    read, write = os.pipe()
+    with tempfile.TemporaryDirectory(prefix="qpidha-") as directory, pytest.MonkeyPatch.context() as patch:
+        for name in ("admin", "ann"):
+            patch.setattr(sys, "stdin", io.StringIO(name))
+            assert main(["user", "add", name, "--users-file", f"{directory}/users", "--password-stdin", "-q"]) == 0
+        options = ["--port", str(port), "--interface", "127.0.0.1", "--users-file", f"{directory}/users", "--ha-username", "admin"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "qpidha.runtime.daemon", *options, "--admin-socket", f"{directory}/a.sock", "--ready-fd", str(write)],
+            pass_fds=(write,), stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        os.close(write)
+        try:
+            assert os.read(read, 64), "the broker did not start"
+            yield f"127.0.0.1:{port}"
+        finally:
+            os.close(read)
+            process.terminate()
+            process.wait(10)
+
+
+@pytest.fixture
+def at(address: str, qpid_ha: Run) -> Run:
+    return lambda user, *words: qpid_ha(*words, "-b", f"amqp://{user}@{address}")
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("user", ["ann", "admin"])
+def test_everybody_who_logs_in_may_use_a_primary(at: Run, user: str, mechanism: str) -> None:
+    login = (f"{user}:{user}", "--sasl-mechanism", mechanism)
+    assert at(*login, "ping") == Said(0, "", "")
+    assert at(*login, "queue", "add", f"q-{user}-{mechanism}").code == 0
+    assert json.loads(at(*login, "queue", "list", f"q-{user}-{mechanism}", "-o", "json").out)["queues"][0]["messages"] == 0
+
+
+def test_waiting_logs_in_as_any_other_command_does(at: Run) -> None:
+    assert at("ann:ann", "wait", "--for", "state=standalone", "--sasl-mechanism", "PLAIN").code == 0
+    assert at("ann:ann", "wait", "--for", "state=standalone", "--sasl-mechanism", "EXTERNAL").code == 77
+
+
+def test_only_administrators_command_a_broker(at: Run) -> None:
+    assert at("ann:ann", "promote", "--cluster-manager").code == 77
+    assert at("admin:admin", "promote", "--cluster-manager").code == 0
+
+
+@pytest.mark.parametrize("login", ["ann:wrong", "nobody:x"])
+def test_a_wrong_password_or_name_is_77(at: Run, login: str) -> None:
+    said = at(login, "status")
+    assert said.code == 77 and said.out == "" and "refused user" in said.err
