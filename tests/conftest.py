@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).parent
 # Folders whose tests start real brokers -> seconds a test may take. They run one after the other in one worker, so that
 # they do not take the two cores from each other, while the other worker runs the rest.
-REAL_BROKERS = {"system": 180, "interop": 180}
+REAL_BROKERS = {"system": 180, "interop": 180, "fidelity": 180, "hostile": 240}
 
 # Deadlines would make a busy machine fail tests; one fixed seed in CI, so that a change is judged by its own merits.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -43,7 +43,7 @@ WORLD_CALLS = {"open", "print", "input", "hash", "id"}
 
 # third-party package -> the modules (or rooms, without a dot after the package) that own it
 OWNED = {
-    "cproton_ffi": ("qpidha.amqp.engine", "qpidha.amqp.engine_values"),
+    "cproton_ffi": ("qpidha.amqp.engine", "qpidha.amqp.engine_links", "qpidha.amqp.engine_values"),
     "proton": ("qpidha.cli.load",),
     "scramp": ("qpidha.amqp.sasl",),
     "uvloop": ("qpidha.runtime",),

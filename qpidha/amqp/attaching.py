@@ -20,7 +20,7 @@ from qpidha.words.encoding import Described, Symbol, ULong
 from qpidha.words.errors import InvalidArgument, NotFound, NotImplementedHere, PreconditionFailed, QpidHaError, RefusedRequest
 
 if TYPE_CHECKING:
-    from qpidha.amqp.engine import LinkEnd
+    from qpidha.amqp.engine_links import LinkEnd
     from qpidha.amqp.host import LinkHome
     from qpidha.broker.queue import Queue
 

@@ -20,7 +20,7 @@ from qpidha.words.errors import ConnectionForced, InvariantBroken, LimitExceeded
 from qpidha.words.events import ConnectionKind
 
 if TYPE_CHECKING:
-    from qpidha.amqp.engine import LinkEnd, SessionEnd
+    from qpidha.amqp.engine_links import LinkEnd, SessionEnd
     from qpidha.amqp.host import Host, Service
     from qpidha.amqp.outgoing import OutgoingLink
 
@@ -279,6 +279,8 @@ class Connection:
     def peer_opened(self) -> None:
         """Let the peer in, or not."""
         engine = self._engine
+        if self.remote_container:
+            raise ProtocolViolation("the peer opened the connection a second time")
         self.remote_container = engine.remote_container() or f"connection-{self.connection_id}"
         self.remote_hostname = engine.remote_hostname()
         self.remote_properties = engine.remote_properties()

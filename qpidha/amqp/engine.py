@@ -1,11 +1,10 @@
-"""Engine: one AMQP connection in proton's C engine; with engine_values the only file that touches it.
+"""Engine: one AMQP connection in proton's C engine; with engine_links and engine_values all that touches it.
 
 Bytes go in, events come out as calls to the connection (opened, closed, attached) and to the owner of
 each link (a delivery changed, credit came, it was detached); what the owners ask for leaves as bytes
 when the connection fetches them. proton's own Python classes cost twenty times as much and are not used.
-Every pointer of C lives in an Engine, a SessionEnd, a LinkEnd or is a delivery that a link's owner holds:
-owners forget their deliveries when they are told that the link is gone, and nothing is freed while
-events are handed out.
+Every pointer of C lives in an Engine, a SessionEnd, a LinkEnd or is a delivery that a link's owner holds.
+Nothing is freed while events are handed out.
 Must not know brokers, services or addresses. Source: proton 0.40, proton/engine.h and its neighbours.
 """
 
@@ -15,62 +14,24 @@ from typing import Any, Protocol
 
 from cproton_ffi import ffi, lib
 
-from qpidha.amqp.engine_values import (
-    read_condition,
-    read_data,
-    read_terminus,
-    read_text,
-    symbols,
-    write_condition,
-    write_data,
-    write_terminus,
-)
-from qpidha.amqp.terminus import MIXED, PeerError, Pointer, Terminus
+from qpidha.amqp.engine_links import LinkEnd, SessionEnd
+from qpidha.amqp.engine_values import read_condition, read_data, read_text, symbols, write_condition, write_data
+from qpidha.amqp.terminus import PeerError, Pointer
 from qpidha.words.encoding import Symbol
-from qpidha.words.errors import MessageTooLarge, QpidHaError
+from qpidha.words.errors import ProtocolViolation, QpidHaError
 
 BUFFER_SIZE = 65536
-"""Bytes read or written in one call; larger messages get a buffer of their own."""
+"""Bytes written in one call."""
 MAX_MILLISECONDS = 2**32 - 1
 """The longest silence that can be named: 49 days; who asks for more gets this."""
 _buffer = ffi.new("char[]", BUFFER_SIZE)
-# One tag is enough: the engine copies it. Tags only have to differ among the unsettled deliveries of one link.
-_tag_bytes = ffi.new("uint32_t[1]")
-_tag_holder = ffi.new("pn_bytes_t *")
-_tag_holder.size = 4
-_tag_holder.start = ffi.cast("char *", _tag_bytes)
-_tag = _tag_holder[0]
 
 _DELIVERY = lib.PN_DELIVERY
 
 # Names of this module's own are found faster than attributes of another, and these are used for each message.
 _peek, _pop, _event_type, _event_delivery = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type, lib.pn_event_delivery
-_delivery_link, _pending = lib.pn_delivery_link, lib.pn_delivery_pending
-_partial, _readable = lib.pn_delivery_partial, lib.pn_delivery_readable
-_recv, _send, _advance, _deliver = lib.pn_link_recv, lib.pn_link_send, lib.pn_link_advance, lib.pn_delivery
+_delivery_link = lib.pn_delivery_link
 _unpack = ffi.unpack
-
-# Of a single delivery, for the owner of its link.
-is_settled = lib.pn_delivery_settled
-remote_state = lib.pn_delivery_remote_state
-update = lib.pn_delivery_update
-settle = lib.pn_delivery_settle
-
-
-class LinkOwner(Protocol):
-    """Who answers for one link."""
-
-    def delivery_changed(self, delivery: Pointer) -> None:
-        """Bytes, a state or settlement came for this delivery."""
-
-    def flowed(self) -> None:
-        """Credit or drain changed."""
-
-    def detached(self, closed: bool, error: PeerError | None) -> None:
-        """The peer ended the link. The end is still there and wants an answer."""
-
-    def lost(self) -> None:
-        """The session or connection ended; no delivery of this link may be touched any more."""
 
 
 class EngineOwner(Protocol):
@@ -86,196 +47,23 @@ class EngineOwner(Protocol):
         """The peer attached a link of its own, or answered one of ours (which has an owner)."""
 
 
-class SessionEnd:
-    """Our end of a session."""
-
-    __slots__ = ("blocked", "links", "pointer", "unacked", "unacked_bytes")
-
-    def __init__(self, pointer: Pointer) -> None:
-        self.pointer = pointer
-        self.links: dict[Pointer, LinkEnd] = {}
-        self.unacked = self.unacked_bytes = 0
-        """Deliveries sent and not yet settled, over all links."""
-        self.blocked: dict[Any, None] = {}
-        """Owners of links that send nothing before deliveries are settled."""
-
-    def backlog(self) -> int:
-        """Count the bytes that wait for the peer's session window."""
-        return int(lib.pn_session_outgoing_bytes(self.pointer))
-
-
-class LinkEnd:
-    """Our end of a link."""
-
-    __slots__ = ("_at_once", "_chunks", "_next_tag", "_size", "engine", "is_sender", "limit", "name", "owner", "pointer", "session")
-
-    def __init__(self, engine: Engine, session: SessionEnd, pointer: Pointer) -> None:
-        self.engine = engine
-        self.session = session
-        self.pointer: Pointer | None = pointer
-        self.name = read_text(lib.pn_link_name(pointer)) or ""
-        self.is_sender: bool = lib.pn_link_is_sender(pointer)
-        self.owner: LinkOwner | None = None
-        self.limit = 0
-        self._at_once = BUFFER_SIZE
-        self._chunks: list[bytes] = []
-        self._size = 0
-        self._next_tag = 0
-
-    def remote_source(self) -> Terminus:
-        """Read the source the peer described."""
-        return read_terminus(lib.pn_link_remote_source(self.pointer))
-
-    def remote_target(self) -> Terminus:
-        """Read the target the peer described."""
-        return read_terminus(lib.pn_link_remote_target(self.pointer))
-
-    def remote_properties(self) -> dict[Any, Any]:
-        """Read the link properties the peer gave."""
-        found = read_data(lib.pn_link_remote_properties(self.pointer))
-        return found if isinstance(found, dict) else {}
-
-    def remote_sender_mode(self) -> int:
-        """Read the sender settle mode the peer asked for."""
-        return int(lib.pn_link_remote_snd_settle_mode(self.pointer))
-
-    def remote_max_message_size(self) -> int:
-        """Read the largest message the peer takes; 0 is no limit."""
-        return int(lib.pn_link_remote_max_message_size(self.pointer))
-
-    def open(self, source: Terminus, target: Terminus, *, properties: dict[Any, Any] | None = None, mode: int = MIXED) -> None:
-        """Send our attach."""
-        pointer = self.pointer
-        write_terminus(lib.pn_link_source(pointer), source)
-        write_terminus(lib.pn_link_target(pointer), target)
-        if properties:
-            write_data(lib.pn_link_properties(pointer), properties)
-        if self.limit and not self.is_sender:
-            lib.pn_link_set_max_message_size(pointer, self.limit)
-        lib.pn_link_set_snd_settle_mode(pointer, mode)
-        lib.pn_link_open(pointer)
-
-    def end(self, error: QpidHaError | None = None, *, closed: bool = True) -> None:
-        """Send our detach; what the peer still sends is thrown away until it answers."""
-        if self.pointer is None:
-            return
-        self.owner = None
-        if error is not None:
-            write_condition(lib.pn_link_condition(self.pointer), error)
-        if closed:
-            lib.pn_link_close(self.pointer)
-        else:
-            lib.pn_link_detach(self.pointer)
-        if lib.pn_link_state(self.pointer) & lib.PN_REMOTE_CLOSED:
-            self.engine.retire(self)
-
-    # A sender's.
-
-    def credit(self) -> int:
-        """Tell how many deliveries the peer allows."""
-        return int(lib.pn_link_credit(self.pointer))
-
-    def is_draining(self) -> bool:
-        """Tell whether the peer wants its credit used or given back."""
-        return bool(lib.pn_link_get_drain(self.pointer))
-
-    def drained(self) -> None:
-        """Give back what credit is left."""
-        lib.pn_link_drained(self.pointer)
-
-    def send(self, payload: bytes) -> Pointer:
-        """Send a message; give its delivery, which the peer will settle or give an outcome."""
-        pointer = self.pointer
-        self._next_tag = tag = (self._next_tag + 1) & 0xFFFFFFFF
-        _tag_bytes[0] = tag
-        delivery = _deliver(pointer, _tag)
-        _send(pointer, payload, len(payload))
-        _advance(pointer)
-        return delivery
-
-    def set_limit(self, limit: int) -> None:
-        """Say how large a message may be that a receiver takes, in bytes; 0 is no limit. Before `open`."""
-        self.limit = limit
-        self._at_once = min(BUFFER_SIZE, limit) if limit else BUFFER_SIZE
-
-    def flow(self, credit: int) -> None:
-        """Allow the peer `credit` more deliveries."""
-        lib.pn_link_flow(self.pointer, credit)
-
-    def drain(self, credit: int) -> None:
-        """Allow `credit` more deliveries and ask for what is left of it back at once."""
-        lib.pn_link_drain(self.pointer, credit)
-
-    def take(self, delivery: Pointer) -> bytes | None:
-        """Take a message if this delivery has become one, else None; raise if it is larger than the limit."""
-        if not _readable(delivery):
-            return None
-        size = _pending(delivery)
-        if _partial(delivery) or self._size:
-            return self._take_part(delivery, size)
-        if size > self._at_once:
-            return self._take_large(delivery, size)
-        taken = _recv(self.pointer, _buffer, size)
-        if taken < 0:
-            return self._take_part(delivery, size)
-        payload: bytes = _unpack(_buffer, taken)
-        _advance(self.pointer)
-        return payload
-
-    def _take_large(self, delivery: Pointer, size: int) -> bytes | None:
-        if self.limit and size > self.limit:
-            raise MessageTooLarge(f"message of {size} bytes on link '{self.name}' is over max-message-size {self.limit}")
-        buffer = ffi.new("char[]", size)
-        taken = _recv(self.pointer, buffer, size)
-        _advance(self.pointer)
-        return bytes(_unpack(buffer, taken))
-
-    def _take_part(self, delivery: Pointer, size: int) -> bytes | None:
-        """Collect one piece of a message of several transfers."""
-        if lib.pn_delivery_aborted(delivery):
-            self._chunks, self._size = [], 0
-            _advance(self.pointer)
-            settle(delivery)
-            return None
-        if size:
-            self._size += size
-            if self.limit and self._size > self.limit:
-                self._chunks, self._size = [], 0
-                raise MessageTooLarge(f"message on link '{self.name}' has grown over max-message-size {self.limit}")
-            buffer = ffi.new("char[]", size)
-            taken = _recv(self.pointer, buffer, size)
-            self._chunks.append(_unpack(buffer, taken))
-        if _partial(delivery):
-            return None
-        payload = b"".join(self._chunks)
-        self._chunks, self._size = [], 0
-        _advance(self.pointer)
-        return payload
-
-    def discard(self, delivery: Pointer) -> None:
-        """Throw away what came for a link that has ended."""
-        if self.is_sender:
-            if is_settled(delivery):
-                settle(delivery)
-            return
-        if not _readable(delivery):
-            return
-        size = _pending(delivery)
-        while size > 0:
-            _recv(self.pointer, _buffer, min(size, BUFFER_SIZE))
-            size -= BUFFER_SIZE
-        if not _partial(delivery):
-            _advance(self.pointer)
-            settle(delivery)
-
-
 class Engine:
     """One connection, after any security layer: it starts with the AMQP protocol header."""
 
-    __slots__ = ("_collector", "_connection", "_links", "_sessions", "_transport", "owner")
+    __slots__ = (
+        "_begun", "_channel_max", "_collector", "_connection", "_frames", "_is_stuck", "_links", "_owed", "_sessions",
+        "_transport", "owner",
+    )  # fmt: skip
 
     def __init__(self, owner: EngineOwner, *, is_server: bool, max_frame_size: int, channel_max: int) -> None:
         self.owner = owner
+        self._channel_max = channel_max
+        self._is_stuck = False
+        self._frames = 0
+        self._owed: list[Pointer] = []
+        """Sessions and links that were opened since output was last fetched: each must have become a frame by then."""
+        self._begun = 0
+        """Sessions the peer began since output was last fetched: each takes a channel until then, ended or not."""
         self._links: dict[Pointer, LinkEnd] = {}
         self._sessions: dict[Pointer, SessionEnd] = {}
         self._transport = lib.pn_transport()
@@ -379,10 +167,18 @@ class Engine:
             offset += taken
             self.hand_out()
         self.hand_out()
+        if lib.pn_transport_capacity(transport) < 0 and not self._has_ended():
+            # The engine takes nothing more, and does not say why, after a frame that it could not read.
+            raise ProtocolViolation("the peer sent a frame that is no AMQP performative")
+
+    def _has_ended(self) -> bool:
+        closed = lib.pn_connection_state(self._connection) & lib.PN_REMOTE_CLOSED
+        return bool(closed or lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)))
 
     def pull(self) -> bytes:
         """Give every byte that can be sent now."""
         transport = self._transport
+        self._begun = 0
         size = lib.pn_transport_pending(transport)
         parts = []
         while size > 0:
@@ -390,7 +186,18 @@ class Engine:
             parts.append(_unpack(_buffer, got))
             lib.pn_transport_pop(transport, got)
             size = lib.pn_transport_pending(transport)
+        if self._owed:
+            alive = sum(1 for pointer in self._owed if pointer in self._links or pointer in self._sessions)
+            self._owed = []
+            # Where the peer leaves no room for a handle or channel of ours, the engine says nothing more, not even why.
+            self._is_stuck = lib.pn_transport_get_frames_output(transport) - self._frames < alive
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def owe(self, pointer: Pointer) -> None:
+        """Note that a frame must come of opening this."""
+        if not self._owed:
+            self._frames = lib.pn_transport_get_frames_output(self._transport)
+        self._owed.append(pointer)
 
     def has_output(self) -> bool:
         """Tell whether there are bytes to send."""
@@ -398,7 +205,7 @@ class Engine:
 
     def is_finished(self) -> bool:
         """Tell whether nothing more will ever be sent."""
-        return bool(lib.pn_transport_pending(self._transport) < 0)
+        return self._is_stuck or bool(lib.pn_transport_pending(self._transport) < 0)
 
     def hand_out(self) -> None:
         """Tell the owners what has happened."""
@@ -438,8 +245,13 @@ class Engine:
     def _on_session_open(self, event: Pointer) -> None:
         pointer = lib.pn_event_session(event)
         if pointer not in self._sessions:
+            self._begun += 1
+            if len(self._sessions) > self._channel_max or self._begun > self._channel_max:
+                # Without a free channel the engine would answer nothing more at all.
+                raise ProtocolViolation("the peer began more sessions than channel-max allows, or one twice on its channel")
             self._sessions[pointer] = SessionEnd(pointer)
             lib.pn_session_open(pointer)
+            self.owe(pointer)
 
     def _on_session_close(self, event: Pointer) -> None:
         pointer = lib.pn_event_session(event)

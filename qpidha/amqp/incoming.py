@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qpidha.amqp.address import find_address
-from qpidha.amqp.engine import is_settled, settle, update
+from qpidha.amqp.engine_links import is_settled, settle, update
 from qpidha.amqp.engine_values import reject
 from qpidha.amqp.registry import LinkStolen
 from qpidha.amqp.terminus import ACCEPTED, RELEASED, PeerError, Pointer
@@ -21,7 +21,7 @@ from qpidha.words.errors import MessageTooLarge, NotFound, ProtocolViolation, Qp
 from qpidha.words.message_view import application_properties, arrival, properties
 
 if TYPE_CHECKING:
-    from qpidha.amqp.engine import LinkEnd
+    from qpidha.amqp.engine_links import LinkEnd
     from qpidha.amqp.host import LinkHome
     from qpidha.broker.queue import Queue
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from qpidha.amqp.engine import is_settled, remote_state, settle, update
+from qpidha.amqp.engine_links import is_settled, remote_state, settle, update
 from qpidha.amqp.engine_values import remote_outcome
 from qpidha.amqp.registry import LinkStolen
 from qpidha.amqp.terminus import ACCEPTED, MODIFIED, REJECTED, RELEASED, SETTLED, PeerError, Pointer, Terminus
@@ -22,7 +22,7 @@ from qpidha.words.errors import MessageTooLarge, ProtocolViolation, QpidHaError,
 from qpidha.words.message_view import departure, merge_annotations
 
 if TYPE_CHECKING:
-    from qpidha.amqp.engine import LinkEnd
+    from qpidha.amqp.engine_links import LinkEnd
     from qpidha.amqp.host import LinkHome
     from qpidha.broker.queue import Queue
     from qpidha.words.message import Message

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from qpidha.amqp.engine import is_settled, remote_state, settle, update
+from qpidha.amqp.engine_links import is_settled, remote_state, settle, update
 from qpidha.amqp.engine_values import reject, remote_outcome
 from qpidha.amqp.registry import LinkStolen
 from qpidha.amqp.terminus import ACCEPTED, MIXED, NONE, SETTLED, UNSETTLED, PeerError, Pointer, Terminus
 from qpidha.words.errors import LimitExceeded, MessageTooLarge, ProtocolViolation, QpidHaError, RefusedRequest
 
 if TYPE_CHECKING:
-    from qpidha.amqp.engine import LinkEnd
+    from qpidha.amqp.engine_links import LinkEnd
     from qpidha.amqp.host import LinkHome, Service
 
 MAX_WAITING = 64 << 20

@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from qpidha.amqp.connection import Connection
-from qpidha.amqp.engine import is_settled
+from qpidha.amqp.engine_links import is_settled
 from qpidha.amqp.registry import LinkRegistry
 from qpidha.amqp.sasl import Users
 from qpidha.amqp.service_link import ServiceLink

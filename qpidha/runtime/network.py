@@ -27,6 +27,8 @@ RESERVED_CONNECTIONS = 32
 ADMIN_CONNECTIONS = 64
 CONGESTED = 4 << 20
 """Bytes that may wait for one peer before it gets no more messages; what it is owed otherwise still goes out."""
+TURN_BYTES = 256 << 10
+"""Bytes read from one client before the others and the turn have theirs."""
 LINGER = 5.0
 """Seconds that what was written before a Disconnect may take to leave."""
 
@@ -34,12 +36,16 @@ LINGER = 5.0
 class Stream(asyncio.Protocol):
     """One connection."""
 
-    __slots__ = ("_kind", "_network", "_put", "connection_id", "is_closing", "is_open", "linger", "reason", "transport")
+    __slots__ = (
+        "_is_resting", "_kind", "_network", "_put", "_taken", "connection_id", "is_closing", "is_open", "linger", "reason", "transport",
+    )  # fmt: skip
 
     def __init__(self, network: Network, connection_id: int, kind: ConnectionKind) -> None:
         self._network = network
         self._put = network.put
         self._kind = kind
+        self._taken = 0
+        self._is_resting = False
         self.connection_id = connection_id
         self.transport: asyncio.Transport | None = None
         self.reason = ""
@@ -60,8 +66,22 @@ class Stream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass bytes on."""
-        if not self.is_closing:
-            self._put(BytesReceived(self.connection_id, data))
+        if self.is_closing:
+            return
+        self._put(BytesReceived(self.connection_id, data))
+        self._taken += len(data)
+        if self._taken > TURN_BYTES and self._kind is ConnectionKind.CLIENT and not self._is_resting:
+            # The loop reads as long as there is something; one peer must not fill a turn and keep the others waiting.
+            self._is_resting = True
+            self.transport.pause_reading()  # type: ignore[union-attr]
+            self._network.rest(self)
+
+    def go_on(self) -> None:
+        """Read again, once the turn is over."""
+        self._taken = 0
+        self._is_resting = False
+        if self.is_open and not self.is_closing:
+            self.transport.resume_reading()  # type: ignore[union-attr]
 
     def eof_received(self) -> bool:
         """The peer sends no more. On the admin socket it may still wait for answers, as `nc -N` does."""
@@ -192,6 +212,10 @@ class Network:
             "warning", "network", f"disconnected {_peer_name(transport) or 'a peer'}: {stream.reason}", {"connection": stream.connection_id}
         )
         transport.abort()
+
+    def rest(self, stream: Stream) -> None:
+        """Let a stream go on after the turn that its first bytes have asked for."""
+        self._loop.call_soon(stream.go_on)
 
     def close_soon(self, stream: Stream) -> None:
         """Close a stream that nothing more comes from, once answers have had time to leave."""

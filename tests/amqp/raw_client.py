@@ -7,7 +7,8 @@ from typing import Any
 from cproton_ffi import ffi, lib
 
 from qpidha.amqp.connection import Connection
-from qpidha.amqp.engine import Engine, LinkEnd, is_settled, settle, update
+from qpidha.amqp.engine import Engine
+from qpidha.amqp.engine_links import LinkEnd, is_settled, settle, update
 from qpidha.amqp.engine_values import modify
 from qpidha.amqp.terminus import ACCEPTED, MIXED, MODIFIED, Outcome, PeerError, Terminus, source, target
 from qpidha.words.events import ConnectionKind
