@@ -68,6 +68,8 @@ class ServiceLink:
         self._read_remote()
         self.service.attached(self)
         self.end.owner = self
+        if not self.sends and not self.connection.is_backup:  # brokers send each other more at a time than any client
+            self.end.set_limit(self.connection.host.settings.max_message_size)
         mode = SETTLED if self.sends else MIXED
         self.end.open(source, target, mode=mode)
         if not self.sends:

@@ -136,6 +136,18 @@ def test_a_service_serves_links_of_both_directions() -> None:
     assert receiver.error is None
 
 
+def test_a_service_takes_no_message_over_max_message_size_but_from_brokers() -> None:
+    for is_backup in (False, True):
+        pair = Pair(AHost(max_message_size=10_000))
+        pair.host.services["svc"] = service = Recording()
+        pair.server.is_backup = is_backup
+        sender, _ = pair.sender("svc")
+        sender.send(bytes(20_000))
+        pair.turn()
+        assert [len(payload) for payload in service.payloads] == ([20_000] if is_backup else [])
+        assert (sender.error is None) is is_backup
+
+
 def test_a_service_may_refuse_a_link() -> None:
     pair = Pair()
     pair.host.services["svc"] = service = Recording()
