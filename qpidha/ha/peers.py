@@ -20,6 +20,8 @@ from qpidha.words.url import Address
 SECOND = 1_000_000_000
 
 
+ATTEMPTS = 6
+"""How often the others are asked before a broker that sees no majority gives up asking; each takes half a heartbeat at most."""
 REDIALS = 5
 """How often a peer that takes connections and closes them is dialled again at once, because its answer is wanted."""
 
@@ -60,11 +62,14 @@ class Peer:
 class Consultation:
     """One question to all others, with a deadline: `done` is called once, when each has answered or cannot."""
 
-    __slots__ = ("deadline", "done", "gone", "question", "refusals", "silent", "waiting")
+    __slots__ = ("answered", "deadline", "done", "enough", "gone", "question", "refusals", "silent", "waiting")
 
     def __init__(self, question: Ask, waiting: list[Peer], deadline: int, done: Callable[[Consultation], None]) -> None:
         self.question = question
         self.waiting = waiting
+        self.answered: list[Peer] = []
+        self.enough = len(waiting)
+        """So many answers that the others need not be waited for."""
         self.deadline = deadline
         self.done = done
         self.refusals: list[str] = []
@@ -73,10 +78,6 @@ class Consultation:
         self.silent: list[Peer] = []
         """Peers that did not answer in time: dead, frozen or slow."""
 
-    def answered_by(self, peer: Peer) -> bool:
-        """Whether that peer has answered."""
-        return peer not in self.waiting and peer not in self.gone and peer not in self.silent
-
 
 class Peers:
     """All of them."""
@@ -84,6 +85,7 @@ class Peers:
     def __init__(self, port: Port, settings: Settings, system_id: str) -> None:
         self.port = port
         self.system_id = system_id
+        self.strict = settings.ha_safety == "strict"
         self.redial = settings.link_maintenance_interval
         # How long to wait for an answer of somebody who seems to be alive. It is part of the time that a
         # failover takes when the old primary hangs, hence a fraction of the heartbeat.
@@ -181,11 +183,14 @@ class Peers:
 
     # -- consultations ----------------------------------------------------------------------------
 
-    def consult(self, done: Callable[[Consultation], None], *, epoch: int = 0, candidate: str = "") -> None:
-        """Ask all others how they are and, with an epoch, for their promise of it."""
+    def consult(self, done: Callable[[Consultation], None], question: Ask | None = None, *, enough: bool = False) -> None:
+        """Ask all others something, by default how they are. With `enough`, until a majority, with ourselves, has agreed."""
         self._nonce += 1
-        question = Ask(self._nonce, epoch, candidate)
+        question = question or Ask()
+        question.nonce = self._nonce
         consultation = Consultation(question, self.others(), self.port.now + self.patience, done)
+        if enough:
+            consultation.enough = (1 + len(consultation.waiting)) // 2
         self.consultations.append(consultation)
         for peer in list(consultation.waiting):
             if peer.state is PeerState.UP:
@@ -199,11 +204,26 @@ class Peers:
         for consultation in list(self.consultations):
             if consultation.question.nonce == answer.nonce and peer in consultation.waiting:
                 consultation.waiting.remove(peer)
-                if not answer.granted:
+                if answer.granted:
+                    consultation.answered.append(peer)
+                else:
                     consultation.refusals.append(f"{peer.name}: {answer.reason}")
                 self._settle(consultation)
 
+    def hears_majority(self, consultation: Consultation) -> bool:
+        """Whether so many agreed that no majority can be elsewhere: strictly, or of those that may be alive."""
+        heard, all_ = 1 + len(consultation.answered), 1 + len(self.others())
+        return 2 * heard > all_ or (not self.strict and not consultation.silent and not consultation.refusals)
+
+    def address_of(self, system_id: str) -> str:
+        """Return where a broker is, for people; its system id where that is not known."""
+        for peer in self.all:
+            if peer.known is not None and peer.known.system_id == system_id:
+                return peer.name
+        return system_id
+
     def _settle(self, consultation: Consultation) -> None:
-        if not consultation.waiting and consultation in self.consultations:
+        is_over = not consultation.waiting or len(consultation.answered) >= consultation.enough
+        if is_over and consultation in self.consultations:
             self.consultations.remove(consultation)
             consultation.done(consultation)

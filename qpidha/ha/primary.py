@@ -15,7 +15,7 @@ Must not know what is in a batch. Qpid: `Primary.h`, `RemoteBackup.h`, `QueueGua
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from qpidha.ha.in_sync import InSyncSet
 from qpidha.ha.port import Log, Port
@@ -77,13 +77,19 @@ class Primary:
         self.port = port
         self.log = log
         self.in_sync = in_sync
+        self.version = in_sync.version
+        """The last version that was given to a set of this epoch."""
         self.system_id = in_sync.members[0]
         self.window = settings.ha_flow_bytes or CATCH_UP_WINDOW
         self.backups: dict[str, RemoteBackup] = {}
         self.required: list[str] = [member for member in in_sync.members if member != self.system_id]
         """System ids whose confirmation every acknowledgement needs, connected or not."""
         self.expected: dict[str, int] = {}
-        """Members that have not caught up since the promotion -> when to give up on them unless they are connected."""
+        """Members that have not caught up since the promotion -> when to give up on them unless they are connected; 0 if we have."""
+        self.leaving: dict[str, tuple[str, Callable[[], None]]] = {}
+        """Members of the set that are to be dropped, with the reason, and what follows when they are."""
+        self.is_proposing = False
+        """Whether a smaller set is on its way to be recorded: one change at a time."""
         self.safe_deadline = 0
 
     # -- membership -------------------------------------------------------------------------------
@@ -92,8 +98,8 @@ class Primary:
         """Wait for all required backups, until `deadline` for those that do not even connect."""
         self.expected = dict.fromkeys(self.required, deadline)
 
-    def subscribe(self, connection_id: int, system_id: str, name: str, request: Subscribe) -> None:
-        """Begin to send the log to a backup."""
+    def subscribe(self, connection_id: int, system_id: str, name: str, request: Subscribe) -> bool:
+        """Begin to send the log to a backup; False if it is in the set and needs a snapshot: it must leave the set first."""
         log = self.log
         old = self.backups.pop(system_id, None)
         if old is not None:
@@ -104,7 +110,7 @@ class Primary:
         snapshot = point < 0
         if snapshot:
             if system_id in self.required and system_id not in self.expected:
-                self.drop(system_id, "it came back without its content")
+                return False
             log.seal()
             point = log.last
             backup.objects, backup.messages = self.port.snapshot(point)
@@ -119,6 +125,7 @@ class Primary:
         how = "a snapshot" if snapshot else f"the log from {point + 1}"
         kind = "Known backup reconnection" if system_id in self.expected else "New backup connection"
         self.port.announce("info", f"{kind}: {name}, catching up with {how}", backup=name, snapshot=snapshot)
+        return True
 
     def _resume_point(self, request: Subscribe) -> int:
         """Return the last sequence that both have, or -1 if only a snapshot will do."""
@@ -139,31 +146,55 @@ class Primary:
                 return backup if system_id in self.required else None
         return None
 
-    def drop(self, system_id: str, why: str) -> None:
-        """Go on without a required backup."""
-        self.expected.pop(system_id, None)
-        if system_id not in self.required:
-            return
-        self.required.remove(system_id)
-        backup = self.backups.get(system_id)
-        if backup is not None:
-            backup.required = False
-        self.port.announce("warning", f"backup {system_id[:8]} is no longer in sync: {why}", backup=system_id)
-        self._change_set([member for member in self.in_sync.members if member != system_id])
+    def leave(self, system_id: str, why: str, then: Callable[[], None]) -> bool:
+        """Note that a required backup is to go; True if a smaller set is to be proposed for that, and none is at present."""
+        if system_id not in self.in_sync.members:  # it was about to come in
+            if system_id in self.required:
+                self.required.remove(system_id)
+            then()
+            return False
+        self.leaving[system_id] = (why, then)
+        return not self.is_proposing
 
-    def _change_set(self, members: list[str]) -> None:
-        self.in_sync = InSyncSet(self.in_sync.epoch, self.in_sync.version + 1, tuple(members))
-        self.log.append(InSyncChanged(self.in_sync.version, self.in_sync.members))
+    def propose(self) -> InSyncSet:
+        """Return the set without those who are leaving, under a version that is used up whether or not it comes into force.
+
+        A member that came back with its content meanwhile does not leave.
+        """
+        self.is_proposing = True
+        self.leaving = {member: going for member, going in self.leaving.items() if member not in self.backups}
+        self.version += 1
+        return InSyncSet(self.in_sync.epoch, self.version, tuple(member for member in self.in_sync.members if member not in self.leaving))
+
+    def commit(self, set_: InSyncSet) -> list[Callable[[], None]]:
+        """Put a proposed set in force; return what was to be done then."""
+        self.is_proposing = False
+        todo = []
+        for system_id in [member for member in self.in_sync.members if member not in set_.members]:
+            why, then = self.leaving.pop(system_id)
+            todo.append(then)
+            self.port.announce("warning", f"backup {system_id[:8]} is no longer in sync: {why}", backup=system_id)
+            self.expected.pop(system_id, None)
+            self.required.remove(system_id)
+            backup = self.backups.get(system_id)
+            if backup is not None:  # it came back while the set was on its way to be recorded: it joins anew
+                backup.required = backup.is_ready = False
+                backup.join_point = 0
+        if todo:
+            self._put_in_force(set_)
+        return todo
 
     @property
     def next_deadline(self) -> int:
         """When the news of the safe point, or an expected backup that has not connected, is due; 0 for never."""
-        due = [deadline for member, deadline in self.expected.items() if member not in self.backups]
+        due = [deadline for member, deadline in self.expected.items() if deadline and member not in self.backups]
         return min([deadline for deadline in (*due, self.safe_deadline) if deadline], default=0)
 
     def overdue(self, now: int) -> list[str]:
-        """Return the expected backups that have neither connected nor will be waited for any longer."""
-        return [member for member, deadline in self.expected.items() if now >= deadline and member not in self.backups]
+        """Return, once, the expected backups that have neither connected nor will be waited for any longer."""
+        late = [member for member, deadline in self.expected.items() if 0 < deadline <= now and member not in self.backups]
+        self.expected.update(dict.fromkeys(late, 0))
+        return late
 
     # -- the log ----------------------------------------------------------------------------------
 
@@ -182,23 +213,16 @@ class Primary:
             backup.flight_bytes -= flight.popleft()[1]
         if message.sequence > backup.confirmed and backup.is_whole:
             backup.confirmed = message.sequence
-        if backup.join_point and backup.confirmed >= backup.join_point:
-            self._join(backup)
         self._advance()
-
-    def _join(self, backup: RemoteBackup) -> None:
-        backup.join_point = 0
-        backup.is_ready = True
-        expected = self.expected.pop(backup.system_id, None) is not None
-        members = list(self.in_sync.members)
-        if backup.system_id not in members:
-            members.append(backup.system_id)
-        # Appended even if the set is the same: to the backup this record is the word that it is ready.
-        self._change_set(members)
-        self.port.announce("notice", f"{'Recovering' if expected else 'New'} backup is ready: {backup.name}", backup=backup.name)
 
     def flush(self, now: int) -> None:
         """End of a turn: seal what was appended and send what can be sent."""
+        self._send()
+        if self._join():
+            self._send()
+        self._plan_safe(now)
+
+    def _send(self) -> None:
         log = self.log
         if log.has_pending and self._may_seal():
             log.seal()
@@ -209,7 +233,26 @@ class Primary:
             if backup.required and (not needed or backup.cursor < needed):
                 needed = backup.cursor
         log.needed = needed
-        self._plan_safe(now)
+
+    def _join(self) -> bool:
+        """Take into the set who has everything; True if that changed it. While somebody is leaving, joining waits."""
+        joining = [b for b in self.backups.values() if b.join_point and b.confirmed >= b.join_point]
+        if not joining or self.is_proposing:
+            return False
+        for backup in joining:
+            backup.join_point = 0
+            backup.is_ready = True
+            expected = self.expected.pop(backup.system_id, None) is not None
+            self.port.announce("notice", f"{'Recovering' if expected else 'New'} backup is ready: {backup.name}", backup=backup.name)
+        members = dict.fromkeys([*self.in_sync.members, *(backup.system_id for backup in joining)])
+        # Appended even if the set is the same: to the backups this record is the word that they are ready.
+        self.version += 1
+        self._put_in_force(InSyncSet(self.in_sync.epoch, self.version, tuple(members)))
+        return True
+
+    def _put_in_force(self, set_: InSyncSet) -> None:
+        self.in_sync = set_
+        self.log.append(InSyncChanged(set_.version, set_.members))
 
     def _may_seal(self) -> bool:
         """Whether some required backup could take a batch now; if none can, more records gather for the next one."""
@@ -257,8 +300,6 @@ class Primary:
             if not backup.required:
                 backup.required = True
                 self.required.append(backup.system_id)
-            if backup.confirmed >= backup.join_point:
-                self._join(backup)
 
     def _send_chunks(self, backup: RemoteBackup, chunks: Iterator[bytes]) -> bool:
         """Send what may be sent now; True when that was the last."""

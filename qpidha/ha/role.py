@@ -4,32 +4,32 @@ It is told what happens (links to other brokers open and close, messages come, t
 asks for promotion) and acts through its `Port`. A broker is a backup, a primary, or stands alone; what a
 role does is in `backup.py` and `primary.py`, how the others are asked is in `peers.py`.
 
-Promotion: a *ready* broker asks the others for their promise of the next epoch. Whoever promises will
-accept nothing of a lower one, so an old primary that is still there steps down by that very question. One
-refusal ends the attempt. A *joining* broker may become primary only where all others are joining, catching up or
-silent. The new epoch begins with the in-sync set as it was; its other members are the expected backups,
-and nothing is acknowledged before each has caught up or been given up.
+A new epoch begins with the in-sync set as it was; its other members are the expected backups, and nothing is
+acknowledged before each has caught up or been dropped. How a broker comes to begin one is in `promotion.py`.
 
 Must not know queues, clients or sockets. Qpid: `HaBroker.h`, `Role.h`; DESIGN sections 4 and 5.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from qpidha.ha.backup import Backup
 from qpidha.ha.in_sync import InSyncSet, SavedState
-from qpidha.ha.peers import Consultation, Peer, Peers, PeerState
+from qpidha.ha.peers import ATTEMPTS, Consultation, Peer, Peers, PeerState
 from qpidha.ha.port import Log, Port, Reply
 from qpidha.ha.primary import Primary
+from qpidha.ha.promotion import Promotion
 from qpidha.ha.status import BrokerStatus, check_change
 from qpidha.ha.wire import Answer, Ask, Begin, Chunk, Confirm, Logged, Safe, SnapshotEnd, Spoken, Status, Subscribe, encode
 from qpidha.words.errors import NotAllowed, ProtocolViolation
 from qpidha.words.records import EpochStarted, InSyncChanged, Record
 from qpidha.words.settings import Settings
 
-ATTEMPTS = 6
-"""How often the others are asked before a broker that sees no majority goes on without one; each takes half a heartbeat at most."""
+
+def _nothing() -> None:
+    pass
 
 
 @dataclass(slots=True)
@@ -59,8 +59,7 @@ class Cluster:
         self.callers: dict[int, Caller] = {}
         self.backup: Backup | None = None
         self.primary: Primary | None = None
-        self._promotion: Reply | None = None
-        self._attempts = 0
+        self._promotion: Promotion | None = None
         self._granted = (0, "")
         """The last promise given to another: (epoch, system id)."""
 
@@ -96,7 +95,7 @@ class Cluster:
         set_ = self.saved.in_sync
         return Status(
             self.system_id, self.name, self.address, self.state.value, self.log.epoch, self.saved.promised, self.log.last,
-            set_.epoch, set_.version, set_.members,
+            set_.epoch, set_.version, set_.members, self.is_live,
         )  # fmt: skip
 
     def members(self) -> list[dict[str, object]]:
@@ -141,7 +140,7 @@ class Cluster:
             if self.primary is not None:
                 gone = self.primary.lost(connection_id)
                 if gone is not None:
-                    self._consult_before_drop(gone.system_id, gone.name)
+                    self._drop(gone.system_id, f"{gone.name} lost its connection")
             return
         peer = self.peers.by_connection(connection_id)
         if peer is None:
@@ -212,7 +211,7 @@ class Cluster:
             return  # it has not heard yet that its time is over
         if peer.status.epoch > self.saved.promised:
             self.saved.promised = peer.status.epoch
-            self._save()
+            self.save()
         backup.follow(peer)
 
     def _follows(self, connection_id: int, *, began: bool = True) -> Backup | None:
@@ -268,7 +267,7 @@ class Cluster:
     def _set_in_sync(self, set_: InSyncSet) -> None:
         if set_ > self.saved.in_sync:
             self.saved.in_sync = set_
-            self._save()
+            self.save()
 
     # -- promotion --------------------------------------------------------------------------------
 
@@ -281,86 +280,20 @@ class Cluster:
             reply(NotAllowed("a promotion of this broker is under way", hint="ask for its status"))
         elif self.state is BrokerStatus.CATCHUP:
             reply(NotAllowed("Still catching up, cannot be promoted.", hint="promote a broker whose status is ready"))
-        elif self.state is BrokerStatus.READY or self.is_live:  # a demoted primary has what it had
-            self._promotion = reply
-            self._ask_promises()
         else:
-            self._promotion = reply
-            self.peers.consult(self._others_known)
+            self._promotion = Promotion(self, reply, self._become_primary, self._promotion_over)
+            self._promotion.start()
 
-    def _others_known(self, consultation: Consultation) -> None:
-        if self._promotion is None:  # demoted meanwhile
-            return
-        for peer in self.peers.others():
-            # Who is catching up has less than the broker that it copied, or it would be ready.
-            others = (BrokerStatus.JOINING.value, BrokerStatus.CATCHUP.value)
-            if consultation.answered_by(peer) and peer.status is not None and peer.status.state not in others:
-                text = f"Joining active cluster, cannot be promoted. {peer.name} is {peer.status.state}."
-                self._refuse(text, f"promote {peer.name}, or wait until this broker is ready")
-                return
-        self._ask_promises()
-
-    def _ask_promises(self) -> None:
-        if self._is_outside_set():
-            return
-        known = [peer.status.promised for peer in self.peers.up() if peer.status is not None]
-        self.saved.promised = max([self.saved.promised, *known]) + 1
-        self._save()
-        self._attempts = ATTEMPTS
-        self.peers.consult(self._promised, epoch=self.saved.promised, candidate=self.system_id)
-
-    def _is_outside_set(self) -> bool:
-        """Refuse the promotion if this broker is not in the newest in-sync set that it, or somebody else, knows."""
-        own = self.saved.in_sync
-        if own.members and self.system_id not in own.members:
-            members = ", ".join(self._address_of(member) for member in own.members)
-            self._refuse(f"not in the in-sync set any more: {members}", f"promote one of {members}, or wait until this broker is ready")
-            return True
-        for peer in self.peers.up():
-            status = peer.status
-            assert status is not None
-            newest = InSyncSet(status.in_sync_epoch, status.in_sync_version, status.in_sync_members)
-            if newest > self.saved.in_sync and self.system_id not in newest.members:
-                members = ", ".join(self._address_of(member) for member in newest.members)
-                self._refuse(f"not in the in-sync set that {peer.name} knows: {members}", f"promote one of {members}")
-                return True
-        return False
-
-    def _address_of(self, system_id: str) -> str:
-        for peer in self.peers.all:
-            if peer.known is not None and peer.known.system_id == system_id:
-                return peer.name
-        return system_id
-
-    def _promised(self, consultation: Consultation) -> None:
-        if self._promotion is None:  # demoted meanwhile
-            return
-        epoch = consultation.question.epoch
-        if consultation.refusals:
-            self._refuse("; ".join(consultation.refusals), "look whether another broker has been promoted: qpid-ha status --all")
-        elif self.saved.promised != epoch or self.state not in (BrokerStatus.READY, BrokerStatus.JOINING):
-            self._refuse(f"overtaken: now {self.state.value}, epoch {self.saved.promised} is promised", "ask for its status")
-        elif self._is_outside_set():  # the answers came with news
-            return
-        elif not self._hears_majority(consultation) and self._attempts > 1:
-            self._attempts -= 1
-            self.peers.consult(self._promised, epoch=epoch, candidate=self.system_id)
-        else:
-            self._become_primary(epoch)
-
-    def _refuse(self, text: str, hint: str) -> None:
-        reply, self._promotion = self._promotion, None
-        self.port.announce("error", f"promotion refused: {text}")
-        if reply is not None:
-            reply(NotAllowed(text, hint=hint))
+    def _promotion_over(self) -> None:
+        self._promotion = None
         self._follow_newest()
 
-    def _become_primary(self, epoch: int) -> None:
-        reply, self._promotion = self._promotion, None
+    def _become_primary(self, epoch: int, set_: InSyncSet) -> None:
+        self._promotion = None
         backup = self.backup
         assert backup is not None
         backup.finish()
-        before = self.saved.in_sync.members
+        before = set_.members
         members = (self.system_id, *(member for member in before if member != self.system_id))
         self.log.start_epoch(epoch)
         self.log.append(EpochStarted(self.system_id, members))
@@ -370,17 +303,15 @@ class Cluster:
         self._note_set()
         self._change(BrokerStatus.RECOVERING)
         self.port.announce("notice", f"Promoted to primary, epoch {epoch}", epoch=epoch)
+        self.primary.expect(self.port.now + self.settings.ha_backup_timeout)
         # The old primary is the first of the set as it was. It was asked a moment ago and is either gone or
         # has promised this epoch, so the new one need not wait for it as it does for the other members.
         if before and before[0] != self.system_id:
-            self.primary.drop(before[0], "it was the primary before")
-        self.primary.expect(self.port.now + self.settings.ha_backup_timeout)
+            self._drop(before[0], "it was the primary before")
         if self.primary.expected:
-            names = ", ".join(member[:8] for member in self.primary.expected)
+            names = ", ".join(self.peers.address_of(member) for member in self.primary.expected)
             self.port.announce("notice", f"Recovering backups: {names}")
         self._note_set()
-        if reply is not None:
-            reply(None)
 
     # -- as a primary -----------------------------------------------------------------------------
 
@@ -391,33 +322,54 @@ class Cluster:
         if self.primary is None:
             self.port.say(connection_id, encode(self.status()))  # it has not heard yet that we are no primary
             return
-        self.primary.subscribe(connection_id, caller.system_id, caller.name, request)
-        self._note_set()
+        if self.primary.subscribe(connection_id, caller.system_id, caller.name, request):
+            self._note_set()
+        else:
+            self._drop_restarted(connection_id, caller, request)
 
-    def _consult_before_drop(self, system_id: str, name: str, attempts: int = ATTEMPTS) -> None:
-        """A required backup is gone. Drop it only if nobody knows a higher epoch: else it was we who were gone.
+    def _drop(self, system_id: str, why: str, then: Callable[[], None] = _nothing) -> None:
+        """Go on without a required backup, once the others agree; `then` is called when that is so.
 
-        We go on when the others have answered or nobody listens at their addresses. If so many say nothing at
-        all that a majority may be elsewhere, we ask again a few times before we take them for dead.
+        They are told the set without it, and record it unless they have promised a higher epoch: then it was we who
+        were gone. Strictly, that takes a majority, and until there is one what waits for that backup goes on waiting
+        (S2). Else we go on when the others have answered or nobody listens at their addresses, and ask again a
+        few times while so many say nothing that a majority may be elsewhere. Only one change is on its way at a time.
         """
         primary = self.primary
+        if primary is None:
+            return
+        if primary.leave(system_id, why, then):
+            self._propose(primary, ATTEMPTS)
+
+    def _propose(self, primary: Primary, attempts: int) -> None:
+        set_ = primary.propose()
 
         def done(consultation: Consultation) -> None:
-            if primary is None or primary is not self.primary or system_id in primary.backups:
+            if primary is not self.primary:
                 return
-            if not self._hears_majority(consultation) and attempts > 1:
-                self._consult_before_drop(system_id, name, attempts - 1)
+            if not self.peers.hears_majority(consultation) and (self.peers.strict or attempts > 1):
+                self._propose(primary, attempts - 1)
                 return
-            primary.drop(system_id, f"{name} lost its connection")
+            self._set_in_sync(set_)
+            for then in primary.commit(set_):
+                then()
+            if primary.leaving:
+                self._propose(primary, ATTEMPTS)
             self._note_set()
 
-        self.peers.consult(done)
+        question = Ask(epoch=set_.epoch, candidate=self.system_id, version=set_.version, members=set_.members)
+        self.peers.consult(done, question, enough=True)
 
-    def _hears_majority(self, consultation: Consultation) -> bool:
-        """Whether, of the brokers that may be alive, so many have answered that no majority can be elsewhere."""
-        others = self.peers.others()
-        heard = 1 + sum(consultation.answered_by(peer) for peer in others)
-        return not consultation.silent or 2 * heard > 1 + len(others)
+    def _drop_restarted(self, connection_id: int, caller: Caller, request: Subscribe) -> None:
+        """A member of the set has come back without its content: it must leave the set before it may come in again."""
+        primary = self.primary
+        assert primary is not None
+
+        def again() -> None:
+            if primary is self.primary and connection_id in self.callers and caller.system_id not in primary.backups:
+                self._subscribed(connection_id, request)
+
+        self._drop(caller.system_id, f"{caller.name} came back without its content", again)
 
     def _note_set(self) -> None:
         """Save the set if the primary changed it, and go active when nobody is expected any more."""
@@ -442,26 +394,29 @@ class Cluster:
     def demote(self, reply: Reply) -> None:
         """Step down because the cluster manager says so."""
         if self._promotion is not None:
-            self._refuse("demoted by the cluster manager meanwhile", "promote it again if that was not meant")
+            self._promotion.refuse("demoted by the cluster manager meanwhile", "promote it again if that was not meant")
         if self.primary is not None:
             self.step_down("demoted by the cluster manager")
         reply(None)
 
     def _asked(self, connection_id: int, question: Ask) -> None:
-        granted = True
-        reason = ""
-        if question.epoch:
-            granted = question.epoch > self.saved.promised
-            if (question.epoch, question.candidate) == self._granted:
-                granted = True  # asked again by the same
-            elif granted:
+        saved = self.saved
+        granted, reason = True, ""
+        if question.version:
+            granted = question.epoch >= saved.promised
+            if granted:
+                saved.promised = question.epoch
+                self._set_in_sync(InSyncSet(question.epoch, question.version, question.members))
+        elif question.epoch and (question.epoch, question.candidate) != self._granted:  # not asked again by the same
+            granted = question.epoch > saved.promised
+            if granted:
                 self._granted = (question.epoch, question.candidate)
-                self.saved.promised = question.epoch
-                self._save()
+                saved.promised = question.epoch
+                self.save()
                 if self.primary is not None:
-                    self.step_down(f"{question.candidate[:8]} asked for epoch {question.epoch}")
-            else:
-                reason = f"epoch {self.saved.promised} is promised already"
+                    self.step_down(f"{self.peers.address_of(question.candidate)} asked for epoch {question.epoch}")
+        if not granted:
+            reason = f"epoch {saved.promised} is promised already"
         self.port.say(connection_id, encode(self.status()))
         self.port.say(connection_id, encode(Answer(question.nonce, granted, reason)))
 
@@ -472,19 +427,24 @@ class Cluster:
         self.peers.tick(now)
         if self.primary is not None and self.state is BrokerStatus.RECOVERING:
             for system_id in self.primary.overdue(now):
-                self.port.announce("error", f"Recovering backup timed out: {system_id[:8]}")
-                self.primary.drop(system_id, "it did not come back within ha-backup-timeout")
-            self._note_set()
+                self.port.announce("error", f"Recovering backup timed out: {self.peers.address_of(system_id)}")
+                self._drop(system_id, "it did not come back within ha-backup-timeout")
 
     def flush(self, now: int) -> None:
         """End of a turn."""
         if self.primary is not None:
             self.primary.flush(now)
+            self._note_set()
         elif self.backup is not None:
             self.backup.flush()
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Make what is in `saved` last."""
         self.port.save(self.saved.encode())
+
+    def announce(self, level: str, text: str) -> None:
+        """Say what happened."""
+        self.port.announce(level, text)
 
     def _change(self, state: BrokerStatus) -> None:
         check_change(self.state, state)

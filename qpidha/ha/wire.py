@@ -34,15 +34,19 @@ class Status:
     in_sync_epoch: int
     in_sync_version: int
     in_sync_members: tuple[str, ...]
+    is_live: bool
+    """Whether, since it started, it has everything that it confirmed or accepted as a member of the in-sync set."""
 
 
 @dataclass(slots=True)
 class Ask:
-    """Answer with your status; and if `epoch` is not 0, promise it to `candidate`."""
+    """Answer with your status. If `epoch` is not 0, promise it to `candidate`; or, with a `version`, record its in-sync set."""
 
-    nonce: int
+    nonce: int = 0
     epoch: int = 0
     candidate: str = ""
+    version: int = 0
+    members: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -170,6 +174,8 @@ def decode(data: bytes) -> Spoken:
         raise ProtocolViolation(f"not a message of this cluster: {error}; do all brokers run the same version?") from error
     if isinstance(message, Status | Begin):
         message.in_sync_members = tuple(message.in_sync_members)
+    if isinstance(message, Ask):
+        message.members = tuple(message.members)
     if isinstance(message, Begin):
         message.history = [(epoch, first) for epoch, first in message.history]
     return message

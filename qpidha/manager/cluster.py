@@ -105,6 +105,8 @@ def configuration(spec: BrokerSpec, options: ClusterOptions) -> str:
         "ha-brokers-url": url,
         "ha-public-url": url,
         "ha-replicate": "all",
+        # Of two brokers no majority is left when one is gone; this manager fences, which is what then keeps them apart.
+        "ha-safety": "trust-manager" if len(options.ports) == 2 else "strict",
         "ha-backup-timeout": f"{options.backup_timeout:g}",
         "link-heartbeat-interval": f"{options.heartbeat:g}",
         "link-maintenance-interval": "0.1",

@@ -20,6 +20,7 @@ from qpidha.words.sources import Given, resolve
 from qpidha.words.url import Url, parse_address
 
 MECHANISMS = ("ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "EXTERNAL")
+SAFETY = ("strict", "trust-manager")
 REPLICATE_LEVELS = ("none", "configuration", "all")
 PORT = Integer(0, 65535)
 
@@ -47,6 +48,9 @@ class Settings:
     ha_password: str = option("", Text(), "Password for links between brokers.", group=HA, secret=True)
     ha_mechanism: str = option("", Choice(("", *MECHANISMS)), "SASL mechanism for links between brokers; empty picks the best.", group=HA)
     ha_backup_timeout: int = option(10 * SECOND, Duration(), "How long a new primary waits for its expected backups.", group=HA)
+    ha_safety: str = option(
+        "strict", Choice(SAFETY), "Whether a majority of the brokers must agree to a promotion and to going on without a backup.", group=HA
+    )
     ha_flow_messages: int = option(1000, Integer(), "Replication credit in transfers; 0 is unlimited.", group=HA)
     ha_flow_bytes: int = option(0, Size(), "Replication credit in bytes; 0 is unlimited.", group=HA)
     ha_queue_replication: bool = option(False, Bool(), "Allow replication of single queues without a cluster.", group=HA)
@@ -216,6 +220,11 @@ def _worries(settings: Settings) -> list[str]:
         worries.append("ha-cluster=yes without ha-brokers-url: this broker cannot find the others until qpid-ha tells it")
     if settings.ha_cluster and not settings.data_dir:
         worries.append("ha-cluster=yes without data-dir: this broker forgets its identity and its promises when it stops")
+    if settings.ha_cluster and settings.ha_safety == "strict" and len(settings.ha_brokers_url) == 2:
+        worries.append(
+            "ha-safety=strict needs a majority: of two brokers neither can be promoted, nor go on alone, without the other. "
+            "Add a third broker, or set ha-safety=trust-manager where the cluster manager fences"
+        )
     if settings.ha_cluster and settings.ha_replicate == "none":
         worries.append("ha-replicate=none: only queues that ask for it with qpid.replicate are replicated")
     if settings.ha_queue_replication:

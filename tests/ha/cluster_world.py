@@ -124,12 +124,12 @@ class Machine:
 class World:
     """Machines, and the connections between them."""
 
-    def __init__(self, n: int = 3, *, log_limit: int = 1 << 20, backup_timeout: int = 10 * SECOND) -> None:
+    def __init__(self, n: int = 3, *, log_limit: int = 1 << 20, backup_timeout: int = 10 * SECOND, safety: str = "trust-manager") -> None:
         self.now = SECOND
         self.log_limit = log_limit
         self.addresses = [f"host{i}:{5000 + i}" for i in range(n)]
         self.settings = Settings(
-            ha_cluster=True, ha_brokers_url=parse_url(",".join(self.addresses)), ha_backup_timeout=backup_timeout,
+            ha_cluster=True, ha_safety=safety, ha_brokers_url=parse_url(",".join(self.addresses)), ha_backup_timeout=backup_timeout,
             link_heartbeat_interval=SECOND, link_maintenance_interval=SECOND // 10,
         )  # fmt: skip
         self.ends: dict[int, tuple[Machine, Machine]] = {}

@@ -11,7 +11,7 @@ from qpidha.words.errors import ProtocolViolation
 from qpidha.words.records import Batch
 
 SPOKEN: list[Spoken] = [
-    Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id", "other")), Ask(1, 5, "id"), Answer(1, False, "epoch 5 is promised already"),
+    Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id", "other"), True), Ask(1, 5, "id"), Answer(1, False, "epoch 5 is promised already"),
     Subscribe(3, 99, 2, 80), Begin(3, 99, 120, True, [(1, 1), (3, 70)], 3, 2, ("id",)), SnapshotEnd(4, 130),
     Logged(7, Batch(3, 8, 12, True, b"\x00records")), Safe(12), Chunk(2, b"\xffrecords"), Confirm(3, 12, 2),
 ]  # fmt: skip
@@ -39,7 +39,7 @@ def test_anything_else_is_a_protocol_violation(data: bytes) -> None:
         '{"say": "Ask", "nonce": 1, "epoch": 2, "candidate": "\\ud800"}',
         '{"say": "Answer", "nonce": 1, "granted": "yes"}',
         '{"say": "Subscribe", "epoch": null, "sequence": 1, "applied_epoch": 1, "applied": {}}',
-        encode(Status("id", "b1", "h:1", "bogus", 3, 4, 99, 3, 2, ()))[1:].decode(),
+        encode(Status("id", "b1", "h:1", "bogus", 3, 4, 99, 3, 2, (), False))[1:].decode(),
         encode(Begin(3, 99, 120, True, [], 3, 2, ()))[1:].decode().replace('"history": []', '"history": [[1]]'),
         "[" * 100_000,
     ],

@@ -29,6 +29,7 @@ BASE_OPTIONS: Mapping[str, object] = {
     "ha_cluster": "yes",
     "ha_replicate": "all",
     "ha_backup_timeout": "10",
+    "ha_safety": "trust-manager",  # as the original, whose tests promote one of two brokers, or the last of three
     "link_maintenance_interval": "0.1",
     "link_heartbeat_interval": "0.5",
     "log_enable": "debug+:ha",
