@@ -321,7 +321,7 @@ class SaslClient(SaslSide):
     def _conclude(self, code: Any, data: Any) -> None:
         if code != OK:
             self.failed = True
-            self.reason = f"the broker refused user '{self._username}' with SASL mechanism {self.mechanism} (outcome {code})"
+            self.reason = f"the broker refused user '{self._username}' with SASL mechanism {self.mechanism}"
             return
         if self._scram is not None:
             # The broker must know the password's verifier too, else it only pretends to be the broker.

@@ -142,6 +142,7 @@ class Peers:
         """Both links of the connection are attached."""
         peer.state = PeerState.UP
         peer.failures = 0
+        peer.error = ""
         for consultation in self.consultations:
             if peer in consultation.waiting:
                 self.port.say(peer.connection_id, encode(consultation.question))
@@ -152,8 +153,9 @@ class Peers:
         peer.status = None
         if peer.state is PeerState.OURSELVES:
             return
-        if peer.failures == 0:
-            self.port.announce("info", f"no connection to {peer.name}: {reason}; dialling again")
+        if reason != peer.error:
+            # Somebody there who does not want us is worth more than nobody there.
+            self.port.announce("warning" if reached else "info", f"no connection to {peer.name}: {reason}; dialling again")
         peer.state = PeerState.DOWN
         peer.deadline = self.port.now + self.redial
         peer.failures += 1

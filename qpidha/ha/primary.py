@@ -142,7 +142,7 @@ class Primary:
         for system_id, backup in self.backups.items():
             if backup.connection_id == connection_id:
                 del self.backups[system_id]
-                self.port.announce("info", f"Disconnect from backup {backup.name}")
+                self.port.announce("warning", f"Disconnected from backup {backup.name}")
                 return backup if system_id in self.required else None
         return None
 
@@ -173,7 +173,7 @@ class Primary:
         for system_id in [member for member in self.in_sync.members if member not in set_.members]:
             why, then = self.leaving.pop(system_id)
             todo.append(then)
-            self.port.announce("warning", f"backup {system_id[:8]} is no longer in sync: {why}", backup=system_id)
+            self.port.announce("warning", f"No longer in sync: {why}", backup=system_id)
             self.expected.pop(system_id, None)
             self.required.remove(system_id)
             backup = self.backups.get(system_id)

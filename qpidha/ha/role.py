@@ -147,7 +147,7 @@ class Cluster:
             return
         if self.backup is not None and self.backup.primary is peer:
             self.backup.primary = None
-            self.port.announce("info", f"Disconnected from primary {peer.name}: {reason}", primary=peer.name)
+            self.port.announce("warning", f"Disconnected from primary {peer.name}: {reason}", primary=peer.name)
         self.peers.lost(peer, reason, reached=reached)
 
     def heard(self, connection_id: int, message: Spoken) -> None:
@@ -299,6 +299,8 @@ class Cluster:
         self.log.append(EpochStarted(self.system_id, members))
         self.backup = None
         self.primary = Primary(self.port, self.log, self.settings, InSyncSet(epoch, 0, members))
+        if before and not self.is_live:
+            self.port.announce("warning", "promoted without content: what this cluster had accepted before all its brokers stopped is gone")
         self.is_live = True
         self._note_set()
         self._change(BrokerStatus.RECOVERING)
@@ -307,7 +309,7 @@ class Cluster:
         # The old primary is the first of the set as it was. It was asked a moment ago and is either gone or
         # has promised this epoch, so the new one need not wait for it as it does for the other members.
         if before and before[0] != self.system_id:
-            self._drop(before[0], "it was the primary before")
+            self._drop(before[0], f"{self.peers.address_of(before[0])} was the primary before")
         if self.primary.expected:
             names = ", ".join(self.peers.address_of(member) for member in self.primary.expected)
             self.port.announce("notice", f"Recovering backups: {names}")
@@ -427,8 +429,9 @@ class Cluster:
         self.peers.tick(now)
         if self.primary is not None and self.state is BrokerStatus.RECOVERING:
             for system_id in self.primary.overdue(now):
-                self.port.announce("error", f"Recovering backup timed out: {self.peers.address_of(system_id)}")
-                self._drop(system_id, "it did not come back within ha-backup-timeout")
+                name = self.peers.address_of(system_id)
+                self.port.announce("error", f"Recovering backup timed out: {name}")
+                self._drop(system_id, f"{name} did not come back within ha-backup-timeout")
 
     def flush(self, now: int) -> None:
         """End of a turn."""

@@ -217,7 +217,7 @@ def _worries(settings: Settings) -> list[str]:
     """Legal combinations that an operator hardly wants."""
     worries = []
     if settings.ha_cluster and not settings.ha_brokers_url:
-        worries.append("ha-cluster=yes without ha-brokers-url: this broker cannot find the others until qpid-ha tells it")
+        worries.append("ha-cluster=yes without ha-brokers-url: this broker knows no others, and no others can be its backups")
     if settings.ha_cluster and not settings.data_dir:
         worries.append("ha-cluster=yes without data-dir: this broker forgets its identity and its promises when it stops")
     if settings.ha_cluster and settings.ha_safety == "strict" and len(settings.ha_brokers_url) == 2:

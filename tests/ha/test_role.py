@@ -436,3 +436,14 @@ def test_a_broker_with_our_system_id_at_another_address_is_told_of() -> None:
     world.run(0.5)
     assert any("error: host1:5001 has our system id" in line for line in world.machines[0].said)
     assert not any("has our system id" in line for line in world.machines[2].said)
+
+
+def test_a_broker_promoted_without_content_says_so() -> None:
+    world = started(1)
+    world.machines[0].publish("a")
+    world.settle()
+    world.kill(0)
+    world.restart(0).promote()
+    world.run(1)
+    assert world.machines[0].state is ACTIVE
+    assert any("promoted without content" in line for line in world.machines[0].said)
