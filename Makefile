@@ -6,6 +6,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
+DEMO_DIR ?= demo
 SOAK_ROUNDS ?= 5
 FAULTS := kill stop kill-backup stop-backup
 PYTEST_ARGS ?=
@@ -16,7 +17,7 @@ help: ## list what can be made
 
 demo: ## start three brokers, kill the primary under load, check that nothing acknowledged is lost
 	@.ci/setup demo
-	@$(BIN)/qpid-ha demo --seconds $(SECONDS_OF_DEMO)
+	@$(BIN)/qpid-ha demo --seconds $(SECONDS_OF_DEMO) --dir $(DEMO_DIR)
 
 test: ## lint, then every test
 	@.ci/setup test
@@ -42,7 +43,7 @@ soak: ## the demo with each fault, SOAK_ROUNDS times
 	@.ci/setup demo
 	@for round in $$(seq $(SOAK_ROUNDS)); do for fault in $(FAULTS); do \
 	    echo "soak: round $$round of $(SOAK_ROUNDS), fault $$fault"; \
-	    $(BIN)/qpid-ha demo --fault $$fault --seconds $(SECONDS_OF_DEMO) -o json; \
+	    $(BIN)/qpid-ha demo --fault $$fault --seconds $(SECONDS_OF_DEMO) --dir $(DEMO_DIR) -o json; \
 	done; done
 
 lock: ## rewrite the lock files from pyproject.toml (needs uv on the PATH)
@@ -54,5 +55,5 @@ lock: ## rewrite the lock files from pyproject.toml (needs uv on the PATH)
 	done
 
 clean: ## remove everything that was made
-	rm -rf .venv tests/interop/node_modules tests/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv demo tests/interop/node_modules tests/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

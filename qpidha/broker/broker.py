@@ -478,16 +478,17 @@ def _resolved(arguments: dict[str, Any], level: str, uuid: str) -> dict[str, Any
 
 def _check_same(what: str, existing: QueueDeclared | ExchangeDeclared, wanted: QueueDeclared | ExchangeDeclared) -> None:
     """Raise PreconditionFailed unless something exists just as it is wanted."""
-    differing = [
-        name
-        for name in ("type", "durable", "exclusive", "auto_delete", "alternate")
-        if getattr(existing, name, None) != getattr(wanted, name, None)
-    ]
-    if wanted.arguments.get(REPLICATE, existing.replicate) != existing.replicate:
-        differing.append(REPLICATE)
-    decided = (REPLICATE, HA_UUID)
+    names = ("type", "durable", "exclusive", "auto_delete", "alternate")
+    pairs = [(name, getattr(existing, name, None), getattr(wanted, name, None)) for name in names]
+    pairs.append((REPLICATE, existing.replicate, wanted.arguments.get(REPLICATE, existing.replicate)))
     for name in dict.fromkeys((*existing.arguments, *wanted.arguments)):
-        if name not in decided and existing.arguments.get(name) != wanted.arguments.get(name):
-            differing.append(name)
+        if name not in (REPLICATE, HA_UUID):
+            pairs.append((name, existing.arguments.get(name), wanted.arguments.get(name)))
+    differing = [(name, has, asked) for name, has, asked in pairs if has != asked]
     if differing:
-        raise PreconditionFailed(f"{what} exists with another {', '.join(differing)}", hint="Ask for it as it is, or delete it first.")
+        has, asked = (", ".join(f"{row[0]}={_shown(row[column])}" for row in differing) for column in (1, 2))
+        raise PreconditionFailed(f"{what} exists with {has}, you asked for {asked}", hint="Ask for it as it is, or delete it first.")
+
+
+def _shown(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else "none" if value in (None, "") else str(value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -39,6 +40,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "help": ("misc", "this list"),
 }
 """Command -> (module, what it does)."""
+GROUPS = ("local", "queue", "exchange", "user")
+"""Commands that have commands of their own."""
 MANAGER_COMMANDS = ("promote",)
 """Commands that only a cluster resource manager should use; historic: shown and allowed with --cluster-manager."""
 OPTIONS_HELP = """Options of every command, before or after it:
@@ -48,7 +51,8 @@ OPTIONS_HELP = """Options of every command, before or after it:
   --user, --password, --sasl-mechanism, --ssl-certificate, --ssl-key, --ssl-trusted
   -o, --output text|json   form of the data on standard output
   -q, --quiet    -v, --verbose    --cluster-manager
-Exit codes: 0 done or true, 1 false or refused, 2 usage, 69 not reachable, 75 timed out, 77 not permitted, 107 unsafe."""
+Exit codes: 0 done or true, 1 false or refused, 2 usage, 65 bad data, 66 no input, 69 not reachable, 70 our mistake,
+75 timed out, 77 not permitted, 78 bad configuration, 107 unsafe, 130 interrupted."""
 
 
 def run(options: Options, words: list[str]) -> int:
@@ -63,9 +67,15 @@ def run(options: Options, words: list[str]) -> int:
         return _help_all(options)
     if words[0] == "help":
         words = [*words[1:], "--help"]
+    if words == ["--version"]:
+        words = ["version"]
     name = words[0]
     if name not in COMMANDS:
         raise _unknown(name)
+    if words in ([group] for group in GROUPS):
+        with redirect_stdout(sys.stderr):
+            _invoke(_app([COMMANDS[name][0]]), options, [name, "--help"])
+        return USAGE
     return _invoke(_app([COMMANDS[name][0]]), options, words)
 
 
@@ -99,7 +109,7 @@ def _invoke(app: typer.Typer, options: Options, words: list[str]) -> int:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
-        raise Failure(USAGE, _plain(str(message())), hint=f"qpid-ha {_command_words(words)}--help") from error
+        raise Failure(USAGE, _plain(str(message())), hint=_advice(error, words)) from error
     return code if isinstance(code, int) else OK
 
 
@@ -123,11 +133,18 @@ def _unknown(name: str) -> Failure:
     return Failure(USAGE, f"there is no {what} {name!r}", hint=hint)
 
 
+def _advice(error: Exception, words: list[str]) -> str:
+    group = getattr(getattr(error, "ctx", None), "command", None)
+    if words[0] in GROUPS and getattr(group, "name", "") == words[0]:
+        return f"qpid-ha {words[0]} with one of {', '.join(getattr(group, 'commands', {}))}"
+    return f"qpid-ha {_command_words(words)}--help"
+
+
 def _command_words(words: list[str]) -> str:
     """The command and subcommand, for a hint."""
     kept: list[str] = []
     for word in words[:2]:
-        if word.startswith("-") or (kept and kept[0] not in ("local", "queue", "exchange", "user")):
+        if word.startswith("-") or (kept and kept[0] not in GROUPS):
             break
         kept.append(word)
     return " ".join(kept) + " " if kept else ""

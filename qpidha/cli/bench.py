@@ -19,8 +19,10 @@ from qpidha.cli.demo import lanes
 from qpidha.cli.exits import NO, OK, UNREACHABLE, Failure
 from qpidha.cli.launch import DOWN_PATIENCE, Plan, Story, check_count, free_ports, manager_link, reach_manager, start_manager
 from qpidha.cli.output import Progress, talk
+from qpidha.cli.runs import default_directory as run_directory
+from qpidha.cli.runs import prune
 from qpidha.cli.status import ask
-from qpidha.cli.target import PRIMARY_STATES, Target, local_cluster, resolve, state_directory
+from qpidha.cli.target import PRIMARY_STATES, Target, local_cluster, resolve
 from qpidha.cli.timeline import Timeline, rates, svg
 from qpidha.cli.workers import Worker
 
@@ -78,6 +80,7 @@ class Bench:
             self.progress.clear()
             self._stop_temporary()
         self._write(result)
+        prune("bench", self.options.directory)
         return result, OK if result["complete"] else NO
 
     def _arguments(self) -> dict[str, Any]:
@@ -232,4 +235,4 @@ class Bench:
 
 def default_directory() -> Path:
     """Where results go unless told otherwise."""
-    return Path(state_directory()).parent / "bench" / time.strftime("%Y%m%d-%H%M%S")
+    return run_directory("bench")

@@ -1,8 +1,9 @@
 """A blocking AMQP client over one socket, on the same connection machine as the broker's own outgoing links.
 
 `Client` opens a connection, follows a redirect to the primary if asked to, and pumps bytes until something it waits for
-has happened. `Outbox` sends unsettled messages and hears of their outcomes; `Inbox` collects messages. Errors of the peer
-become Failures with the right exit code. Knows nothing of commands.
+has happened. A connection that is lost is a `Lost`, which names the servers that the broker knew. `Outbox` sends unsettled
+messages and hears of their outcomes; `Inbox` collects messages. Errors of the peer become Failures with the right exit
+code. Knows nothing of commands.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -25,7 +27,7 @@ from qpidha.amqp.service_link import ServiceLink
 from qpidha.amqp.terminus import ACCEPTED, RELEASED, Outcome, PeerError, Pointer, Terminus
 from qpidha.broker.broker import Broker
 from qpidha.cli.arguments import Options
-from qpidha.cli.exits import BAD_DATA, DENIED, NO_INPUT, TIMED_OUT, UNREACHABLE, Failure, refused
+from qpidha.cli.exits import BAD_DATA, DENIED, NO, NO_INPUT, TIMED_OUT, UNREACHABLE, Failure, refused
 from qpidha.cli.target import Target
 from qpidha.words.errors import NotImplementedHere, QpidHaError
 from qpidha.words.events import ConnectionKind
@@ -38,15 +40,39 @@ HEARTBEAT = 30_000_000_000
 """Ours, in ns, unless the caller is in more of a hurry."""
 
 
+NOT_TLS = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE")
+"""What OpenSSL calls answers that are not TLS."""
+
+
+class Lost(Failure):
+    """Nobody serves us there now; another broker may, or this one later."""
+
+    def __init__(
+        self, code: int, text: str, *, hint: str = "", condition: str = "", answered: bool = False, servers: tuple[Target, ...] = ()
+    ) -> None:
+        super().__init__(code, text, hint=hint, condition=condition)
+        self.answered = answered
+        """Whether a broker said this itself."""
+        self.servers = servers
+        """Where else it says that clients may be served."""
+
+
 class Client:
     """One connection to a broker."""
 
-    def __init__(self, target: Target, options: Options, *, admin: bool = False, follow: bool = False) -> None:
+    def __init__(self, target: Target, options: Options, *, admin: bool = False, follow: bool = False, heartbeat: int = HEARTBEAT) -> None:
         self.target = target
         self.options = options
         self.admin = admin
+        self._heartbeat = heartbeat
+        self._heard = False
+        redirected = False
         for _ in range(MAX_REDIRECTS):
-            self._open()
+            try:
+                self._open()
+            except Lost as lost:
+                lost.answered = lost.answered or redirected
+                raise
             error = self.connection.error
             if error is None:
                 return
@@ -54,15 +80,27 @@ class Client:
             if elsewhere is None:
                 break
             self.close()
-            self.target = elsewhere
+            self.target, redirected = elsewhere, True
+        self._socket.close()
         raise self._failure()
+
+    @property
+    def servers(self) -> tuple[Target, ...]:
+        """Where the broker says that clients may be served: first where it redirects to, then its whole list."""
+        found = []
+        if self.connection.error is not None:
+            found.append(_redirected(self.connection.error, self.target))
+        listed = self.connection.remote_properties.get("failover-server-list")
+        for entry in listed if isinstance(listed, list) else []:
+            found.append(_server(entry, self.target) if isinstance(entry, dict) else None)
+        return tuple(server for server in found if server is not None)
 
     def sender(self, address: str) -> Outbox:
         """Attach a sender to an address, and wait until the broker agreed."""
         outbox = Outbox(self)
         outbox.link = self.connection.attach(address, sender=True, service=outbox, name=f"sender-{uuid4()}", settled=False)
         self.wait(lambda: outbox.opened or outbox.gone, f"the attach of a sender to {address!r}")
-        self._check(outbox, address)
+        self.check(outbox, address)
         return outbox
 
     def receiver(self, address: str, *, credit: int = -1, terminus: Terminus | None = None, accepts: bool = True) -> Inbox:
@@ -73,7 +111,7 @@ class Client:
             address, sender=False, service=inbox, name=name, credit=credit, terminus=terminus, accepts=accepts
         )
         self.wait(lambda: inbox.opened or inbox.gone, f"the attach of a receiver to {address!r}")
-        self._check(inbox, address)
+        self.check(inbox, address)
         return inbox
 
     def wait(self, until: Callable[[], bool], what: str = "", timeout: float | None = -1.0) -> bool:
@@ -106,12 +144,13 @@ class Client:
             try:
                 data = self._socket.recv(READ)
             except OSError as error:
-                self.connection.lost(f"{self.target}: {error.strerror or error}")
+                self.connection.lost(error.strerror or str(error))
                 return
             if data:
+                self._check_protocol(data)
                 self.connection.receive(data)
             else:
-                self.connection.lost(f"{self.target} ended the connection")
+                self.connection.lost("the broker ended the connection")
         self._flush()
 
     def close(self) -> None:
@@ -122,9 +161,22 @@ class Client:
             self.pump(0.2)
         self._socket.close()
 
+    def check(self, end: _End, address: str) -> None:
+        """Raise why a link of ours is gone, if it is."""
+        if not end.gone:
+            return
+        if self.connection.closed or self.connection.error is not None:
+            raise self._failure()
+        error = end.link.error if end.link is not None else None
+        text, hint = _said(error) if error else ("the broker ended the link", "")
+        if not hint or (error and error.condition == "amqp:not-found"):
+            hint = "qpid-ha queue list"
+        raise refused(error.condition if error else "", f"{address}: {text}", hint)
+
     def _open(self) -> None:
         target = self.target
         self._socket = self._dial()
+        self._heard = False
         self._host = _Host()
         self.connection = Connection(1, self._host, kind=ConnectionKind.OUTGOING, peer=str(target), encrypted=target.encrypted)
         properties: dict[str, object] = {"product": "qpid-ha", "qpid.client_process": "qpid-ha", "qpid.client_pid": os.getpid()}
@@ -137,9 +189,15 @@ class Client:
             username=target.user,
             password=target.password,
             hostname=target.host,
-            heartbeat=HEARTBEAT,
+            heartbeat=self._heartbeat,
         )
-        connection = self.connection
+        try:
+            self._await_open(self.connection)
+        except Failure:
+            self._socket.close()
+            raise
+
+    def _await_open(self, connection: Connection) -> None:
         what = "the opening of a connection"
         self.wait(lambda: bool(connection.remote_container) or connection.closed or connection.error is not None, what)
         if "amqp:connection-establishment-failed" in connection.remote_properties:
@@ -150,14 +208,39 @@ class Client:
         try:
             stream = socket.create_connection((target.host, target.port), timeout=self.options.patience())
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if not target.encrypted:
-                return stream
-            return _tls_context(self.options).wrap_socket(stream, server_hostname=target.host)
+            return self._encrypt(stream) if target.encrypted else stream
         except TimeoutError as error:
-            raise Failure(TIMED_OUT, f"{target} did not answer in time", hint="qpid-ha list, or a longer --timeout") from error
+            raise Lost(TIMED_OUT, f"{target} did not answer in time", hint="qpid-ha list, or a longer --timeout") from error
         except OSError as error:
             hint = "is a broker running there? qpid-ha local status"
-            raise Failure(UNREACHABLE, f"{target}: {error.strerror or error}", hint=hint) from error
+            raise Lost(UNREACHABLE, f"{target}: {error.strerror or error}", hint=hint) from error
+
+    def _encrypt(self, stream: socket.socket) -> ssl.SSLSocket:
+        target = self.target
+        context = _tls_context(self.options)
+        try:
+            return context.wrap_socket(stream, server_hostname=target.host)
+        except TimeoutError:
+            raise
+        except ssl.SSLCertVerificationError as error:
+            hint = "--ssl-trusted FILE, with the certificate of whoever signed the broker's"
+            raise Failure(UNREACHABLE, f"{target}: {error.verify_message}", hint=hint) from error
+        except (ssl.SSLError, ConnectionError) as error:
+            if not isinstance(error, ssl.SSLError) or error.reason in NOT_TLS:
+                raise Lost(UNREACHABLE, f"{target}: this port does not speak TLS", hint=f"-b amqp://{target}") from error
+            raise Failure(UNREACHABLE, f"{target}: {error.reason or error}", hint="--ssl-certificate, --ssl-trusted") from error
+
+    def _check_protocol(self, data: bytes) -> None:
+        """Say what is wrong with a peer whose very first bytes are not AMQP."""
+        if self._heard or b"AMQP".startswith(data[:4]):
+            self._heard = True
+            return
+        self.connection.lost("not AMQP")
+        if not self.target.encrypted and data[:2] == b"\x15\x03":
+            raise Failure(UNREACHABLE, f"{self.target}: this port speaks TLS", hint=f"-b amqps://{self.target}")
+        said = data[:20].decode("ascii", "backslashreplace").splitlines()[0]
+        hint = "-b with the AMQP address of a broker, usually host:5672"
+        raise Failure(UNREACHABLE, f"{self.target} is not an AMQP broker: it answers {said!r}", hint=hint)
 
     def _flush(self) -> None:
         data = self.connection.output()
@@ -165,25 +248,22 @@ class Client:
             try:
                 self._socket.sendall(data)
             except OSError as error:
-                self.connection.lost(f"{self.target}: {error.strerror or error}")
-
-    def _check(self, end: _End, address: str) -> None:
-        if end.gone:
-            error = end.link.error if end.link is not None else None
-            text = error.description or error.condition if error else "refused"
-            raise refused(error.condition if error else "", f"{address}: {text}", "qpid-ha queue list")
+                self.connection.lost(error.strerror or str(error))
 
     def _failure(self) -> Failure:
-        error = self.connection.error
+        connection = self.connection
+        error, servers, answered = connection.error, self.servers, bool(connection.remote_container)
         if error is None:
-            return Failure(UNREACHABLE, f"{self.target} closed the connection", hint="qpid-ha list")
+            text = f"{self.target} closed the connection"
+            return Lost(UNREACHABLE, text, hint="qpid-ha list", answered=answered, servers=servers)
         if error.condition == "amqp:unauthorized-access":
             hint = "--user and --password, or -b amqp://user:password@host:port"
-            return Failure(DENIED, f"{self.target}: {error.description}", hint=hint, condition=error.condition)
+            return Failure(DENIED, f"{self.target}: {_said(error)[0]}", hint=hint, condition=error.condition)
+        code, (text, hint) = UNREACHABLE, _said(error)
         if error.condition == "amqp:connection:redirect":
-            return refused(error.condition, f"{self.target} is not the primary: {error.description}", "-b with the primary's address")
-        text = f"{self.target}: {error.description or error.condition}"
-        return Failure(UNREACHABLE, text, hint="qpid-ha list", condition=error.condition)
+            code, text, hint = NO, f"not the primary: {text}", f"-b {servers[0]}" if servers else "-b with the primary's address"
+        text = f"{self.target}: {text}"
+        return Lost(code, text, hint=hint or "qpid-ha list", condition=error.condition, answered=answered, servers=servers)
 
 
 class _End:
@@ -334,14 +414,23 @@ def _tls_context(options: Options) -> ssl.SSLContext:
 
 
 def _redirected(error: PeerError, target: Target) -> Target | None:
-    host, port = error.info.get("network-host"), error.info.get("port")
-    if error.condition != "amqp:connection:redirect" or not host or not port:
+    return _server(error.info, target) if error.condition == "amqp:connection:redirect" else None
+
+
+def _server(described: dict[Any, Any], target: Target) -> Target | None:
+    """Read a server's address from a redirect or a failover-server-list; one logs in there as at `target`."""
+    host, port = described.get("network-host"), described.get("port")
+    if not host or not isinstance(port, int):
         return None
-    elsewhere = Target(host=str(host), port=int(port), user=target.user, password=target.password)
-    elsewhere.mechanism = target.mechanism
-    scheme = error.info.get("scheme")
-    elsewhere.encrypted = scheme == "amqps" if scheme else target.encrypted
-    return elsewhere
+    scheme = described.get("scheme")
+    encrypted = scheme == "amqps" if scheme else target.encrypted
+    return replace(target, socket="", host=str(host), port=int(port), encrypted=encrypted)
+
+
+def _said(error: PeerError) -> tuple[str, str]:
+    """Split what a broker says into what is wrong and what to do next, which it joins to one text."""
+    text, _, hint = (error.description or error.condition).rstrip(".").partition(". ")
+    return text, hint.removeprefix("Try ")
 
 
 def _make_uuid() -> str:

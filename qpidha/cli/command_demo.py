@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from qpidha.cli.app import settings_of
 from qpidha.cli.demo import FAULTS, Demo, DemoOptions, verdict
 from qpidha.cli.exits import USAGE, Failure
 from qpidha.cli.output import print_json
-from qpidha.cli.target import state_directory
+from qpidha.cli.runs import default_directory
 
 
 def add(app: typer.Typer) -> None:
@@ -36,7 +35,7 @@ def _demo(
     if seconds <= 0 or rate <= 0 or heartbeat <= 0 or size < 0:
         hint = "qpid-ha demo --seconds 15 --rate 1000"
         raise Failure(USAGE, "seconds, rate and heartbeat must be above 0, and size not below", hint=hint)
-    where = directory or Path(state_directory()).parent / "demo" / time.strftime("%Y%m%d-%H%M%S")
+    where = directory or default_directory("demo")
     asked = DemoOptions(directory=where.absolute(), fault=fault, seconds=seconds, rate=rate, size=size, heartbeat=heartbeat)
     result, code = Demo(asked, options).run()
     if options.as_json:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ import typer
 
 from qpidha.cli.app import settings_of
 from qpidha.cli.arguments import Options
-from qpidha.cli.exits import NO_INPUT, OK, UNREACHABLE, Failure
+from qpidha.cli.exits import NO, NO_INPUT, USAGE, Failure
 from qpidha.cli.launch import (
     DOWN_PATIENCE,
     Plan,
@@ -21,6 +21,7 @@ from qpidha.cli.launch import (
     check_count,
     check_directory,
     free_ports,
+    left_over,
     manager_link,
     reach_manager,
     start_manager,
@@ -28,6 +29,8 @@ from qpidha.cli.launch import (
 from qpidha.cli.output import Progress, print_json, print_table, talk
 from qpidha.cli.target import local_cluster, state_directory
 
+BROKERS = 3
+BASE_PORT = 5672
 UP_PATIENCE = 60.0
 """Seconds for a cluster to become active with all backups ready."""
 Directory = Annotated[Path | None, typer.Option("--dir", help="its directory; default QPIDHA_DIR, else the user's state directory")]
@@ -49,9 +52,9 @@ def add(app: typer.Typer) -> None:
 
 def _up(
     context: typer.Context,
-    count: Annotated[int, typer.Option("-n", "--brokers", help="how many brokers")] = 3,
+    count: Annotated[int | None, typer.Option("-n", "--brokers", help=f"how many brokers (default {BROKERS})")] = None,
     directory: Directory = None,
-    base_port: Annotated[int, typer.Option(help="first port; 0 is any free ones")] = 5672,
+    base_port: Annotated[int | None, typer.Option(help=f"first port (default {BASE_PORT}); 0 is any free ones")] = None,
     heartbeat: Annotated[float, typer.Option(help="seconds; a hung broker is noticed after one and a half")] = 0.5,
     backup_timeout: Annotated[float, typer.Option(help="seconds a new primary waits for its expected backups")] = 10.0,
     no_fence: Annotated[bool, typer.Option("--no-fence", help="do not kill a hung primary before another is promoted")] = False,
@@ -60,7 +63,7 @@ def _up(
 ) -> None:
     """Start a cluster; returns when one broker is active and all others are ready."""
     options = settings_of(context)
-    check_count(count)
+    check_count(BROKERS if count is None else count)
     where = _directory(directory)
     check_directory(where)
     plan = Plan(
@@ -83,19 +86,24 @@ def _up(
         progress.clear()
         story.close()
     except (Failure, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # A second ^C must not leave half of it behind.
         progress.clear()
         _stop_manager(process)
         raise
     _show(options, _ask(where, "status"))
 
 
-def _ports(where: Path, count: int, base_port: int) -> tuple[int, ...]:
+def _ports(where: Path, count: int | None, base_port: int | None) -> tuple[int, ...]:
     """The ports of brokers that an earlier manager left running, else free ones."""
-    state = local_cluster(str(where))
-    running = [broker for broker in (state or {}).get("brokers", []) if broker.get("pid") and Path(f"/proc/{broker['pid']}").exists()]
-    if state is not None and running:
-        return tuple(broker["port"] for broker in state["brokers"])
-    return free_ports(count, base_port)
+    running = ", ".join(broker["name"] for broker in left_over(where))
+    if not running:
+        return free_ports(BROKERS if count is None else count, BASE_PORT if base_port is None else base_port)
+    ports = tuple(broker["port"] for broker in (local_cluster(str(where)) or {})["brokers"])
+    for asked, has, what in ((count, len(ports), "-n"), (base_port or None, ports[0], "--base-port")):
+        if asked not in (None, has):
+            text = f"{running} of a cluster with {what} {has} still run in {where}, so {what} {asked} is not possible"
+            raise Failure(NO, text, hint=f"leave {what} out to take them over, or end them first with qpid-ha local down --dir {where}")
+    return ports
 
 
 def _stop_manager(process: subprocess.Popen[bytes]) -> None:
@@ -150,14 +158,22 @@ def _logs(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="a broker, or manager")] = "manager",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until interrupted")] = False,
-    lines: Annotated[int, typer.Option("-n", "--lines", help="how many of the last lines")] = 50,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="how many of the last lines")] = 50,
     directory: Directory = None,
 ) -> None:
     """Print the log of a broker or of the manager."""
     where = _directory(directory)
+    options = settings_of(context)
+    if options.as_json and follow:
+        raise Failure(USAGE, "-o json gives one document, and --follow has no end", hint="leave one of them out")
     path = where / "manager.log" if name == "manager" else where / name / "qpidhad.log"
     if not path.exists():
         raise Failure(NO_INPUT, f"there is no log {path}", hint="qpid-ha local status shows the brokers")
+    if options.as_json:
+        with path.open(errors="replace") as log:
+            last = [line.rstrip("\n") for line in deque(log, maxlen=lines)]
+        print_json({"schema_version": 1, "broker": name, "log": str(path), "lines": last})
+        return
     raise typer.Exit(subprocess.call(["tail", "-n", str(lines), *(["-f"] if follow else []), str(path)], stdout=sys.stdout.fileno()))
 
 
@@ -165,29 +181,11 @@ def _down(context: typer.Context, directory: Directory = None) -> None:
     """Stop the cluster: all brokers and the manager. Logs stay."""
     options = settings_of(context)
     where = _directory(directory)
-    try:
-        bring_down(where)
-    except Failure as failure:
-        if failure.code != UNREACHABLE or not _kill_left_over(where):
-            raise
-    talk(options, f"stopped; logs are in {where}")
-    raise typer.Exit(OK)
-
-
-def _kill_left_over(where: Path) -> bool:
-    """End brokers whose manager is gone; say whether there were any."""
-    found = False
-    for broker in (local_cluster(str(where)) or {}).get("brokers", []):
-        pid = broker.get("pid")
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes() if pid else b""
-        except OSError:
-            continue
-        if b"qpidha" in command:
-            os.kill(pid, signal.SIGTERM)
-            os.kill(pid, signal.SIGCONT)
-            found = True
-    return found
+    bring_down(where)
+    if options.as_json:
+        print_json({"schema_version": 1, "down": True, "directory": str(where)})
+    else:
+        talk(options, f"stopped; logs are in {where}")
 
 
 def _ask(where: Path, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:

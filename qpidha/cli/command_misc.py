@@ -9,7 +9,7 @@ import typer
 
 from qpidha.cli.app import COMMANDS, settings_of
 from qpidha.cli.exits import USAGE, Failure
-from qpidha.cli.output import print_json
+from qpidha.cli.output import EPILOG, print_json
 
 BASH = """_qpid_ha() {{ COMPREPLY=($(compgen -W "{words}" -- "${{COMP_WORDS[COMP_CWORD]}}")); }}
 complete -F _qpid_ha qpid-ha"""
@@ -21,8 +21,8 @@ SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 def add(app: typer.Typer) -> None:
     """Put the commands into the tree."""
-    app.command("version")(_version)
-    app.command("completion")(_completion)
+    app.command("version", epilog=EPILOG)(_version)
+    app.command("completion", epilog=EPILOG)(_completion)
 
 
 def _version(context: typer.Context) -> None:

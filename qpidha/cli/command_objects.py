@@ -7,36 +7,38 @@ from typing import Annotated, Any
 import typer
 
 from qpidha.cli.app import settings_of
+from qpidha.cli.arguments import Options
 from qpidha.cli.exits import NO, USAGE, Failure
-from qpidha.cli.output import print_json, print_table, talk
+from qpidha.cli.output import EPILOG, print_json, print_table, talk
 from qpidha.cli.status import ask
 
 LEVELS = ("none", "configuration", "all")
 TYPES = ("direct", "topic", "fanout", "headers")
 QUEUE_COLUMNS = ("name", "messages", "bytes", "consumers", "acquired", "replicate", "durable")
+BINDING_COLUMNS = ("exchange", "queue", "key", "arguments")
 EXCHANGE_COLUMNS = ("name", "type", "bindings", "received", "dropped", "replicate", "durable")
 
 Replicate = Annotated[str | None, typer.Option(help="replication level: none, configuration or all")]
-Durable = Annotated[bool, typer.Option("--durable", help="survive a restart")]
+Durable = Annotated[bool, typer.Option("--durable", help="mark it durable; not yet kept on disk")]
 Alternate = Annotated[str, typer.Option("--alternate-exchange", help="where unroutable and rejected messages go")]
 Arguments = Annotated[list[str] | None, typer.Option("--argument", metavar="KEY=VALUE", help="any other argument; may be repeated")]
 
 
 def add(app: typer.Typer) -> None:
     """Put the commands into the tree."""
-    queues = typer.Typer(help="Add, delete, list and purge queues.", no_args_is_help=True)
-    queues.command("add")(_queue_add)
-    queues.command("del")(_queue_del)
-    queues.command("list")(_queue_list)
-    queues.command("purge")(_queue_purge)
+    queues = typer.Typer(help="Add, delete, list and purge queues.", epilog=EPILOG, no_args_is_help=True)
+    queues.command("add", epilog=EPILOG)(_queue_add)
+    queues.command("del", epilog=EPILOG)(_queue_del)
+    queues.command("list", epilog=EPILOG)(_queue_list)
+    queues.command("purge", epilog=EPILOG)(_queue_purge)
     app.add_typer(queues, name="queue")
-    exchanges = typer.Typer(help="Add, delete and list exchanges.", no_args_is_help=True)
-    exchanges.command("add")(_exchange_add)
-    exchanges.command("del")(_exchange_del)
-    exchanges.command("list")(_exchange_list)
+    exchanges = typer.Typer(help="Add, delete and list exchanges.", epilog=EPILOG, no_args_is_help=True)
+    exchanges.command("add", epilog=EPILOG)(_exchange_add)
+    exchanges.command("del", epilog=EPILOG)(_exchange_del)
+    exchanges.command("list", epilog=EPILOG)(_exchange_list)
     app.add_typer(exchanges, name="exchange")
-    app.command("bind")(_bind)
-    app.command("unbind")(_unbind)
+    app.command("bind", epilog=EPILOG)(_bind)
+    app.command("unbind", epilog=EPILOG)(_unbind)
 
 
 def _queue_add(
@@ -59,7 +61,7 @@ def _queue_add(
         "qpid.policy_type": limit_policy,
     }
     arguments.update({key: value for key, value in given.items() if value is not None})
-    params: dict[str, Any] = {"name": name, "durable": durable, "arguments": arguments}
+    params: dict[str, Any] = {"name": _given(name), "durable": durable, "arguments": arguments}
     if alternate:
         params["alternate"] = alternate
     _change(context, "declare_queue", params, f"queue {name} exists")
@@ -85,7 +87,7 @@ def _queue_list(context: typer.Context, match: Annotated[str, typer.Argument(hel
 def _queue_purge(context: typer.Context, name: str) -> None:
     """Remove the messages of a queue that no consumer has."""
     options = settings_of(context)
-    result = ask(options, "purge_queue", {"name": name})
+    result = _ask(options, "purge_queue", {"name": name})
     if options.as_json:
         print_json({"schema_version": 1, **result})
     else:
@@ -107,7 +109,7 @@ def _exchange_add(
     arguments = _arguments(argument)
     if replicate is not None:
         arguments["qpid.replicate"] = _level(replicate)
-    params: dict[str, Any] = {"name": name, "type": type, "durable": durable, "arguments": arguments}
+    params: dict[str, Any] = {"name": _given(name), "type": type, "durable": durable, "arguments": arguments}
     if alternate:
         params["alternate"] = alternate
     _change(context, "declare_exchange", params, f"exchange {name} exists")
@@ -118,9 +120,27 @@ def _exchange_del(context: typer.Context, name: str) -> None:
     _change(context, "delete_exchange", {"name": name}, f"exchange {name} is deleted")
 
 
-def _exchange_list(context: typer.Context, match: Annotated[str, typer.Argument(help="part of a name")] = "") -> None:
-    """List the exchanges."""
-    _print_list(context, "list_exchanges", EXCHANGE_COLUMNS, match)
+def _exchange_list(
+    context: typer.Context,
+    match: Annotated[str, typer.Argument(help="part of a name")] = "",
+    bindings: Annotated[bool, typer.Option("--bindings", help="list the bindings of each exchange instead")] = False,
+) -> None:
+    """List the exchanges, or their bindings."""
+    if bindings:
+        _print_bindings(settings_of(context), match)
+    else:
+        _print_list(context, "list_exchanges", EXCHANGE_COLUMNS, match)
+
+
+def _print_bindings(options: Options, match: str) -> None:
+    """Print the bindings of all exchanges with a name; to the default exchange every queue is bound anyway."""
+    rows = [row for row in ask(options, "list_bindings") if row["exchange"] and match in row["exchange"]]
+    if options.as_json:
+        print_json({"schema_version": 1, "bindings": rows})
+        return
+    for row in rows:
+        row["arguments"] = " ".join(f"{key}={value}" for key, value in (row.get("arguments") or {}).items())
+    print_table([column.upper() for column in BINDING_COLUMNS], [[row.get(column) for column in BINDING_COLUMNS] for row in rows])
 
 
 def _bind(
@@ -144,9 +164,32 @@ def _unbind(context: typer.Context, exchange: str, queue: str, key: Annotated[st
     _change(context, "unbind", {"exchange": exchange, "queue": queue, "key": key}, f"{queue} is no longer bound to {exchange} by {key!r}")
 
 
+def _ask(options: Options, method: str, params: dict[str, Any]) -> Any:
+    """Ask for a change; what is not found is answered by how to see what there is."""
+    try:
+        return ask(options, method, params)
+    except Failure as failure:
+        if failure.condition == "amqp:not-found":
+            shown = (
+                "exchange list --bindings"
+                if "no binding" in failure.text
+                else "exchange list"
+                if "no exchange" in failure.text
+                else "queue list"
+            )
+            failure.hint = f"qpid-ha {shown}"
+        raise
+
+
+def _given(name: str) -> str:
+    if not name:
+        raise Failure(USAGE, "the name is empty", hint="give one of at least one character")
+    return name
+
+
 def _change(context: typer.Context, method: str, params: dict[str, Any], done: str) -> None:
     options = settings_of(context)
-    result = ask(options, method, params)
+    result = _ask(options, method, params)
     if options.as_json:
         print_json({"schema_version": 1, **(result if isinstance(result, dict) else {})})
     elif options.verbose:

@@ -12,13 +12,15 @@ import typer
 
 from qpidha.cli.app import settings_of
 from qpidha.cli.exits import NO, OK, TIMED_OUT, UNREACHABLE, USAGE, Failure
-from qpidha.cli.output import Progress, print_json, print_table
+from qpidha.cli.output import EPILOG, Progress, print_json, print_table
 from qpidha.cli.status import STATES, ask, ask_all, ping, status
 from qpidha.cli.target import PRIMARY_STATES, local_cluster
 
 LOOK = 0.05
 """Seconds between two looks of `wait`."""
 WAIT_PATIENCE = 60.0
+IN_SYNC_STATES = ("ready", *PRIMARY_STATES)
+"""States in which a broker has everything that its cluster has."""
 QUERY = (
     ("Status:", "state"),
     ("Broker ID:", "system_id"),
@@ -31,12 +33,12 @@ QUERY = (
 
 def add(app: typer.Typer) -> None:
     """Put the commands into the tree."""
-    app.command("ping")(_ping)
-    app.command("status")(_status)
-    app.command("query")(_query)
-    app.command("list")(_list)
-    app.command("wait")(_wait)
-    app.command("promote")(_promote)
+    app.command("ping", epilog=EPILOG)(_ping)
+    app.command("status", epilog=EPILOG)(_status)
+    app.command("query", epilog=EPILOG)(_query)
+    app.command("list", epilog=EPILOG)(_list)
+    app.command("wait", epilog=EPILOG)(_wait)
+    app.command("promote", epilog=EPILOG)(_promote)
 
 
 def _ping(context: typer.Context) -> None:
@@ -95,42 +97,65 @@ def _print_query(found: dict[str, Any]) -> None:
 
 
 def _list(context: typer.Context) -> None:
-    """Show every member of the cluster with its state and how far it is."""
+    """Show every member of the cluster with its state and how far it is.
+
+    IN SYNC is yes for brokers that have everything; "behind" is one that belongs to the set but has to catch up first.
+    """
     options = settings_of(context)
     answers = ask_all(options, "status")
-    names = {broker["address"]: broker["name"] for broker in (local_cluster() or {}).get("brokers", [])}
     known = [answer for _, answer in answers if not isinstance(answer, Failure)]
     if not known:
         raise next(answer for _, answer in answers if isinstance(answer, Failure))
     primary = max((one for one in known if one["state"] in PRIMARY_STATES), key=lambda one: int(one.get("epoch", 0)), default=None)
     newest = primary or max(known, key=lambda one: int(one.get("epoch", 0)))
-    in_sync = list((newest.get("in_sync") or {}).get("members") or [])
-    rows = []
-    for address, answer in answers:
-        found = {} if isinstance(answer, Failure) else answer
-        rows.append(
-            {
-                "name": found.get("name") or names.get(address, ""),
-                "address": address,
-                "state": found.get("state", "unreachable"),
-                "epoch": found.get("epoch"),
-                "sequence": found.get("sequence"),
-                "in_sync": bool(found) and found.get("system_id") in in_sync,
-                "since_seconds": round(time.time() - found["since_ns"] / 1e9, 1) if found.get("since_ns") else None,
-                "connections": found.get("connections"),
-                "held": found.get("held"),
-                "system_id": found.get("system_id"),
-                "error": answer.text if isinstance(answer, Failure) else None,
-            }
-        )
+    members = list((newest.get("in_sync") or {}).get("members") or [])
+    names = {broker["address"]: broker["name"] for broker in (local_cluster() or {}).get("brokers", [])}
+    rows = [_member(address, answer, members, names) for address, answer in answers]
+    waits_for = _waits_for(newest, rows) if newest["state"] == "recovering" else []
     if options.as_json:
-        print_json({"schema_version": 1, "epoch": newest.get("epoch"), "primary": primary and primary.get("address"), "brokers": rows})
+        where = primary and primary.get("address")
+        print_json({"schema_version": 1, "epoch": newest.get("epoch"), "primary": where, "waits_for": waits_for, "brokers": rows})
         return
     where = f"primary {primary.get('name') or primary['address']}" if primary is not None else "no primary"
     print(f"epoch {newest.get('epoch')}   {where}   in sync {sum(row['in_sync'] is True for row in rows)} of {len(rows)}")
-    fields = ("name", "address", "state", "epoch", "sequence", "in_sync")
-    heads = [*(field.upper().replace("_", " ") for field in fields), "SINCE"]
-    print_table(heads, [[*(row[field] for field in fields), _ago(row["since_seconds"])] for row in rows])
+    if waits_for:
+        print(f"recovering: waits for {', '.join(waits_for)}")
+    fields = ("name", "address", "state", "epoch", "sequence")
+    heads = [*(field.upper() for field in fields), "IN SYNC", "SINCE"]
+    print_table(heads, [[*(row[field] for field in fields), _in_sync(row, members), _ago(row["since_seconds"])] for row in rows])
+
+
+def _member(address: str, answer: Any, members: list[str], names: dict[str, str]) -> dict[str, Any]:
+    """Describe one broker, from its own status."""
+    found = {} if isinstance(answer, Failure) else answer
+    state = found.get("state", "unreachable")
+    return {
+        "name": found.get("name") or names.get(address, ""),
+        "address": address,
+        "state": state,
+        "epoch": found.get("epoch"),
+        "sequence": found.get("sequence"),
+        "in_sync": state in IN_SYNC_STATES and found.get("system_id") in members,
+        "since_seconds": round(time.time() - found["since_ns"] / 1e9, 1) if found.get("since_ns") else None,
+        "connections": found.get("connections"),
+        "held": found.get("held"),
+        "system_id": found.get("system_id"),
+        "error": answer.text if isinstance(answer, Failure) else None,
+    }
+
+
+def _in_sync(row: dict[str, Any], members: list[str]) -> str:
+    if row["in_sync"]:
+        return "yes"
+    return "behind" if row["system_id"] and row["system_id"] in members else "no"
+
+
+def _waits_for(primary: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
+    """Name the addresses of the backups that a new primary waits for; one that was never seen has only its id."""
+    known = {str(member["system_id"]): str(member["address"]) for member in primary.get("members", []) if member.get("system_id")}
+    known |= {str(row["system_id"]): str(row["address"]) for row in rows if row["system_id"]}
+    waited = dict.fromkeys([*primary.get("expected", []), *primary.get("leaving", [])])
+    return [known.get(member, member) for member in waited]
 
 
 def _ago(seconds: object) -> str:
@@ -206,5 +231,7 @@ def _promote(context: typer.Context) -> None:
         print(text, file=sys.stderr)
         raise typer.Exit(NO)
     result = ask(options, "promote")
+    if isinstance(result, dict) and result.get("state") == "standalone":
+        raise Failure(NO, "this broker is not in a cluster, and needs no promotion", hint="set ha-cluster=yes")
     if options.as_json:
         print_json({"schema_version": 1, "promoted": True, **(result if isinstance(result, dict) else {})})

@@ -21,14 +21,14 @@ from qpidha.amqp.sasl import SCRAM, Users, make_verifier
 from qpidha.cli.app import settings_of
 from qpidha.cli.arguments import Options
 from qpidha.cli.exits import BAD_DATA, DENIED, INTERRUPTED, NO, NO_INPUT, USAGE, Failure
-from qpidha.cli.output import print_json, print_table, talk
+from qpidha.cli.output import EPILOG, print_json, print_table, talk
 from qpidha.words.errors import InvalidArgument
 from qpidha.words.settings import DEFAULTS
 
 SALT = 16
 """Random bytes in a verifier, so that equal passwords do not look equal."""
 MODE = 0o600
-FORBIDDEN = "$\n\r\0"
+FORBIDDEN = "$:"
 """Characters that would end a name before its end."""
 
 UsersFile = Annotated[str, typer.Option("--users-file", metavar="FILE", help="the file that the broker's users-file names")]
@@ -56,10 +56,10 @@ class File:
 
 def add(app: typer.Typer) -> None:
     """Put the commands into the tree."""
-    users = typer.Typer(help="Add, delete and list the users of a users file.", no_args_is_help=True)
-    users.command("add")(_add)
-    users.command("del")(_del)
-    users.command("list")(_list)
+    users = typer.Typer(help="Add, delete and list the users of a users file.", epilog=EPILOG, no_args_is_help=True)
+    users.command("add", epilog=EPILOG)(_add)
+    users.command("del", epilog=EPILOG)(_del)
+    users.command("list", epilog=EPILOG)(_list)
     app.add_typer(users, name="user")
 
 
@@ -72,8 +72,10 @@ def _add(
 ) -> None:
     """Add a user, or change the password of one; asks for the password."""
     options = settings_of(context)
-    if not name or name != name.strip() or name.startswith("#") or any(character in name for character in FORBIDDEN):
-        raise Failure(USAGE, f"{name!r} cannot be a user's name", hint="no $ in it, no # at its beginning, no spaces around it")
+    # Spaces and control characters are not printable, or are split at.
+    if not name.isprintable() or name.split() != [name] or name.startswith("#") or any(character in name for character in FORBIDDEN):
+        hint = "no $, no :, no spaces or control characters in it, and no # at its beginning"
+        raise Failure(USAGE, f"{name!r} cannot be a user's name", hint=hint)
     file = _read(users_file, realm, missing_ok=True)
     try:
         verifier = make_verifier(_password(options, name, password_stdin), secrets.token_bytes(SALT))

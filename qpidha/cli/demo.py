@@ -8,6 +8,7 @@ promote (until the new primary agreed) and recover (until it is active).
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import time
 from dataclasses import asdict, dataclass
@@ -17,11 +18,12 @@ from typing import Any
 from qpidha.cli.admin import AdminSocket
 from qpidha.cli.arguments import Options
 from qpidha.cli.exits import BUG, NO, OK, TIMED_OUT, Failure
-from qpidha.cli.launch import DOWN_PATIENCE, Plan, Story, check_directory, free_ports, manager_link, reach_manager, start_manager
+from qpidha.cli.launch import DOWN_PATIENCE, Plan, Story, free_ports, manager_link, reach_manager, start_manager
 from qpidha.cli.measure import delivered, longest_gap
 from qpidha.cli.output import Progress
-from qpidha.cli.story_lines import in_words
-from qpidha.cli.timeline import Timeline, rates, svg
+from qpidha.cli.runs import brief, home, program, prune, renew
+from qpidha.cli.story_lines import in_words, is_stale
+from qpidha.cli.timeline import Timeline, Zoom, fine_rates, rates, svg
 from qpidha.cli.workers import Worker
 
 FAULTS = ("kill", "stop", "kill-backup", "stop-backup")
@@ -80,10 +82,11 @@ class Demo:
         self.receiver: Worker
         self.workers: list[Worker] = []
         self._quiet_until_load = True
+        self._newest_epoch = 0
 
     def run(self) -> tuple[dict[str, Any], int]:
         """Do everything; return the result and the exit code."""
-        check_directory(self.options.directory)
+        renew(self.options.directory)
         self.line("start", f"{' '.join(self.plan.addresses())}   built-in manager, heartbeat {self.options.heartbeat:g} s")
         process = start_manager(self.plan)
         assert isinstance(process, subprocess.Popen)
@@ -136,6 +139,7 @@ class Demo:
         left = self._stop_load()
         result = self._result(fault, left)
         self._write(result)
+        prune("demo", self.options.directory)
         return result, OK if result["passed"] else NO
 
     # The steps.
@@ -314,7 +318,22 @@ class Demo:
             waiting=series(self.sender, "unsettled"),
             lanes=lanes(self.story.events, self.began),
             marks=self.marks,
+            zoom=self._zoom(result),
         )
+
+    def _zoom(self, result: dict[str, Any]) -> Zoom | None:
+        """The second around the fault, or more if the clients waited for longer."""
+        fault = next((time for time, label in self.marks if label.startswith("SIG")), None)
+        if fault is None:
+            return None
+        at, until = self.began + int(fault * 1e9), time.time_ns()
+        times = {"accepted": self.sender.records()[1::2], "received": self.receiver.records()[1::2]}
+        gap, gap_end = max(longest_gap(found, at, until) for found in times.values())
+        waited = ((gap_end - self.began) / 1e9 - gap, (gap_end - self.began) / 1e9) if gap else (0.0, 0.0)
+        begin = max(0.0, fault - 0.2)
+        end = max(begin + 1.0, fault + result["failover_seconds"] + 0.2, waited[1] + 0.2)
+        curves = {name: fine_rates([(each - self.began) / 1e9 for each in found], begin, end) for name, found in times.items()}
+        return Zoom(begin=begin, end=end, origin=fault, rates=curves, gap=waited)
 
     # What is shown meanwhile.
 
@@ -323,9 +342,11 @@ class Demo:
         self.marks.append(((at - self.began) / 1e9, label))
 
     def _on_event(self, entry: dict[str, Any]) -> None:
+        if entry["event"] == "state" and entry["state"] == "active":
+            self._newest_epoch = max(self._newest_epoch, int(entry["epoch"]))
         if self._quiet_until_load:
             return
-        told = in_words(entry)
+        told = in_words(entry, newest_epoch=self._newest_epoch)
         if told is not None:
             self.line(*told, at=int(entry["time_ns"]))
         if entry["event"] == "promoted":
@@ -341,7 +362,7 @@ class Demo:
 
     def _counts(self) -> str:
         sent, accepted, received = self.sender.count("sent"), self.sender.count("accepted"), self.receiver.count("received")
-        return f"sent {sent:,}  accepted {accepted:,}  received {received:,}  unsettled {self.sender.count('unsettled'):,}"
+        return f"sent {sent:,}  accepted {accepted:,}  received {received:,}  in flight {self.sender.count('unsettled'):,}"
 
     def _primary(self) -> str:
         primaries = [entry for entry in self.story.events if entry["event"] == "primary"]
@@ -356,16 +377,21 @@ class Demo:
 
 
 def lanes(events: list[dict[str, Any]], began: int) -> dict[str, list[tuple[float, str]]]:
-    """Turn the manager's events into one list of (time, state) per broker, a stopped broker shown as such."""
+    """Turn the manager's events into one list of (time, state) per broker, a stopped or stale broker shown as such."""
     found: dict[str, list[tuple[float, str]]] = {}
+    newest_epoch = 0
     for entry in events:
-        seconds = max(0.0, (entry["time_ns"] - began) / 1e9)
         if entry["event"] == "state":
-            found.setdefault(entry["broker"], []).append((seconds, entry["state"]))
+            state = "stale" if is_stale(entry, newest_epoch) else entry["state"]
+            newest_epoch = max(newest_epoch, int(entry.get("epoch", 0)) if state == "active" else 0)
         elif entry["event"] == "signal" and entry["signal"] in ("SIGSTOP", "SIGCONT"):
-            lane = found.setdefault(entry["broker"], [])
             state = "stopped" if entry["signal"] == "SIGSTOP" else "hung"
-            lane.append((seconds, state))
+        else:
+            continue
+        lane = found.setdefault(entry["broker"], [])
+        if entry["event"] == "state" and state == "hung" and lane and lane[-1][1] == "stopped":
+            continue  # That it was noticed does not change what it is.
+        lane.append((max(0.0, (entry["time_ns"] - began) / 1e9), state))
     return dict(sorted(found.items()))
 
 
@@ -373,17 +399,20 @@ def verdict(result: dict[str, Any], options: DemoOptions) -> list[str]:
     """The last lines of the story."""
     phases = "  ".join(f"{name} {seconds:.3f}" for name, seconds in result["phases"].items())
     allowed = " (allowed: at-least-once)" if result["duplicates"] else ""
+    again = f"{result['sent_again']:,} in flight were sent again" if result["sent_again"] else "nothing in flight had to be sent again"
     lines = [
-        f"        gap        clients waited {result['client_gap_seconds']:.2f} s    {result['sent_again']:,} unsettled messages sent again",
+        f"        gap        clients waited {result['client_gap_seconds']:.2f} s    {again}",
         f"        phases     {phases}   (seconds; heartbeat {options.heartbeat:g} s)",
         f"result  lost {result['lost']:,}   duplicates {result['duplicates']:,}{allowed}   accepted {result['accepted']:,}   "
         f"received {result['received']:,}   failover {result['failover_seconds']:.2f} s   {'PASS' if result['passed'] else 'FAIL'}",
     ]
     if result["problem"]:
         lines.append(f"problem {result['problem']}")
-    lines.append(f"files   {result['timeline_file']}   {result['result_file']}")
+    lines.append(f"files   {brief(result['timeline_file'])}   {brief(result['result_file'])}")
     other = FAULTS[(FAULTS.index(options.fault) + 1) % len(FAULTS)]
-    lines.append(f"next    qpid-ha demo --fault {other}      qpid-ha local up      qpid-ha bench")
+    started = program()
+    where = "" if options.directory.parent == home("demo") else f" --dir {shlex.quote(brief(options.directory))}"
+    lines.append(f"next    {started} demo --fault {other}{where}      {started} local up      {started} bench")
     return lines
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -21,13 +22,24 @@ from typing import Any
 import qpidha
 from qpidha.cli.admin import AdminSocket
 from qpidha.cli.exits import NO, TIMED_OUT, UNREACHABLE, USAGE, Failure
+from qpidha.cli.target import local_cluster, state_directory
 
 PACKAGE_ROOT = Path(qpidha.__file__).resolve().parent.parent
 START_PATIENCE = 10.0
 """Seconds for a manager to open its socket."""
 DOWN_PATIENCE = 30.0
+END_PATIENCE = 5.0
+"""Seconds for a broker without a manager to end in good order."""
 STARTS = 3
 """Failed starts of one broker after which nobody waits any longer."""
+NOT_REACHED = ("starting", "hung", "unknown", "down")
+"""States of a broker that has not said yet what it is."""
+HEARTBEATS = (0.05, 3600.0)
+"""Shortest and longest heartbeat in seconds; below, a busy machine makes every broker look hung."""
+LAST_LINES = 20
+"""Lines at the end of a log in which the reason of a failed start is looked for."""
+OWN_FILES = ("cluster.new", "manager.lock", "manager.log", "manager.sock")
+"""What a manager that never came to write `cluster.json` leaves in its directory, beside the brokers' directories."""
 
 
 @dataclass(slots=True)
@@ -53,6 +65,18 @@ class Plan:
         """Where clients connect."""
         return [f"127.0.0.1:{port}" for port in self.ports]
 
+    def check(self) -> None:
+        """Refuse times and settings with which no broker could start."""
+        low, high = HEARTBEATS
+        if not low <= self.heartbeat <= high:
+            raise Failure(USAGE, f"a heartbeat of {self.heartbeat:g} s is not possible", hint=f"--heartbeat 0.5, from {low:g} to {high:g}")
+        if not 0 < self.backup_timeout < float("inf"):
+            raise Failure(USAGE, f"a backup timeout of {self.backup_timeout:g} s is not possible", hint="--backup-timeout 10, above 0")
+        for setting in self.settings:
+            name, equals, _ = setting.partition("=")
+            if not name or not equals:
+                raise Failure(USAGE, f"--set {setting} has no name and value", hint="--set link-credit=500; qpidhad --help lists the names")
+
     def command(self) -> list[str]:
         """The manager's command line."""
         line = [sys.executable, "-m", "qpidha.manager", "--dir", str(self.directory), "--ports", ",".join(map(str, self.ports))]
@@ -68,6 +92,9 @@ def environment() -> dict[str, str]:
 
 def free_ports(count: int, base: int = 0) -> tuple[int, ...]:
     """Choose ports: from `base` on, or any free ones; refuse ports in use and say who holds them."""
+    if not 0 <= base <= 65536 - count:
+        hint = f"--base-port 5672, at most {65536 - count} for {count} brokers, or 0 for any free ports"
+        raise Failure(USAGE, f"there are no {count} ports from {base} on", hint=hint)
     if base:
         ports = tuple(range(base, base + count))
         for port in ports:
@@ -86,9 +113,10 @@ def free_ports(count: int, base: int = 0) -> tuple[int, ...]:
 
 def start_manager(plan: Plan, *, foreground: bool = False) -> subprocess.Popen[bytes] | int:
     """Start the manager and return its process; in the foreground, return its exit code at the end."""
+    plan.check()
     plan.directory.mkdir(parents=True, exist_ok=True)
     if foreground:
-        return subprocess.call(plan.command(), env=environment())
+        return _in_foreground(plan)
     with (plan.directory / "manager.log").open("ab") as log:
         return subprocess.Popen(
             plan.command(),
@@ -100,13 +128,23 @@ def start_manager(plan: Plan, *, foreground: bool = False) -> subprocess.Popen[b
         )
 
 
+def _in_foreground(plan: Plan) -> int:
+    # The terminal sends its ^C to the manager too, which ends the brokers in good order; we have only to be patient.
+    # Handlers, unlike ignored signals, are not inherited by the manager.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    with subprocess.Popen(plan.command(), env=environment()) as process:
+        signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+        code = process.wait()
+        return code if code >= 0 else 128 - code
+
+
 def reach_manager(plan: Plan, process: subprocess.Popen[bytes]) -> Story:
     """Connect to a manager that was just started."""
     deadline = time.monotonic() + START_PATIENCE
     while time.monotonic() < deadline:
         if process.poll() is not None:
             log = plan.directory / "manager.log"
-            raise Failure(UNREACHABLE, f"the manager ended at once: {_tail(log)}", hint=f"look at {log}")
+            raise Failure(UNREACHABLE, f"the manager ended at once: {_last_error(log)}", hint=f"look at {log}")
         try:
             return Story(plan.socket)
         except Failure:
@@ -123,12 +161,28 @@ def manager_link(directory: Path, *, timeout: float = 10.0) -> AdminSocket:
     except Failure as failure:
         if failure.code != UNREACHABLE:
             raise
-        raise Failure(UNREACHABLE, f"no local cluster runs in {directory}", hint="qpid-ha local up") from failure
+        place = "" if str(directory) == os.path.abspath(state_directory()) else f" --dir {directory}"
+        names = ", ".join(broker["name"] for broker in left_over(directory))
+        if names:
+            hint = f"qpid-ha local up{place} takes them over, qpid-ha local down{place} ends them"
+            raise Failure(UNREACHABLE, f"the manager is gone, but {names} still run in {directory}", hint=hint) from failure
+        raise Failure(UNREACHABLE, f"no local cluster runs in {directory}", hint=f"qpid-ha local up{place}") from failure
+
+
+def left_over(directory: Path) -> list[dict[str, Any]]:
+    """The brokers of a cluster that still run, as `cluster.json` has them."""
+    brokers = (local_cluster(str(directory)) or {}).get("brokers", [])
+    return [broker for broker in brokers if broker.get("pid") and _started(broker["pid"]) == broker.get("pid_started")]
 
 
 def bring_down(directory: Path) -> None:
-    """End a cluster and wait for it."""
-    link = manager_link(directory, timeout=DOWN_PATIENCE)
+    """End a cluster and wait for it; brokers without a manager too."""
+    try:
+        link = manager_link(directory, timeout=DOWN_PATIENCE)
+    except Failure as failure:
+        if failure.code != UNREACHABLE or not _end_left_over(directory):
+            raise
+        return
     try:
         link.call("down")
     finally:
@@ -188,11 +242,14 @@ class Story:
 
     def check_starts(self, directory: Path) -> None:
         """Fail as soon as a broker ended again and again before it served, with the last line of its log."""
-        ended = [entry["broker"] for entry in self.events if entry["event"] == "exited" and entry["gave_up"]]
-        for name in ended:
+        exits = [entry for entry in self.events if entry["event"] == "exited" and (entry["gave_up"] or entry["was"] in NOT_REACHED)]
+        ended = [entry["broker"] for entry in exits]
+        for entry in exits:
+            name = entry["broker"]
             if ended.count(name) >= STARTS:
                 log = directory / name / "qpidhad.log"
-                raise Failure(UNREACHABLE, f"{name} does not start: {_tail(log)}", hint=f"look at {log}")
+                killed = "" if entry["gave_up"] else f"it was killed {ended.count(name)} times before it answered; its last words: "
+                raise Failure(UNREACHABLE, f"{name} does not start: {killed}{_last_error(log)}", hint=f"look at {log}")
 
     def states(self) -> dict[str, str]:
         """The last known state of each broker."""
@@ -230,12 +287,28 @@ class Story:
 
 
 def check_directory(directory: Path) -> None:
-    """Refuse a directory whose cluster is running."""
+    """Refuse a directory whose cluster is running, and one that holds something else than a cluster."""
+    if directory.exists() and not directory.is_dir():
+        raise Failure(USAGE, f"{directory} is a file, and has to be a directory", hint="another --dir")
     try:
         AdminSocket(str(directory / "manager.sock"), 1.0).close()
     except Failure:
+        _check_contents(directory)
         return
     raise Failure(NO, f"a local cluster already runs in {directory}", hint="qpid-ha local status, qpid-ha local down, or another --dir")
+
+
+def _check_contents(directory: Path) -> None:
+    if not directory.is_dir() or (directory / "cluster.json").exists():
+        return
+    other = sorted(path.name for path in directory.iterdir() if path.name not in OWN_FILES and not (path / "qpidd.conf").exists())
+    if other:
+        shown = ", ".join(other[:3]) + (f" and {len(other) - 3} more" if len(other) > 3 else "")
+        raise Failure(
+            NO,
+            f"{directory} is no cluster's directory: {shown} {'is' if len(other) == 1 else 'are'} in the way",
+            hint="--dir with a new or empty directory",
+        )
 
 
 def check_count(count: int) -> None:
@@ -279,9 +352,52 @@ def _listening_inodes(port: int) -> Iterable[str]:
                 yield f"socket:[{fields[9]}]"
 
 
-def _tail(path: Path) -> str:
+def _last_error(path: Path) -> str:
+    """Find the last line of a log that says what was wrong, or else its last line."""
     try:
-        lines = path.read_text(errors="replace").strip().splitlines()
+        lines = path.read_text(errors="replace").strip().splitlines()[-LAST_LINES:]
     except OSError:
-        return ""
-    return lines[-1] if lines else ""
+        return "it left no log"
+    for line in reversed(lines):
+        _, found, reason = line.partition("error: ")
+        if found:
+            return reason
+    return lines[-1] if lines else "its log is empty"
+
+
+def _started(pid: int) -> int:
+    """When a process started, in clock ticks since boot (0: it does not run); with the pid it names one process for ever."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] == "Z" else int(fields[19])
+
+
+def _end_left_over(directory: Path) -> bool:
+    """End brokers whose manager is gone; say whether there were any."""
+    left = left_over(directory)
+    handles = []
+    for broker in left:
+        try:
+            handles.append(os.pidfd_open(broker["pid"]))
+        except ProcessLookupError:
+            continue  # It just ended.
+    for number, patience in ((signal.SIGTERM, END_PATIENCE), (signal.SIGKILL, None)):
+        for handle in handles:
+            _send(handle, number)
+        deadline = time.monotonic() + (patience or DOWN_PATIENCE)
+        while handles and (remaining := deadline - time.monotonic()) > 0:
+            ended, _, _ = select.select(handles, [], [], remaining)
+            for handle in ended:
+                handles.remove(handle)
+                os.close(handle)
+    return bool(left)
+
+
+def _send(handle: int, number: signal.Signals) -> None:
+    try:
+        signal.pidfd_send_signal(handle, number)
+        signal.pidfd_send_signal(handle, signal.SIGCONT)
+    except ProcessLookupError:
+        pass  # It ended meanwhile.

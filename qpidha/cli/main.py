@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 
 from qpidha.cli.arguments import Options, hoist
-from qpidha.cli.exits import BUG, INTERRUPTED, OK, USAGE, Failure, report
+from qpidha.cli.exits import BUG, INTERRUPTED, NO, OK, USAGE, Failure, report
 from qpidha.cli.status import ping, status
 
 
@@ -38,8 +38,13 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if options.verbose:
             raise
-        bug = Failure(BUG, f"internal error: {type(error).__name__}: {error}", hint="again with -v for the traceback")
-        return report(bug, as_json=options.as_json)
+        return report(_explained(error), as_json=options.as_json)
+
+
+def _explained(error: Exception) -> Failure:
+    if isinstance(error, OSError) and error.filename:
+        return Failure(NO, f"{error.filename}: {error.strerror}", hint="another path; or again with -v for the traceback")
+    return Failure(BUG, f"internal error: {type(error).__name__}: {error}", hint="again with -v for the traceback")
 
 
 def _hot(options: Options, rest: list[str]) -> int | None:

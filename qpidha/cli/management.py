@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qpidha.cli.arguments import Options
-from qpidha.cli.client import Client, Inbox, Outbox
+from qpidha.cli.client import Client, Inbox, Lost, Outbox
 from qpidha.cli.exits import DENIED, Failure, refused
 from qpidha.cli.target import Target
 from qpidha.words.message_view import application_properties, body, build, properties
@@ -14,21 +14,25 @@ ADDRESS = "$management"
 CONDITIONS = {401: "amqp:unauthorized-access", 403: "amqp:not-allowed", 404: "amqp:not-found", 409: "amqp:precondition-failed"}
 """Status code -> AMQP error condition, as far as exit codes depend on it."""
 
+ADMINISTRATOR = "log in as the user that ha-username names"
+
 
 class AmqpManagement:
     """A conversation with one broker over AMQP."""
 
     def __init__(self, target: Target, options: Options) -> None:
+        self._is_admin = True
         try:
             self._client = Client(target, options, admin=True)
         except Failure as failure:
+            self._is_admin = False
             # Where users log in, administrators are those that the brokers know each other by; all may use a primary.
             if failure.code != DENIED or not target.user:
                 raise
             try:
                 self._client = Client(target, options)
-            except Failure:
-                raise failure from None
+            except Failure as second:
+                raise _no_administrator(second, failure, target) from None
         self._requests: Outbox | None = None
         self._answers: Inbox | None = None
         self._last = 0
@@ -50,11 +54,24 @@ class AmqpManagement:
         if not answers.messages:
             error = requests.outcomes[number].error
             raise refused(error.condition if error else "", f"{method}: {error.description if error else 'refused'}", "")
-        return _result(answers.messages.popleft(), asked)
+        try:
+            return _result(answers.messages.popleft(), asked)
+        except Failure as failure:
+            if failure.code == DENIED and not self._is_admin:
+                failure.hint = ADMINISTRATOR
+            raise
 
     def close(self) -> None:
         """Hang up."""
         self._client.close()
+
+
+def _no_administrator(failure: Failure, denied: Failure, target: Target) -> Failure:
+    """Tell a user who may use a primary only where that is; others were denied already when they came as administrators."""
+    if not isinstance(failure, Lost) or failure.condition != "amqp:connection:redirect" or not failure.servers:
+        return denied
+    text = f"{target} is a backup, which user {target.user} may not ask; the primary is {failure.servers[0]}"
+    return Failure(DENIED, text, hint=f"-b {failure.servers[0]}, or {ADMINISTRATOR}", condition=denied.condition)
 
 
 def _result(payload: bytes, asked: str) -> Any:

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from qpidha.cli.arguments import Options
 
+EPILOG = "Common options (-b, -o, --timeout, --user, ...) and exit codes: qpid-ha help"
+"""Last line of a command's help."""
+
 
 def print_json(value: object) -> None:
     """Write one JSON document."""

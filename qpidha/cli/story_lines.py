@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 
-def in_words(entry: dict[str, Any]) -> tuple[str, str] | None:
-    """Say what happened: a word and a text."""
+def is_stale(entry: dict[str, Any], newest_epoch: int) -> bool:
+    """Tell whether a broker reports to be primary though another was active in a newer epoch: it slept through that."""
+    return entry["state"] in ("active", "recovering") and int(entry.get("epoch", newest_epoch)) < newest_epoch
+
+
+def in_words(entry: dict[str, Any], *, newest_epoch: int = 0) -> tuple[str, str] | None:
+    """Say what happened: a word and a text; `newest_epoch` is the newest in which a broker was active."""
     broker = entry.get("broker", "")
     event = entry["event"]
     if event == "exited":
@@ -25,6 +30,8 @@ def in_words(entry: dict[str, Any]) -> tuple[str, str] | None:
         return "waiting", str(entry["reason"])
     if event == "started":
         return "restart", f"{broker} (pid {entry['pid']})"
+    if event == "state" and is_stale(entry, newest_epoch):
+        return "stale", f"{broker} (epoch {entry['epoch']}): wakes up and will step down"
     if event == "state" and entry["state"] in ("recovering", "active", "catchup", "ready", "joining"):
         return entry["state"], f"{broker} (epoch {entry['epoch']})"
     return None

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
 from qpidha.cli.admin import AdminSocket
 from qpidha.cli.arguments import Options
-from qpidha.cli.exits import BAD_CONFIG, NO_INPUT, USAGE, Failure
+from qpidha.cli.exits import BAD_CONFIG, NO_INPUT, UNREACHABLE, USAGE, Failure
 
 DEFAULT_PORT = 5672
 PRIMARY_STATES = ("active", "recovering")
+LOCAL_NAME = re.compile("b[1-9]")
+"""What brokers of a local cluster are called."""
 QUICK = 0.5
 """Seconds allowed to each local broker while the primary is looked for."""
 
@@ -73,7 +76,7 @@ def resolve(options: Options) -> Target:
     """Decide which broker is meant."""
     configured = _configured(options)
     if options.broker:
-        target = parse(options.broker)
+        target = _named(options.broker) or parse(options.broker)
     elif options.config:
         target = configured
     else:
@@ -89,9 +92,6 @@ def parse(text: str) -> Target:
     """Read what stands after `-b`."""
     if "/" in text and "://" not in text and "@" not in text:
         return Target(socket=text)
-    for broker in (local_cluster() or {}).get("brokers", []):
-        if broker["name"] == text:
-            return Target(socket=broker["admin_socket"])
     rest = text
     scheme, separator, after = text.partition("://")
     encrypted = False
@@ -107,6 +107,34 @@ def parse(text: str) -> Target:
             where, encrypted = where.removeprefix(prefix), prefix == "ssl:"
     host, port = _host_and_port(where, text, 5671 if encrypted else DEFAULT_PORT)
     return Target(host=host, port=port, user=_unquote(user), password=_unquote(password), encrypted=encrypted)
+
+
+def _named(name: str) -> Target | None:
+    """Find a broker of a local cluster by its name."""
+    cluster = _cluster_with(name)
+    if cluster is not None:
+        return Target(socket=next(broker["admin_socket"] for broker in cluster["brokers"] if broker["name"] == name))
+    if LOCAL_NAME.fullmatch(name):
+        places = cluster_places()
+        names = ", ".join(broker["name"] for place in places for broker in (local_cluster(place) or {}).get("brokers", []))
+        reason = f"the local cluster has no {name}; it has {names}" if names else f"no local cluster in {' or '.join(places)}"
+        raise Failure(
+            UNREACHABLE, reason, hint=f"set QPIDHA_DIR to the cluster's directory, or -b {name}:{DEFAULT_PORT} for a host of that name"
+        )
+    return None
+
+
+def _cluster_with(name: str) -> dict[str, Any] | None:
+    """Find the local cluster that has a broker of a name; one that runs comes before one that once did."""
+    clusters = [cluster for place in cluster_places() if (cluster := local_cluster(place)) is not None]
+    having = [cluster for cluster in clusters if any(broker["name"] == name for broker in cluster["brokers"])]
+    running = [cluster for cluster in having if any(os.path.exists(broker["admin_socket"]) for broker in cluster["brokers"])]
+    return next(iter(running or having), None)
+
+
+def cluster_places() -> list[str]:
+    """Where a local cluster is looked for by a broker's name: where QPIDHA_DIR says, else the usual place and here."""
+    return [state_directory()] if os.environ.get("QPIDHA_DIR") else [state_directory(), os.path.abspath("cluster"), os.getcwd()]
 
 
 def connect(target: Target, options: Options) -> BrokerLink:
@@ -159,7 +187,7 @@ def brokers_url(options: Options) -> str:
     """The addresses of all brokers, as far as this machine knows them without asking: by --config, or the local cluster."""
     if options.config:
         return _values(options.config).get("ha-brokers-url", "").removeprefix("none")
-    brokers = (local_cluster() or {}).get("brokers", [])
+    brokers = (_cluster_with(options.broker) or local_cluster() or {}).get("brokers", [])
     if options.broker and options.broker not in [broker[name] for broker in brokers for name in ("name", "address", "admin_socket")]:
         return ""
     return ",".join(broker["address"] for broker in brokers)
@@ -172,12 +200,17 @@ def _values(path: str) -> dict[str, str]:
             lines = file.read().splitlines()
     except OSError as error:
         raise Failure(NO_INPUT, f"cannot read {path}: {error.strerror}", hint="--config names a qpidd.conf") from error
+    except UnicodeDecodeError as error:
+        raise Failure(BAD_CONFIG, f"{path} is not text", hint="--config names a qpidd.conf") from error
     values = {}
-    for line in lines:
+    for number, line in enumerate(lines, 1):
         # As the daemon has it: a comment begins a line or follows a space.
         content = line.strip().replace("\t#", " #").partition(" #")[0]
         if content and not content.startswith("#"):
-            name, _, value = content.partition("=")
+            name, equals, value = content.partition("=")
+            if not equals:
+                text = f"{path}, line {number}: {content[:60]!r} is not name=value"
+                raise Failure(BAD_CONFIG, text, hint="--config names a qpidd.conf")
             values[name.strip()] = value.strip()
     return values
 

@@ -72,12 +72,13 @@ class Promotion:
             return
         members = self._newest().members
         for peer in consultation.answered:
-            status = peer.status
+            status = peer.known  # also of one whose connection is lost again
             if status is None:
                 continue
-            # Who is catching up has less than the broker that it copied, or it would be ready; a demoted primary has everything.
+            # Who is catching up has less than the broker that it copied, or it would be ready; a demoted primary has
+            # what it had. Strictly that counts also when a newer set is without it: we have nothing at all.
             has_more = status.state not in (BrokerStatus.JOINING.value, BrokerStatus.CATCHUP.value)
-            if has_more or (status.is_live and status.system_id in members):
+            if has_more or (status.is_live and (self.peers.strict or status.system_id in members)):
                 has = "" if has_more else " and has what this broker has not"
                 text = f"Joining active cluster, cannot be promoted. {peer.name} is {status.state}{has}."
                 self.refuse(text, f"promote {peer.name}, or wait until this broker is ready")
@@ -93,18 +94,16 @@ class Promotion:
         self._ask_promises()
 
     def _newest(self) -> InSyncSet:
-        """Return the newest set that we, or those who are connected, know."""
-        sets = [self.candidate.saved.in_sync]
-        for peer in self.peers.up():
-            assert peer.status is not None
-            sets.append(InSyncSet(peer.status.in_sync_epoch, peer.status.in_sync_version, peer.status.in_sync_members))
-        return max(sets)
+        """Return the newest set that we know, or that anybody ever told us of."""
+        told = [peer.known for peer in self.peers.others() if peer.known is not None]
+        sets = [InSyncSet(status.in_sync_epoch, status.in_sync_version, status.in_sync_members) for status in told]
+        return max([self.candidate.saved.in_sync, *sets])
 
     def _ask_promises(self) -> None:
         if self._is_outside_set():
             return
         saved = self.candidate.saved
-        saved.promised = max([saved.promised, *(peer.status.promised for peer in self.peers.up() if peer.status is not None)]) + 1
+        saved.promised = max([saved.promised, *(peer.known.promised for peer in self.peers.others() if peer.known is not None)]) + 1
         self.candidate.save()
         self._consult(saved.promised)
 

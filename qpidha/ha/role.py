@@ -268,6 +268,7 @@ class Cluster:
         if set_ > self.saved.in_sync:
             self.saved.in_sync = set_
             self.save()
+            self._tell_callers()
 
     # -- promotion --------------------------------------------------------------------------------
 
@@ -455,6 +456,9 @@ class Cluster:
         self.since = self.port.now
         self.port.announce("info", f"Status change: {before.value} -> {state.value}", before=before.value, after=state.value)
         self.port.state_changed(state)
+        self._tell_callers()
+
+    def _tell_callers(self) -> None:
         word = encode(self.status())
         for connection_id in self.callers:
             self.port.say(connection_id, word)

@@ -72,6 +72,9 @@ async def _run(options: ClusterOptions, *, attached: bool) -> None:
     working = asyncio.create_task(manager.run())
     ending = asyncio.create_task(control.down.wait())
     await asyncio.wait([working, ending], return_when=asyncio.FIRST_COMPLETED)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)  # One was enough; another must not leave brokers behind.
     await manager.stop()
     await control.close()
     if working.done() and not working.cancelled() and working.exception() is not None:

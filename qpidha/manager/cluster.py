@@ -18,6 +18,8 @@ from qpidha.words.errors import InvalidArgument
 
 DAEMON = (sys.executable, "-m", "qpidha.runtime.daemon")
 """Command line of a broker, less its configuration; the environment variable QPIDHA_DAEMON replaces it."""
+SHORTEST_HEARTBEAT = 0.05
+"""Seconds; a shorter heartbeat makes every broker look hung, and none would ever be left alone."""
 SOCKET_PATH_LIMIT = 107
 """Longest path of a UNIX socket in bytes, by the size of sockaddr_un."""
 
@@ -54,7 +56,12 @@ class ClusterOptions:
         return [BrokerSpec(f"b{index}", port, self.directory / f"b{index}") for index, port in enumerate(self.ports, start=1)]
 
     def check(self) -> None:
-        """Refuse a directory that is too deep for sockets."""
+        """Refuse a directory that is too deep for sockets, and times in which no broker could answer."""
+        if not self.heartbeat >= SHORTEST_HEARTBEAT:
+            hint = f"give at least {SHORTEST_HEARTBEAT:g}"
+            raise InvalidArgument(f"a heartbeat of {self.heartbeat:g} s leaves brokers no time to answer", hint=hint)
+        if not self.backup_timeout > 0:
+            raise InvalidArgument(f"a backup timeout of {self.backup_timeout:g} s leaves backups no time to come", hint="give more than 0")
         longest = max(len(os.fsencode(spec.admin_socket)) for spec in self.brokers())
         if longest > SOCKET_PATH_LIMIT:
             raise InvalidArgument(

@@ -92,6 +92,8 @@ class LocalManager:
         for broker in self.brokers.values():
             broker.spec.directory.mkdir(parents=True, exist_ok=True)
             self._adopt(broker, before)
+        if any(broker.running for broker in self.brokers.values()):
+            self.record()  # that they are ours now
         for broker in self.brokers.values():
             self._tasks.append(asyncio.create_task(self._attend(broker)))
         self._tasks.append(asyncio.create_task(self._direct()))
@@ -176,6 +178,7 @@ class LocalManager:
             pid, started = known.get("pid") or 0, known.get("pid_started")
             if known.get("name") == broker.spec.name and pid and started and start_time(pid) == started:
                 broker.process = BrokerProcess(pid, lambda process: self._exited(broker, process))
+                broker.restarts = 0
                 broker.member.alive = True
                 broker.member.state = "unknown"
                 broker.may_be_primary = True
@@ -309,9 +312,9 @@ class LocalManager:
         lived = time.monotonic() - broker.launched
         gave_up = process.exit_code is not None and process.exit_code > 0 and lived < SHORT_LIFE
         broker.backoff = _longer(broker.backoff) if gave_up else 0.0
-        self.events.add(
-            "exited", broker=broker.spec.name, pid=process.pid, code=process.exit_code, was=was, lived=round(lived, 3), gave_up=gave_up
-        )
+        where = str(broker.spec.log) if gave_up else ""
+        fields = {"code": process.exit_code, "was": was, "lived": round(lived, 3), "gave_up": gave_up, "log": where}
+        self.events.add("exited", broker=broker.spec.name, pid=process.pid, **fields)
         self._show(broker, "down", member.epoch)
         if not self.stopping:
             self.record()

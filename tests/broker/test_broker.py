@@ -51,6 +51,15 @@ def test_different_declaration_of_an_existing_queue_is_refused(other: dict[str, 
         broker.declare_queue("q", **other)
 
 
+def test_a_different_declaration_is_told_what_exists_and_what_it_asked_for() -> None:
+    broker = a_broker()
+    broker.declare_queue("q", arguments={"qpid.max_count": 5})
+    with pytest.raises(
+        PreconditionFailed, match="q exists with durable=no, qpid.max_count=5, you asked for durable=yes, qpid.max_count=none"
+    ):
+        broker.declare_queue("q", durable=True)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from qpidha.cli.demo import DemoOptions, verdict
 from tests.cli.conftest import Said
 
 
@@ -25,6 +26,28 @@ def test_a_killed_primary_loses_nothing_and_the_result_has_every_number(qpid_ha:
         assert 0 < result["client_gap_seconds"] < 10 and 0 < result["failover_seconds"] < 10
         assert json.loads((Path(directory) / "result.json").read_text()) == result
         ElementTree.parse(Path(directory) / "timeline.svg")
+
+
+def test_the_last_lines_name_commands_that_work_and_what_was_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sys.argv", [".venv/bin/qpid-ha", "demo"])
+    options = DemoOptions(directory=tmp_path / "demo")
+    result = dict.fromkeys(("client_gap_seconds", "failover_seconds", "lost", "duplicates", "accepted", "received", "passed", "problem"), 0)
+    files = {"timeline_file": str(tmp_path / "demo" / "timeline.svg"), "result_file": "/elsewhere/result.json"}
+    lines = verdict({**result, **files, "phases": {}, "sent_again": 10}, options)
+    assert lines[0].endswith("10 in flight were sent again")
+    assert lines[-2] == "files   demo/timeline.svg   /elsewhere/result.json"
+    assert lines[-1].startswith("next    .venv/bin/qpid-ha demo --fault stop --dir demo   ")
+    assert verdict({**result, **files, "phases": {}, "sent_again": 0}, options)[0].endswith("nothing in flight had to be sent again")
+
+
+def test_a_directory_with_other_files_is_refused_before_anything_starts(qpid_ha: Callable[..., Said]) -> None:
+    with tempfile.TemporaryDirectory(prefix="qpidha-") as directory:
+        (Path(directory) / "notes.txt").touch()
+        said = qpid_ha("demo", "--dir", directory)
+        assert said.code == 1 and "it holds notes.txt" in said.err
+        assert [path.name for path in Path(directory).iterdir()] == ["notes.txt"]
 
 
 def test_an_unknown_fault_is_a_usage_error(qpid_ha: Callable[..., Said]) -> None:

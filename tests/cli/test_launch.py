@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,17 @@ def test_a_story_finds_events_by_kind_time_and_fields() -> None:
     assert story.find("state", since=2) == story.events[1]
     assert story.find("state", state="down") is None
     assert story.states() == {"b1": "active"}
+
+
+def test_a_broker_that_is_killed_again_and_again_before_it_answered_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "b1").mkdir()
+    (tmp_path / "b1" / "qpidhad.log").write_text("qpidhad: error: no room\n  next: make room\n")
+    story = Story()
+    for number in range(3):
+        story.events.append({"time_ns": number, "event": "exited", "broker": "b1", "gave_up": False, "was": "hung"})
+        story.events.append({"time_ns": number, "event": "exited", "broker": "b2", "gave_up": False, "was": "ready"})
+    with pytest.raises(Failure, match="b1 does not start: it was killed 3 times before it answered; its last words: no room"):
+        story.check_starts(tmp_path)
 
 
 def test_a_broker_that_ends_again_and_again_is_reported_with_its_log(tmp_path: object) -> None:

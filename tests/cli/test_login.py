@@ -67,8 +67,10 @@ def test_waiting_logs_in_as_any_other_command_does(at: Run) -> None:
 
 
 def test_only_administrators_command_a_broker(at: Run) -> None:
-    assert at("ann:ann", "promote", "--cluster-manager").code == 77
-    assert at("admin:admin", "promote", "--cluster-manager").code == 0
+    said = at("ann:ann", "promote", "--cluster-manager")
+    assert said.code == 77 and said.err.endswith("Try: log in as the user that ha-username names\n")
+    said = at("admin:admin", "promote", "--cluster-manager")
+    assert said.code == 1 and "not in a cluster" in said.err
 
 
 @pytest.mark.parametrize("login", ["ann:wrong", "nobody:x"])

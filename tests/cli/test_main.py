@@ -206,6 +206,10 @@ def test_the_hot_calls_load_neither_typer_nor_proton_nor_asyncio(broker: FakeBro
         assert done.stdout == "0 []\n"
 
 
+def test_version_is_an_option_too(qpid_ha: Run) -> None:
+    assert qpid_ha("--version") == qpid_ha("version") and qpid_ha("--version").code == 0
+
+
 def test_every_command_has_help(qpid_ha: Run) -> None:
     said = qpid_ha("help-all", "--cluster-manager")
     assert said.code == 0
@@ -220,3 +224,25 @@ def test_a_reader_that_has_enough_is_no_error(broker: FakeBroker) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_a_member_that_has_to_catch_up_is_behind_and_not_in_sync(broker: FakeBroker, qpid_ha: Run) -> None:
+    broker.answers["status"]["state"] = "joining"
+    assert "behind" in qpid_ha("list", "-b", broker.socket).out
+    found = json.loads(qpid_ha("list", "-b", broker.socket, "-o", "json").out)
+    assert found["brokers"][0]["in_sync"] is False
+    broker.answers["status"]["state"] = "ready"
+    assert json.loads(qpid_ha("list", "-b", broker.socket, "-o", "json").out)["brokers"][0]["in_sync"] is True
+
+
+def test_a_recovering_primary_says_whom_it_waits_for(broker: FakeBroker, qpid_ha: Run) -> None:
+    members = [{"system_id": "2222", "address": "127.0.0.1:27302", "state": "unknown"}]
+    broker.answers["status"] |= {"state": "recovering", "expected": ["2222"], "leaving": [], "members": members}
+    assert "recovering: waits for 127.0.0.1:27302\n" in qpid_ha("list", "-b", broker.socket).out
+    assert json.loads(qpid_ha("list", "-b", broker.socket, "-o", "json").out)["waits_for"] == ["127.0.0.1:27302"]
+
+
+def test_a_standalone_broker_is_not_promoted(broker: FakeBroker, qpid_ha: Run) -> None:
+    broker.answers["promote"] = {"state": "standalone"}
+    said = qpid_ha("promote", "--cluster-manager", "-b", broker.socket)
+    assert said.code == 1 and "not in a cluster" in said.err and "ha-cluster=yes" in said.err

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
+import socketserver
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -120,9 +123,89 @@ def test_a_queue_with_messages_is_not_deleted_without_force(at: Run) -> None:
 def test_a_full_queue_refuses_and_the_sender_is_told(at: Run) -> None:
     at("queue", "add", "small", "--max-queue-count", "2")
     said = at("send", "small", "-m", "3", "-o", "json")
-    assert said.code == 1 and json.loads(said.out) == {"schema_version": 1, "sent": 3, "accepted": 2, "refused": 1}
+    assert said.code == 1 and json.loads(said.out) == {
+        "schema_version": 1, "sent": 3, "accepted": 2, "refused": 1, "without_outcome": 0,
+    }  # fmt: skip
     at("queue", "del", "small", "--force")
 
 
 def test_nobody_there_is_69(qpid_ha: Run) -> None:
     assert qpid_ha("status", "-b", "127.0.0.1:1").code == 69
+
+
+def test_a_hint_says_what_to_do_with_a_name_that_is_not_there(at: Run) -> None:
+    assert at("send", "nope", "x").err.endswith("Try: qpid-ha queue add nope\n")
+    for words in (("queue", "del", "nope"), ("queue", "purge", "nope"), ("bind", "amq.topic", "nope"), ("receive", "nope")):
+        said = at(*words)
+        assert said.code == 1 and said.err.endswith(". Try: qpid-ha queue list\n"), said.err
+    assert at("exchange", "del", "nope").err.endswith("Try: qpid-ha exchange list\n")
+    assert at("unbind", "amq.topic", "q", "nope").err.endswith("Try: qpid-ha exchange list --bindings\n")
+
+
+def test_bindings_are_listed(at: Run) -> None:
+    at("bind", "amq.topic", "q", "a.#")
+    at("bind", "amq.match", "q", "h", "all", "colour=red")
+    rows = json.loads(at("exchange", "list", "--bindings", "-o", "json").out)["bindings"]
+    assert sorted((row["exchange"], row["queue"], row["key"]) for row in rows) == [("amq.match", "q", "h"), ("amq.topic", "q", "a.#")]
+    said = at("exchange", "list", "--bindings", "match").out.splitlines()
+    assert len(said) == 2 and said[1].split()[:3] == ["amq.match", "q", "h"] and "colour=red" in said[1]
+
+
+def test_what_differs_from_an_existing_queue_is_named_with_both_values(at: Run) -> None:
+    assert "exists with durable=no, you asked for durable=yes" in at("queue", "add", "q", "--durable").err
+
+
+@pytest.mark.parametrize("words", [("queue", "add", ""), ("exchange", "add", "topic", "")])
+def test_an_empty_name_is_a_usage_error(at: Run, words: tuple[str, ...]) -> None:
+    said = at(*words)
+    assert said.code == 2 and "the name is empty" in said.err
+
+
+@pytest.mark.parametrize("words", [("send", "q", "-m", "-3"), ("receive", "q", "-m", "-3"), ("receive", "q", "--idle", "-1")])
+def test_numbers_below_zero_are_usage_errors(at: Run, words: tuple[str, ...]) -> None:
+    assert at(*words).code == 2
+
+
+def test_text_that_is_not_utf8_is_sent_as_binary(at: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x\xff\nplain\n")))
+    assert at("send", "q").code == 0
+    assert at("send", "q", os.fsdecode(b"y\xfe")).code == 0
+    assert at("receive", "q", "-m", "3").out == "x\\xff\nplain\ny\\xfe\n"
+
+
+def test_tls_to_a_plain_port_says_so(address: str, qpid_ha: Run) -> None:
+    said = qpid_ha("status", "-b", f"amqps://{address}")
+    assert said.code == 69 and "this port does not speak TLS" in said.err and said.err.endswith(f"Try: -b amqp://{address}\n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not an AMQP broker: it answers 'HTTP/1.1 400"),
+        (b"\x15\x03\x03\x00\x02\x02F", "speaks TLS"),
+    ],
+)
+def test_a_peer_that_is_no_amqp_broker_is_called_so(qpid_ha: Run, answer: bytes, text: str) -> None:
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(100)
+            self.request.sendall(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        said = qpid_ha("send", "q", "x", "-b", f"127.0.0.1:{server.server_address[1]}")
+        thread.join()
+    assert said.code == 69 and text in said.err
+
+
+@pytest.mark.parametrize(
+    "words", [("send",), ("receive",), ("queue", "add"), ("exchange", "list"), ("list",), ("user", "add"), ("version",)]
+)
+def test_help_of_a_command_ends_with_where_the_common_options_are(qpid_ha: Run, words: tuple[str, ...]) -> None:
+    assert qpid_ha(*words, "--help").out.rstrip().endswith("qpid-ha help")
+
+
+@pytest.mark.parametrize("words", [("send",), ("queue", "add"), ("exchange", "add")])
+def test_durable_promises_no_disk(qpid_ha: Run, words: tuple[str, ...]) -> None:
+    assert "not yet kept on disk" in " ".join(qpid_ha(*words, "--help").out.split())

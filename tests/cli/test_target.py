@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from qpidha.cli.arguments import Options
-from qpidha.cli.exits import Failure
-from qpidha.cli.target import Target, parse, resolve
+from qpidha.cli.exits import BAD_CONFIG, Failure
+from qpidha.cli.target import Target, brokers_url, parse, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,29 @@ def test_other_texts_are_usage_errors(text: str) -> None:
 def test_a_broker_of_the_local_cluster_is_known_by_its_name(nowhere: Path) -> None:
     brokers = [{"name": "b2", "address": "127.0.0.1:2", "admin_socket": "/d/b2/admin.sock"}]
     (nowhere / "cluster.json").write_text(json.dumps({"brokers": brokers}))
-    assert parse("b2") == Target(socket="/d/b2/admin.sock")
+    assert resolve(Options(broker="b2")) == Target(socket="/d/b2/admin.sock")
+    with pytest.raises(Failure, match="has no b3; it has b2"):
+        resolve(Options(broker="b3"))
+
+
+def test_without_a_local_cluster_a_name_of_one_is_explained_and_with_a_port_it_is_a_host(nowhere: Path) -> None:
+    with pytest.raises(Failure) as failure:
+        resolve(Options(broker="b1"))
+    assert failure.value.text == f"no local cluster in {nowhere}" and "QPIDHA_DIR" in failure.value.hint
+    assert resolve(Options(broker="b1:5672")) == parse("b1:5672") == Target(host="b1")
+
+
+def test_a_cluster_beside_us_is_found_by_its_brokers_names(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QPIDHA_DIR")
+    monkeypatch.setenv("XDG_STATE_HOME", str(nowhere / "state"))
+    monkeypatch.chdir(nowhere)
+    for place, port, socket in (("state/qpidha/local", 1, "ended.sock"), ("cluster", 2, "admin.sock")):
+        (nowhere / place).mkdir(parents=True)
+        brokers = [{"name": "b1", "address": f"127.0.0.1:{port}", "admin_socket": str(nowhere / socket)}]
+        (nowhere / place / "cluster.json").write_text(json.dumps({"brokers": brokers}))
+    (nowhere / "admin.sock").touch()
+    assert resolve(Options(broker="b1")) == Target(socket=str(nowhere / "admin.sock"))
+    assert brokers_url(Options(broker="b1")) == "127.0.0.1:2"
 
 
 def test_a_configuration_gives_port_credentials_and_timeout(nowhere: Path) -> None:
@@ -68,3 +90,12 @@ def test_a_missing_configuration_is_a_missing_input(nowhere: Path) -> None:
 
 def test_without_anything_it_is_localhost() -> None:
     assert resolve(Options()) == Target(host="localhost")
+
+
+@pytest.mark.parametrize("content", [b"# fine\nport=1\nnot a setting\n", b"\xff\xfe"])
+def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "qpidd.conf"
+    path.write_bytes(content)
+    with pytest.raises(Failure) as refused:
+        resolve(Options(config=str(path)))
+    assert refused.value.code == BAD_CONFIG

@@ -121,3 +121,9 @@ def test_the_password_is_asked_for_twice(qpid_ha: Run, file: Path, monkeypatch: 
     assert qpid_ha("user", "add", "ann", "--users-file", str(file)).code == 1
     assert qpid_ha("user", "add", "ann", "--users-file", str(file)).code == 0
     assert Users.parse(file.read_text()).check("ann", "same")
+
+
+@pytest.mark.parametrize("name", ["jo e", "jo:e", "jo e:", "jo\te", "jo\x01", " jo", "", "#jo", "j$o"])
+def test_a_name_that_a_line_cannot_hold_is_refused(put: Run, file: Path, name: str) -> None:
+    said = put(name, "secret")
+    assert said.code == 2 and "cannot be a user's name" in said.err and not file.exists()

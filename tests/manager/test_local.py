@@ -7,8 +7,11 @@ import os
 import signal
 from pathlib import Path
 
-from qpidha.manager.cluster import read_state
+import pytest
+
+from qpidha.manager.cluster import ClusterOptions, read_state
 from qpidha.manager.process import start_time
+from qpidha.words.errors import InvalidArgument
 from tests.manager.conftest import Watched, running
 
 
@@ -143,6 +146,7 @@ def test_a_new_manager_takes_over_brokers_that_are_still_running(directory: Path
                 await second.event("settled")
                 assert {name: broker.process.pid for name, broker in second.manager.brokers.items() if broker.process is not None} == pids
                 assert second.find("promote") is None and second.primary() == "b1"
+                assert [broker.restarts for broker in second.manager.brokers.values()] == [0, 0, 0]
 
     asyncio.run(play())
 
@@ -164,6 +168,13 @@ def test_a_broker_that_freezes_while_it_is_promoted_is_dead_before_another_is_pr
             assert exited["time_ns"] <= promote["time_ns"] <= promoted["time_ns"]
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize(("heartbeat", "backup_timeout"), [(0.0, 10.0), (0.04, 10.0), (float("nan"), 10.0), (0.5, 0.0)])
+def test_times_in_which_no_broker_could_answer_are_refused(directory: Path, heartbeat: float, backup_timeout: float) -> None:
+    options = ClusterOptions(directory=directory, ports=(1,), heartbeat=heartbeat, backup_timeout=backup_timeout)
+    with pytest.raises(InvalidArgument):
+        options.check()
 
 
 def test_a_full_disk_keeps_the_manager_from_writing_and_not_from_working(directory: Path) -> None:
