@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,34 @@ def test_a_killed_primary_loses_nothing_and_the_result_has_every_number(qpid_ha:
         assert 0 < result["client_gap_seconds"] < 10 and 0 < result["failover_seconds"] < 10
         assert json.loads((Path(directory) / "result.json").read_text()) == result
         ElementTree.parse(Path(directory) / "timeline.svg")
+
+
+LOSSY = """
+import sys
+from qpidha.broker.queue import Queue
+from qpidha.runtime.daemon import main
+enqueue, count = Queue.enqueue, 0
+def lossy(self, payload, expires=0):
+    global count
+    count += 1
+    return 0 if count % 100 == 0 else enqueue(self, payload, expires)
+Queue.enqueue = lossy
+sys.exit(main(sys.argv[1:]))
+"""
+"""A broker that accepts every hundredth message and forgets it."""
+
+
+@pytest.mark.timeout(90)
+def test_a_broker_that_loses_what_it_accepted_fails_the_demo(
+    qpid_ha: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "lossy.py").write_text(LOSSY)
+    monkeypatch.setenv("QPIDHA_DAEMON", shlex.join([sys.executable, str(tmp_path / "lossy.py")]))
+    with tempfile.TemporaryDirectory(prefix="qpidha-") as directory:
+        said = qpid_ha("demo", "--seconds", "2", "--rate", "300", "--dir", directory, "-o", "json")
+        result = json.loads(said.out)
+    assert said.code == 1
+    assert result["lost"] == result["accepted"] - result["received"] > 0
 
 
 def test_the_last_lines_name_commands_that_work_and_what_was_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
