@@ -13,14 +13,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qpidha.broker.content import application_properties, subject
-from qpidha.broker.exchange import EXCHANGE_TYPES, Exchange
-from qpidha.broker.level import ALL, HA_UUID, NONE, REPLICATE, resolve
+from qpidha.broker.declaration import check_new_exchange, check_new_queue, check_same, resolved
+from qpidha.broker.exchange import Exchange
+from qpidha.broker.level import ALL, NONE, resolve
 from qpidha.broker.lifetime import AUTO_DELETE_TIMEOUT, SECOND, Lifetime, read_lifetime, read_timeout
-from qpidha.broker.limits import EXCHANGE_ARGUMENTS, check_known, check_name, check_plain, check_queue_arguments
+from qpidha.broker.limits import check_name, check_plain
 from qpidha.broker.model import LOCAL_UID, Model
 from qpidha.words.effects import Announce
-from qpidha.words.errors import InvalidArgument, LimitExceeded, NotFound, PreconditionFailed, RefusedRequest
-from qpidha.words.records import Bound, ExchangeDeclared, ExchangeDeleted, QueueDeclared, QueueDeleted, Unbound
+from qpidha.words.errors import LimitExceeded, NotFound, PreconditionFailed, RefusedRequest
+from qpidha.words.message_view import is_durable
+from qpidha.words.records import Bound, ExchangeDeclared, ExchangeDeleted, QueueDeclared, QueueDeleted, QueueUsed, Unbound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,8 +45,8 @@ class Routed(NamedTuple):
 UNROUTED = Routed(0, 0)
 EXPIRY_INTERVAL = 600 * SECOND
 """How often messages are looked for that expired with nobody asking for them; Qpid's queue-purge-interval."""
-RESERVED = ("amq.", "qpid.")
-"""Beginnings of exchange names that are the broker's own."""
+RETURN = 10 * SECOND
+"""How long the users of a queue without a timeout of its own have to come back after a failover or a restart."""
 
 
 class Broker(Model):
@@ -53,6 +55,7 @@ class Broker(Model):
     def __init__(
         self, settings: ModelSettings, recorder: Recorder | None, announce: Callable[[Announce], None], make_uuid: Callable[[], str]
     ) -> None:
+        self._refusal = ""
         super().__init__(settings)
         self._recorder = recorder
         self._announce = announce
@@ -64,17 +67,31 @@ class Broker(Model):
         self._ending: dict[Queue, int] = {}
         """When a queue that nobody uses is deleted, unless somebody comes."""
         self._next_expiry = 0
+        self._evicting: dict[Queue, None] = {}
+        """Queues whose messages are on their way to an alternate exchange, to make room; none comes back to them."""
 
     @property
     def recorder(self) -> Recorder | None:
-        """Where decisions are recorded; None for a broker alone, which records nothing."""
+        """Where decisions are recorded; None for a broker alone without a journal, which records nothing."""
         return self._recorder
 
     @recorder.setter
     def recorder(self, recorder: Recorder | None) -> None:
         self._recorder = recorder
         for queue in self.queues.values():
-            queue.recorder = recorder if queue.logged and queue.uid > 0 else None
+            queue.recorder = recorder if queue.logged else None
+            queue.set_gate()
+
+    @property
+    def refuse_publishing(self) -> str:
+        """Why no message that is recorded can be taken at present, for instance for want of disk; empty if it can."""
+        return self._refusal
+
+    @refuse_publishing.setter
+    def refuse_publishing(self, reason: str) -> None:
+        self._refusal = reason
+        for queue in self.queues.values():
+            queue.set_gate()
 
     # Queues.
 
@@ -95,19 +112,20 @@ class Broker(Model):
         queue = self.queues.get(name)
         if queue is not None:
             queue.check_access(owner)
-            _check_same(f"Queue {name}", queue.options, wanted)
+            check_same(f"Queue {name}", queue.options, wanted)
             if exclusive and queue.owner is None and owner is not None:
                 self._own(queue, owner)
             return queue, 0
-        self._check_new_queue(wanted)
+        check_new_queue(self, wanted)
         temporary = owner is not None and read_lifetime(given, wanted.auto_delete) is not Lifetime.MANUAL and not read_timeout(given)
         wanted.replicate = resolve(given, NONE if temporary else self.settings.ha_replicate)
         wanted.uuid = self._make_uuid()
-        wanted.arguments = _resolved(given, wanted.replicate, wanted.uuid)
-        sequence = self._record(wanted.replicate, wanted)
+        wanted.arguments = resolved(given, wanted.replicate, wanted.uuid)
+        sequence = self._record(wanted)
         queue = self.add_queue(sequence or self._local_uid(), wanted)
-        if sequence and queue.logged:
+        if queue.logged:
             queue.recorder = self._recorder
+            queue.set_gate()
         if owner is not None:
             self._own(queue, owner)
         self._announce(Announce("debug", "broker", f"queue {name} created", {"queue": name, "replicate": wanted.replicate}))
@@ -165,13 +183,13 @@ class Broker(Model):
         exchange = self.exchanges.get(name)
         if exchange is not None:
             if exchange.options.type != type or not exchange.is_built_in:
-                _check_same(f"Exchange {name}", exchange.options, wanted)
+                check_same(f"Exchange {name}", exchange.options, wanted)
             return exchange, 0
-        self._check_new_exchange(wanted)
+        check_new_exchange(self, wanted)
         wanted.replicate = resolve(given, self.settings.ha_replicate)
         wanted.uuid = self._make_uuid()
-        wanted.arguments = _resolved(given, wanted.replicate, wanted.uuid)
-        sequence = self._record(wanted.replicate, wanted)
+        wanted.arguments = resolved(given, wanted.replicate, wanted.uuid)
+        sequence = self._record(wanted)
         exchange = self.add_exchange(sequence or self._local_uid(), wanted)
         self._announce(Announce("debug", "broker", f"exchange {name} created", {"exchange": name, "replicate": wanted.replicate}))
         return exchange, sequence
@@ -212,9 +230,9 @@ class Broker(Model):
             )
         if former is not None and former.arguments == given:
             return 0
-        was_recorded = former is not None and exchange.records_binding(queue, former.arguments)
+        was_recorded = former is not None and self.records_binding(exchange, queue, former.arguments)
         exchange.bind(queue, key, given)
-        if exchange.records_binding(queue, given):
+        if self.records_binding(exchange, queue, given):
             return self._append(Bound(exchange.uid, queue.uid, key, given))
         # A binding that others knew and shall not know any more is gone for them.
         return self._append(Unbound(exchange.uid, queue.uid, key)) if was_recorded else 0
@@ -227,7 +245,7 @@ class Broker(Model):
         if binding is None:
             return 0
         exchange.unbind(queue, key)
-        recorded = exchange.records_binding(queue, binding.arguments)
+        recorded = self.records_binding(exchange, queue, binding.arguments)
         sequence = self._append(Unbound(exchange.uid, queue.uid, key)) if recorded else 0
         return max(sequence, self._end_unused_exchange(exchange))
 
@@ -249,17 +267,21 @@ class Broker(Model):
                 exchange.dropped += 1
                 exchange.bytes_dropped += len(payload)
                 return UNROUTED
+        if self._evicting:
+            queues = [queue for queue in queues if queue not in self._evicting]
         if len(queues) == 1:
             return Routed(queues[0].enqueue(payload, expires), 1)
-        return Routed(self._enqueue_on_all(queues, payload, expires), len(queues))
+        return Routed(self.enqueue_on_all(queues, payload, expires), len(queues))
 
     def reroute(self, queue: Queue, message: Message) -> int:
         """Publish a message to the alternate exchange of a queue it leaves; return the sequence to wait for."""
         exchange = self.exchanges.get(queue.options.alternate) if queue.options.alternate else None
         if exchange is None:
             return 0
-        payload = message.payload
+        payload = message.body()
         headers = partial(application_properties, payload)
+        # What is here already may change its place even when nothing new can be taken.
+        refusal, self._refusal = self._refusal, ""
         try:
             sequence, _ = self.publish(exchange.name, subject(payload), payload, headers=headers, expires=message.expires)
         except LimitExceeded as error:
@@ -267,7 +289,31 @@ class Broker(Model):
             queue.discarded += 1
             self._announce(Announce("warning", "broker", f"message of queue {queue.name} dropped, not rerouted: {error.text}"))
             return 0
+        finally:
+            self._refusal = refusal
         return sequence
+
+    def evict(self, queue: Queue, messages: list[Message]) -> None:
+        """Give messages that had to make room for others to the alternate exchange of their queue.
+
+        A queue that overflows in turn does the same, but none of this comes back to a queue it left: so it comes to an end.
+        """
+        if not queue.options.alternate:
+            return
+        self._evicting[queue] = None
+        try:
+            for message in messages:
+                self.reroute(queue, message)
+        finally:
+            del self._evicting[queue]
+
+    def used(self, queue: Queue) -> None:
+        """A queue that ends when its users have left has its first one: others must know, for they may have to end it."""
+        if queue.follows:
+            return
+        queue.is_used = True
+        if queue.uid > 0:
+            self._append(QueueUsed(queue.uid))
 
     def dispatch(self, now: int) -> None:
         """Hand out what there is to hand out; once, at the end of a turn."""
@@ -310,15 +356,17 @@ class Broker(Model):
             self._delete(queue)
 
     def promoted(self, now: int) -> None:
-        """Begin to decide about all objects.
+        """Begin to decide about all objects, after a failover or a restart.
 
-        Nobody uses any queue yet: one with a timeout ends by it, one without waits until its next user has left.
+        Nobody uses any queue yet. One that ends without users does so after its timeout, or after a while in which they
+        may come back; one that never had a user waits for its first.
         """
         self.passive = False
         for queue in self.queues.values():
             queue.promoted()
-            if queue.timeout and queue.lifetime is not Lifetime.MANUAL:
-                self._ending[queue] = now + queue.timeout
+            due = queue.is_used if queue.lifetime.needs_no_users else queue.timeout
+            if due and _is_over(queue):
+                self._ending.setdefault(queue, now + (queue.timeout or RETURN))
 
     def reset(self, keep_local: bool = False) -> None:
         """Forget everything but the built-in exchanges; or everything but them and the local objects."""
@@ -333,12 +381,12 @@ class Broker(Model):
     def _append(self, record: Record) -> int:
         return 0 if self._recorder is None else self._recorder.append(record)
 
-    def _record(self, level: str, record: Record) -> int:
-        if level == NONE:
+    def _record(self, wanted: QueueDeclared | ExchangeDeclared) -> int:
+        if not self.records_object(wanted.durable, wanted.replicate):
             return 0
         if self.passive:
-            raise _follower(f"Replicate level {level} cannot be had")
-        return self._append(record)
+            raise _follower(f"Replicate level {wanted.replicate} cannot be had")
+        return self._append(wanted)
 
     def _check_decides(self, *objects: Queue | Exchange) -> None:
         """Refuse a change that somebody else decides about; what has a local end here is our own."""
@@ -349,40 +397,9 @@ class Broker(Model):
         self._last_local_uid -= 1
         return self._last_local_uid
 
-    def _check_new_queue(self, wanted: QueueDeclared) -> None:
-        if not wanted.name:
-            raise InvalidArgument("A queue needs a name", hint="Name it, or ask for a dynamic node.")
-        check_name("queue name", wanted.name)
-        check_queue_arguments(wanted.arguments)
-        self._check_alternate(wanted.alternate)
-        if len(self.queues) >= self.settings.max_queues:
-            raise LimitExceeded(
-                f"Cannot create queue {wanted.name}: there are {len(self.queues)} already", hint="Delete some, or raise max-queues."
-            )
-
-    def _check_new_exchange(self, wanted: ExchangeDeclared) -> None:
-        if not wanted.name or wanted.name.startswith(RESERVED):
-            raise RefusedRequest(
-                f"The exchange name {wanted.name[:40]!r} is reserved", hint=f"Do not begin it with {' or '.join(RESERVED)}."
-            )
-        check_name("exchange name", wanted.name)
-        if len(self.exchanges) >= self.settings.max_exchanges:
-            raise LimitExceeded(
-                f"Cannot create exchange {wanted.name}: there are {len(self.exchanges)} already",
-                hint="Delete some, or raise max-exchanges.",
-            )
-        if wanted.type not in EXCHANGE_TYPES:
-            raise InvalidArgument(f"The exchange type {wanted.type} is not known", hint=f"Use one of {', '.join(EXCHANGE_TYPES)}.")
-        check_plain(wanted.arguments)
-        check_known(wanted.arguments, EXCHANGE_ARGUMENTS)
-        self._check_alternate(wanted.alternate)
-
-    def _check_alternate(self, name: str) -> None:
-        if name and name not in self.exchanges:
-            raise NotFound(f"There is no exchange {name} to be the alternate", hint="Declare it first.")
-
     def _own(self, queue: Queue, owner: object) -> None:
         queue.owner = owner
+        queue.mark_used()
         self._owned.setdefault(owner, {})[queue] = None
 
     def _user_of_alternate(self, name: str) -> str:
@@ -428,21 +445,36 @@ class Broker(Model):
             return 0
         return self._delete_exchange(exchange)
 
-    def _enqueue_on_all(self, queues: list[Queue], payload: bytes, expires: int) -> int:
+    def enqueue_on_all(self, queues: list[Queue], payload: bytes, expires: int) -> int:
         """Put one message on several queues; the log gets its payload once."""
         size = len(payload)
-        leaving = [queue.room_for(size) for queue in queues]
-        for queue, messages in zip(queues, leaving, strict=True):
-            queue.drop(messages)
-        recorded = [queue for queue in queues if queue.recorder is not None]
+        taking: list[Queue] = []
         sequence = 0
-        if recorded and self._recorder is not None:
-            sequence = self._recorder.enqueue_shared(tuple(queue.uid for queue in recorded), payload, expires)
         for queue in queues:
+            original = queue.duplicate_of(payload)
+            if original is None:
+                taking.append(queue)
+            else:
+                sequence = max(sequence, original)
+        leaving = [queue.room_for(size) for queue in taking]
+        for queue, messages in zip(taking, leaving, strict=True):
+            queue.drop(messages)
+        recorder = self._recorder
+        recorded = [queue for queue in taking if queue.recorder is not None]
+        if recorded and recorder is not None:
+            syncing = [queue for queue in recorded if queue.durable] if is_durable(payload) else []
+            for queue in syncing:
+                recorder.must_sync = queue.syncs = True
+            # What others wait for is the last of all: a duplicate's original came before.
+            sequence = recorder.enqueue_shared(tuple(queue.uid for queue in recorded), payload, expires)
+        for queue in taking:
             if queue.recorder is None:
                 queue.insert_local(payload, expires)
             else:
                 queue.insert(sequence, payload, expires)
+        for queue, messages in zip(taking, leaving, strict=True):
+            if messages:
+                self.evict(queue, messages)
         return sequence
 
 
@@ -465,30 +497,3 @@ def _is_over(queue: Queue) -> bool:
         return not queue.senders
     # An exclusive queue is its owner's as long as there is one, whether or not the owner consumes at present.
     return queue.owner is None or not (queue.options.exclusive or lifetime is Lifetime.ON_CLOSE)
-
-
-def _resolved(arguments: dict[str, Any], level: str, uuid: str) -> dict[str, Any]:
-    """Return the arguments with what the broker decided, so that others need not decide again."""
-    resolved = {name: value for name, value in arguments.items() if name != HA_UUID}
-    resolved[REPLICATE] = level
-    if level != NONE:
-        resolved[HA_UUID] = uuid
-    return resolved
-
-
-def _check_same(what: str, existing: QueueDeclared | ExchangeDeclared, wanted: QueueDeclared | ExchangeDeclared) -> None:
-    """Raise PreconditionFailed unless something exists just as it is wanted."""
-    names = ("type", "durable", "exclusive", "auto_delete", "alternate")
-    pairs = [(name, getattr(existing, name, None), getattr(wanted, name, None)) for name in names]
-    pairs.append((REPLICATE, existing.replicate, wanted.arguments.get(REPLICATE, existing.replicate)))
-    for name in dict.fromkeys((*existing.arguments, *wanted.arguments)):
-        if name not in (REPLICATE, HA_UUID):
-            pairs.append((name, existing.arguments.get(name), wanted.arguments.get(name)))
-    differing = [(name, has, asked) for name, has, asked in pairs if has != asked]
-    if differing:
-        has, asked = (", ".join(f"{row[0]}={_shown(row[column])}" for row in differing) for column in (1, 2))
-        raise PreconditionFailed(f"{what} exists with {has}, you asked for {asked}", hint="Ask for it as it is, or delete it first.")
-
-
-def _shown(value: object) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else "none" if value in (None, "") else str(value)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from qpidha.broker.level import NONE, REPLICATE
 from qpidha.broker.topic import TopicTree
 from qpidha.words.errors import InvalidArgument, RefusedRequest
 from qpidha.words.records import BUILT_IN_EXCHANGES, DEFAULT_EXCHANGE
@@ -77,10 +76,6 @@ class Exchange:
         """Walk through all bindings: queue, key and arguments."""
         for binding in self._bindings.values():
             yield binding.queue, binding.key, binding.arguments
-
-    def records_binding(self, queue: Queue, arguments: Mapping[str, Any]) -> bool:
-        """Whether others learn of a binding: they must know both its ends, and it may say no."""
-        return (self.uid > 0 or self.is_built_in) and queue.uid > 0 and arguments.get(REPLICATE) != NONE
 
     def bind(self, queue: Queue, key: str, arguments: dict[str, Any]) -> None:
         """Add a binding, or replace its arguments."""

@@ -39,6 +39,11 @@ class Lifetime(Enum):
         return self in (Lifetime.IF_UNUSED, Lifetime.IF_UNUSED_AND_EMPTY)
 
     @property
+    def needs_no_users(self) -> bool:
+        """Whether a user, which is a link or the owner, keeps the queue alive, so that its end comes when users have left."""
+        return self not in (Lifetime.MANUAL, Lifetime.IF_EMPTY)
+
+    @property
     def needs_no_messages(self) -> bool:
         """Whether a message keeps the queue alive."""
         return self in (Lifetime.IF_EMPTY, Lifetime.IF_UNUSED_AND_EMPTY)

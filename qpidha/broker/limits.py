@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from qpidha.broker.dedup import DEDUP, DEDUP_WINDOW, check_dedup
 from qpidha.broker.level import HA_UUID, REPLICATE
 from qpidha.broker.lifetime import AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, check_lifetime
 from qpidha.words.errors import InvalidArgument
@@ -32,9 +33,9 @@ MOST_DIGITS = 18
 UNLIMITED = (1 << 63) - 1
 """Larger than anything that is counted, so that a limit is one comparison, with no test for `no limit`."""
 
-QUEUE_ARGUMENTS = (MAX_COUNT, MAX_SIZE, POLICY_TYPE, REPLICATE, HA_UUID, AUTO_DELETE_TIMEOUT, LIFETIME_POLICY)
+QUEUE_ARGUMENTS = (MAX_COUNT, MAX_SIZE, POLICY_TYPE, REPLICATE, HA_UUID, AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, DEDUP, DEDUP_WINDOW)
 EXCHANGE_ARGUMENTS = (REPLICATE, HA_UUID)
-OWN_PREFIXES = ("qpid.", "x-qpid-")
+OWN_PREFIXES = ("qpid.", "x-qpid-", "qpidha.")
 """Arguments that begin so are instructions to the broker; all others belong to the application and are only kept."""
 
 
@@ -45,14 +46,17 @@ class Limits:
     max_count: int = UNLIMITED
     max_bytes: int = UNLIMITED
     ring: bool = False
+    memory: int = UNLIMITED
+    """Bytes of messages that need be in memory, where the log has them all."""
 
 
-def read_limits(arguments: Mapping[str, Any], default_max_bytes: int) -> Limits:
+def read_limits(arguments: Mapping[str, Any], default_max_bytes: int, memory: int) -> Limits:
     """Return the limits in `arguments`, which have been checked; 0 is no limit, as in Qpid."""
     return Limits(
         max_count=int(arguments.get(MAX_COUNT, 0)) or UNLIMITED,
         max_bytes=int(arguments.get(MAX_SIZE, default_max_bytes)) or UNLIMITED,
         ring=arguments.get(POLICY_TYPE) == RING,
+        memory=memory or UNLIMITED,
     )
 
 
@@ -67,6 +71,7 @@ def check_queue_arguments(arguments: Mapping[str, Any]) -> None:
     if policy not in (REJECT, RING):
         raise InvalidArgument(f"{POLICY_TYPE}={policy} is not offered yet", hint=f"Use {REJECT} or {RING}.")
     check_lifetime(arguments)
+    check_dedup(arguments)
 
 
 def check_known(arguments: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -2,37 +2,43 @@
 
 Applying records in order gives the same model on every broker. A model decides nothing: it follows.
 `Broker` is a model that also decides, as a primary or a broker alone does.
-Objects that no other broker may know of are here too; they have uids below LOCAL_UID and no records.
+Objects that are not recorded are here too; they have uids below LOCAL_UID. In a cluster those are the ones
+that no other broker may know of, on a broker alone with a journal (`records_durable_only`) the transient ones.
 Knows nothing of who waits for a record, nor of how it is stored.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
+from qpidha.broker.level import CONFIGURATION, NONE, REPLICATE
 from qpidha.broker.lifetime import read_lifetime, read_timeout
 from qpidha.broker.limits import read_limits
 from qpidha.broker.queue import Queue
 from qpidha.words.records import (
     BUILT_IN_EXCHANGES,
     Bound,
+    DedupRemembered,
     Dequeued,
     Enqueued,
     ExchangeDeclared,
     ExchangeDeleted,
     QueueDeclared,
     QueueDeleted,
+    QueueUsed,
     Requeued,
     Unbound,
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from qpidha.words.message import Message
     from qpidha.words.records import Record
 
+KEYS_IN_RECORD = 1000
+"""How many keys one record of a snapshot carries."""
 LOCAL_UID = -1000
 """Uids of local objects are below this one; those above, up to -1, are built-in exchanges."""
 
@@ -43,6 +49,11 @@ class ModelSettings(Protocol):
     @property
     def default_queue_limit(self) -> int:
         """Bytes a queue may hold if its arguments do not say; 0 is no limit."""
+        ...
+
+    @property
+    def queue_memory(self) -> int:
+        """Bytes of messages that a queue keeps in memory if they can be read from elsewhere; 0 is no limit."""
         ...
 
     @property
@@ -75,6 +86,11 @@ class Model:
         self.exchanges: dict[str, Exchange] = {}
         self.by_uid: dict[int, Queue | Exchange] = {}
         self.dirty: dict[Queue, None] = {}
+        self.heavy: dict[Queue, None] = {}
+        """Queues that got a message when they had more bytes in memory than they may; cleared by whoever pages them out."""
+        self.records_durable_only = False
+        """Whether durable objects are recorded, whatever their replicate level, and no others: so it is with a broker alone that
+        has a journal. To be set before the first object is declared or recovered."""
         self._passive = False
         self._add_built_in_exchanges()
 
@@ -88,6 +104,11 @@ class Model:
         self._passive = passive
         for queue in self.queues.values():
             queue.follows = passive and queue.uid > 0
+
+    @property
+    def refuse_publishing(self) -> str:
+        """A model refuses nothing: it follows."""
+        return ""
 
     def apply(self, sequence: int, record: Record) -> None:
         """Follow one record; what it says of unknown objects does not concern this broker."""
@@ -112,10 +133,23 @@ class Model:
         for queue in self.queues.values():
             if queue.uid > 0:
                 yield queue.uid, queue.options
+                if queue.is_used:
+                    yield 0, QueueUsed(queue.uid)
+                yield from _remembered(queue)
         for exchange in self.exchanges.values():
             for queue, key, arguments in exchange.bindings():
-                if exchange.records_binding(queue, arguments):
+                if self.records_binding(exchange, queue, arguments):
                     yield 0, Bound(exchange.uid, queue.uid, key, arguments)
+
+    def records_object(self, durable: bool, level: str) -> bool:
+        """Whether a queue or an exchange belongs in the log."""
+        return durable if self.records_durable_only else level != NONE
+
+    def records_binding(self, exchange: Exchange, queue: Queue, arguments: Mapping[str, Any]) -> bool:
+        """Whether a binding belongs in the log: both its ends must, and it may say that others shall not learn of it."""
+        if queue.uid < 0 or exchange.uid < LOCAL_UID:
+            return False
+        return self.records_durable_only or arguments.get(REPLICATE) != NONE
 
     def messages_after(self, queue: Queue, cursor: int, max_bytes: int) -> list[Message]:
         """Return the logged messages of a queue after a sequence, in order, as many as fit into `max_bytes` (one at least)."""
@@ -127,9 +161,11 @@ class Model:
         if former is not None:
             self.remove_queue(former)
         arguments = options.arguments
-        limits = read_limits(arguments, self.settings.default_queue_limit)
+        limits = read_limits(arguments, self.settings.default_queue_limit, self.settings.queue_memory)
         lifetime = read_lifetime(arguments, options.auto_delete)
-        queue = Queue(uid, options, self, limits=limits, lifetime=lifetime, timeout=read_timeout(arguments))
+        # A level of `none` on an object with a record is that of a broker alone, now or before it joined a cluster.
+        logged = uid > 0 and (self.records_durable_only or options.replicate != CONFIGURATION)
+        queue = Queue(uid, options, self, limits=limits, lifetime=lifetime, timeout=read_timeout(arguments), logged=logged)
         queue.follows = self._passive and uid > 0
         self.queues[queue.name] = queue
         self.by_uid[uid] = queue
@@ -149,6 +185,7 @@ class Model:
         del self.queues[queue.name]
         del self.by_uid[queue.uid]
         self.dirty.pop(queue, None)
+        self.heavy.pop(queue, None)
 
     def add_exchange(self, uid: int, options: ExchangeDeclared) -> Exchange:
         """Add an exchange, in place of one that has its name."""
@@ -173,6 +210,12 @@ class Model:
     def reroute(self, queue: Queue, message: Message) -> int:
         """A message leaves for the alternate exchange: the primary will say so."""
         return 0
+
+    def evict(self, queue: Queue, messages: list[Message]) -> None:
+        """Messages had to make room for others: the primary will say so."""
+
+    def used(self, queue: Queue) -> None:
+        """A queue has its first user: the primary will say so."""
 
     def _add_built_in_exchanges(self) -> None:
         default = DefaultExchange(ExchangeDeclared("", "direct", "", durable=True, replicate="none"), self.queues)
@@ -211,6 +254,26 @@ def _queue_deleted(model: Model, sequence: int, record: QueueDeleted) -> None:
         model.remove_queue(queue)
 
 
+def _queue_used(model: Model, sequence: int, record: QueueUsed) -> None:
+    queue = model.by_uid.get(record.queue)
+    if isinstance(queue, Queue):
+        queue.is_used = True
+
+
+def _dedup_remembered(model: Model, sequence: int, record: DedupRemembered) -> None:
+    queue = model.by_uid.get(record.queue)
+    if isinstance(queue, Queue) and queue.window is not None:
+        queue.window.restore(record.keys, record.sequences)
+
+
+def _remembered(queue: Queue) -> Iterator[tuple[int, Record]]:
+    """Walk through the records of a queue's window; messages alone would not tell of those that were consumed."""
+    entries = queue.window.entries() if queue.window is not None and queue.logged else []
+    for start in range(0, len(entries), KEYS_IN_RECORD):
+        part = entries[start : start + KEYS_IN_RECORD]
+        yield 0, DedupRemembered(queue.uid, [key for key, _ in part], [sequence for _, sequence in part])
+
+
 def _exchange_declared(model: Model, sequence: int, record: ExchangeDeclared) -> None:
     if sequence not in model.by_uid and record.type in EXCHANGE_TYPES:
         model.add_exchange(sequence, record)
@@ -238,7 +301,8 @@ HANDLERS = cast(
     "dict[type[object], Callable[[Model, int, Record], None]]",
     {
         Enqueued: _enqueued, Dequeued: _dequeued, Requeued: _requeued, QueueDeclared: _queue_declared, QueueDeleted: _queue_deleted,
-        ExchangeDeclared: _exchange_declared, ExchangeDeleted: _exchange_deleted, Bound: _bound, Unbound: _unbound,
+        QueueUsed: _queue_used, DedupRemembered: _dedup_remembered, ExchangeDeclared: _exchange_declared,
+        ExchangeDeleted: _exchange_deleted, Bound: _bound, Unbound: _unbound,
     },
 )  # fmt: skip
 """What to do with each record; those that are not here concern the cluster and not the model."""

@@ -2,50 +2,32 @@
 
 A queue has two sets of verbs. With those of a primary (enqueue, acquire, release, requeue, dequeue)
 it decides and lets its recorder know; with those of a backup (insert, remove, restate) it follows
-what was decided elsewhere. `order` holds the sequences of all messages, oldest first, and perhaps
-some of messages that have left; `_head` is where the first available one may be found.
+what was decided elsewhere. A message takes the short way through `enqueue` as long as the queue is
+shorter than its gate; whatever is unusual (limits, duplicates, a refusal) closes the gate.
 Where another kind of order (priority, last value) would differ: insert, room_for, _rewind, _hand_out.
-Knows nothing of exchanges, links or clusters. Source: Qpid `Queue.cpp`, `MessageDeque.cpp`.
+Knows nothing of exchanges, links or clusters. Source: Qpid `Queue.cpp`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Protocol
 
-from qpidha.broker.level import ALL
+from qpidha.broker.backlog import Backlog
+from qpidha.broker.dedup import read_window
+from qpidha.broker.lifetime import Lifetime
+from qpidha.broker.limits import Limits
 from qpidha.words.errors import LimitExceeded, RefusedRequest, ResourceDeleted, ResourceLocked
 from qpidha.words.message import Message
+from qpidha.words.message_view import is_durable
 from qpidha.words.records import Requeued
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from qpidha.broker.lifetime import Lifetime
-    from qpidha.broker.limits import Limits
+    from qpidha.broker.consumer import Consumer
     from qpidha.broker.recorder import Recorder
     from qpidha.words.records import QueueDeclared
-
-SLACK = 1000
-"""Sequences of departed messages that `order` may hold beyond the number of messages present, before it is rebuilt."""
-
-
-class Consumer(Protocol):
-    """Somebody who takes messages, or looks at them (`browse`)."""
-
-    credit: int
-    browse: bool
-    exclusive: bool
-    cursor: int
-    """The last sequence a browser was shown; kept by the queue."""
-
-    def deliver(self, message: Message) -> None:
-        """Take a message and count down `credit`; may dequeue or release it at once, but not unsubscribe."""
-        ...
-
-    def queue_deleted(self) -> None:
-        """The queue is gone, and this consumer's subscription with it."""
-        ...
 
 
 class QueueHost(Protocol):
@@ -53,6 +35,13 @@ class QueueHost(Protocol):
 
     dirty: dict[Queue, None]
     """Queues with something to dispatch."""
+    heavy: dict[Queue, None]
+    """Queues with more bytes in memory than they may have."""
+
+    @property
+    def refuse_publishing(self) -> str:
+        """Why nothing that is recorded may be added at present; empty if it may."""
+        ...
 
     def left(self, queue: Queue) -> None:
         """A consumer, a sender, the owner or the last message left: the queue may have come to its end."""
@@ -62,73 +51,100 @@ class QueueHost(Protocol):
         """Give a message to the queue's alternate exchange; return the sequence to wait for."""
         ...
 
+    def evict(self, queue: Queue, messages: list[Message]) -> None:
+        """Give messages that had to make room to the queue's alternate exchange."""
+        ...
 
-class Queue:
+    def used(self, queue: Queue) -> None:
+        """A queue that ends when its users have left has its first one."""
+        ...
+
+
+class Queue(Backlog):
     """A FIFO queue."""
 
     __slots__ = (
-        "_excluded", "_expiring", "_head", "_host", "_local", "_turn", "_unsorted", "acquired", "bindings", "bytes", "consumers",
-        "deleted", "dequeued", "discarded", "ends_empty", "enqueued", "expired", "follows", "lifetime", "max_bytes", "max_count",
-        "messages", "name", "options", "order", "owner", "recorder", "rejected", "released", "ring", "senders", "timeout", "uid",
-        "uuid",
+        "_expiring", "_gate", "_host", "_local", "_turn", "bindings", "consumers", "deduplicated", "deleted", "discarded", "durable",
+        "ends_empty", "enqueued", "expired", "follows", "is_used", "lifetime", "max_bytes", "max_count", "name", "options",
+        "owner", "recorder", "rejected", "released", "ring", "senders", "syncs", "timeout", "uid", "uuid", "window",
     )  # fmt: skip
 
-    def __init__(self, uid: int, options: QueueDeclared, host: QueueHost, *, limits: Limits, lifetime: Lifetime, timeout: int) -> None:
+    def __init__(
+        self, uid: int, options: QueueDeclared, host: QueueHost, *, limits: Limits, lifetime: Lifetime, timeout: int, logged: bool
+    ) -> None:
+        super().__init__(logged, limits.memory)
         self.uid = uid
         self.name = options.name
         self.uuid = options.uuid
         self.options = options
         self.recorder: Recorder | None = None
         """Where messages are recorded; None for a queue whose messages are not."""
+        self.durable = options.durable
+        self.syncs = False
+        """Whether a durable message may be here, so that what leaves must be known after a restart."""
         self.follows = False
         """Whether somebody else decides about this queue, so that what its users do here changes nothing."""
         self.lifetime = lifetime
         self.timeout = timeout
         self.ends_empty = lifetime.needs_no_messages
+        self.is_used = False
+        """Whether it ever had a user; kept for queues that end when their users have left."""
         self.max_count = limits.max_count
         self.max_bytes = limits.max_bytes
         self.ring = limits.ring
+        self.window = read_window(options.arguments)
+        """What this queue remembers of the messages it had; None if it takes messages twice."""
         self.owner: object | None = None
         self.consumers: list[Consumer] = []
         self.senders = 0
         self.bindings: dict[tuple[int, str], None] = {}
         """(exchange uid, key) of each binding."""
-        self.messages: dict[int, Message] = {}
-        self.order: list[int] = []
-        self.bytes = 0
         self.deleted = False
-        self.acquired = 0  # how many consumers have at present; the rest are totals
-        self.enqueued = self.dequeued = self.released = self.expired = self.rejected = self.discarded = 0
+        self.enqueued = self.released = self.expired = self.rejected = self.discarded = self.deduplicated = 0  # totals
         self._host = host
-        self._head = 0
         self._local = 0
         self._turn = 0
-        self._unsorted = False
         self._expiring = False
-        self._excluded: dict[Consumer, set[int]] = {}
+        self.set_gate()
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, {len(self.messages)} messages)"
 
-    @property
-    def logged(self) -> bool:
-        """Whether the messages of this queue belong in the log."""
-        return self.options.replicate == ALL
-
     # What a primary does.
 
     def enqueue(self, payload: bytes, expires: int = 0) -> int:
-        """Add a message; return the sequence to wait for, 0 if it is not logged."""
-        size = len(payload)
-        if len(self.messages) >= self.max_count or self.bytes + size > self.max_bytes:
-            self.drop(self.room_for(size))
-        if self.recorder is None:
+        """Add a message, unless it is a duplicate; return the sequence to wait for, 0 if it is not logged."""
+        leaving: list[Message] = []
+        if len(self.messages) >= self._gate or self.bytes + len(payload) > self.max_bytes:
+            original = self.duplicate_of(payload)
+            if original is not None:
+                return original
+            leaving = self.room_for(len(payload))
+            self.drop(leaving)
+        recorder = self.recorder
+        if recorder is None:
             self.check_open()
             self.insert_local(payload, expires)
-            return 0
-        sequence = self.recorder.enqueue(self.uid, payload, expires)
-        self.insert(sequence, payload, expires)
+            sequence = 0
+        else:
+            if self.durable and is_durable(payload):
+                recorder.must_sync = self.syncs = True
+            sequence = recorder.enqueue(self.uid, payload, expires)
+            self.insert(sequence, payload, expires)
+        if leaving:
+            self._host.evict(self, leaving)
         return sequence
+
+    def duplicate_of(self, payload: bytes) -> int | None:
+        """Count a message that has been here before and return the sequence to wait for; None for one that is new."""
+        if self.window is None:
+            return None
+        self.check_open()
+        original = self.window.find(payload)
+        if original is None:
+            return None
+        self.deduplicated += 1
+        return 0 if self.recorder is None else original
 
     def room_for(self, size: int) -> list[Message]:
         """Name the messages that must leave before one of `size` bytes can come; raise LimitExceeded if it cannot."""
@@ -146,7 +162,7 @@ class Queue:
                 if message is not None and not message.acquired:
                     leaving.append(message)
                     excess -= 1
-                    excess_bytes -= len(message.payload)
+                    excess_bytes -= message.size
                     if excess <= 0 and excess_bytes <= 0:
                         return leaving
         depth = f"{len(self.messages)} messages and {self.bytes} bytes"
@@ -161,6 +177,16 @@ class Queue:
             raise ResourceDeleted(f"Queue {self.name} has been deleted", hint="Declare it again.")
         if self.follows:
             raise RefusedRequest(f"Queue {self.name} is a copy here", hint="Send to the primary.")
+        if self.recorder is not None and self._host.refuse_publishing:
+            raise LimitExceeded(
+                f"Queue {self.name} takes no messages at present: {self._host.refuse_publishing}",
+                hint="Try again later; consuming goes on. The broker's operator has to make space.",
+            )
+
+    def set_gate(self) -> None:
+        """Let messages take the short way in, if nothing has to be asked about each of them."""
+        refusing = self.recorder is not None and self._host.refuse_publishing
+        self._gate = 0 if self.deleted or self.window is not None or refusing else self.max_count
 
     def acquire(self, message: Message) -> None:
         """Keep an available message for one consumer."""
@@ -195,11 +221,21 @@ class Queue:
         sequence = message.sequence
         if self.follows or self.messages.pop(sequence, None) is None:
             return 0  # It was purged, or the queue deleted, while a consumer had it.
-        self.bytes -= len(message.payload)
+        self.bytes -= message.size
+        if self.cold:
+            self._forget_cold(message)
         self.dequeued += 1
         if message.acquired:
             self.acquired -= 1
-        recorded = 0 if self.recorder is None else self.recorder.dequeue(self.uid, sequence)
+        recorder = self.recorder
+        if recorder is None:
+            recorded = 0
+        else:
+            if self.syncs:
+                recorder.must_sync = True
+            # A key must be known to others as long as its sender may send again, so such a message is never
+            # kept from them, not even when it has come and gone before they could know.
+            recorded = recorder.dequeue(self.uid, sequence) if self.window is None else recorder.dequeue_many(self.uid, [sequence])
         if self.ends_empty:
             self._host.left(self)
         return recorded
@@ -224,7 +260,7 @@ class Queue:
 
     def purge(self, count: int = 0) -> int:
         """Drop all available messages, or the `count` oldest; return the sequence to wait for."""
-        available = [message for message in map(self.messages.get, self.ordered()) if message is not None and not message.acquired]
+        available = self.available()
         leaving = available[:count] if count else available
         self.discarded += len(leaving)
         return self.dequeue_many(leaving)
@@ -240,6 +276,10 @@ class Queue:
         """Begin to decide: nobody has any message yet."""
         self._unsorted = True
         self._tidy()
+        # What is beside a message in a record does not say whether it is durable, and its bytes may be far.
+        self.syncs = self.durable and bool(self.messages)
+        if self.order and not self.logged:
+            self._local = max(self._local, self.order[-1])
         self.acquired = 0
         for message in self.messages.values():
             message.acquired = False
@@ -258,6 +298,7 @@ class Queue:
         if self.consumers and (consumer.exclusive or self.consumers[0].exclusive):
             raise ResourceLocked(f"Queue {self.name} has a consumer, and exclusive use is asked for", hint="Close the other consumer.")
         self.consumers.append(consumer)
+        self.mark_used()
         self._host.dirty[self] = None
 
     def unsubscribe(self, consumer: Consumer) -> None:
@@ -271,12 +312,19 @@ class Queue:
     def add_sender(self) -> None:
         """Count a link that sends to this queue."""
         self.senders += 1
+        if self.lifetime.needs_no_links:
+            self.mark_used()
 
     def remove_sender(self) -> None:
         """A link that sends to this queue is gone."""
         self.senders -= 1
         if self.lifetime.needs_no_links:
             self._host.left(self)
+
+    def mark_used(self) -> None:
+        """The queue has a user: one that ends without users remembers it, on other brokers too."""
+        if not self.is_used and self.lifetime.needs_no_users:
+            self._host.used(self)
 
     def wake(self) -> None:
         """Have this queue dispatched at the end of the turn: a consumer has credit again."""
@@ -386,10 +434,15 @@ class Queue:
             self._unsorted = True
         order.append(sequence)
         self.messages[sequence] = Message(sequence, payload, expires)
-        self.bytes += len(payload)
+        total = self.bytes + len(payload)
+        self.bytes = total
+        if total > self._warm_end:
+            self._host.heavy[self] = None
         self.enqueued += 1
         if expires:
             self._expiring = True
+        if self.window is not None:
+            self.window.remember(self.window.key(payload), sequence)
         if self.consumers:
             self._host.dirty[self] = None
 
@@ -398,49 +451,12 @@ class Queue:
         self._local += 1
         self.insert(self._local, payload, expires)
 
-    def remove(self, sequences: Iterable[int]) -> None:
-        """Forget messages that left; unknown ones never came here and are no loss."""
-        for sequence in sequences:
-            message = self.messages.pop(sequence, None)
-            if message is not None:
-                self.bytes -= len(message.payload)
-                self.dequeued += 1
-                self.acquired -= message.acquired
-        self._tidy()
-
-    def restate(self, sequence: int, delivery_count: int, annotations: bytes) -> None:
-        """Say what is now beside the payload of a message."""
-        message = self.messages.get(sequence)
-        if message is not None:
-            message.delivery_count = delivery_count
-            message.annotations = annotations
-
-    def ordered(self) -> list[int]:
-        """Return the order, sorted; it may name messages that have left."""
-        self._tidy()
-        return self.order
-
-    def messages_after(self, cursor: int, max_bytes: int) -> list[Message]:
-        """Return the messages after sequence `cursor`, acquired or not: as many as fit, but one at least if there is one."""
-        self._tidy()
-        found: list[Message] = []
-        for index in range(bisect_right(self.order, cursor), len(self.order)):
-            message = self.messages.get(self.order[index])
-            if message is not None:
-                max_bytes -= len(message.payload)
-                if found and max_bytes < 0:
-                    break
-                found.append(message)
-        return found
-
     def close(self) -> None:
         """The queue is deleted: forget everything and tell the consumers."""
         self.deleted = True
-        self.max_count = 0  # So that enqueue takes its slow path, where it finds the queue deleted.
-        self.messages.clear()
-        self.order.clear()
-        self._excluded.clear()
-        self._head = self.bytes = self.acquired = 0
+        self.set_gate()
+        self._host.heavy.pop(self, None)
+        self._clear()
         self.owner = None
         consumers, self.consumers = self.consumers, []
         for consumer in consumers:
@@ -449,12 +465,13 @@ class Queue:
     def statistics(self) -> dict[str, int]:
         """Return what management shows of this queue."""
         return {
-            "messages": len(self.messages), "bytes": self.bytes, "consumers": len(self.consumers), "bindings": len(self.bindings),
-            "acquired": self.acquired, "enqueued": self.enqueued, "dequeued": self.dequeued, "released": self.released,
-            "expired": self.expired, "rejected": self.rejected, "discarded": self.discarded,
+            "messages": len(self.messages), "bytes": self.bytes, "cold": self.cold, "consumers": len(self.consumers),
+            "bindings": len(self.bindings), "acquired": self.acquired, "enqueued": self.enqueued, "dequeued": self.dequeued,
+            "released": self.released, "expired": self.expired, "rejected": self.rejected, "discarded": self.discarded,
+            "deduplicated": self.deduplicated,
         }  # fmt: skip
 
-    # Order and housekeeping.
+    # Housekeeping.
 
     def drop(self, messages: Iterable[Message]) -> int:
         """Dequeue messages as one record, without asking whether this empties the queue."""
@@ -462,36 +479,13 @@ class Queue:
         if self.follows or not sequences:
             return 0
         self.remove(sequences)
-        return 0 if self.recorder is None else self.recorder.dequeue_many(self.uid, sequences)
+        if self.recorder is None:
+            return 0
+        if self.syncs:
+            self.recorder.must_sync = True
+        return self.recorder.dequeue_many(self.uid, sequences)
 
     def _drop_expired(self, messages: list[Message]) -> None:
         if messages:
             self.expired += len(messages)
             self.dequeue_many(messages)
-
-    def _rewind(self, sequence: int) -> None:
-        """Move the head back to a message that is available again."""
-        index = bisect_left(self.order, sequence, 0, self._head)
-        if index < self._head:
-            self._head = index
-
-    def _advance(self) -> None:
-        """Move the head on to the first available message."""
-        while self._head < len(self.order):
-            message = self.messages.get(self.order[self._head])
-            if message is not None and not message.acquired:
-                break
-            self._head += 1
-
-    def _tidy(self) -> None:
-        """Put `order` right: sorted after insertions out of turn, and not much longer than the queue."""
-        if self._unsorted:
-            self._unsorted = False
-            self.order.sort()
-            self._head = 0
-        if len(self.order) > 2 * len(self.messages) + SLACK:
-            following = self.order[self._head] if self._head < len(self.order) else None
-            self.order[:] = [sequence for sequence in self.order if sequence in self.messages]
-            self._head = len(self.order) if following is None else bisect_left(self.order, following)
-            for consumer, sequences in self._excluded.items():
-                self._excluded[consumer] = {sequence for sequence in sequences if sequence in self.messages}

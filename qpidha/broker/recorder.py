@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 class Recorder(Protocol):
     """Somewhere to put records; implemented by the log."""
 
+    must_sync: bool
+    """Set by whoever records a message, or the end of one, that must survive a restart; the log clears it when it has seen to it."""
+
     def append(self, record: Record) -> int:
         """Append any record; return its sequence."""
         ...
@@ -35,5 +38,5 @@ class Recorder(Protocol):
         ...
 
     def dequeue_many(self, queue_uid: int, sequences: list[int]) -> int:
-        """Record that several messages left a queue, as one record; return its sequence."""
+        """Record that several messages left a queue, as one record and never left out; return its sequence."""
         ...

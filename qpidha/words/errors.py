@@ -34,6 +34,10 @@ class InvariantBroken(QpidHaError):
     scope = "broker"
 
 
+class JournalDamaged(InvariantBroken):
+    """The journal on disk cannot be read where it was synced: going on would forget what was accepted."""
+
+
 class RefusedRequest(QpidHaError):
     """Legal, but not granted now."""
 

@@ -54,6 +54,28 @@ class ConnectionLost:
 
 
 @dataclass(slots=True)
+class JournalWritten:
+    """All that was given to the disk before mark `mark` is written, and synced as far as that was asked for."""
+
+    mark: int
+
+
+@dataclass(slots=True)
+class JournalFailed:
+    """The disk could not write or sync, and does nothing any more; what it was given since the last mark may be lost."""
+
+    reason: str
+
+
+@dataclass(slots=True)
+class DiskSpaceChanged:
+    """The file system of the data directory has less than `disk-free-limit` left (`low`), or again more."""
+
+    low: bool
+    free: int
+
+
+@dataclass(slots=True)
 class Tick:
     """Time went by: `Node.next_deadline` was reached."""
 
@@ -63,4 +85,7 @@ class StopRequested:
     """The operator asked the daemon to end."""
 
 
-Event = ConnectionOpened | BytesReceived | ConnectionCongested | ConnectionLost | Tick | StopRequested
+Event = (
+    ConnectionOpened | BytesReceived | ConnectionCongested | ConnectionLost
+    | JournalWritten | JournalFailed | DiskSpaceChanged | Tick | StopRequested
+)  # fmt: skip

@@ -4,21 +4,36 @@
 message in it is never touched. What may change after arrival lives in fields and is written into a
 fresh header or annotations section only when the message is sent on. A message routed to several
 queues is one object for each, all with the same sequence and the same payload.
+The bytes of a message far back in a long queue need not be in memory: `payload` is then a `Body`, one
+object for many messages, which reads them again from wherever they are kept. So whoever needs the bytes
+calls `body()`, and whoever needs their number looks at `size`.
 Source: AMQP 1.0 section 3.2.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
+
+class Body(Protocol):
+    """Where the bytes of messages are that are not in memory."""
+
+    def read(self, sequence: int) -> bytes:
+        """Return the encoded message of this sequence."""
+        ...
+
 
 class Message:
     """One message on one queue."""
 
-    __slots__ = ("acquired", "annotations", "delivery_count", "expires", "payload", "sequence")
+    __slots__ = ("acquired", "annotations", "delivery_count", "expires", "payload", "sequence", "size")
 
     def __init__(self, sequence: int, payload: bytes, expires: int = 0, delivery_count: int = 0, annotations: bytes = b"") -> None:
         self.sequence = sequence
         """Identity and place: the sequence of its Enqueued record, or a number of the queue's own if it is not logged."""
-        self.payload = payload
+        self.payload: bytes | Body = payload
+        self.size = len(payload)
+        """Bytes of the encoded message, wherever they are."""
         self.expires = expires
         """Nanoseconds since the Unix epoch; 0 is never."""
         self.delivery_count = delivery_count
@@ -29,4 +44,9 @@ class Message:
         """Whether a consumer has it at present."""
 
     def __repr__(self) -> str:
-        return f"Message({self.sequence}, {len(self.payload)} bytes{', acquired' if self.acquired else ''})"
+        return f"Message({self.sequence}, {self.size} bytes{', acquired' if self.acquired else ''})"
+
+    def body(self) -> bytes:
+        """Return the encoded message; read it first if it is not in memory."""
+        payload = self.payload
+        return payload if isinstance(payload, bytes) else payload.read(self.sequence)

@@ -33,6 +33,35 @@ def header(payload: bytes) -> dict[str, Any]:
     return _fields(_section(payload, HEADER), HEADER_FIELDS)
 
 
+def is_durable(payload: bytes) -> bool:
+    """Whether the header says durable; seen from a few bytes, as all queues that are durable ask it of all messages."""
+    try:
+        if payload[0] or payload[1] != 0x53:
+            return _is_durable(payload)
+        if payload[2] != HEADER:
+            return False
+        kind = payload[3]
+        if kind == 0x45:
+            return False
+        if kind == 0xC0:
+            at = 6 if payload[5] else 0
+        elif kind == 0xD0:
+            at = 12 if any(payload[8:12]) else 0
+        else:
+            return False
+        return at > 0 and (payload[at] == 0x41 or (payload[at] == 0x56 and payload[at + 1] == 1))
+    except IndexError:
+        return False
+
+
+def _is_durable(payload: bytes) -> bool:
+    """Do as `is_durable`, for a message whose first section is named in a longer way."""
+    try:
+        return header(payload).get("durable") is True
+    except ProtocolViolation:
+        return False
+
+
 def properties(payload: bytes) -> dict[str, Any]:
     """Read the properties; fields that are absent are not in the result."""
     return _fields(_section(payload, PROPERTIES), PROPERTY_FIELDS)

@@ -106,6 +106,25 @@ class Requeued:
 
 
 @dataclass(slots=True)
+class QueueUsed:
+    """A queue that ends when its users have left has had one; without users it is at its end from here on."""
+
+    queue: int
+
+
+@dataclass(slots=True)
+class DedupRemembered:
+    """Messages with these keys have been on this queue, as the sequences say; sent again they are duplicates.
+
+    Only a snapshot has such records: in the log, the messages themselves say so.
+    """
+
+    queue: int
+    keys: list[str]
+    sequences: list[int]
+
+
+@dataclass(slots=True)
 class EpochStarted:
     """From here on `primary` (a system id) appends; the in-sync set carries over."""
 
@@ -123,7 +142,7 @@ class InSyncChanged:
 
 Record = (
     ExchangeDeclared | ExchangeDeleted | QueueDeclared | QueueDeleted | Bound | Unbound
-    | Enqueued | Dequeued | Requeued | EpochStarted | InSyncChanged
+    | Enqueued | Dequeued | Requeued | QueueUsed | DedupRemembered | EpochStarted | InSyncChanged
 )  # fmt: skip
 
 HA_RECORDS = (EpochStarted, InSyncChanged)
@@ -132,9 +151,10 @@ HA_RECORDS = (EpochStarted, InSyncChanged)
 
 @dataclass(slots=True)
 class Batch:
-    """The records `first` to `last` of one epoch, encoded: what one turn of a primary appended.
+    """The records `first` to `last` of one epoch, encoded: what one turn of a primary appended; kept and applied whole or not at all.
 
-    `control` says that an HA record is among them, so that a backup reads it on arrival and not only when it applies.
+    `control` says that an HA record is among them, so that a backup reads it on arrival and not only when it applies;
+    `durable` that something in it must survive a power cut, so that it counts only when it is synced to disk.
     """
 
     epoch: int
@@ -142,3 +162,4 @@ class Batch:
     last: int
     control: bool
     data: bytes
+    durable: bool = False

@@ -51,6 +51,9 @@ class Settings:
     ha_safety: str = option(
         "strict", Choice(SAFETY), "Whether a majority of the brokers must agree to a promotion and to going on without a backup.", group=HA
     )
+    ha_min_in_sync: int = option(
+        1, Integer(1), "Brokers, the primary included, that must be in sync for anything to be acknowledged.", group=HA
+    )
     ha_flow_messages: int = option(1000, Integer(), "Replication credit in transfers; 0 is unlimited.", group=HA)
     ha_flow_bytes: int = option(0, Size(), "Replication credit in bytes; 0 is unlimited.", group=HA)
     ha_queue_replication: bool = option(False, Bool(), "Allow replication of single queues without a cluster.", group=HA)
@@ -114,7 +117,18 @@ class Settings:
     session_max_unacked: int = option(5000, Integer(1), "Deliveries to one consumer that may await its disposition.", group=LIMITS)
     link_credit: int = option(1000, Integer(1), "Deliveries from one sender that may await theirs.", group=LIMITS)
 
-    data_dir: str = option("", Text(), "Directory for identity and state; empty keeps nothing over a restart.", group=STORAGE)
+    data_dir: str = option("", Text(), "Directory for identity, state and journal; empty keeps nothing over a restart.", group=STORAGE)
+    journal_segment_size: int = option(16 << 20, Size(4096), "Size at which a file of the journal is followed by a new one.", group=STORAGE)
+    log_disk: int = option(
+        256 << 20, Size(), "Log kept on disk beyond what recovery needs, so that a returning backup need not fetch everything.", group=STORAGE
+    )
+    queue_memory: int = option(
+        64 << 20, Size(), "Bytes of message bodies that a queue keeps in memory; more are read back from the journal. 0 is no limit.",
+        group=STORAGE,
+    )  # fmt: skip
+    disk_free_limit: int = option(
+        50 << 20, Size(), "With less space left for data-dir no message is accepted until there is more.", group=STORAGE
+    )
     admin_socket: str = option("", Text(), "Path of the UNIX socket for qpid-ha; empty is <data-dir>/admin.sock.", group=STORAGE)
     ready_fd: int = option(
         -1, Integer(-1, 65535), "File descriptor that gets the port number and is closed once clients are served.", group=STORAGE
@@ -206,6 +220,12 @@ def _check_together(settings: Settings, given: Mapping[str, Given]) -> None:
         _refuse(given, "sasl-mechanisms", "ANONYMOUS contradicts auth=yes", "leave ANONYMOUS out, or set auth=no")
     if settings.ha_password and not settings.ha_username:
         _refuse(given, "ha-password", "it needs ha-username", "set ha-username too")
+    brokers = len(settings.ha_brokers_url)
+    if settings.ha_cluster and settings.ha_min_in_sync > max(brokers, 1):
+        _refuse(
+            given, "ha-min-in-sync", f"there are only {brokers} brokers in ha-brokers-url, so nothing would ever be acknowledged",
+            "lower it, or add brokers",
+        )  # fmt: skip
     if settings.advertised_address:
         try:
             parse_address(settings.advertised_address)
@@ -225,6 +245,8 @@ def _worries(settings: Settings) -> list[str]:
             "ha-safety=strict needs a majority: of two brokers neither can be promoted, nor go on alone, without the other. "
             "Add a third broker, or set ha-safety=trust-manager where the cluster manager fences"
         )
+    if settings.ha_cluster and 1 < settings.ha_min_in_sync == len(settings.ha_brokers_url):
+        worries.append(f"ha-min-in-sync={settings.ha_min_in_sync} of as many brokers: when any one is away nothing is acknowledged")
     if settings.ha_cluster and settings.ha_replicate == "none":
         worries.append("ha-replicate=none: only queues that ask for it with qpid.replicate are replicated")
     if settings.ha_queue_replication:

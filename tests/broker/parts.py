@@ -21,6 +21,7 @@ class Tape:
 
     def __init__(self) -> None:
         self.records: list[tuple[int, Record]] = []
+        self.must_sync = False
 
     def append(self, record: Record) -> int:
         sequence = len(self.records) + 1
@@ -47,6 +48,20 @@ class Tape:
         return [type(record).__name__ for _, record in self.records]
 
 
+class Reels:
+    """A body: payloads are read from the tape they were recorded on."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.read_count = 0
+
+    def read(self, sequence: int) -> bytes:
+        self.read_count += 1
+        record = self.tape.records[sequence - 1][1]
+        assert isinstance(record, Enqueued)
+        return record.payload
+
+
 @dataclass(eq=False)
 class Taker:
     """A consumer; with `settles` it accepts at once, as a pre-settled link does."""
@@ -71,7 +86,7 @@ class Taker:
 
     @property
     def bodies(self) -> list[str]:
-        return [message.payload.decode() for message in self.got]
+        return [message.body().decode() for message in self.got]
 
 
 def a_broker(tape: Recorder | None = None, **settings: Any) -> Broker:
@@ -98,7 +113,7 @@ def send(broker: Broker, queue: str, *bodies: str, expires: int = 0) -> list[int
 
 def contents(model: Model, queue: str) -> list[str]:
     """What is on a queue, in order, acquired or not."""
-    return [message.payload.decode() for message in model.queues[queue].messages_after(-1, 1 << 60)]
+    return [message.body().decode() for message in model.queues[queue].messages_after(-1, 1 << 60)]
 
 
 def copy_of(tape: Tape) -> Broker:
@@ -117,7 +132,7 @@ def picture(model: Model) -> dict[str, Any]:
             queue.uid: (
                 queue.options,
                 queue.bytes if queue.logged else 0,
-                [(m.sequence, m.payload, m.expires, m.delivery_count, m.annotations) for m in model.messages_after(queue, -1, 1 << 60)],
+                [(m.sequence, m.body(), m.expires, m.delivery_count, m.annotations) for m in model.messages_after(queue, -1, 1 << 60)],
             )
             for queue in model.queues.values()
             if queue.uid > 0
@@ -127,6 +142,6 @@ def picture(model: Model) -> dict[str, Any]:
             (exchange.uid, queue.uid, key, repr(arguments))
             for exchange in model.exchanges.values()
             for queue, key, arguments in exchange.bindings()
-            if exchange.records_binding(queue, arguments)
+            if model.records_binding(exchange, queue, arguments)
         ),
     }

@@ -10,7 +10,7 @@ from qpidha.broker.broker import EXPIRY_INTERVAL, Broker
 from qpidha.store.log import Log
 from qpidha.words.errors import InvalidArgument, LimitExceeded, NotFound, PreconditionFailed, RefusedRequest, ResourceLocked
 from qpidha.words.records import Bound, Dequeued, Enqueued, QueueDeclared, QueueDeleted, Unbound
-from tests.broker.parts import Taker, Tape, a_broker, a_message, a_taker, contents, send
+from tests.broker.parts import Taker, Tape, a_broker, a_message, a_taker, contents, copy_of, send
 
 SECOND = 1_000_000_000
 
@@ -351,7 +351,7 @@ def test_rejected_message_is_on_the_alternate_before_it_leaves() -> None:
     assert tape.kinds()[-2:] == ["Enqueued", "Dequeued"] and sequence == len(tape.records)
     assert queue.reject(taker.got[1]) and queue.reject(taker.got[2])
     (message,) = broker.queues["altq"].messages_after(0, 1)
-    assert (message.payload, message.expires) == (payload, 99)
+    assert (message.body(), message.expires) == (payload, 99)
     assert not queue.messages
 
 
@@ -508,12 +508,12 @@ def test_promoted_broker_keeps_auto_delete_queues_for_their_users_to_return() ->
 
 def test_promoted_broker_starts_the_timeouts_of_queues() -> None:
     tape = Tape()
-    a_broker(tape).declare_queue("q", arguments={"qpid.auto_delete_timeout": 2})
-    broker = a_broker()
-    broker.passive = True
-    broker.apply(*tape.records[0])
+    a_taker(a_broker(tape).declare_queue("q", arguments={"qpid.auto_delete_timeout": 2})[0])
+    broker = copy_of(tape)
     broker.recorder = tape
     broker.promoted(10 * SECOND)
+    broker.tick(12 * SECOND - 1)
+    assert "q" in broker.queues
     broker.tick(12 * SECOND)
     assert "q" not in broker.queues
     assert isinstance(tape.last, QueueDeleted)
@@ -584,3 +584,42 @@ def test_a_message_that_is_rerouted_does_not_count_as_consumed() -> None:
     assert queue.reject(message) > sequence
     assert log.consumed == []
     assert len(broker.queue("altq").messages) == 1
+
+
+def a_ring(broker: Broker, name: str, alternate: str) -> None:
+    broker.declare_queue(name, alternate=alternate, arguments={"qpid.max_count": 1, "qpid.policy_type": "ring"})
+
+
+def test_message_that_a_ring_lets_go_of_is_on_the_alternate_exchange_on_every_broker_once() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    broker.declare_queue("old")
+    broker.bind("amq.fanout", "old")
+    a_ring(broker, "ring", "amq.fanout")
+    send(broker, "ring", "a", "b", "c")
+    for one in (broker, copy_of(tape)):
+        assert contents(one, "ring") == ["c"] and contents(one, "old") == ["a", "b"]
+
+
+def test_message_for_several_rings_reroutes_what_each_lets_go_of() -> None:
+    broker = a_broker(Tape())
+    broker.declare_queue("old")
+    broker.bind("amq.topic", "old", "#")
+    for name in ("one", "two"):
+        a_ring(broker, name, "amq.topic")
+        broker.bind("amq.fanout", name)
+    for body in (b"a", b"b"):
+        broker.publish("amq.fanout", "", body, headers=dict)
+    assert contents(broker, "old") == ["a", "a"]
+    assert contents(broker, "one") == contents(broker, "two") == ["b"]
+
+
+def test_rings_that_overflow_into_each_other_and_themselves_come_to_an_end() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    for name in ("one", "two"):
+        a_ring(broker, name, "amq.fanout")
+        broker.bind("amq.fanout", name)
+    send(broker, "one", "a", "b", "c")
+    assert contents(broker, "one") == ["c"] and contents(broker, "two") == ["b"]
+    assert all(len(queue.messages) <= 1 for queue in copy_of(tape).queues.values())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qpidha.broker.queue import SLACK, Queue
+from qpidha.broker.backlog import SLACK
+from qpidha.broker.queue import Queue
 from qpidha.words.errors import LimitExceeded, ResourceDeleted, ResourceLocked
 from qpidha.words.records import Dequeued, Requeued
 from tests.broker.parts import Taker, Tape, a_broker, a_taker, contents, send
@@ -20,7 +21,7 @@ def fill(queue: Queue, *bodies: str) -> list[int]:
 
 
 def texts(queue: Queue) -> list[str]:
-    return [message.payload.decode() for message in queue.messages_after(-1, 1 << 60)]
+    return [message.body().decode() for message in queue.messages_after(-1, 1 << 60)]
 
 
 def test_consumer_gets_messages_in_order_and_no_more_than_its_credit() -> None:
@@ -327,7 +328,7 @@ def test_chunks_after_a_cursor_are_bounded_by_bytes_but_never_empty_before_the_e
     fill(queue, "aaaa", "bbbb", "cccc")
     cursor, chunks = 0, []
     while chunk := queue.messages_after(cursor, 5):
-        chunks.append([message.payload.decode() for message in chunk])
+        chunks.append([message.body().decode() for message in chunk])
         cursor = chunk[-1].sequence
     assert chunks == [["aaaa"], ["bbbb"], ["cccc"]]
     assert len(queue.messages_after(0, 8)) == 2

@@ -1,0 +1,281 @@
+"""What must survive a restart: which objects a broker alone records, and when the log has to be on disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from qpidha.broker.broker import RETURN, Broker
+from qpidha.words.errors import LimitExceeded
+from qpidha.words.message_view import build
+from qpidha.words.records import Bound, Dequeued, Enqueued, ExchangeDeclared, QueueDeclared, QueueDeleted, Unbound
+from tests.broker.parts import Tape, a_broker, a_message, a_taker, contents, picture, send
+
+DURABLE = build("d", header={"durable": True})
+TRANSIENT = build("t", header={"durable": False})
+
+
+def alone(tape: Tape | None, **settings: object) -> Broker:
+    """A broker alone with a journal; objects have no level, as is the default."""
+    broker = a_broker(None, **{"ha_replicate": "none", **settings})
+    broker.records_durable_only = True
+    broker.recorder = tape
+    return broker
+
+
+def restarted(tape: Tape, now: int = 1) -> Broker:
+    """The broker that reads that journal."""
+    broker = alone(None)
+    for sequence, record in tape.records:
+        broker.apply(sequence, record)
+    broker.recorder = tape
+    broker.promoted(now)
+    return broker
+
+
+@pytest.mark.parametrize("level", ["none", "configuration", "all"])
+def test_broker_alone_records_what_is_durable_whatever_its_level(level: str) -> None:
+    tape = Tape()
+    broker = alone(tape, ha_replicate=level)
+    queue, sequence = broker.declare_queue("q", durable=True)
+    other, nothing = broker.declare_queue("t")
+    broker.declare_exchange("ex", durable=True)
+    broker.declare_exchange("tex")
+    assert queue.uid == sequence == 1 and other.uid < 0 and nothing == 0
+    assert [type(record) for _, record in tape.records] == [QueueDeclared, ExchangeDeclared]
+    assert send(broker, "q", "a") == [3] and send(broker, "t", "b") == [0]
+    assert tape.last == Enqueued((1,), b"a")
+    taker = a_taker(queue, 1)
+    broker.dispatch(1)
+    queue.dequeue(taker.got[0])
+    assert tape.last == Dequeued(1, (3,))
+    assert broker.delete_queue("t") == 0
+    assert broker.delete_queue("q") == len(tape.records)
+    assert tape.last == QueueDeleted(1)
+
+
+def test_bindings_between_durable_objects_are_recorded_and_no_others() -> None:
+    tape = Tape()
+    broker = alone(tape)
+    broker.declare_queue("q", durable=True)
+    broker.declare_queue("t")
+    broker.declare_exchange("ex", durable=True)
+    broker.declare_exchange("tex")
+    for exchange in ("ex", "tex", "amq.direct"):
+        for queue in ("q", "t"):
+            broker.bind(exchange, queue, "k")
+    assert [record for _, record in tape.records if isinstance(record, Bound)] == [Bound(2, 1, "k"), Bound(-2, 1, "k")]
+    broker.bind("ex", "q", "mine", {"qpid.replicate": "none"})
+    assert isinstance(tape.last, Bound)  # there are no others that could learn of it
+    assert broker.unbind("ex", "q", "mine") == len(tape.records) and isinstance(tape.last, Unbound)
+    assert broker.unbind("tex", "q", "k") == 0
+
+
+def test_message_for_durable_and_transient_queues_is_recorded_for_the_durable_ones() -> None:
+    tape = Tape()
+    broker = alone(tape)
+    for name in ("q", "t", "u"):
+        broker.declare_queue(name, durable=name != "t")
+        broker.bind("amq.fanout", name)
+    broker.publish("amq.fanout", "", b"a", headers=dict)
+    assert tape.last == Enqueued((broker.queues["q"].uid, broker.queues["u"].uid), b"a")
+    assert contents(broker, "t") == ["a"]
+
+
+def test_restarted_broker_has_what_is_durable_and_goes_on_with_it() -> None:
+    tape = Tape()
+    broker = alone(tape)
+    broker.declare_queue("q", durable=True)
+    broker.declare_queue("t")
+    broker.declare_exchange("ex", "fanout", durable=True, arguments={"mine": 1})
+    broker.bind("ex", "q")
+    broker.bind("amq.direct", "q", "k")
+    send(broker, "q", "a", "b")
+    again = restarted(tape)
+    assert picture(again) == picture(broker) and list(again.queues) == ["q"]
+    again.publish("ex", "", b"c", headers=dict)
+    again.publish("amq.direct", "k", b"d", headers=dict)
+    assert contents(again, "q") == ["a", "b", "c", "d"]
+    assert picture(restarted(tape)) == picture(again)
+
+
+def test_restarted_broker_written_as_a_checkpoint_is_the_same() -> None:
+    tape = Tape()
+    broker = alone(tape)
+    queue, _ = broker.declare_queue("q", durable=True, auto_delete=True)
+    broker.bind("amq.direct", "q", "k", {"qpid.replicate": "none"})
+    a_taker(queue)
+    other = alone(None)
+    for sequence, record in broker.objects():
+        other.apply(sequence, record)
+    assert picture(other) == picture(broker)
+    assert other.queues["q"].is_used
+
+
+@pytest.mark.parametrize(
+    ("options", "is_owned"),
+    [
+        ({"exclusive": True, "auto_delete": True}, True),
+        ({"arguments": {"qpid.lifetime-policy": "delete-on-close"}}, True),
+        ({"auto_delete": True}, False),
+    ],
+)
+def test_durable_queue_whose_users_are_gone_is_at_its_end_after_a_restart(options: dict[str, object], is_owned: bool) -> None:
+    tape = Tape()
+    broker = alone(tape)
+    queue, _ = broker.declare_queue("q", durable=True, owner=object() if is_owned else None, **options)  # type: ignore[arg-type]
+    assert queue.uid > 0
+    if not is_owned:
+        a_taker(queue)
+    again = restarted(tape, 1)
+    again.tick(RETURN)
+    assert "q" in again.queues
+    again.tick(RETURN + 1)
+    assert "q" not in again.queues and isinstance(tape.last, QueueDeleted)
+
+
+def test_exclusive_queue_of_a_dead_owner_is_anybodys_after_a_restart() -> None:
+    tape = Tape()
+    alone(tape).declare_queue("q", durable=True, exclusive=True, owner=object())
+    again = restarted(tape)
+    again.tick(10 * RETURN)
+    owner = object()
+    queue, _ = again.declare_queue("q", durable=True, exclusive=True, owner=owner)
+    assert queue.owner is owner
+
+
+def test_owner_that_comes_back_in_time_keeps_its_queue() -> None:
+    tape = Tape()
+    alone(tape).declare_queue("q", durable=True, exclusive=True, auto_delete=True, owner=object())
+    again = restarted(tape)
+    again.declare_queue("q", durable=True, exclusive=True, auto_delete=True, owner=object())
+    again.tick(10 * RETURN)
+    assert "q" in again.queues
+
+
+def test_queue_recorded_by_a_broker_alone_keeps_its_messages_in_a_cluster() -> None:
+    tape = Tape()
+    broker = alone(tape)
+    broker.declare_queue("q", durable=True)
+    send(broker, "q", "a")
+    member = a_broker()
+    member.passive = True
+    for sequence, record in tape.records:
+        member.apply(sequence, record)
+    member.recorder = tape
+    member.promoted(1)
+    assert send(member, "q", "b") == [len(tape.records)]
+    assert contents(member, "q") == ["a", "b"]
+
+
+# When the log must be on disk.
+
+
+def synced(tape: Tape) -> bool:
+    was, tape.must_sync = tape.must_sync, False
+    return was
+
+
+def test_durable_message_on_a_durable_queue_must_be_on_disk_and_so_must_its_end() -> None:
+    tape = Tape()
+    queue, _ = a_broker(tape).declare_queue("q", durable=True)
+    synced(tape)
+    sequence = queue.enqueue(TRANSIENT)
+    assert not synced(tape)
+    queue.dequeue(queue.messages[sequence])
+    assert not synced(tape)
+    sequences = [queue.enqueue(DURABLE), queue.enqueue(DURABLE)]
+    assert synced(tape)
+    queue.dequeue(queue.messages[sequences[0]])
+    assert synced(tape)
+    queue.purge()
+    assert synced(tape)
+
+
+def test_durable_message_on_a_transient_queue_need_not_be_on_disk() -> None:
+    tape = Tape()
+    queue, _ = a_broker(tape).declare_queue("q")
+    synced(tape)
+    queue.dequeue(queue.messages[queue.enqueue(DURABLE)])
+    assert not synced(tape)
+
+
+def test_durable_message_for_several_queues_must_be_on_disk_if_one_of_them_is_durable() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    for name in ("t", "u", "q"):
+        broker.declare_queue(name, durable=name == "q")
+        broker.bind("amq.fanout", name)
+    synced(tape)
+    broker.publish("amq.fanout", "", TRANSIENT, headers=dict)
+    assert not synced(tape)
+    broker.publish("amq.fanout", "", DURABLE, headers=dict)
+    assert synced(tape)
+    broker.queues["t"].purge()
+    assert not synced(tape)
+    broker.queues["q"].purge()
+    assert synced(tape)
+
+
+def test_end_of_a_message_that_was_there_before_a_restart_must_be_on_disk() -> None:
+    tape = Tape()
+    broker = alone(tape)
+    queue, _ = broker.declare_queue("q", durable=True)
+    queue.enqueue(DURABLE)
+    synced(tape)
+    again = restarted(tape)
+    assert not synced(tape)
+    again.queues["q"].purge()
+    assert synced(tape)
+
+
+# While no message can be kept.
+
+
+def test_no_recorded_message_is_taken_while_there_is_a_reason_and_consuming_goes_on() -> None:
+    tape = Tape()
+    broker = alone(tape)
+    queue, _ = broker.declare_queue("q", durable=True)
+    broker.declare_queue("t")
+    send(broker, "q", "a", "b")
+    broker.refuse_publishing = "there is no space on the disk"
+    broker.declare_queue("new", durable=True)
+    for name in ("q", "new"):
+        with pytest.raises(LimitExceeded, match="there is no space on the disk"):
+            send(broker, name, "c")
+        broker.bind("amq.fanout", name)
+    with pytest.raises(LimitExceeded, match="there is no space on the disk"):
+        broker.publish("amq.fanout", "", b"c", headers=dict)
+    send(broker, "t", "not on disk")
+    taker = a_taker(queue, 1)
+    broker.dispatch(1)
+    queue.dequeue(taker.got[0])
+    assert contents(broker, "q") == ["b"] and contents(broker, "new") == []
+    broker.refuse_publishing = ""
+    send(broker, "q", "d")
+    send(broker, "new", "e")
+    assert contents(broker, "q") == ["b", "d"]
+
+
+def test_what_is_there_may_change_its_place_while_nothing_new_is_taken() -> None:
+    broker = a_broker(Tape())
+    broker.declare_queue("dead")
+    broker.bind("amq.fanout", "dead")
+    queue, _ = broker.declare_queue("q", alternate="amq.fanout")
+    queue.enqueue(a_message("s"))
+    broker.refuse_publishing = "full"
+    taker = a_taker(queue, 1)
+    broker.dispatch(1)
+    queue.reject(taker.got[0])
+    assert len(broker.queues["dead"].messages) == 1
+    with pytest.raises(LimitExceeded, match="full"):
+        queue.enqueue(b"a")
+
+
+def test_queues_keep_their_limits_when_publishing_is_allowed_again() -> None:
+    broker = a_broker(Tape())
+    queue, _ = broker.declare_queue("q", arguments={"qpid.max_count": 1})
+    broker.refuse_publishing = "full"
+    broker.refuse_publishing = ""
+    queue.enqueue(b"a")
+    with pytest.raises(LimitExceeded, match="it cannot take"):
+        queue.enqueue(b"b")
