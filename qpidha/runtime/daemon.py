@@ -28,21 +28,24 @@ from qpidha.runtime.clock import Clock, new_uuid
 from qpidha.runtime.configuration import Configuration, configure
 from qpidha.runtime.describe import config_text, help_text
 from qpidha.runtime.disk import Disk
-from qpidha.runtime.exits import CONFIG, FAILED, IO_ERROR, OK, SOFTWARE, CannotStart, reason_of
+from qpidha.runtime.exits import CONFIG, DATA_ERROR, FAILED, IO_ERROR, OK, SOFTWARE, CannotStart, reason_of
+from qpidha.runtime.journal_disk import JOURNAL, SWITCH_INTERVAL, JournalDisk
 from qpidha.runtime.log import Log
 from qpidha.runtime.network import Network
 from qpidha.runtime.sockets import admin_socket_path, bind_admin, bind_port, inherited, listen, own_address
 from qpidha.runtime.tls import client_context, server_context
 from qpidha.runtime.turns import Turns
 from qpidha.words.effects import Announce, SaveState, Stop
-from qpidha.words.errors import QpidHaError
-from qpidha.words.events import StopRequested
+from qpidha.words.errors import JournalDamaged, QpidHaError
+from qpidha.words.events import Event, StopRequested
 from qpidha.words.settings import Settings
 
 _FLUSH = 2.0
 """Seconds that the last bytes may take to leave when the daemon stops."""
 _PATIENCE = 10.0
 """Seconds that the node may take to stop in good order."""
+_SYNC = 10.0
+"""Seconds that the disk may take for what is queued when the daemon stops."""
 
 
 class Daemon:
@@ -57,6 +60,7 @@ class Daemon:
         self._turns = Turns(loop, self._clock)
         self._network = Network(loop, settings, self._turns.put, self._log)
         self._disk = Disk(settings.data_dir)
+        self._journal: JournalDisk | None = None
         self._plain: list[socket.socket] = []
         self._secure: list[socket.socket] = []
         self._admin_path = ""
@@ -70,7 +74,10 @@ class Daemon:
             code = await self._ended
             self._turns.stop()
             await self._network.close(_FLUSH)
-            return code
+            reason = await self._loop.run_in_executor(None, self._close_journal)
+            if reason and code != IO_ERROR:
+                self._log.write("critical", "store", reason)
+            return IO_ERROR if reason else code
         finally:
             self._turns.stop()
             self._network.stop_listening()
@@ -78,6 +85,7 @@ class Daemon:
                 one.close()
             if self._admin_path:
                 _unlink(self._admin_path)
+            self._close_journal()
             self._disk.close()
 
     async def _start(self, warnings: Sequence[str]) -> None:
@@ -95,9 +103,7 @@ class Daemon:
         path = admin_socket_path(settings, port, self._env)
         admin = bind_admin(path)
         self._admin_path = path
-        node = Node(
-            settings, system_id=self._disk.system_id, users=users, state=self._disk.state, address=address.host_port, make_uuid=new_uuid
-        )
+        node = self._make_node(users, address.host_port)
         self._turns.start(node, {**self._network.handlers, SaveState: self._save, Announce: self._announce, Stop: self._stop})
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop_requested)
@@ -113,6 +119,52 @@ class Daemon:
         gc.freeze()
         # Messages come and go by their reference counts; a full collection over millions of them would only stop the broker.
         gc.set_threshold(50_000, 50, 1_000)
+
+    def _make_node(self, users: Users, address: str) -> Node:
+        """Make the node, which reads its journal; the longer that is, the longer it takes. Raises CannotStart."""
+        disk = self._disk
+        journal = self._open_journal() if disk.directory else None
+        begin = self._clock.now()
+        try:
+            node = Node(
+                self._settings, system_id=disk.system_id, users=users, state=disk.state, address=address, make_uuid=new_uuid, disk=journal
+            )
+        except JournalDamaged as error:
+            hint = error.hint or f"see what is left with qpid-ha journal verify {disk.directory}"
+            raise CannotStart(error.text, hint=hint, code=DATA_ERROR) from error
+        except OSError as error:
+            raise CannotStart(
+                f"journal {error.filename or disk.directory} cannot be read: {reason_of(error)}",
+                hint="look for the disk in the kernel's log (dmesg)",
+                code=IO_ERROR,
+            ) from error
+        if journal is not None and journal.sizes():
+            size, seconds = sum(journal.sizes().values()) / 1e6, (self._clock.now() - begin) / 1e9
+            self._log.write("notice", "store", f"the journal was read: {size:.1f} MB in {len(journal.sizes())} files, in {seconds:.2f} s")
+        return node
+
+    def _open_journal(self) -> JournalDisk:
+        """Open the journal's directory and start its thread."""
+        journal = JournalDisk(os.path.join(self._disk.directory, JOURNAL), self._put_soon, free_limit=self._settings.disk_free_limit)
+        self._journal = journal
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        for name in journal.strays:
+            self._log.write("warning", "store", f"{os.path.join(journal.directory, name)} is no file of the journal, and left alone")
+        return journal
+
+    def _put_soon(self, event: Event) -> None:
+        """Take an event from the thread of the journal."""
+        try:
+            self._loop.call_soon_threadsafe(self._turns.put, event)
+        except RuntimeError:
+            pass  # the loop is closed: the daemon did not wait for the disk any longer
+
+    def _close_journal(self) -> str:
+        """Have the journal written and synced; why that cannot be done, or empty."""
+        journal, self._journal = self._journal, None
+        if journal is None or journal.close(_SYNC):
+            return ""
+        return journal.failure or f"{journal.directory} could not be synced within {_SYNC:g} s: what was just accepted may be lost"
 
     def _bind(self, tls: ssl.SSLContext | None) -> None:
         """Bind and listen, so that the ports are ours before anything is said about them."""
@@ -151,7 +203,8 @@ class Daemon:
 
     def _stop(self, effect: Stop) -> None:
         self._log.write("critical" if effect.failed else "notice", "broker", f"stopping: {effect.reason}")
-        self._end(FAILED if effect.failed else OK)
+        has_disk_failed = self._journal is not None and bool(self._journal.failure)
+        self._end(IO_ERROR if has_disk_failed else FAILED if effect.failed else OK)
 
     # The surroundings.
 

@@ -6,12 +6,15 @@ from qpidha.words.errors import QpidHaError
 
 OK = 0
 FAILED = 1
+DATA_ERROR = 65
+"""The journal is damaged."""
 UNAVAILABLE = 69
 """A port, socket or data directory is in use."""
 SOFTWARE = 70
 """A rule of ours does not hold."""
 CANNOT_CREATE = 73
 IO_ERROR = 74
+"""The disk failed: the state or the journal cannot be kept."""
 NO_PERMISSION = 77
 CONFIG = 78
 """A setting, or a file that a setting names, cannot be used."""

@@ -19,6 +19,7 @@ from dataclasses import asdict
 from qpidha.words.errors import ProtocolViolation
 from qpidha.words.records import (
     Bound,
+    DedupRemembered,
     Dequeued,
     Enqueued,
     EpochStarted,
@@ -27,6 +28,7 @@ from qpidha.words.records import (
     InSyncChanged,
     QueueDeclared,
     QueueDeleted,
+    QueueUsed,
     Record,
     Requeued,
     Unbound,
@@ -40,8 +42,11 @@ OTHER_HEAD = struct.Struct("<BQI")  # kind, sequence, length of the JSON text
 
 JSON_RECORDS: dict[str, type] = {
     kind.__name__: kind
-    for kind in (ExchangeDeclared, ExchangeDeleted, QueueDeclared, QueueDeleted, Bound, Unbound, EpochStarted, InSyncChanged)
-}
+    for kind in (
+        ExchangeDeclared, ExchangeDeleted, QueueDeclared, QueueDeleted, Bound, Unbound, QueueUsed, DedupRemembered,
+        EpochStarted, InSyncChanged,
+    )
+}  # fmt: skip
 
 
 class EnqueueRun:

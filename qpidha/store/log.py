@@ -15,20 +15,31 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from qpidha.store.codec import encode_dequeues, encode_enqueues, encode_record
+from qpidha.store.journal import Part
 from qpidha.words.errors import InvariantBroken
-from qpidha.words.records import HA_RECORDS, Batch, Dequeued, Enqueued, Record
+from qpidha.words.records import HA_RECORDS, Batch, Dequeued, Enqueued, Record, Requeued
+
+if TYPE_CHECKING:
+    from qpidha.store.journal import Journal
+    from qpidha.store.opening import Opening
 
 BATCH_OVERHEAD = 200
 """Bytes that a kept batch costs beside its data."""
+MARK_BYTES = 1 << 20
+"""Bytes of transient content after which the disk is asked to say that they are written."""
+OF_MESSAGES = (Enqueued, Dequeued, Requeued)
+"""Records of messages: whether they must be synced, the queue knows. All others must."""
 
 
 class Log:
     """One broker's log."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, journal: Journal | None = None) -> None:
         self.limit = limit
+        self.journal = journal
         self.epoch = 0
         self.last = 0
         """The last sequence that is sealed."""
@@ -40,6 +51,26 @@ class Log:
         """Up to here every in-sync broker has the log; kept by the owner."""
         self.needed = 0
         """From here on the log is kept whatever its size: an in-sync backup, or ourselves to cut it, still need it. 0 for none."""
+        self.must_sync = False
+        """Whether something pending must survive a power cut; set by whoever records it."""
+        self.written = 0
+        """Up to here the log can be read back from disk."""
+        self.floor = 0
+        """What was recovered may show effects of records up to here."""
+        self.syncs = 0
+        """How often the disk has synced the log; one sync serves many batches."""
+        self.synced = 0
+        """Up to here all of the log is on disk to stay, whatever is in it."""
+        self._marks: deque[tuple[int, int, bool]] = deque()
+        """(mark, last sequence before it, whether it syncs) for each that the disk has not answered."""
+        self._unsynced: deque[tuple[int, int]] = deque()
+        """(mark, first sequence) of each durable batch that is not known to be on disk."""
+        self.recent: deque[tuple[int, Part]] = deque()
+        """(mark, what was written before it): emptied by the owner, who may let go of bodies once the mark is answered."""
+        self._unmarked = 0
+        self._snapshot_mark = 0
+        self.answered_mark = 0
+        """Up to this mark the disk is done."""
         self._batches: deque[Batch] = deque()
         self._bytes = 0
         # One slot for each sequence since `last`: (queue, payload, expires) of a message, None where it was
@@ -92,6 +123,8 @@ class Log:
         self._run_queue = 0
         if isinstance(record, HA_RECORDS):
             self._control = True
+        if not isinstance(record, OF_MESSAGES):
+            self.must_sync = True
         return self.last + len(self._pending)
 
     def start_epoch(self, epoch: int) -> None:
@@ -107,6 +140,11 @@ class Log:
         return bool(self._pending)
 
     @property
+    def kept(self) -> int:
+        """Up to here this broker has the log to stay: in memory, and on its disk where a record must be."""
+        return self._unsynced[0][1] - 1 if self._unsynced else self.last
+
+    @property
     def end(self) -> int:
         """The last sequence given, sealed or not."""
         return self.last + len(self._pending)
@@ -117,10 +155,10 @@ class Log:
         if not pending:
             return
         first = self.last + 1
-        batch = Batch(self.epoch, first, self.last + len(pending), self._control, self._encode(pending, first))
+        batch = Batch(self.epoch, first, self.last + len(pending), self._control, self._encode(pending, first), self.must_sync)
         self._pending = []
         self._run_queue = 0
-        self._control = False
+        self._control = self.must_sync = False
         self._keep(batch)
         if self._shared:
             self._shared = {sequence for sequence in self._shared if sequence > self.safe}
@@ -169,18 +207,38 @@ class Log:
 
     def cut(self, sequence: int) -> None:
         """Forget everything after `sequence`, which ends a batch."""
+        gone: list[Batch] = []
         while self._batches and self._batches[-1].last > sequence:
             batch = self._batches.pop()
             self._bytes -= len(batch.data) + BATCH_OVERHEAD
             self.last = batch.first - 1
+            gone.append(batch)
         if self.last > sequence:
             raise InvariantBroken(f"cannot cut the log at {sequence}: {self.last} is in or before its oldest batch")
         while self.history and self.history[-1][1] > self.last:
             self.history.pop()
         self.epoch = self.history[-1][0] if self.history else 0
+        journal = self.journal
+        if journal is None:
+            return
+        while self._unsynced and self._unsynced[-1][1] > self.last:
+            self._unsynced.pop()
+        self.written, self.synced = min(self.written, self.last), min(self.synced, self.last)
+        if gone:
+            journal.cut(self.last, gone[::-1], synced=self.synced)
+        if journal.is_receiving:  # it was to be a snapshot, and is the log from its first record instead
+            self.snapshot_end(0)
 
     def reset(self, sequence: int, history: list[tuple[int, int]]) -> None:
         """Start again after a snapshot of everything up to `sequence`."""
+        if self.journal is not None:
+            diverged = self._diverged(sequence, history)
+            self.journal.reset(history[-1][0] if history else 0, sequence, history, diverged=diverged)
+            self._unsynced.clear()
+            self._marks.clear()
+            self.recent.clear()
+            self.written = self.synced = sequence
+            self.floor = 0
         self._batches.clear()
         self._bytes = 0
         self._pending = []
@@ -191,18 +249,78 @@ class Log:
         self.history = history
         self.epoch = history[-1][0] if history else 0
 
+    def chunk(self, data: bytes) -> None:
+        """Keep a part of a snapshot that a primary sends."""
+        if self.journal is not None:
+            body = self.journal.chunk(data)
+            self.recent.append((self.journal.mark(sync=False), Part(data, 0, 0, body)))
+
+    def snapshot_end(self, through: int) -> None:
+        """The snapshot is whole; it may show effects of records up to `through`."""
+        if self.journal is not None:
+            self._snapshot_mark = self.journal.end_checkpoint(through)
+
+    @property
+    def snapshot_kept(self) -> bool:
+        """Whether the snapshot that came last is here to stay."""
+        return self._snapshot_mark <= self.answered_mark
+
+    def _diverged(self, sequence: int, history: list[tuple[int, int]]) -> Batch | None:
+        """Return the first durable batch here that a log with another history, which ends with `sequence`, has not."""
+        point = 0
+        ends = [first - 1 for _, first in history[1:]] + [sequence]
+        for (epoch, _), end in zip(history, ends, strict=True):
+            if epoch in dict(self.history):
+                point = max(point, min(end, self._end_of(epoch)))
+        if point >= self.last:
+            return None
+        return next((batch for batch in self.batches(max(point + 1, self.start)) if batch.durable), None)
+
+    # -- the disk ---------------------------------------------------------------------------------
+
+    def recover(self, opening: Opening) -> None:
+        """Go on where the journal ends; what is not safe yet is in memory, to be cut off or applied."""
+        self.history = opening.history
+        self.epoch = self.history[-1][0] if self.history else 0
+        self.last = self.written = self.synced = opening.last
+        self.safe = opening.safe
+        self.floor = opening.floor
+        self._batches.extend(opening.tail)
+        self._bytes = sum(len(batch.data) + BATCH_OVERHEAD for batch in opening.tail)
+
+    def answer(self, mark: int) -> None:
+        """Everything up to a mark is on disk, as far as that was asked."""
+        self.answered_mark = mark
+        unsynced = self._unsynced
+        if unsynced and unsynced[0][0] <= mark:
+            self.syncs += 1
+            while unsynced and unsynced[0][0] <= mark:
+                unsynced.popleft()
+        while self._marks and self._marks[0][0] <= mark:
+            _, self.written, syncs = self._marks.popleft()
+            if syncs:
+                self.synced = self.written
+
     # -- reading ----------------------------------------------------------------------------------
 
     @property
     def start(self) -> int:
         """The first sequence that is still kept, or the next one."""
-        return self._batches[0].first if self._batches else self.last + 1
+        in_memory = self._batches[0].first if self._batches else self.last + 1
+        return in_memory if self.journal is None else min(in_memory, self.journal.start)
 
     def batches(self, sequence: int) -> Iterator[Batch]:
-        """Yield the kept batches from the one that begins with `sequence`."""
+        """Yield the kept batches from the one that begins with `sequence`; what is not in memory any more comes from disk."""
         batches = self._batches
         low, high = 0, len(batches)
-        if not high or sequence > self.last:
+        if sequence > self.last:
+            return
+        if self.journal is not None and (not high or sequence < batches[0].first):
+            for batch in self.journal.batches(sequence):
+                if high and batch.first >= batches[0].first:
+                    break
+                yield batch
+        if not high:
             return
         if batches[-1].first == sequence:  # the usual case: a backup that follows closely
             yield batches[-1]
@@ -217,10 +335,8 @@ class Log:
 
     def common_point(self, epoch: int, sequence: int) -> int:
         """Return the last sequence shared with a log that ends at `(epoch, sequence)`, or -1 where that epoch is unknown here."""
-        for index, (known, _) in enumerate(self.history):
-            if known == epoch:
-                end = self.history[index + 1][1] - 1 if index + 1 < len(self.history) else self.last
-                return min(sequence, end)
+        if any(known == epoch for known, _ in self.history):
+            return min(sequence, self._end_of(epoch))
         return 0 if sequence == 0 else -1
 
     def epoch_of(self, sequence: int) -> int:
@@ -230,9 +346,32 @@ class Log:
                 return epoch
         return 0
 
+    def _end_of(self, epoch: int) -> int:
+        """Return the last sequence that was appended in an epoch."""
+        for index, (known, _) in enumerate(self.history):
+            if known == epoch:
+                return self.history[index + 1][1] - 1 if index + 1 < len(self.history) else self.last
+        return 0
+
     def _keep(self, batch: Batch) -> None:
         self.last = batch.last
-        self._batches.append(batch)
+        batches = self._batches
+        batches.append(batch)
         self._bytes += len(batch.data) + BATCH_OVERHEAD
-        while self._bytes > self.limit and len(self._batches) > 1 and not 0 < self.needed <= self._batches[0].last:
-            self._bytes -= len(self._batches.popleft().data) + BATCH_OVERHEAD
+        if self.journal is not None:
+            self._write(self.journal, batch)
+        while self._bytes > self.limit and len(batches) > 1 and not 0 < self.needed <= batches[0].last:
+            if self.journal is not None and batches[0].last > self.written:
+                break  # it could not be read back yet
+            self._bytes -= len(batches.popleft().data) + BATCH_OVERHEAD
+
+    def _write(self, journal: Journal, batch: Batch) -> None:
+        body = journal.append(batch, safe=self.safe, synced=self.synced)
+        self.recent.append((journal.next_mark, Part(batch.data, batch.first, batch.last, body)))
+        self._unmarked += len(batch.data)
+        if batch.durable or self._unmarked > MARK_BYTES:
+            self._unmarked = 0
+            mark = journal.mark(sync=batch.durable)
+            self._marks.append((mark, batch.last, batch.durable))
+            if batch.durable:
+                self._unsynced.append((mark, batch.first))

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from qpidha.broker.broker import Broker
 from qpidha.broker.queue import Queue
 from qpidha.store.codec import EnqueueRun, decode, encode_enqueues, encode_record
+from qpidha.store.journal import Part
+from qpidha.words.message import Message
 from qpidha.words.records import HA_RECORDS, Record, Requeued
 
 CHUNK = 256 << 10
@@ -57,7 +59,13 @@ def snapshot_objects(broker: Broker) -> Iterator[bytes]:
 
 
 def snapshot_messages(broker: Broker, last: int) -> Iterator[bytes]:
-    """Yield the messages that a broker model has of the log up to `last`, in chunks.
+    """Yield the messages that a broker model has of the log up to `last`, in chunks."""
+    for data, _ in message_chunks(broker, last):
+        yield data
+
+
+def message_chunks(broker: Broker, last: int) -> Iterator[tuple[bytes, list[Message]]]:
+    """Yield the messages that a broker model has of the log up to `last`: encoded, and what they are.
 
     A message that leaves between two chunks is not in the later one. One that comes is beyond `last` and
     left out: it travels with the live records.
@@ -70,8 +78,26 @@ def snapshot_messages(broker: Broker, last: int) -> Iterator[bytes]:
                 break
             cursor = found[-1].sequence
             sequences = [message.sequence for message in found]
-            data = encode_enqueues(queue.uid, sequences, [message.payload for message in found], [message.expires for message in found])
+            data = encode_enqueues(queue.uid, sequences, [message.body() for message in found], [message.expires for message in found])
             for message in found:
                 if message.delivery_count or message.annotations:
                     data += encode_record(0, Requeued(queue.uid, message.sequence, message.delivery_count, message.annotations))
-            yield data
+            yield data, found
+
+
+def page_out(broker: Broker, part: Part) -> None:
+    """Let long queues forget the bodies of messages that can be read back.
+
+    Of a checkpoint, they are those in the data: others may have numbers like theirs.
+    """
+    if part.first:
+        for queue in list(broker.heavy):
+            queue.page_out(part.first, part.last, part.body)
+            if queue.bytes - queue.cold <= broker.settings.queue_memory:
+                del broker.heavy[queue]
+        return
+    for entry in decode(part.data):
+        if isinstance(entry, EnqueueRun):
+            found = broker.by_uid.get(entry.queue)
+            if isinstance(found, Queue) and found in broker.heavy:
+                found.page_out(entry.sequences[0], entry.sequences[-1], part.body)

@@ -7,51 +7,10 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "qpidha.runtime.daemon", "--interface", "127.0.0.1"]
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("QPID")} | {"PYTHONPATH": str(ROOT)}
-
-
-@pytest.fixture
-def place():
-    """A short directory: a UNIX socket's path is limited."""
-    with tempfile.TemporaryDirectory(prefix="qpidha-") as name:
-        yield Path(name)
-
-
-class Running:
-    """A daemon that serves."""
-
-    def __init__(self, *options):
-        self.process = subprocess.Popen(
-            [*COMMAND, "--port", "0", *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
-        )
-        self.port = int(self.process.stdout.readline() or 0)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *ignored):
-        self.process.kill()
-        self.process.communicate()
-
-    def end(self, number):
-        self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=15)
-        return self.process.returncode, log
-
-
-def run(*options, python=()):
-    done = subprocess.run(
-        [COMMAND[0], *python, *COMMAND[1:], *map(str, options)], capture_output=True, text=True, env=ENVIRONMENT, timeout=20
-    )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
+from tests.runtime.daemons import COMMAND, ENVIRONMENT, Running, run
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -62,7 +21,7 @@ def test_a_signal_ends_it_cleanly(place, number):
             client.settimeout(5)
         assert code == 0
         assert f"listening on port {daemon.port}" in log and f"127.0.0.1:{daemon.port}" in log
-    assert sorted(os.listdir(place)) == ["lock", "systemId"]
+    assert sorted(os.listdir(place)) == ["journal", "lock", "systemId"]
 
 
 def test_the_admin_socket_answers(place):

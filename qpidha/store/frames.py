@@ -1,0 +1,78 @@
+"""Frames: how the files of a journal are written.
+
+A file is a row of frames; a frame is a fixed head with a checksum over all of it, and data. A batch of the log is one
+frame, so it is read back whole or not at all. What a power cut leaves at the end of the last file is no frame, and is cut
+off. A frame says with `synced` how far the log was synced when it was written: a bad frame that a later one calls synced
+is damage, and nothing to be cut off silently.
+Knows nothing of directories, nor of what a record means.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+MAGIC = b"\xa7Q"
+START = struct.Struct("<2sI")  # magic, checksum of all that follows
+REST = struct.Struct("<BBIQQQQQ")  # kind, flags, length of data, epoch, first, last, safe, synced
+HEAD_SIZE = START.size + REST.size
+
+HEAD, BATCH, CUT, CHUNK, END = 1, 2, 3, 4, 5
+"""What a frame holds: the head of a file, a batch, the word that all after `last` is void, a part of a snapshot, its end."""
+KIND_NAMES = {HEAD: "head", BATCH: "batch", CUT: "cut", CHUNK: "chunk", END: "end"}
+CONTROL, DURABLE = 1, 2
+"""Flags of a batch."""
+
+
+class Frame(NamedTuple):
+    """One frame, and where it is in its file."""
+
+    offset: int
+    kind: int
+    flags: int
+    epoch: int
+    first: int
+    last: int
+    safe: int
+    synced: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """The offset after it."""
+        return self.offset + HEAD_SIZE + len(self.data)
+
+
+def encode_frame(
+    kind: int, data: bytes, *, flags: int = 0, epoch: int = 0, first: int = 0, last: int = 0, safe: int = 0, synced: int = 0
+) -> bytes:
+    """Write a frame."""
+    rest = REST.pack(kind, flags, len(data), epoch, first, last, safe, synced)
+    return START.pack(MAGIC, crc32(data, crc32(rest))) + rest + data
+
+
+def decode_frame(content: bytes, offset: int = 0) -> Frame | None:
+    """Read the frame at an offset; None if there is no whole and sound one."""
+    start = offset + START.size
+    if len(content) < offset + HEAD_SIZE:
+        return None
+    magic, checksum = START.unpack_from(content, offset)
+    if magic != MAGIC:
+        return None
+    kind, flags, length, epoch, first, last, safe, synced = REST.unpack_from(content, start)
+    end = offset + HEAD_SIZE + length
+    if kind not in KIND_NAMES or end > len(content) or crc32(memoryview(content)[start:end]) != checksum:
+        return None
+    return Frame(offset, kind, flags, epoch, first, last, safe, synced, content[offset + HEAD_SIZE : end])
+
+
+def sound_frames(content: bytes) -> Iterator[Frame]:
+    """Yield every whole frame that is anywhere in a content, whatever is between them."""
+    offset = 0
+    while (offset := content.find(MAGIC, offset)) >= 0:
+        frame = decode_frame(content, offset)
+        if frame is not None:
+            yield frame
+        offset = frame.end if frame is not None else offset + 1

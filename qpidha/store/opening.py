@@ -1,0 +1,253 @@
+"""Opening: from the files of a journal back to the log, and to the records that rebuild the model.
+
+The newest whole checkpoint is read first, then the segments that reach beyond it. What a power cut left unfinished at
+the end is cut off, and said; what is damaged before the place that was synced is not cut off but refused, for the
+broker would forget what it accepted. Files that a crash left over between two steps are cleared away.
+Nothing that is not safe yet is given out to be applied: the next primary may not have it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from qpidha.store.disk import Disk
+from qpidha.store.frames import BATCH, CHUNK, CONTROL, CUT, DURABLE, END, HEAD, HEAD_SIZE, REST, START, Frame, decode_frame, sound_frames
+from qpidha.store.journal import FORMAT, Body, File, History, Journal, Part, clear_away
+from qpidha.words.errors import JournalDamaged
+from qpidha.words.records import Batch
+
+NAME = re.compile(r"([0-9]{8})\.(log|checkpoint|partial)")
+WINDOW = 4 << 20
+"""Bytes read at a time."""
+HEADLESS = 1 << 63
+"""Where a segment begins whose head cannot be read: after everything."""
+HINT = (
+    "look at it with qpid-ha journal verify; take out what can be had with qpid-ha journal salvage, "
+    "or start with an empty data-dir to have all from the primary"
+)
+
+
+class Reader:
+    """The frames of one file, read in pieces."""
+
+    def __init__(self, disk: Disk, name: str, size: int) -> None:
+        self._disk = disk
+        self.name = name
+        self.size = size
+        self.offset = 0
+        """The end of the last sound frame."""
+        self._window = b""
+        self._from = 0
+
+    def __iter__(self) -> Iterator[Frame]:
+        while (frame := self._next()) is not None:
+            self.offset = frame.end
+            yield frame
+
+    def first(self) -> Frame | None:
+        """Return the first frame."""
+        return next(iter(self), None)
+
+    def whole(self) -> bytes:
+        """Return everything."""
+        return self._disk.read(self.name, 0, self.size)
+
+    def rest(self) -> bytes:
+        """Return everything after the last sound frame."""
+        return self._disk.read(self.name, self.offset, self.size - self.offset) if self.offset < self.size else b""
+
+    def _next(self) -> Frame | None:
+        self._see(HEAD_SIZE)
+        place = self.offset - self._from
+        if len(self._window) < place + HEAD_SIZE:
+            return None
+        length = REST.unpack_from(self._window, place + START.size)[2]
+        self._see(HEAD_SIZE + length)
+        frame = decode_frame(self._window, self.offset - self._from)
+        return None if frame is None else frame._replace(offset=self.offset)
+
+    def _see(self, size: int) -> None:
+        """Have `size` bytes from the offset in the window, if there are so many."""
+        place = self.offset - self._from
+        if len(self._window) < place + size and self.offset + size <= self.size:
+            self._window = self._disk.read(self.name, self.offset, max(size, WINDOW))
+            self._from = self.offset
+
+
+class Opening:
+    """One reading of a journal. Take all of `parts()` first, then the attributes hold."""
+
+    def __init__(self, journal: Journal, system_id: str) -> None:
+        self.history: History = []
+        self.last = 0
+        self.safe = 0
+        self.tail: deque[Batch] = deque()
+        """Batches that are not safe as far as this broker knows."""
+        self.notes: list[str] = []
+        """What an operator should know."""
+        self._journal = journal
+        self._disk = journal.disk
+        self._system_id = system_id
+        self._point = 0
+        self.floor = 0
+        """What is in the checkpoint may show effects of records up to here."""
+        self._found: dict[tuple[int, int], Body] = {}
+
+    def parts(self) -> Iterator[Part]:
+        """Yield, in order, encoded records to apply, each with the place where they are."""
+        disk = self._disk
+        sizes = disk.sizes()
+        names = {(int(match[1]), match[2]): name for name in sizes if (match := NAME.fullmatch(name))}
+        for number, kind in list(names):
+            if kind == "partial":
+                disk.remove(names.pop((number, kind)))
+        numbers = [number for number, kind in names if kind == "checkpoint"]
+        checkpoint: File | None = None
+        for number in sorted(numbers)[:-1]:
+            disk.remove(names[number, "checkpoint"])
+        logs = sorted(number for number, kind in names if kind == "log")
+        if numbers:
+            reader = Reader(disk, names[max(numbers), "checkpoint"], sizes[names[max(numbers), "checkpoint"]])
+            checkpoint, fields = self._open_checkpoint(reader, max(numbers))
+            is_whole = False
+            for frame in reader:
+                if frame.kind == CHUNK:
+                    yield Part(frame.data, 0, 0, Body(self._journal, checkpoint, frame.offset, frame.end - frame.offset))
+                elif frame.kind == END:
+                    is_whole, self.floor = True, frame.last
+            if not is_whole or reader.offset != checkpoint.size:
+                raise self._damaged(reader, "a checkpoint is complete, or it would not have this name")
+            if fields["reset"]:
+                clear_away(disk, [names[number, "log"] for number in logs if number < max(numbers)], fields["discard"])
+                logs = [number for number in logs if number > max(numbers)]
+        files = self._open_segments([Reader(disk, names[number, "log"], sizes[names[number, "log"]]) for number in logs], checkpoint)
+        yield from self._batches(files)
+        self.safe = max(min(max(self.safe, self.floor), self.last), self._point)
+        while self.tail and self.tail[0].last <= self.safe:
+            yield self._applied(self.tail.popleft())
+        self._found.clear()
+        self._journal.adopt([file for file, _ in files], checkpoint, max([number for number, _ in names], default=0))
+
+    # -- files ------------------------------------------------------------------------------------
+
+    def _open_checkpoint(self, reader: Reader, number: int) -> tuple[File, dict[str, Any]]:
+        frame = reader.first()
+        if frame is None or frame.kind != HEAD:
+            raise self._damaged(reader, "it has no head")
+        fields = self._check_head(reader, frame)
+        file = File(number, "checkpoint", epoch=frame.epoch, start=frame.last)
+        file.size = reader.size
+        self._point = self.last = frame.last
+        self.history = [(epoch, first) for epoch, first in fields["history"]]
+        return file, fields
+
+    def _open_segments(self, readers: list[Reader], checkpoint: File | None) -> list[tuple[File, Reader]]:
+        """Return the segments that are needed, and clear the others away."""
+        opened: list[tuple[File, Reader]] = []
+        for index, reader in enumerate(readers):
+            frame = reader.first()
+            fields = {} if frame is None else self._check_head(reader, frame)
+            base = int(fields.get("base", 0))
+            if base and (checkpoint is None or checkpoint.number != base):
+                self.notes.append(f"journal: {reader.name} and what follows belong to a snapshot that never was complete; removed")
+                for void in readers[index:]:
+                    self._disk.remove(void.name)
+                break
+            epoch, start = (0, HEADLESS) if frame is None else (frame.epoch, frame.last)
+            file = File(int(reader.name[:8]), "log", epoch=epoch, start=start, base=base)
+            file.size = reader.size
+            after = int(fields.get("after", file.number))
+            while opened and opened[-1][0].number > after:  # removed before this one was begun, and there again after a crash
+                self._disk.remove(opened.pop()[0].name)
+            opened.append((file, reader))
+        while len(opened) > 1 and opened[1][0].start <= self._point:
+            self._disk.remove(opened.pop(0)[0].name)
+        return opened
+
+    def _check_head(self, reader: Reader, frame: Frame) -> dict[str, Any]:
+        fields: dict[str, Any] = json.loads(frame.data)
+        if frame.kind != HEAD or fields.get("format") != FORMAT:
+            raise JournalDamaged(
+                f"journal file {reader.name} has format {fields.get('format')}, this version reads {FORMAT}",
+                hint="use the version of qpidha that wrote it, or start with an empty data-dir",
+            )
+        if fields.get("system_id") != self._system_id:
+            raise JournalDamaged(
+                f"journal file {reader.name} is of broker {fields.get('system_id')}, and this one is {self._system_id}",
+                hint="put the former systemId back into data-dir, or move the journal away to join as a new broker",
+            )
+        return fields
+
+    # -- batches ----------------------------------------------------------------------------------
+
+    def _batches(self, files: list[tuple[File, Reader]]) -> Iterator[Part]:
+        position = min(files[0][0].start, self._point) if files else self._point
+        for index, (file, reader) in enumerate(files):
+            is_whole = file.start == position
+            for frame in reader if is_whole else ():
+                if frame.kind == BATCH:
+                    if frame.first != position + 1:
+                        reader.offset = frame.offset
+                        break
+                    position = frame.last
+                    self._take(file, frame)
+                    while self.tail and self.tail[0].last <= self.safe:
+                        yield self._applied(self.tail.popleft())
+                elif frame.kind == CUT and frame.last < position:
+                    position = frame.last
+                    self._cut([file for file, _ in files], position)
+            if not is_whole or reader.offset < reader.size:
+                self._cut_torn(files, index if is_whole else index - 1, position)
+                break
+        self.last = max(position, self._point)
+
+    def _take(self, file: File, frame: Frame) -> None:
+        self.safe = max(self.safe, frame.safe)
+        file.firsts.append(frame.first)
+        file.offsets.append(frame.offset)
+        if frame.last <= self._point:
+            return
+        if frame.epoch > (self.history[-1][0] if self.history else 0):
+            self.history.append((frame.epoch, frame.first))
+        batch = Batch(frame.epoch, frame.first, frame.last, bool(frame.flags & CONTROL), frame.data, bool(frame.flags & DURABLE))
+        self.tail.append(batch)
+        self._found[batch.epoch, batch.first] = Body(self._journal, file, frame.offset, frame.end - frame.offset)
+
+    def _applied(self, batch: Batch) -> Part:
+        return Part(batch.data, batch.first, batch.last, self._found.pop((batch.epoch, batch.first)))
+
+    def _cut(self, files: list[File], sequence: int) -> None:
+        while self.tail and self.tail[-1].last > sequence:
+            batch = self.tail.pop()
+            del self._found[batch.epoch, batch.first]
+        for file in files:
+            while file.firsts and file.firsts[-1] > sequence:
+                file.firsts.pop()
+                file.offsets.pop()
+        while self.history and self.history[-1][1] > max(sequence, self._point):
+            self.history.pop()
+
+    def _cut_torn(self, files: list[tuple[File, Reader]], index: int, position: int) -> None:
+        """Cut off what is after the last sound frame, in segment `index`, unless something later says that it was synced."""
+        later = files[index + 1 :]
+        lost = 0
+        rests = [reader.rest() for _, reader in files[index : index + 1]] + [other.whole() for _, other in later]
+        for rest in rests:
+            lost += len(rest)
+            if any(frame.synced > position for frame in sound_frames(rest)):
+                raise self._damaged(files[max(index, 0)][1], f"the log was synced beyond record {position}, where it breaks off")
+        self.notes.append(f"journal: {lost} bytes after record {position} were never synced and are not whole; cut off")
+        for file, reader in files[index : index + 1]:
+            if reader.offset < reader.size:
+                self._disk.truncate(reader.name, reader.offset)
+                file.size = reader.offset
+        for other, _ in later:
+            self._disk.remove(other.name)
+        del files[index + 1 :]
+
+    def _damaged(self, reader: Reader, why: str) -> JournalDamaged:
+        return JournalDamaged(f"journal file {reader.name} is damaged at byte {reader.offset}: {why}", hint=HINT)

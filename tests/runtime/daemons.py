@@ -1,0 +1,41 @@
+"""Daemons as processes of their own, for tests of how they start and end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "qpidha.runtime.daemon", "--interface", "127.0.0.1"]
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("QPID")} | {"PYTHONPATH": str(ROOT)}
+
+
+class Running:
+    """A daemon that serves."""
+
+    def __init__(self, *options):
+        self.process = subprocess.Popen(
+            [*COMMAND, "--port", "0", *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+        )
+        self.port = int(self.process.stdout.readline() or 0)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ignored):
+        self.process.kill()
+        self.process.communicate()
+
+    def end(self, number):
+        self.process.send_signal(number)
+        _, log = self.process.communicate(timeout=15)
+        return self.process.returncode, log
+
+
+def run(*options, python=()):
+    done = subprocess.run(
+        [COMMAND[0], *python, *COMMAND[1:], *map(str, options)], capture_output=True, text=True, env=ENVIRONMENT, timeout=20
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr

@@ -1,0 +1,148 @@
+"""The daemon and its journal: what survives its end, and how it ends when the disk does."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from dataclasses import dataclass
+
+import pytest
+from proton import Delivery, Message, ProtonException
+from proton.utils import SendException
+
+from tests.runtime.daemons import Running, run
+from tests.system.clients import CreateOnDemand, connect, drained
+
+DURABLE = CreateOnDemand(durable=True)
+
+
+@dataclass
+class Server:
+    """What a client needs to know of a broker."""
+
+    address: str
+
+
+def server(daemon):
+    return Server(f"127.0.0.1:{daemon.port}")
+
+
+def publish(daemon, bodies):
+    """Send durable messages; each is accepted when this returns."""
+    connection = connect(server(daemon))
+    sender = connection.create_sender("q", options=[DURABLE])
+    for body in bodies:
+        sender.send(Message(body=body, durable=True))
+    connection.close()
+
+
+def content(daemon):
+    connection = connect(server(daemon))
+    bodies = drained(connection, "q", DURABLE)
+    connection.close()
+    return bodies
+
+
+def segments(place):
+    return sorted((place / "journal").glob("*.log"))
+
+
+def test_what_was_accepted_is_there_after_a_kill(place):
+    with Running("--data-dir", place) as daemon:
+        publish(daemon, range(20))
+        daemon.end(signal.SIGKILL)
+    with Running("--data-dir", place) as daemon:
+        assert content(daemon) == list(range(20))
+        code, log = daemon.end(signal.SIGTERM)
+    assert code == 0 and "recovered 20 messages on 1 queues" in log and "the journal was read" in log
+
+
+def test_the_end_of_the_daemon_writes_what_is_still_queued(place):
+    """A transient queue is not there again; what is durable is, and nothing is said to be cut off."""
+    with Running("--data-dir", place) as daemon:
+        publish(daemon, range(5))
+        assert daemon.end(signal.SIGTERM)[0] == 0
+    with Running("--data-dir", place) as daemon:
+        assert content(daemon) == list(range(5))
+        code, log = daemon.end(signal.SIGTERM)
+    assert code == 0 and "warning" not in log
+
+
+def test_a_journal_that_cannot_be_written_ends_it_and_nothing_accepted_is_lost(place):
+    accepted = []
+    with Running("--data-dir", place) as daemon:
+        publish(daemon, ["first"])
+        connection = connect(server(daemon))
+        sender = connection.create_sender("q", options=[DURABLE])
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
+        with pytest.raises(ProtonException):
+            for number in range(100):
+                sender.send(Message(body=f"{number} {'x' * 1000}", durable=True))
+                accepted.append(number)
+        _, log = daemon.process.communicate(timeout=15)
+    assert daemon.process.returncode == 74 and 0 < len(accepted) < 20
+    assert "00000001.log cannot be written: file too large" in log and "Traceback" not in log
+    with Running("--data-dir", place) as daemon:
+        assert content(daemon)[: len(accepted) + 1] == ["first", *(f"{number} {'x' * 1000}" for number in accepted)]
+
+
+def test_a_journal_damaged_where_it_was_synced_refuses_the_start(place):
+    with Running("--data-dir", place) as daemon:
+        publish(daemon, [str(number) * 100 for number in range(9)])
+        daemon.end(signal.SIGTERM)
+    data = bytearray(segments(place)[0].read_bytes())
+    data[data.index(b"2" * 100)] ^= 1
+    segments(place)[0].write_bytes(data)
+    code, out, log = run("--port", "0", "--data-dir", place)
+    assert code == 65 and not out and "Traceback" not in log
+    assert "00000001.log is damaged at byte" in log and "next:" in log and "qpid-ha journal verify" in log
+    assert segments(place)[0].read_bytes() == data
+
+
+def test_a_torn_tail_is_cut_off_and_told(place):
+    with Running("--data-dir", place) as daemon:
+        publish(daemon, range(3))
+        daemon.end(signal.SIGTERM)
+    with open(segments(place)[-1], "ab") as file:
+        file.write(b"\xa7Qtorn")
+    with Running("--data-dir", place) as daemon:
+        assert content(daemon) == [0, 1, 2]
+        code, log = daemon.end(signal.SIGTERM)
+    assert code == 0 and "warning" in log and "cut off" in log
+
+
+def test_files_that_are_not_the_journals_are_named_and_kept(place):
+    (place / "journal").mkdir()
+    (place / "journal" / "notes").write_text("mine")
+    with Running("--data-dir", place) as daemon:
+        _, log = daemon.end(signal.SIGTERM)
+    assert "journal/notes is no file of the journal, and left alone" in log and (place / "journal" / "notes").read_text() == "mine"
+
+
+def test_a_file_in_place_of_the_journal_refuses_the_start(place):
+    (place / "journal").write_text("")
+    code, out, log = run("--port", "0", "--data-dir", place)
+    assert code == 73 and not out and f"{place}/journal cannot be used" in log and "next: move that file away" in log
+
+
+def test_with_too_little_space_from_the_start_nothing_is_accepted(place):
+    with Running("--data-dir", place, "--disk-free-limit", "1000000000000000") as daemon:
+        with pytest.raises(SendException) as refused:
+            publish(daemon, ["x"])
+        code, log = daemon.end(signal.SIGTERM)
+    assert refused.value.state == Delivery.REJECTED
+    assert code == 0 and "disk-free-limit" in log and "critical" in log
+
+
+def test_a_body_that_the_disk_does_not_give_back_ends_it_and_is_not_delivered(place):
+    bodies = [f"{number:03d}" * 1000 for number in range(20)]
+    with Running("--data-dir", place, "--queue-memory", "4096") as daemon:
+        publish(daemon, bodies)
+        data = bytearray(segments(place)[0].read_bytes())
+        data[data.index(b"010010")] ^= 1
+        with open(segments(place)[0], "r+b") as file:
+            file.write(data)
+        with pytest.raises(ProtonException):
+            content(daemon)
+        _, log = daemon.process.communicate(timeout=15)
+    assert daemon.process.returncode == 1 and "00000001.log is damaged at byte" in log and "Traceback" not in log

@@ -1,0 +1,85 @@
+"""A broker alone with a journal on a fake disk: what the store's own tests work with."""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+
+from qpidha.broker.broker import Broker
+from qpidha.store.journal import Journal
+from qpidha.store.keeper import Keeper
+from qpidha.store.log import Log
+from qpidha.words.events import Event, JournalFailed, JournalWritten
+from qpidha.words.settings import Settings
+from tests.sim.disk import FakeDisk, Files
+
+DURABLE = b"\x00Sp\xc0\x02\x01A"
+"""A header section that says durable."""
+SYSTEM_ID = "00000000-0000-4000-8000-000000000001"
+
+
+def a_message(body: bytes, *, durable: bool = True) -> bytes:
+    return (DURABLE if durable else b"") + b"\x00Su\xa0" + bytes([len(body)]) + body
+
+
+class Machine:
+    """A durable broker, and the machine it runs on."""
+
+    def __init__(self, files: Files | None = None, *, seed: int = 1, **options: object) -> None:
+        self.settings = Settings(ha_replicate="all", **{"journal_segment_size": 4096, **options})  # type: ignore[arg-type]
+        self.files = files if files is not None else Files()
+        self.rng = random.Random(seed)
+        self.failed = ""
+        self.disk = FakeDisk(self._post, self.rng, self.files)
+        numbers = count(1)
+        self.journal = Journal(self.disk, SYSTEM_ID, segment_size=self.settings.journal_segment_size, keep=self.settings.log_disk)
+        self.log = Log(self.settings.log_memory, self.journal)
+        self.broker = Broker(self.settings, None, lambda effect: None, lambda: f"uuid-{next(numbers)}")
+        self.keeper = Keeper(self.broker, self.log, self.journal, system_id=SYSTEM_ID, segment_size=self.settings.journal_segment_size)
+        self.notes = [said.text for said in self.keeper.recover(alone=True) if said.level == "warning"]
+        self.log.start_epoch(self.log.epoch + 1)
+        self.broker.recorder = self.log
+        self.broker.promoted(0)
+
+    def _post(self, event: Event) -> None:
+        if isinstance(event, JournalWritten):
+            self.log.answer(event.mark)
+        elif isinstance(event, JournalFailed):
+            self.failed = event.reason
+
+    def turn(self, *, pumps: int = 1000) -> None:
+        """End a turn, and let the disk do up to so many things."""
+        self.log.seal()
+        self.log.safe = self.log.kept
+        self.keeper.turn(self.log.last)
+        for _ in range(pumps):
+            if not self.disk.pump():
+                break
+        self.log.safe = self.log.kept
+
+    def settle(self) -> None:
+        """Turn until a checkpoint that is under way is done."""
+        self.turn()
+        while self.keeper.is_busy or self.journal.is_snapshotting:
+            self.turn()
+
+    def restart(self, how: str = "keep", **options: object) -> Machine:
+        """Crash, and start again with what is left."""
+        self.disk.crash(how)
+        return Machine(self.files, seed=self.rng.randrange(1 << 30), **options)
+
+    def publish(self, queue: str, *bodies: bytes, durable: bool = True) -> None:
+        for body in bodies:
+            self.broker.publish("", queue, a_message(body, durable=durable), headers=dict)
+
+    def take(self, queue: str, n: int = 1) -> list[bytes]:
+        found = []
+        for message in list(self.broker.queue(queue).messages.values())[:n]:
+            found.append(message.body())
+            self.broker.queue(queue).acquire(message)
+            self.broker.queue(queue).dequeue(message)
+        return found
+
+    def bodies(self, queue: str) -> list[bytes]:
+        found = self.broker.queue(queue)
+        return [found.messages[sequence].body()[len(a_message(b"")) :] for sequence in found.ordered() if sequence in found.messages]
