@@ -18,6 +18,7 @@ from qpidha.amqp.connection import Connection
 from qpidha.amqp.host import Released, Service
 from qpidha.amqp.registry import LinkRegistry
 from qpidha.amqp.sasl import Users
+from qpidha.amqp.streams import Streams
 from qpidha.broker.broker import Broker
 from qpidha.ha.channels import REPLICATION, Channels
 from qpidha.ha.holds import Holds
@@ -25,38 +26,35 @@ from qpidha.ha.in_sync import SavedState
 from qpidha.ha.role import Cluster
 from qpidha.ha.status import BrokerStatus
 from qpidha.ha.wire import Spoken
+from qpidha.management.admission import admit, elsewhere, is_ordinary, refusal, server
 from qpidha.management.link_pair import LinkPairService
 from qpidha.management.local import LocalSession
 from qpidha.management.report import cluster_report, standalone_report
 from qpidha.management.requests import Requests
 from qpidha.management.service import ManagementService
 from qpidha.management.target import Answer, Reply
+from qpidha.store.disk import Disk
+from qpidha.store.journal import Journal
+from qpidha.store.keeper import Keeper
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
 from qpidha.words.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
-from qpidha.words.errors import (
-    ConnectionForced,
-    InvariantBroken,
-    LimitExceeded,
-    NotAllowed,
-    ProtocolViolation,
-    QpidHaError,
-    Redirect,
-    Unauthorized,
-)
+from qpidha.words.errors import ConnectionForced, InvariantBroken, NotAllowed, ProtocolViolation, QpidHaError
 from qpidha.words.events import (
     BytesReceived,
     ConnectionCongested,
     ConnectionKind,
     ConnectionLost,
     ConnectionOpened,
+    DiskSpaceChanged,
     Event,
+    JournalFailed,
+    JournalWritten,
     StopRequested,
     Tick,
 )
 from qpidha.words.records import Record
 from qpidha.words.settings import Settings
-from qpidha.words.url import Address
 
 VERSION = "0.1.0"
 
@@ -65,8 +63,9 @@ class Node:
     """One broker."""
 
     def __init__(
-        self, settings: Settings, *, system_id: str, users: Users, state: bytes, address: str, make_uuid: Callable[[], str]
-    ) -> None:
+        self, settings: Settings, *, system_id: str, users: Users, state: bytes, address: str, make_uuid: Callable[[], str],
+        disk: Disk | None = None,
+    ) -> None:  # fmt: skip
         self.settings = settings
         self.system_id = self.container_id = system_id
         self.users = users
@@ -76,17 +75,23 @@ class Node:
         self.now = 0
         self.next_deadline = 0
         self.effects: list[Effect] = []
-        self.streams: dict[int, Connection] = {}
+        self.streams = Streams()
         self.sessions: dict[int, LocalSession] = {}
-        self.woken: dict[int, None] = {}
-        self.deadlines: dict[int, int] = {}
-        self.first_deadline = 0
-        self.opening: dict[int, None] = {}
         self.links = LinkRegistry()
-        self.log = Log(settings.log_memory)
+        self.frozen: list[BytesReceived] | None = None
+        """While another broker is to be primary: what clients sent meanwhile."""
+        self.journal: Journal | None = None
+        if disk is not None:
+            self.journal = Journal(disk, system_id, segment_size=settings.journal_segment_size, keep=settings.log_disk)
+        self.log = Log(settings.log_memory, self.journal)
         self.holds = Holds()
         self.broker = Broker(settings, None, lambda effect: self.effects.append(effect), make_uuid)
         self.broker.passive = settings.ha_cluster
+        self.broker.records_durable_only = not settings.ha_cluster
+        self.keeper: Keeper | None = None
+        if self.journal is not None:
+            self.keeper = Keeper(self.broker, self.log, self.journal, system_id=system_id, segment_size=settings.journal_segment_size)
+            self.effects += self.keeper.recover(alone=not settings.ha_cluster)
         self.requests = Requests(self)
         self.channels = Channels(self._channel_opened, self._heard)
         self.services: dict[str, Service] = {
@@ -109,11 +114,16 @@ class Node:
         self.now = now
         if self.cluster is not None:
             self.cluster.start()
+        elif self.journal is not None:
+            self.broker.recorder = self.log
+            self.broker.promoted(now)
         return self._end_turn()
 
     def step(self, events: Iterable[Event], now: int) -> list[Effect]:
         """Take what happened and return what is to be done."""
         self.now = now
+        if self.journal is not None:
+            self.journal.now = now
         try:
             for event in events:
                 HANDLERS[type(event)](self, event)
@@ -125,32 +135,47 @@ class Node:
 
     def _end_turn(self) -> list[Effect]:
         broker, cluster, log = self.broker, self.cluster, self.log
-        broker.dispatch(self.now)
+        if self.frozen is None:
+            broker.dispatch(self.now)
+        if log.consumed:
+            for sequence in log.consumed:
+                self.holds.release_one(sequence)
+            log.consumed.clear()
         if cluster is not None:
-            if log.consumed:
-                for sequence in log.consumed:
-                    self.holds.release_one(sequence)
-                log.consumed.clear()
             cluster.flush(self.now)
-        while self.woken:
-            woken = list(self.woken)
-            self.woken.clear()
-            for connection_id in woken:
+        elif self.journal is not None:
+            log.seal()
+            log.safe = log.kept
+            self.holds.release(log.safe)
+        if self.keeper is not None:
+            self.keeper.turn(self._applied())
+        woken = self.streams.woken
+        while woken:
+            for connection_id in list(woken):
+                del woken[connection_id]
                 self._collect(connection_id)
         # A connection that took as much as one turn gives has its queues waiting for the next one.
-        deadline = self.now if broker.dirty else self.first_deadline
-        for other in (broker.next_deadline, cluster.next_deadline if cluster is not None else 0):
+        keeper = self.keeper
+        is_pressed = (broker.dirty and self.frozen is None) or (keeper is not None and keeper.is_busy)
+        deadline = self.now if is_pressed else self.streams.first_deadline
+        timed = 0 if self.frozen is not None else broker.next_deadline
+        for other in (timed, cluster.next_deadline if cluster is not None else 0, keeper.next_deadline if keeper is not None else 0):
             if other and (not deadline or other < deadline):
                 deadline = other
         self.next_deadline = deadline
         return self._take_effects()
+
+    def _applied(self) -> int:
+        """How far the model has the log."""
+        backup = self.cluster.backup if self.cluster is not None else None
+        return self.log.last if backup is None else backup.applied
 
     def _take_effects(self) -> list[Effect]:
         effects, self.effects = self.effects, []
         return effects
 
     def _collect(self, connection_id: int) -> None:
-        connection = self.streams.get(connection_id)
+        connection = self.streams.by_id.get(connection_id)
         if connection is not None:
             data = connection.output()
             if data:
@@ -170,36 +195,31 @@ class Node:
     def _opened(self, event: ConnectionOpened) -> None:
         connection_id = event.connection_id
         if event.kind is ConnectionKind.LOCAL:
-            self.sessions[connection_id] = LocalSession(self.requests, lambda: self.woken.setdefault(connection_id))
+            self.sessions[connection_id] = LocalSession(self.requests, lambda: self.streams.woken.setdefault(connection_id))
             return
         connection = Connection(
             connection_id, self, kind=event.kind, peer=event.peer, identity=event.identity, encrypted=event.encrypted
         )  # fmt: skip
-        self.streams[connection_id] = connection
         if event.kind is ConnectionKind.OUTGOING:
             self._open_replication(connection, event.peer)
-        self.opening[connection_id] = None
-        self._set_deadline(connection_id, connection.tick(self.now))
-        self.wake(connection)
+        self.streams.add(connection, self.now)
 
     def _bytes(self, event: BytesReceived) -> None:
         connection_id = event.connection_id
-        connection = self.streams.get(connection_id)
+        connection = self.streams.by_id.get(connection_id)
         if connection is not None:
-            connection.receive(event.data)
-            self.woken[connection_id] = None
-            if connection_id in self.opening and connection.remote_container:
-                # Until now it had to hurry up; from now on it has heartbeats.
-                del self.opening[connection_id]
-                self._set_deadline(connection_id, connection.tick(self.now))
+            if self.frozen is not None and is_ordinary(connection):
+                self.frozen.append(event)
+                return
+            self.streams.received(connection, event.data, self.now)
             return
         session = self.sessions.get(connection_id)
         if session is not None:
             session.receive(event.data)
-            self.woken[connection_id] = None
+            self.streams.woken[connection_id] = None
 
     def _congested(self, event: ConnectionCongested) -> None:
-        connection = self.streams.get(event.connection_id)
+        connection = self.streams.by_id.get(event.connection_id)
         if connection is not None:
             connection.set_congested(event.congested)
 
@@ -209,16 +229,13 @@ class Node:
         if session is not None:
             session.close()
             return
-        connection = self.streams.get(connection_id)
+        connection = self.streams.by_id.get(connection_id)
         if connection is not None:
             connection.lost(event.reason)
         self._drop_connection(connection_id, event.reason)
 
     def _drop_connection(self, connection_id: int, reason: str = "") -> None:
-        connection = self.streams.pop(connection_id, None)
-        self.deadlines.pop(connection_id, None)
-        self.opening.pop(connection_id, None)
-        self.woken.pop(connection_id, None)
+        connection = self.streams.remove(connection_id)
         self.channels.forget(connection_id)
         if self.cluster is not None:
             reached = connection is not None
@@ -228,21 +245,31 @@ class Node:
 
     def _tick(self, event: Tick) -> None:
         now = self.now
-        for connection_id, deadline in list(self.deadlines.items()):
-            connection = self.streams.get(connection_id)
-            if connection is not None and now >= deadline:
-                self.deadlines[connection_id] = connection.tick(now)
-                self.woken[connection_id] = None
-        self.first_deadline = min((deadline for deadline in self.deadlines.values() if deadline), default=0)
-        self.broker.tick(now)
+        self.streams.tick(now)
+        if self.frozen is None:
+            self.broker.tick(now)
         if self.cluster is not None:
             self.cluster.tick(now)
+        if self.keeper is not None:
+            self.keeper.tick(now, self._applied())
 
-    def _set_deadline(self, connection_id: int, deadline: int) -> None:
-        # The first of all deadlines may turn out to be one that has moved; that costs a needless tick, once.
-        self.deadlines[connection_id] = deadline
-        if deadline and (not self.first_deadline or deadline < self.first_deadline):
-            self.first_deadline = deadline
+    def _journal_written(self, event: JournalWritten) -> None:
+        self.log.answer(event.mark)
+
+    def _journal_failed(self, event: JournalFailed) -> None:
+        """Serve nobody any more: what is accepted from now on could not be kept."""
+        reason = f"the journal cannot be written: {event.reason}"
+        self.announce("critical", reason)
+        if self.cluster is not None and self.cluster.primary is not None:
+            self.cluster.step_down(reason)
+        self.shutdown(reason, failed=True)
+
+    def _space_changed(self, event: DiskSpaceChanged) -> None:
+        """Refuse messages before there is no space left to keep them, and nothing else can be kept either."""
+        left = f"{event.free >> 20} MiB left for data-dir, disk-free-limit is {self.settings.disk_free_limit >> 20} MiB"
+        self.broker.refuse_publishing = f"the disk is nearly full: {left}" if event.low else ""
+        text = f"no messages are accepted: {left}" if event.low else f"messages are accepted again: {left}"
+        self.effects.append(Announce("critical" if event.low else "notice", "store", text, {"free": event.free}))
 
     def _stop(self, event: StopRequested) -> None:
         self.shutdown()
@@ -252,53 +279,22 @@ class Node:
     @property
     def serving(self) -> bool:
         """Whether clients may change things here."""
-        return self.cluster is None or self.cluster.primary is not None
+        return self.frozen is None and (self.cluster is None or self.cluster.primary is not None)
 
     def admit(self, connection: Connection) -> None:
         """Decide who somebody is, and whether he may come in."""
-        if connection.kind is ConnectionKind.OUTGOING:
-            return  # we chose to go there
-        properties = connection.remote_properties
-        claim = "qpid.ha-backup" if "qpid.ha-backup" in properties else "qpid.ha-admin" if "qpid.ha-admin" in properties else ""
-        if claim:
-            if self.settings.auth and connection.user != self.settings.ha_username:
-                raise Unauthorized(
-                    f"{connection.user or 'anonymous'} may not use {claim}", hint="log in as the user that ha-username names"
-                )
-            connection.is_backup = claim == "qpid.ha-backup"
-            connection.is_admin = not connection.is_backup
-            if connection.is_backup and self.cluster is None:
-                raise NotAllowed("this broker is not in a cluster", hint="set ha-cluster=yes")
-        elif not self.serving:
-            raise self._elsewhere()
-        elif self._count_clients() > self.settings.max_connections:
-            raise LimitExceeded(f"there are max-connections {self.settings.max_connections} clients already", hint="try again later")
-
-    def _count_clients(self) -> int:
-        return sum(
-            1 for stream in self.streams.values() if stream.kind is ConnectionKind.CLIENT and not stream.is_backup and not stream.is_admin
-        )
+        admit(self, connection)
 
     def refusal(self) -> QpidHaError:
         """Return the error for a change asked of a backup by one who may look at it."""
-        away = self._elsewhere()
-        return NotAllowed(f"backups are read only: {away.text}", hint=away.hint)
-
-    def _elsewhere(self) -> QpidHaError:
-        """Return what ends a client's connection to a backup: where the primary is, if that is known."""
-        assert self.cluster is not None
-        peer = self.cluster.current_primary()
-        state = self.cluster.state.value
-        if peer is None:
-            return ConnectionForced(f"this broker is {state} and knows no primary", hint="try another address, or again later")
-        return Redirect(f"this broker is {state}; the primary is {peer.name}", info=_server(peer.address))
+        return refusal(self)
 
     def open_properties(self) -> dict[str, object]:
         """Return what we open connections with."""
         properties: dict[str, object] = {"product": "qpidha", "version": VERSION, "qpidha.system-id": self.system_id}
         if self.cluster is not None:
             addresses = self.settings.ha_public_url or self.settings.ha_brokers_url
-            properties["failover-server-list"] = [_server(address) for address in addresses]
+            properties["failover-server-list"] = [server(address) for address in addresses]
         return properties
 
     def service(self, address: str) -> Service | None:
@@ -307,18 +303,18 @@ class Node:
 
     def hold(self, sequence: int, target: Released, item: object) -> None:
         """Call `target.released(item)` when `sequence` is safe."""
-        if sequence and self.cluster is not None:
+        if sequence:
             self.holds.add(sequence, target, item)
         else:
             target.released(item)
 
     def wake(self, connection: Connection) -> None:
         """Collect this connection's output at the end of the turn."""
-        self.woken[connection.connection_id] = None
+        self.streams.woken[connection.connection_id] = None
 
     def connection_closed(self, connection: Connection) -> None:
         """The stream goes when the last bytes are collected."""
-        self.woken[connection.connection_id] = None
+        self.streams.woken[connection.connection_id] = None
 
     # -- the HA machine's port --------------------------------------------------------------------
 
@@ -358,7 +354,7 @@ class Node:
 
     def hang_up(self, connection_id: int) -> None:
         """Close a replication connection, or give up dialling."""
-        connection = self.streams.get(connection_id)
+        connection = self.streams.by_id.get(connection_id)
         if connection is None:
             self.effects.append(Disconnect(connection_id))
         elif not connection.closed:
@@ -368,7 +364,7 @@ class Node:
     def say(self, connection_id: int, data: bytes) -> None:
         """Send to another broker."""
         self.channels.say(connection_id, data)
-        self.woken[connection_id] = None
+        self.streams.woken[connection_id] = None
 
     def credit(self, connection_id: int) -> int:
         """Return how many messages another broker takes."""
@@ -393,10 +389,16 @@ class Node:
             self.broker.passive = True
             self.holds.clear(self.log.safe)
             self.requests.abandon()
-            for connection in list(self.streams.values()):
-                if not connection.is_backup and not connection.is_admin and connection.kind is ConnectionKind.CLIENT:
-                    connection.close(self._elsewhere())
+            for connection in list(self.streams.by_id.values()):
+                if is_ordinary(connection):
+                    connection.close(elsewhere(self))
                     self.wake(connection)
+
+    def freeze(self, frozen: bool) -> None:
+        """Take nothing more from clients, or go on with what they sent meanwhile."""
+        waiting, self.frozen = self.frozen, [] if frozen else None
+        for event in waiting or ():
+            self._bytes(event)
 
     def released(self, safe: int) -> None:
         """The log is safe up to here."""
@@ -423,7 +425,9 @@ class Node:
     def status(self) -> dict[str, Any]:
         """Tell everything there is to know of this broker's part in the cluster."""
         report = standalone_report(self.settings, system_id=self.system_id, name=self.name, address=self.address)
-        report |= {"held": len(self.holds), "connections": len(self.streams)}
+        report |= {"held": len(self.holds), "connections": len(self.streams.by_id)}
+        if self.journal is not None:
+            report["journal"] = {**self.journal.report(), "syncs": self.log.syncs}
         return report if self.cluster is None else report | cluster_report(self.cluster)
 
     def query(self) -> dict[str, Any]:
@@ -433,20 +437,35 @@ class Node:
 
     def connections(self) -> list[Connection]:
         """Return every AMQP connection, oldest first."""
-        return list(self.streams.values())
+        return list(self.streams.by_id.values())
 
-    def promote(self, reply: Answer) -> None:
+    def promote(self, reply: Answer, accept_loss: bool = False) -> None:
         """Become primary."""
         if self.cluster is None:
             reply(Reply(result={"state": BrokerStatus.STANDALONE.value}))
         else:
-            self.cluster.promote(self._when_done(reply))
+            self.cluster.promote(self._when_done(reply), accept_loss)
 
     def demote(self, reply: Answer) -> None:
         """Become a backup."""
+        self._member().demote(self._when_done(reply))
+
+    def compare(self, reply: Answer) -> None:
+        """Compare what all brokers of the cluster have."""
+        self._member().compare(lambda error, found: reply(Reply(error=error) if error is not None else Reply(result=found)))
+
+    def switchover(self, target: str, reply: Answer) -> None:
+        """Let another broker be primary, without a message in doubt."""
+        self._member().switchover(target, lambda error, found: reply(Reply(error=error) if error is not None else Reply(result=found)))
+
+    def explain(self) -> list[dict[str, Any]]:
+        """Tell what acknowledgements wait for."""
+        return self.cluster.explain() if self.cluster is not None else []
+
+    def _member(self) -> Cluster:
         if self.cluster is None:
             raise NotAllowed("this broker is not in a cluster", hint="set ha-cluster=yes")
-        self.cluster.demote(self._when_done(reply))
+        return self.cluster
 
     def _when_done(self, reply: Answer) -> Callable[[QpidHaError | None], None]:
         def done(error: QpidHaError | None) -> None:
@@ -456,20 +475,14 @@ class Node:
 
         return done
 
-    def shutdown(self) -> None:
+    def shutdown(self, reason: str = "asked to stop", *, failed: bool = False) -> None:
         """End the daemon."""
         if not self.stopping:
             self.stopping = True
-            for connection in list(self.streams.values()):
+            for connection in list(self.streams.by_id.values()):
                 connection.close(ConnectionForced("the broker is being stopped"))
                 self.wake(connection)
-            self.effects.append(Stop("asked to stop"))
-
-
-def _server(address: Address) -> dict[str, object]:
-    """Describe an address as clients know it from redirects and server lists."""
-    scheme = "amqps" if address.encrypted else "amqp"
-    return {"network-host": address.host, "hostname": address.host, "port": address.port, "scheme": scheme}
+            self.effects.append(Stop(reason, failed))
 
 
 HANDLERS: dict[type, Callable[[Node, Any], None]] = {
@@ -478,5 +491,8 @@ HANDLERS: dict[type, Callable[[Node, Any], None]] = {
     ConnectionCongested: Node._congested,
     ConnectionLost: Node._lost,
     Tick: Node._tick,
+    JournalWritten: Node._journal_written,
+    JournalFailed: Node._journal_failed,
+    DiskSpaceChanged: Node._space_changed,
     StopRequested: Node._stop,
 }
