@@ -11,13 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qpidha.amqp.address import Address, find_address
+from qpidha.amqp.coordinator import Coordinator
 from qpidha.amqp.incoming import IncomingLink
 from qpidha.amqp.outgoing import OutgoingLink, honoured_filter
 from qpidha.amqp.registry import LinkStolen
 from qpidha.amqp.service_link import ServiceLink
 from qpidha.amqp.terminus import COORDINATOR, NONE, PeerError, Pointer, Terminus
 from qpidha.words.encoding import Described, Symbol, ULong
-from qpidha.words.errors import InvalidArgument, NotFound, NotImplementedHere, PreconditionFailed, QpidHaError, RefusedRequest
+from qpidha.words.errors import InvalidArgument, NotFound, PreconditionFailed, QpidHaError, RefusedRequest
 
 if TYPE_CHECKING:
     from qpidha.amqp.engine_links import LinkEnd
@@ -85,7 +86,8 @@ class Attaching:
         assert end is not None
         terminus = self._source if end.is_sender else self._target
         if terminus.kind == COORDINATOR:
-            raise NotImplementedHere("this broker offers no transactions", hint="send without a transaction")
+            self._begin_coordinator(end)
+            return
         service = self._host.service(terminus.address) if terminus.address else None
         if service is not None:
             ServiceLink(self._connection, end, service, terminus.address or "").accept(self._source, self._target)
@@ -154,6 +156,12 @@ class Attaching:
                 link.lost()
 
     # Finding the AMQP node.
+
+    def _begin_coordinator(self, end: LinkEnd) -> None:
+        if end.is_sender:
+            raise InvalidArgument("a coordinator is a target, not a source")
+        self._check_serving(0)
+        Coordinator(self._connection, end, self._source.outcomes).start(self._source)
 
     def _begin_incoming(self, end: LinkEnd) -> None:
         target = self._target

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from qpidha.amqp.attaching import attach_link, refuse_link
 from qpidha.amqp.engine import Engine
+from qpidha.amqp.open_transactions import OpenTransactions
 from qpidha.amqp.sasl import AMQP_HEADER, SASL_HEADER, SaslClient, SaslServer, SaslSide
 from qpidha.amqp.service_link import ServiceLink
 from qpidha.amqp.terminus import PeerError, Terminus, source, target
@@ -47,7 +48,8 @@ class Connection:
     __slots__ = (
         "_awake", "_buffer", "_engine", "_negotiated", "_opened", "_reported", "_sasl", "_session", "_stage", "_started", "closed",
         "congested", "connection_id", "counters", "draining", "encrypted", "error", "host", "identity", "is_admin", "is_backup", "kind",
-        "mechanism", "outgoing", "peer", "remote_container", "remote_hostname", "remote_properties", "starved", "turn_bytes", "user",
+        "mechanism", "outgoing", "peer", "remote_container", "remote_hostname", "remote_properties", "starved", "transactions",
+        "turn_bytes", "user",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +79,7 @@ class Connection:
         """Links that have credit of the peer's but none for the queue, until this connection or its session has room."""
         self.draining: dict[OutgoingLink, None] = {}
         self.outgoing: dict[OutgoingLink, None] = {}
+        self.transactions = OpenTransactions()
         settings = host.settings
         is_server = kind is not ConnectionKind.OUTGOING
         self._engine = Engine(self, is_server=is_server, max_frame_size=settings.max_frame_size, channel_max=settings.channel_max)

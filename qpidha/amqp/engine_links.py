@@ -33,6 +33,7 @@ _unpack = ffi.unpack
 # Of a single delivery, for the owner of its link.
 is_settled = lib.pn_delivery_settled
 remote_state = lib.pn_delivery_remote_state
+is_aborted = lib.pn_delivery_aborted
 update = lib.pn_delivery_update
 settle = lib.pn_delivery_settle
 
@@ -186,9 +187,9 @@ class LinkEnd:
 
     def take(self, delivery: Pointer) -> bytes | None:
         """Take a message if this delivery has become one, else None; raise if it is larger than the limit."""
-        if not _readable(delivery):
-            return None
         size = _pending(delivery)
+        if not size and not _readable(delivery):
+            return None
         if _partial(delivery) or self._size:
             return self._take_part(delivery, size)
         if size > self._at_once:

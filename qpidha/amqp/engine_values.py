@@ -107,6 +107,8 @@ def read_terminus(pointer: Pointer) -> Terminus:
 def write_terminus(pointer: Pointer, terminus: Terminus) -> None:
     """Describe a source or target to the peer."""
     lib.pn_terminus_set_type(pointer, terminus.kind)
+    if terminus.kind == COORDINATOR and terminus.capabilities:
+        write_data(lib.pn_terminus_capabilities(pointer), symbols(terminus.capabilities))
     if terminus.kind in (NONE, COORDINATOR):
         return
     if terminus.address is not None:
@@ -142,6 +144,17 @@ def modify(delivery: Pointer, outcome: Outcome) -> None:
         write_data(lib.pn_disposition_annotations(local), outcome.annotations)
     lib.pn_delivery_update(delivery, MODIFIED)
     lib.pn_delivery_settle(delivery)
+
+
+def set_state(delivery: Pointer, code: int, fields: list[Any]) -> None:
+    """Give a delivery a state that the engine has no words for."""
+    write_data(lib.pn_disposition_data(lib.pn_delivery_local(delivery)), fields)
+    lib.pn_delivery_update(delivery, code)
+
+
+def remote_fields(delivery: Pointer) -> Any:
+    """Read the fields of a state that the engine has no words for, as the peer gave them."""
+    return read_data(lib.pn_disposition_data(lib.pn_delivery_remote(delivery)))
 
 
 def remote_outcome(delivery: Pointer) -> Outcome:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from qpidha.amqp.open_transactions import OpenTransactions
     from qpidha.amqp.registry import LinkRegistry
     from qpidha.amqp.sasl import Users
     from qpidha.amqp.terminus import PeerError
@@ -56,6 +57,7 @@ class LinkHome(ConnectionView, Protocol):
     starved: dict[Any, None]
     draining: dict[Any, None]
     outgoing: dict[Any, None]
+    transactions: OpenTransactions
 
     def wake(self) -> None:
         """Have output fetched at the end of the turn."""

@@ -4,9 +4,11 @@ A link is a consumer of its queue. Its `credit` is what the queue may still hand
 but no more than there is room for among the unsettled deliveries of the session, in this turn, and in
 the peer's socket. An outcome is carried out at once; if the peer waits for us to settle, that happens
 when the record of it is safe, so that it never sees that message again. What was not settled when the
-link ends goes back to its place, marked as having failed once. `available` is not told: proton's engine
-never puts it into a flow.
-Source: AMQP 1.0 sections 2.6.7, 2.6.12, 3.4; Qpid: src/qpid/broker/amqp/Outgoing.cpp.
+link ends goes back to its place, marked as having failed once. An outcome in a transaction is carried out
+when that is committed, and until then the message stays with this link's client; a delivery that the client
+has not settled stays unsettled, and is the client's to give another outcome if there is no commit.
+`available` is not told: proton's engine never puts it into a flow.
+Source: AMQP 1.0 sections 2.6.7, 2.6.12, 3.4, 4.4.2; Qpid: src/qpid/broker/amqp/Outgoing.cpp.
 """
 
 from __future__ import annotations
@@ -14,16 +16,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qpidha.amqp.engine_links import is_settled, remote_state, settle, update
-from qpidha.amqp.engine_values import remote_outcome
+from qpidha.amqp.engine_values import remote_fields, remote_outcome
+from qpidha.amqp.open_transactions import UnknownTransaction
 from qpidha.amqp.registry import LinkStolen
-from qpidha.amqp.terminus import ACCEPTED, MODIFIED, REJECTED, RELEASED, SETTLED, PeerError, Pointer, Terminus
+from qpidha.amqp.terminus import ACCEPTED, MODIFIED, REJECTED, RELEASED, SETTLED, Outcome, PeerError, Pointer, Terminus
+from qpidha.amqp.transaction_wire import TRANSACTIONAL, read_state
+from qpidha.broker.transaction import Fate, Retirement, TransactionRolledBack
 from qpidha.words.encoding import Symbol
 from qpidha.words.errors import MessageTooLarge, ProtocolViolation, QpidHaError, ResourceDeleted
 from qpidha.words.message_view import departure, merge_annotations
 
 if TYPE_CHECKING:
-    from qpidha.amqp.engine_links import LinkEnd
+    from qpidha.amqp.engine_links import LinkEnd, SessionEnd
     from qpidha.amqp.host import LinkHome
+    from qpidha.amqp.open_transactions import Work
     from qpidha.broker.queue import Queue
     from qpidha.words.message import Message
 
@@ -33,14 +39,23 @@ TURN_BYTES = 4 << 20
 
 MAX_ANNOTATIONS = 64 << 10
 """Bytes of annotations that outcomes may put beside a message; more are not taken, for each outcome may add some."""
+FATES = {ACCEPTED: Fate.ACCEPT, REJECTED: Fate.REJECT, RELEASED: Fate.RELEASE, MODIFIED: Fate.REQUEUE}
+"""What the outcomes do to a message."""
+STATES = {fate: state for state, fate in FATES.items()}
+
+
+class IllegalState(QpidHaError):
+    """An outcome that contradicts an earlier one."""
+
+    condition = "amqp:illegal-state"
 
 
 class OutgoingLink:
     """A link on which a peer receives."""
 
     __slots__ = (
-        "_broken", "_broker", "_connection", "_deletes", "_host", "_limit", "_max_bytes", "_max_size", "_queue", "_resume", "_settled",
-        "_unsettled", "address", "browse", "credit", "cursor", "end", "exclusive",
+        "_broken", "_broker", "_connection", "_deletes", "_enlisted", "_host", "_limit", "_max_bytes", "_max_size", "_queue", "_resume",
+        "_settled", "_unsettled", "address", "browse", "credit", "cursor", "end", "exclusive",
     )  # fmt: skip
 
     def __init__(self, connection: LinkHome, end: LinkEnd, *, browse: bool, exclusive: bool = False) -> None:
@@ -56,6 +71,8 @@ class OutgoingLink:
         self._queue: Queue | None = None
         self._settled = end.remote_sender_mode() == SETTLED
         self._unsettled: dict[Pointer, Message] = {}
+        self._enlisted: dict[Pointer, Retirement] = {}
+        """Unsettled too, but with an outcome in a transaction; they are in one of the two, so that others cost nothing more."""
         self._limit = self._host.settings.session_max_unacked
         # Many blocked links are woken together, when a tenth of the room is there again.
         self._resume = self._limit - self._limit // 10
@@ -87,7 +104,7 @@ class OutgoingLink:
         queue = self._queue
         if end is None or queue is None:
             return
-        payload = message.payload
+        payload = message.body()
         if message.delivery_count or message.annotations:
             payload = _departing(message)
         if self._max_size and len(payload) > self._max_size:
@@ -104,7 +121,7 @@ class OutgoingLink:
             self._unsettled[delivery] = message
             session = end.session
             session.unacked += 1
-            session.unacked_bytes += len(message.payload)
+            session.unacked_bytes += message.size
             if session.unacked >= self._limit or session.unacked_bytes >= self._max_bytes:
                 self.credit = 0
                 session.blocked[self] = None
@@ -117,7 +134,7 @@ class OutgoingLink:
 
     def _break(self, message: Message, queue: Queue) -> None:
         """Give back a message that the peer would not take; the link ends after this turn's dispatch."""
-        size = len(message.payload)
+        size = message.size
         self._broken = MessageTooLarge(f"the next message has {size} bytes, over this link's max-message-size {self._max_size}")
         self.credit = 0
         if not self.browse:
@@ -179,11 +196,16 @@ class OutgoingLink:
         """Carry out the outcome of a delivery."""
         unsettled = self._unsettled
         if delivery not in unsettled:
-            return  # Its outcome is known; it is settled when its record is safe.
+            if delivery in self._enlisted:
+                self._enlisted_changed(delivery, self._enlisted[delivery])
+            return  # Else its outcome is known; it is settled when its record is safe.
         state = remote_state(delivery)
         if state == ACCEPTED:
             message = unsettled.pop(delivery)
             sequence = 0 if self.browse else self._queue.dequeue(message)  # type: ignore[union-attr]
+        elif state == TRANSACTIONAL:
+            self._enlist(delivery)
+            return
         elif state in (REJECTED, RELEASED, MODIFIED) or is_settled(delivery):
             message = unsettled.pop(delivery)
             sequence = 0 if self.browse else self._returned(delivery, message, state)
@@ -198,8 +220,13 @@ class OutgoingLink:
         assert self.end is not None
         session = self.end.session
         session.unacked -= 1
-        session.unacked_bytes -= len(message.payload)
-        if session.blocked and session.unacked < self._resume and session.unacked_bytes < self._max_bytes:
+        session.unacked_bytes -= message.size
+        if session.blocked:
+            self._unblock(session)
+
+    def _unblock(self, session: SessionEnd) -> None:
+        """Go on with links that waited for deliveries to be settled."""
+        if session.unacked < self._resume and session.unacked_bytes < self._max_bytes:
             blocked, session.blocked = session.blocked, {}
             for link in blocked:
                 link.refresh_credit()
@@ -214,24 +241,116 @@ class OutgoingLink:
             queue.release(message)
             return 0
         outcome = remote_outcome(delivery)
+        not_to = self if outcome.undeliverable else None
+        return queue.requeue(message, outcome.failed, self._annotations(message, outcome), not_to=not_to)
+
+    @staticmethod
+    def _annotations(message: Message, outcome: Outcome) -> bytes:
+        """Make the annotations that an outcome puts beside a message, if any."""
         annotations = b""
         if outcome.annotations:
             changes = {Symbol(key): value for key, value in outcome.annotations.items() if isinstance(key, str)}
             try:
-                annotations = merge_annotations(message.payload, message.annotations, changes)
+                annotations = merge_annotations(message.body(), message.annotations, changes)
             except ProtocolViolation:
                 annotations = b""
             if len(annotations) > MAX_ANNOTATIONS:
                 annotations = b""
-        return queue.requeue(message, outcome.failed, annotations, not_to=self if outcome.undeliverable else None)
+        return annotations
 
     def released(self, delivery: Pointer) -> None:
         """Settle a delivery: what became of it is safe."""
         if self.end is None:
             return
-        update(delivery, remote_state(delivery))
+        self.answer(delivery, remote_state(delivery))
+
+    def answer(self, delivery: Pointer, state: int) -> None:
+        """Settle a delivery with an outcome."""
+        update(delivery, state)
         settle(delivery)
         self._connection.wake()
+
+    # Transactions.
+
+    def _enlist(self, delivery: Pointer) -> None:
+        """Put an outcome into its transaction."""
+        transaction_id, outcome = read_state(remote_fields(delivery))
+        try:
+            work = self._connection.transactions.find(transaction_id)
+        except UnknownTransaction as error:
+            self._fail(error)
+            return
+        settled, queue = bool(is_settled(delivery)), self._queue
+        if outcome is None and not settled:
+            return  # Nothing is said yet of what is to become of it.
+        message = self._unsettled.pop(delivery)
+        if self.browse or queue is None:
+            self.answer(delivery, RELEASED if outcome is None else outcome.state)
+            self._forget([message])
+            return
+        retirement = Retirement(work.transaction, queue, message, Fate.RELEASE, settled=settled)
+        if outcome is not None:
+            self._change(retirement, outcome)
+        self._connection.transactions.retire(work, retirement)
+        if settled:
+            settle(delivery)
+            self._forget([message])
+        else:
+            self._enlisted[delivery] = retirement
+            work.participants[self] = None
+
+    def _enlisted_changed(self, delivery: Pointer, retirement: Retirement) -> None:
+        """Hear more of a delivery whose outcome is in a transaction: another outcome in the same, or that it is settled."""
+        state, fields = remote_state(delivery), remote_fields(delivery)
+        if is_settled(delivery):
+            retirement.settled = True
+            del self._enlisted[delivery]
+            settle(delivery)
+            self._forget([retirement.message])
+        if state == TRANSACTIONAL:
+            transaction_id, outcome = read_state(fields)
+            try:
+                work = self._connection.transactions.find(transaction_id)
+            except UnknownTransaction as error:
+                self._fail(error)
+                return
+            if retirement.transaction is not work.transaction:
+                work.owner.fail(TransactionRolledBack("an outcome was given in two transactions that are both open"))
+            elif outcome is not None:
+                self._change(retirement, outcome)
+        elif state in FATES:
+            self._fail(IllegalState("an outcome was given outside of the transaction that the delivery's outcome belongs to"))
+
+    def _change(self, retirement: Retirement, outcome: Outcome) -> None:
+        """Take what the peer says is to become of a message."""
+        retirement.fate = FATES[outcome.state]
+        if outcome.state == MODIFIED:
+            retirement.failed = outcome.failed
+            retirement.annotations = self._annotations(retirement.message, outcome)
+            retirement.not_to = self if outcome.undeliverable else None
+
+    def discharged(self, work: Work, sequence: int, committed: bool) -> None:
+        """A transaction came to its end: its unsettled deliveries with it, or they are as they were before."""
+        if self.end is None:
+            return
+        mine = {delivery: one for delivery, one in self._enlisted.items() if one.transaction is work.transaction}
+        answers = _Answers(self)
+        for delivery, retirement in mine.items():
+            del self._enlisted[delivery]
+            if committed:
+                self._host.hold(sequence, answers, (delivery, STATES[retirement.fate]))
+            else:
+                self._unsettled[delivery] = retirement.message
+        if committed:
+            self._forget([retirement.message for retirement in mine.values()])
+
+    def _forget(self, messages: list[Message]) -> None:
+        """Count these as settled."""
+        assert self.end is not None
+        session = self.end.session
+        session.unacked -= len(messages)
+        session.unacked_bytes -= sum(message.size for message in messages)
+        self._unblock(session)
 
     def detached(self, closed: bool, error: PeerError | None) -> None:
         """The peer ended the link; a subscription that is closed, not detached, ends with it."""
@@ -273,22 +392,40 @@ class OutgoingLink:
         for table in (connection.outgoing, connection.starved, connection.draining, end.session.blocked):
             table.pop(self, None)
         unsettled, self._unsettled = self._unsettled, {}
-        end.session.unacked -= len(unsettled)
-        end.session.unacked_bytes -= sum(len(message.payload) for message in unsettled.values())
+        enlisted, self._enlisted = self._enlisted, {}
+        end.session.unacked -= len(unsettled) + len(enlisted)
+        gone = (*unsettled.values(), *(retirement.message for retirement in enlisted.values()))
+        end.session.unacked_bytes -= sum(message.size for message in gone)
         if queue is not None:
             if not self.browse:
                 for message in unsettled.values():
                     queue.requeue(message, True)
+            for retirement in enlisted.values():
+                retirement.settled = True  # Nobody is left to say what becomes of it if there is no commit.
             queue.unsubscribe(self)
         self._broker.owner_gone(self)
+
+
+class _Answers:
+    """Settles deliveries of a transaction when what it did is safe."""
+
+    __slots__ = ("_link",)
+
+    def __init__(self, link: OutgoingLink) -> None:
+        self._link = link
+
+    def released(self, item: tuple[Pointer, int]) -> None:
+        """Settle one."""
+        if self._link.end is not None:
+            self._link.answer(*item)
 
 
 def _departing(message: Message) -> bytes:
     """Make the message with what is beside it; one that cannot be read leaves as it came."""
     try:
-        return departure(message.payload, message.delivery_count, message.annotations)
+        return departure(message.body(), message.delivery_count, message.annotations)
     except ProtocolViolation:
-        return message.payload
+        return message.body()
 
 
 def honoured_filter(filters: dict[Any, Any], exchange_type: str) -> tuple[dict[Any, Any], str | None, dict[str, Any]]:

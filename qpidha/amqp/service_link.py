@@ -15,7 +15,8 @@ from qpidha.amqp.engine_links import is_settled, remote_state, settle, update
 from qpidha.amqp.engine_values import reject, remote_outcome
 from qpidha.amqp.registry import LinkStolen
 from qpidha.amqp.terminus import ACCEPTED, MIXED, NONE, SETTLED, UNSETTLED, PeerError, Pointer, Terminus
-from qpidha.words.errors import LimitExceeded, MessageTooLarge, ProtocolViolation, QpidHaError, RefusedRequest
+from qpidha.amqp.transaction_wire import TRANSACTIONAL
+from qpidha.words.errors import LimitExceeded, MessageTooLarge, NotImplementedHere, ProtocolViolation, QpidHaError, RefusedRequest
 
 if TYPE_CHECKING:
     from qpidha.amqp.engine_links import LinkEnd
@@ -195,6 +196,8 @@ class ServiceLink:
         self.last_delivery = delivery
         refusal: QpidHaError | None = None
         try:
+            if remote_state(delivery) == TRANSACTIONAL:
+                raise NotImplementedHere("this service takes no part in transactions", hint="send to it without one")
             self.service.received(self, payload)
         except (RefusedRequest, ProtocolViolation) as error:
             refusal = error

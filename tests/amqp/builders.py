@@ -56,7 +56,7 @@ class AHost:
         return self.services.get(address)
 
     def hold(self, sequence: int, target: Any, item: object) -> None:
-        if self.holding:
+        if sequence and self.holding:
             self.held.append((target, item))
         else:
             target.released(item)

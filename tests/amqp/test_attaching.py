@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from qpidha.amqp.address import find_address
-from qpidha.amqp.terminus import COORDINATOR, Terminus, source, target
+from qpidha.amqp.terminus import Terminus, source, target
 from qpidha.words.encoding import Described, Symbol, ULong
 from qpidha.words.message_view import body, build
 from tests.amqp.builders import AHost, CountingRecorder, Pair
@@ -214,12 +214,6 @@ def test_an_exclusive_queue_is_locked_for_others() -> None:
     assert condition(mine) == ""
     theirs, _ = second.receiver("own")
     assert condition(theirs) == "amqp:resource-locked"
-
-
-def test_a_transaction_coordinator_is_not_offered() -> None:
-    client = RawClient(AHost())
-    end = client.attach_sender("", name="tx", terminus=Terminus(COORDINATOR))
-    assert client.detached[end.name] == "amqp:not-implemented"
 
 
 def test_a_link_without_a_terminus_is_refused() -> None:

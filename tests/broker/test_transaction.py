@@ -16,6 +16,7 @@ from qpidha.store.log import Log
 from qpidha.store.recovery import fold
 from qpidha.words.errors import LimitExceeded
 from qpidha.words.message import Message
+from qpidha.words.message_view import body, build
 from qpidha.words.settings import Settings
 from tests.broker.parts import Tape, a_broker, a_taker, contents, copy_of, picture, send
 
@@ -29,8 +30,8 @@ def a_model(*queues: str, **arguments: Any) -> tuple[Broker, Tape]:
 
 
 def post(broker: Broker, transaction: Transaction, queue: str, *bodies: str) -> None:
-    for body in bodies:
-        transaction.post(Post(body.encode(), 0, queue=broker.queues[queue]))
+    for text in bodies:
+        transaction.post(Post(text.encode(), 0, queue=broker.queues[queue]))
 
 
 def take(broker: Broker, queue: str) -> Message:
@@ -140,6 +141,19 @@ def test_what_a_ring_gives_to_others_does_not_take_their_room() -> None:
     post(broker, transaction, "other", "mine")
     transaction.commit()
     assert (contents(broker, "ring"), contents(broker, "other")) == (["new"], ["mine"])
+
+
+def test_a_transaction_that_is_sent_again_posts_nothing_twice() -> None:
+    broker, tape = a_model("other")
+    broker.declare_queue("q", arguments={"qpidha.dedup": "message-id"})
+    for _ in range(2):
+        transaction = Transaction(broker)
+        for number in range(3):
+            payload = build(number, properties={"message_id": f"m{number}"})
+            transaction.post(Post(payload, 0, queue=broker.queues["q"]))
+        transaction.commit()
+    assert [body(message.body()) for message in broker.queues["q"].messages.values()] == [0, 1, 2]
+    assert picture(copy_of(tape)) == picture(broker)
 
 
 def test_a_queue_that_ends_empty_may_get_its_last_message_back() -> None:
