@@ -24,7 +24,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "query": ("observe", "print the HA configuration"),
     "list": ("observe", "show the members of the cluster"),
     "wait": ("observe", "wait for a condition, such as --for state=ready"),
-    "promote": ("observe", "make a broker the primary (with --cluster-manager)"),
+    "switchover": ("operate", "hand the part of the primary over to a backup, losing nothing"),
+    "failover": ("operate", "have the best backup take over now, because the primary is ill"),
+    "recover": ("operate", "compare what the brokers have after a total failure"),
+    "demote": ("operate", "make a primary step down"),
+    "promote": ("operate", "make a broker the primary (with --cluster-manager)"),
+    "journal": ("journal", "the journal of a stopped broker: verify, dump, list, salvage, compact"),
     "local": ("local", "a cluster on this machine: up, status, kill, restart, logs, down"),
     "demo": ("demo", "break a cluster under load and count what was lost"),
     "bench": ("bench", "measure throughput and latency"),
@@ -40,7 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "help": ("misc", "this list"),
 }
 """Command -> (module, what it does)."""
-GROUPS = ("local", "queue", "exchange", "user")
+GROUPS = ("local", "journal", "queue", "exchange", "user")
 """Commands that have commands of their own."""
 MANAGER_COMMANDS = ("promote",)
 """Commands that only a cluster resource manager should use; historic: shown and allowed with --cluster-manager."""

@@ -17,7 +17,7 @@ from typing import Any
 from qpidha.cli.arguments import Options
 from qpidha.cli.demo import lanes
 from qpidha.cli.exits import NO, OK, UNREACHABLE, Failure
-from qpidha.cli.launch import DOWN_PATIENCE, Plan, Story, check_count, free_ports, manager_link, reach_manager, start_manager
+from qpidha.cli.launch import DOWN_PATIENCE, Story, check_count, free_ports, manager_link, reach_manager, start_manager
 from qpidha.cli.output import Progress, talk
 from qpidha.cli.runs import default_directory as run_directory
 from qpidha.cli.runs import prune
@@ -25,6 +25,7 @@ from qpidha.cli.status import ask
 from qpidha.cli.target import PRIMARY_STATES, Target, local_cluster, resolve
 from qpidha.cli.timeline import Timeline, rates, svg
 from qpidha.cli.workers import Worker
+from qpidha.manager.cluster import ClusterOptions
 
 UP_PATIENCE = 60.0
 DRAIN_PATIENCE = 60.0
@@ -127,10 +128,10 @@ class Bench:
         check_count(self.options.brokers)
         where = self.options.directory / "cluster"
         talk(self.cli, f"starting a temporary cluster of {self.options.brokers}")
-        process = start_manager(Plan(directory=where, ports=free_ports(self.options.brokers), name="bench", attached=True))
+        process = start_manager(ClusterOptions(directory=where, ports=free_ports(self.options.brokers), name="bench", attached=True))
         assert isinstance(process, subprocess.Popen)
         self._process = process
-        story = reach_manager(Plan(directory=where, ports=()), process)
+        story = reach_manager(ClusterOptions(directory=where, ports=()), process)
         story.await_settled(where, UP_PATIENCE)
         story.close()
         self._use_local(where)

@@ -16,7 +16,6 @@ from qpidha.cli.arguments import Options
 from qpidha.cli.exits import NO, NO_INPUT, USAGE, Failure
 from qpidha.cli.launch import (
     DOWN_PATIENCE,
-    Plan,
     bring_down,
     check_count,
     check_directory,
@@ -24,10 +23,12 @@ from qpidha.cli.launch import (
     left_over,
     manager_link,
     reach_manager,
+    settings_of_brokers,
     start_manager,
 )
 from qpidha.cli.output import Progress, print_json, print_table, talk
 from qpidha.cli.target import local_cluster, state_directory
+from qpidha.manager.cluster import ClusterOptions
 
 BROKERS = 3
 BASE_PORT = 5672
@@ -66,13 +67,13 @@ def _up(
     check_count(BROKERS if count is None else count)
     where = _directory(directory)
     check_directory(where)
-    plan = Plan(
+    plan = ClusterOptions(
         directory=where,
         ports=_ports(where, count, base_port),
         heartbeat=heartbeat,
         fence=not no_fence,
         backup_timeout=backup_timeout,
-        settings=list(setting or []),
+        settings=settings_of_brokers(setting or []),
     )
     if foreground:
         raise typer.Exit(int(str(start_manager(plan, foreground=True))))

@@ -96,7 +96,7 @@ def _send(
     text: Annotated[list[str] | None, typer.Argument(help="messages; default: lines of standard input, or with -m a number")] = None,
     messages: Annotated[int, typer.Option("-m", "--messages", min=0, help="send this many messages")] = 0,
     size: Annotated[int, typer.Option("--content-size", min=0, help="bytes in each of the -m messages")] = 0,
-    durable: Annotated[bool, typer.Option("--durable", help="mark the messages durable; not yet kept on disk")] = False,
+    durable: Annotated[bool, typer.Option("--durable", help="mark the messages durable: kept on disk by a durable queue")] = False,
     subject: Annotated[str, typer.Option(help="subject, which is the routing key on an exchange")] = "",
 ) -> None:
     """Send messages and wait until each is accepted.

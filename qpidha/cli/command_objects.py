@@ -14,12 +14,12 @@ from qpidha.cli.status import ask
 
 LEVELS = ("none", "configuration", "all")
 TYPES = ("direct", "topic", "fanout", "headers")
-QUEUE_COLUMNS = ("name", "messages", "bytes", "consumers", "acquired", "replicate", "durable")
+QUEUE_COLUMNS = ("name", "messages", "unsafe", "bytes", "cold", "consumers", "acquired", "replicate", "durable")
 BINDING_COLUMNS = ("exchange", "queue", "key", "arguments")
 EXCHANGE_COLUMNS = ("name", "type", "bindings", "received", "dropped", "replicate", "durable")
 
 Replicate = Annotated[str | None, typer.Option(help="replication level: none, configuration or all")]
-Durable = Annotated[bool, typer.Option("--durable", help="mark it durable; not yet kept on disk")]
+Durable = Annotated[bool, typer.Option("--durable", help="keep it over a restart of the broker, on disk")]
 Alternate = Annotated[str, typer.Option("--alternate-exchange", help="where unroutable and rejected messages go")]
 Arguments = Annotated[list[str] | None, typer.Option("--argument", metavar="KEY=VALUE", help="any other argument; may be repeated")]
 
@@ -80,7 +80,7 @@ def _queue_del(
 
 
 def _queue_list(context: typer.Context, match: Annotated[str, typer.Argument(help="part of a name")] = "") -> None:
-    """List the queues."""
+    """List the queues; UNSAFE counts messages that not every in-sync broker has yet, COLD bytes that are on disk and not in memory."""
     _print_list(context, "list_queues", QUEUE_COLUMNS, match)
 
 

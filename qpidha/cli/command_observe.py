@@ -1,9 +1,8 @@
-"""Commands that look at a cluster, and `promote`: ping, status, query, list, wait."""
+"""Commands that look at a cluster: ping, status, query, list, wait."""
 
 from __future__ import annotations
 
 import select
-import sys
 import time
 from dataclasses import replace
 from typing import Annotated, Any
@@ -11,10 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from qpidha.cli.app import settings_of
-from qpidha.cli.exits import NO, OK, TIMED_OUT, UNREACHABLE, USAGE, Failure
+from qpidha.cli.arguments import Options
+from qpidha.cli.exits import OK, TIMED_OUT, UNREACHABLE, USAGE, Failure
 from qpidha.cli.output import EPILOG, Progress, print_json, print_table
+from qpidha.cli.sentences import sentences
 from qpidha.cli.status import STATES, ask, ask_all, ping, status
-from qpidha.cli.target import PRIMARY_STATES, local_cluster
+from qpidha.cli.target import PRIMARY_STATES, beside, local_cluster, resolve
 
 LOOK = 0.05
 """Seconds between two looks of `wait`."""
@@ -38,7 +39,6 @@ def add(app: typer.Typer) -> None:
     app.command("query", epilog=EPILOG)(_query)
     app.command("list", epilog=EPILOG)(_list)
     app.command("wait", epilog=EPILOG)(_wait)
-    app.command("promote", epilog=EPILOG)(_promote)
 
 
 def _ping(context: typer.Context) -> None:
@@ -51,9 +51,23 @@ def _status(
     every: Annotated[bool, typer.Option("--all", help="the state of every broker of the cluster")] = False,
     expect: Annotated[str | None, typer.Option(help="say nothing, and succeed if the state is this one")] = None,
     is_primary: Annotated[bool, typer.Option("--is-primary", help="say nothing, and succeed if the broker is primary")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="tell what the broker waits for, and what that keeps waiting")] = False,
 ) -> None:
     """Print the state of a broker: standalone, joining, catchup, ready, recovering or active."""
+    if explain:
+        if every or is_primary or expect is not None:
+            raise Failure(USAGE, "--explain does not go with --all, --expect or --is-primary", hint="qpid-ha status --explain -b ADDR")
+        _explain(settings_of(context))
+        return
     raise typer.Exit(status(settings_of(context), every=every, expect=expect, is_primary=is_primary))
+
+
+def _explain(options: Options) -> None:
+    found = ask(options, "explain")
+    if options.as_json:
+        print_json({"schema_version": 1, **found})
+        return
+    print("\n".join(sentences(found)))
 
 
 def _query(context: typer.Context, every: Annotated[bool, typer.Option("--all", help="of every broker of the cluster")] = False) -> None:
@@ -112,17 +126,39 @@ def _list(context: typer.Context) -> None:
     names = {broker["address"]: broker["name"] for broker in (local_cluster() or {}).get("brokers", [])}
     rows = [_member(address, answer, members, names) for address, answer in answers]
     waits_for = _waits_for(newest, rows) if newest["state"] == "recovering" else []
+    unsafe = _unsafe(options, primary)
     if options.as_json:
         where = primary and primary.get("address")
-        print_json({"schema_version": 1, "epoch": newest.get("epoch"), "primary": where, "waits_for": waits_for, "brokers": rows})
+        head = {"schema_version": 1, "epoch": newest.get("epoch"), "primary": where, "waits_for": waits_for}
+        print_json({**head, **unsafe, "brokers": rows})
         return
     where = f"primary {primary.get('name') or primary['address']}" if primary is not None else "no primary"
-    print(f"epoch {newest.get('epoch')}   {where}   in sync {sum(row['in_sync'] is True for row in rows)} of {len(rows)}")
+    in_sync = sum(row["in_sync"] is True for row in rows)
+    print(f"epoch {newest.get('epoch')}   {where}   in sync {in_sync} of {len(rows)}{_unsafe_text(unsafe)}")
     if waits_for:
         print(f"recovering: waits for {', '.join(waits_for)}")
     fields = ("name", "address", "state", "epoch", "sequence")
     heads = [*(field.upper() for field in fields), "IN SYNC", "SINCE"]
     print_table(heads, [[*(row[field] for field in fields), _in_sync(row, members), _ago(row["since_seconds"])] for row in rows])
+
+
+def _unsafe(options: Options, primary: dict[str, Any] | None) -> dict[str, Any]:
+    """Ask the primary how many messages, in how many queues, are not yet on every in-sync broker."""
+    names = ("unsafe_queues", "unsafe_messages")
+    if primary is None:
+        return dict.fromkeys(names)
+    try:
+        found = ask(options, "explain", target=beside(str(primary.get("address", "")), resolve(options)))
+    except Failure:
+        found = {}  # It has just gone, which the next look will show.
+    return {name: found.get(name) for name in names}
+
+
+def _unsafe_text(unsafe: dict[str, Any]) -> str:
+    queues, messages = unsafe["unsafe_queues"], unsafe["unsafe_messages"]
+    if queues is None:
+        return ""
+    return f"   unsafe queues {queues:,}" + (f" ({messages:,} messages)" if messages else "")
 
 
 def _member(address: str, answer: Any, members: list[str], names: dict[str, str]) -> dict[str, Any]:
@@ -217,21 +253,3 @@ def _ready_backups(found: dict[str, Any]) -> int:
 
 def _is_safe(found: dict[str, Any]) -> bool:
     return not found.get("held")
-
-
-def _promote(context: typer.Context) -> None:
-    """Make a broker the primary. For cluster resource managers."""
-    options = settings_of(context)
-    if not options.cluster_manager:
-        text = (
-            "'promote' is for a cluster resource manager only.\n"
-            "Two primaries at a time can lose messages, which is what a resource manager prevents.\n"
-            "To call it all the same, add --cluster-manager"
-        )
-        print(text, file=sys.stderr)
-        raise typer.Exit(NO)
-    result = ask(options, "promote")
-    if isinstance(result, dict) and result.get("state") == "standalone":
-        raise Failure(NO, "this broker is not in a cluster, and needs no promotion", hint="set ha-cluster=yes")
-    if options.as_json:
-        print_json({"schema_version": 1, "promoted": True, **(result if isinstance(result, dict) else {})})

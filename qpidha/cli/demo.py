@@ -18,13 +18,14 @@ from typing import Any
 from qpidha.cli.admin import AdminSocket
 from qpidha.cli.arguments import Options
 from qpidha.cli.exits import BUG, NO, OK, TIMED_OUT, Failure
-from qpidha.cli.launch import DOWN_PATIENCE, Plan, Story, free_ports, manager_link, reach_manager, start_manager
+from qpidha.cli.launch import DOWN_PATIENCE, Story, free_ports, manager_link, reach_manager, start_manager
 from qpidha.cli.measure import delivered, longest_gap
 from qpidha.cli.output import Progress
 from qpidha.cli.runs import brief, home, program, prune, renew
 from qpidha.cli.story_lines import in_words, is_stale
 from qpidha.cli.timeline import Timeline, Zoom, fine_rates, rates, svg
 from qpidha.cli.workers import Worker
+from qpidha.manager.cluster import ClusterOptions
 
 FAULTS = ("kill", "stop", "kill-backup", "stop-backup")
 QUEUE = "orders"
@@ -67,7 +68,7 @@ class Demo:
         self.progress = Progress(cli)
         self.began = time.time_ns()
         self.phase = "start"
-        self.plan = Plan(
+        self.plan = ClusterOptions(
             directory=options.directory,
             ports=free_ports(options.brokers),
             name="demo",

@@ -12,10 +12,8 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,8 @@ import qpidha
 from qpidha.cli.admin import AdminSocket
 from qpidha.cli.exits import NO, TIMED_OUT, UNREACHABLE, USAGE, Failure
 from qpidha.cli.target import local_cluster, state_directory
+from qpidha.manager.cluster import ClusterOptions
+from qpidha.words.errors import InvalidArgument
 
 PACKAGE_ROOT = Path(qpidha.__file__).resolve().parent.parent
 START_PATIENCE = 10.0
@@ -34,55 +34,21 @@ STARTS = 3
 """Failed starts of one broker after which nobody waits any longer."""
 NOT_REACHED = ("starting", "hung", "unknown", "down")
 """States of a broker that has not said yet what it is."""
-HEARTBEATS = (0.05, 3600.0)
-"""Shortest and longest heartbeat in seconds; below, a busy machine makes every broker look hung."""
 LAST_LINES = 20
 """Lines at the end of a log in which the reason of a failed start is looked for."""
-OWN_FILES = ("cluster.new", "manager.lock", "manager.log", "manager.sock")
+OWN_FILES = ("cluster.new", "in-sync.json", "in-sync.new", "manager.lock", "manager.log", "manager.sock")
 """What a manager that never came to write `cluster.json` leaves in its directory, beside the brokers' directories."""
 
 
-@dataclass(slots=True)
-class Plan:
-    """What cluster to start."""
-
-    directory: Path
-    ports: tuple[int, ...]
-    name: str = "local"
-    heartbeat: float = 0.5
-    fence: bool = True
-    backup_timeout: float = 10.0
-    settings: list[str] = field(default_factory=list)
-    attached: bool = False
-    """Whether the cluster ends with this process, however that ends."""
-
-    @property
-    def socket(self) -> str:
-        """Where the manager will listen."""
-        return str(self.directory / "manager.sock")
-
-    def addresses(self) -> list[str]:
-        """Where clients connect."""
-        return [f"127.0.0.1:{port}" for port in self.ports]
-
-    def check(self) -> None:
-        """Refuse times and settings with which no broker could start."""
-        low, high = HEARTBEATS
-        if not low <= self.heartbeat <= high:
-            raise Failure(USAGE, f"a heartbeat of {self.heartbeat:g} s is not possible", hint=f"--heartbeat 0.5, from {low:g} to {high:g}")
-        if not 0 < self.backup_timeout < float("inf"):
-            raise Failure(USAGE, f"a backup timeout of {self.backup_timeout:g} s is not possible", hint="--backup-timeout 10, above 0")
-        for setting in self.settings:
-            name, equals, _ = setting.partition("=")
-            if not name or not equals:
-                raise Failure(USAGE, f"--set {setting} has no name and value", hint="--set link-credit=500; qpidhad --help lists the names")
-
-    def command(self) -> list[str]:
-        """The manager's command line."""
-        line = [sys.executable, "-m", "qpidha.manager", "--dir", str(self.directory), "--ports", ",".join(map(str, self.ports))]
-        line += ["--name", self.name, "--heartbeat", str(self.heartbeat), "--backup-timeout", str(self.backup_timeout)]
-        line += ([] if self.fence else ["--no-fence"]) + (["--attached"] if self.attached else [])
-        return line + [part for setting in self.settings for part in ("--set", setting)]
+def settings_of_brokers(given: Iterable[str]) -> dict[str, str]:
+    """Read the NAME=VALUE of `--set`."""
+    settings = {}
+    for setting in given:
+        name, equals, value = setting.partition("=")
+        if not name or not equals:
+            raise Failure(USAGE, f"--set {setting} has no name and value", hint="--set link-credit=500; qpidhad --help lists the names")
+        settings[name] = value
+    return settings
 
 
 def environment() -> dict[str, str]:
@@ -111,15 +77,18 @@ def free_ports(count: int, base: int = 0) -> tuple[int, ...]:
     return tuple(found)
 
 
-def start_manager(plan: Plan, *, foreground: bool = False) -> subprocess.Popen[bytes] | int:
+def start_manager(plan: ClusterOptions, *, foreground: bool = False) -> subprocess.Popen[bytes] | int:
     """Start the manager and return its process; in the foreground, return its exit code at the end."""
-    plan.check()
+    try:
+        plan.check()
+    except InvalidArgument as error:
+        raise Failure(USAGE, error.text, hint=error.hint) from error
     plan.directory.mkdir(parents=True, exist_ok=True)
     if foreground:
         return _in_foreground(plan)
     with (plan.directory / "manager.log").open("ab") as log:
         return subprocess.Popen(
-            plan.command(),
+            plan.manager_command(),
             stdin=subprocess.PIPE if plan.attached else subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -128,17 +97,17 @@ def start_manager(plan: Plan, *, foreground: bool = False) -> subprocess.Popen[b
         )
 
 
-def _in_foreground(plan: Plan) -> int:
+def _in_foreground(plan: ClusterOptions) -> int:
     # The terminal sends its ^C to the manager too, which ends the brokers in good order; we have only to be patient.
     # Handlers, unlike ignored signals, are not inherited by the manager.
     signal.signal(signal.SIGINT, lambda number, frame: None)
-    with subprocess.Popen(plan.command(), env=environment()) as process:
+    with subprocess.Popen(plan.manager_command(), env=environment()) as process:
         signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
         code = process.wait()
         return code if code >= 0 else 128 - code
 
 
-def reach_manager(plan: Plan, process: subprocess.Popen[bytes]) -> Story:
+def reach_manager(plan: ClusterOptions, process: subprocess.Popen[bytes]) -> Story:
     """Connect to a manager that was just started."""
     deadline = time.monotonic() + START_PATIENCE
     while time.monotonic() < deadline:
@@ -146,7 +115,7 @@ def reach_manager(plan: Plan, process: subprocess.Popen[bytes]) -> Story:
             log = plan.directory / "manager.log"
             raise Failure(UNREACHABLE, f"the manager ended at once: {_last_error(log)}", hint=f"look at {log}")
         try:
-            return Story(plan.socket)
+            return Story(str(plan.socket))
         except Failure:
             select.select([], [], [], 0.02)
     hint = f"look at {plan.directory}/manager.log"

@@ -22,7 +22,7 @@ KEPT = 5
 NAMED = re.compile(r"\d{8}-\d{6}")
 """What `default_directory` calls a run."""
 RESULTS = ("result.json", "timeline.svg", "events.jsonl", "clients.log", "accepted.bin", "received.bin")
-CLUSTER = ("cluster.json", "cluster.new", "manager.log", "manager.lock", "manager.sock")
+CLUSTER = ("cluster.json", "cluster.new", "in-sync.json", "in-sync.new", "manager.log", "manager.lock", "manager.sock")
 BROKER = re.compile(r"b[1-9]")
 LONGEST = 107 - len("/b1/admin.sock")
 """Bytes in the name of a cluster's directory: the system takes no longer name of a socket."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from qpidha.cli.arguments import Options
 from qpidha.cli.exits import NO, OK, USAGE, Failure
-from qpidha.cli.target import PRIMARY_STATES, BrokerLink, Target, brokers_url, connect, parse, resolve
+from qpidha.cli.target import PRIMARY_STATES, BrokerLink, Target, beside, brokers_url, connect, resolve
 
 STATES = ("standalone", "joining", "catchup", "ready", "recovering", "active")
 
@@ -71,10 +71,8 @@ def ask_all(options: Options, method: str) -> list[tuple[str, Any]]:
         if address == own:
             answers.append((address, mine))
             continue
-        target = parse(address)
-        target.user, target.password, target.mechanism = target.user or first.user, target.password or first.password, first.mechanism
         try:
-            answers.append((address, ask(options, method, target=target)))
+            answers.append((address, ask(options, method, target=beside(address, first))))
         except Failure as failure:
             answers.append((address, failure))
     return answers

@@ -109,6 +109,36 @@ def parse(text: str) -> Target:
     return Target(host=host, port=port, user=_unquote(user), password=_unquote(password), encrypted=encrypted)
 
 
+def beside(address: str, first: Target) -> Target:
+    """Say how to reach another broker of the cluster of `first`: one logs in there as at that one."""
+    target = parse(address)
+    target.user, target.password, target.mechanism = target.user or first.user, target.password or first.password, first.mechanism
+    return target
+
+
+def managed(target: Target) -> str | None:
+    """Find the socket of the built-in manager that runs the cluster of a broker."""
+    for place in cluster_places():
+        cluster = local_cluster(place)
+        path = os.path.join(place, "manager.sock")
+        for broker in cluster["brokers"] if cluster is not None else ():
+            if (target.socket == broker["admin_socket"] or (target.host and broker["address"] == _loopback(target))) and _listens(path):
+                return path
+    return None
+
+
+def _listens(path: str) -> bool:
+    try:
+        AdminSocket(path, QUICK).close()
+    except Failure:
+        return False
+    return True
+
+
+def _loopback(target: Target) -> str:
+    return f"{'127.0.0.1' if target.host == 'localhost' else target.host}:{target.port}"
+
+
 def _named(name: str) -> Target | None:
     """Find a broker of a local cluster by its name."""
     cluster = _cluster_with(name)

@@ -21,7 +21,8 @@ def standalone_report(settings: Settings, *, system_id: str, name: str, address:
         "schema_version": SCHEMA_VERSION, "name": name, "address": address, "system_id": system_id,
         "state": BrokerStatus.STANDALONE.value, "since_ns": 0, "epoch": 0, "promised": 0, "sequence": 0, "safe": 0, "applied": 0,
         "primary": None, "in_sync": {"epoch": 0, "version": 0, "members": []}, "members": [], "expected": [], "leaving": [], "held": 0,
-        "brokers_url": str(settings.ha_brokers_url), "public_url": str(settings.ha_public_url), "replicate": settings.ha_replicate,
+        "handing_over": "", "brokers_url": str(settings.ha_brokers_url), "public_url": str(settings.ha_public_url),
+        "replicate": settings.ha_replicate,
     }  # fmt: skip
 
 
@@ -39,4 +40,5 @@ def cluster_report(cluster: Cluster) -> dict[str, Any]:
         "primary": primary, "in_sync": {"epoch": set_.epoch, "version": set_.version, "members": list(set_.members)},
         "members": cluster.members(), "expected": [] if cluster.primary is None else list(cluster.primary.expected),
         "leaving": [] if cluster.primary is None else list(cluster.primary.leaving),
+        "handing_over": cluster.handover.peer.name if cluster.handover is not None else "",
     }  # fmt: skip

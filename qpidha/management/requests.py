@@ -13,6 +13,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from qpidha.management.explanation import explained
 from qpidha.management.parameters import Parameters
 from qpidha.management.schema import BINDING, CONNECTION, EXCHANGE, QUEUE, BindingView, binding_of, bindings_of, describe
 from qpidha.management.target import Reply
@@ -48,6 +49,7 @@ class Requests:
             "status": self._status,
             "query": self._query,
             "members": self._members,
+            "explain": self._explain,
             "list_queues": self._list_queues,
             "list_exchanges": self._list_exchanges,
             "list_bindings": self._list_bindings,
@@ -62,7 +64,13 @@ class Requests:
             "bind": self._bind,
             "unbind": self._unbind,
         }
-        self._actions: dict[str, Action] = {"promote": self._promote, "demote": self._demote, "shutdown": self._shutdown}
+        self._actions: dict[str, Action] = {
+            "promote": self._promote,
+            "demote": self._demote,
+            "recover": self._recover,
+            "switchover": self._switchover,
+            "shutdown": self._shutdown,
+        }
 
     def call(self, method: str, params: Mapping[Any, Any] | None, reply: Answer, *, owner: object = None) -> None:
         """Do `method` and call `reply` exactly once, now or when the change is safe; `owner` gets exclusive queues."""
@@ -120,6 +128,10 @@ class Requests:
         parameters.finish()
         return self._target.status().get("members", [])
 
+    def _explain(self, parameters: Parameters) -> object:
+        parameters.finish()
+        return explained(self._target)
+
     def _list_queues(self, parameters: Parameters) -> object:
         return self._list(QUEUE, parameters)
 
@@ -133,7 +145,7 @@ class Requests:
         name, match = parameters.text("name"), parameters.text("match")
         parameters.finish()
         entries = kind.find(self._target)
-        return [describe(kind, entry) for entry in entries if match in kind.name(entry) and name in ("", kind.name(entry))]
+        return [describe(kind, entry, self._target) for entry in entries if match in kind.name(entry) and name in ("", kind.name(entry))]
 
     def _list_bindings(self, parameters: Parameters) -> object:
         exchange, queue, key = parameters.text("exchange"), parameters.text("queue"), parameters.text("key")
@@ -141,7 +153,7 @@ class Requests:
         rows = []
         for binding in bindings_of(self._target.broker):
             if exchange in ("", binding.exchange) and queue in ("", binding.queue) and key in ("", binding.key):
-                rows.append(describe(BINDING, binding))
+                rows.append(describe(BINDING, binding, self._target))
         return rows
 
     # Changes: each returns the sequence to wait for and what to answer then.
@@ -157,7 +169,7 @@ class Requests:
         queue, sequence = self._broker.declare_queue(
             name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, alternate=alternate, arguments=arguments, owner=owner
         )
-        return sequence or self._declared(queue.uid), {"created": created, **describe(QUEUE, queue)}
+        return sequence or self._declared(queue.uid), {"created": created, **describe(QUEUE, queue, self._target)}
 
     def _delete_queue(self, parameters: Parameters, owner: object) -> tuple[int, object]:
         name = parameters.name("name")
@@ -184,7 +196,7 @@ class Requests:
         exchange, sequence = self._broker.declare_exchange(
             name, kind, durable=durable, auto_delete=auto_delete, alternate=alternate, arguments=arguments
         )
-        return sequence or self._declared(exchange.uid), {"created": created, **describe(EXCHANGE, exchange)}
+        return sequence or self._declared(exchange.uid), {"created": created, **describe(EXCHANGE, exchange, self._target)}
 
     def _delete_exchange(self, parameters: Parameters, owner: object) -> tuple[int, object]:
         name, if_unused = parameters.name("name"), parameters.flag("if_unused")
@@ -197,7 +209,7 @@ class Requests:
         parameters.finish()
         self._queue(queue, owner)
         sequence = self._broker.bind(exchange, queue, key, arguments)
-        return sequence, describe(BINDING, BindingView(exchange, queue, key, arguments))
+        return sequence, describe(BINDING, BindingView(exchange, queue, key, arguments), self._target)
 
     def _unbind(self, parameters: Parameters, owner: object) -> tuple[int, object]:
         exchange, queue, key = parameters.name("exchange"), parameters.name("queue"), parameters.text("key")
@@ -211,12 +223,22 @@ class Requests:
     # Actions of the broker itself.
 
     def _promote(self, parameters: Parameters, reply: Answer) -> None:
+        accept_loss = parameters.flag("accept_loss")
         parameters.finish()
-        self._target.promote(reply)
+        self._target.promote(reply, accept_loss)
 
     def _demote(self, parameters: Parameters, reply: Answer) -> None:
         parameters.finish()
         self._target.demote(reply)
+
+    def _recover(self, parameters: Parameters, reply: Answer) -> None:
+        parameters.finish()
+        self._target.compare(reply)
+
+    def _switchover(self, parameters: Parameters, reply: Answer) -> None:
+        target = parameters.text("target")
+        parameters.finish()
+        self._target.switchover(target, reply)
 
     def _shutdown(self, parameters: Parameters, reply: Answer) -> None:
         parameters.finish()

@@ -137,7 +137,7 @@ class Routes:
         self._do(call, "list_exchanges", {}, lambda result: (200, result))
 
     def _get_exchange(self, call: _Call) -> None:
-        call.answer(200, describe(EXCHANGE, self._target.broker.exchange(call.parts[1])))
+        call.answer(200, describe(EXCHANGE, self._target.broker.exchange(call.parts[1]), self._target))
 
     def _put_exchange(self, call: _Call) -> None:
         _refuse_default(call.parts[1])
@@ -212,8 +212,8 @@ class Routes:
         self._do(call, "list_connections", {}, lambda result: (200, result))
 
     def _get_ha(self, call: _Call) -> None:
-        if call.parts[1] not in ("status", "members"):
-            raise NotFound(f"there is no /ha/{call.parts[1]}", hint="there are /ha/status and /ha/members")
+        if call.parts[1] not in ("status", "members", "explain"):
+            raise NotFound(f"there is no /ha/{call.parts[1]}", hint="there are /ha/status, /ha/members and /ha/explain")
         self._do(call, call.parts[1], {}, lambda result: (200, plain(result)))
 
     def _queue(self, name: str) -> Queue:
@@ -221,7 +221,7 @@ class Routes:
 
     def _queue_map(self, queue: Queue) -> dict[str, Any]:
         """Show a queue under RabbitMQ's names, and after them what it has no name for."""
-        shown = describe(QUEUE, queue)
+        shown = describe(QUEUE, queue, self._target)
         status = self._target.status()
         primary = status.get("primary") or {}
         replicated = shown["replicate"] == "all"

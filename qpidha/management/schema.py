@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from qpidha.broker.broker import Broker
+    from qpidha.broker.queue import Queue
     from qpidha.management.target import Target
 
 PRODUCT = "qpidha"
@@ -34,7 +35,8 @@ class Property:
 
     name: str
     attribute: str
-    read: Callable[[Any], Any]
+    read: Callable[[Any, Target], Any]
+    """From the object, and the broker that it is one of, to the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +62,16 @@ class BindingView:
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
-def describe(kind: ObjectClass, entry: Any) -> dict[str, Any]:
+def describe(kind: ObjectClass, entry: Any, target: Target) -> dict[str, Any]:
     """Read all properties of one object under their JSON names."""
-    return {each.name: each.read(entry) for each in kind.properties}
+    return {each.name: each.read(entry, target) for each in kind.properties}
 
 
-def attributes(kind: ObjectClass, entry: Any) -> dict[str, Any]:
+def attributes(kind: ObjectClass, entry: Any, target: Target) -> dict[str, Any]:
     """Read all properties of one object under their AMQP names, with the three that every object has."""
     name = kind.name(entry)
     found: dict[str, Any] = {"name": name, "identity": f"{kind.type}:{name}", "type": kind.type}
-    found.update((each.attribute, each.read(entry)) for each in kind.properties if each.attribute != "name")
+    found.update((each.attribute, each.read(entry, target)) for each in kind.properties if each.attribute != "name")
     return found
 
 
@@ -119,11 +121,11 @@ def binding_of(broker: Broker, exchange_name: str, queue_name: str, key: str) ->
 
 
 def _same(name: str, attribute: str = "") -> Property:
-    return Property(name, attribute or name, lambda entry: getattr(entry, name))
+    return Property(name, attribute or name, lambda entry, target: getattr(entry, name))
 
 
 def _option(name: str, attribute: str = "") -> Property:
-    return Property(name, attribute or name, lambda entry: getattr(entry.options, name))
+    return Property(name, attribute or name, lambda entry, target: getattr(entry.options, name))
 
 
 def _get_binding(target: Target, name: str) -> BindingView | None:
@@ -144,11 +146,20 @@ def _only(name: Callable[[Target], str]) -> Callable[[Target, str], Target | Non
 
 
 def _length(name: str, attribute: str) -> Property:
-    return Property(name, attribute, lambda entry: len(getattr(entry, name)))
+    return Property(name, attribute, lambda entry, target: len(getattr(entry, name)))
+
+
+def unsafe_messages(queue: Queue, target: Target) -> int:
+    """Count the messages that not every in-sync broker has yet; a backup applies only what is safe."""
+    return 0 if queue.recorder is None else queue.unsafe(target.log.safe)
 
 
 def _status(name: str, attribute: str) -> Property:
-    return Property(name, attribute, lambda target: plain(target.status().get(name)))
+    return Property(name, attribute, lambda entry, target: plain(target.status().get(name)))
+
+
+def _process(connection: Any, target: Target) -> Any:
+    return plain(connection.remote_properties.get("qpid.client_process", ""))
 
 
 QUEUE = ObjectClass(
@@ -165,6 +176,8 @@ QUEUE = ObjectClass(
         # Depths of this moment, then totals since this broker began to decide; Qpid's names where Qpid counts the same.
         _length("messages", "msgDepth"),
         _same("bytes", "byteDepth"),
+        Property("unsafe", "msgUnsafe", unsafe_messages),
+        _same("cold", "byteDepthOnDisk"),
         _length("consumers", "consumerCount"),
         _length("bindings", "bindingCount"),
         _same("acquired", "unackedMessages"),
@@ -174,6 +187,7 @@ QUEUE = ObjectClass(
         _same("expired", "discardsTtl"),
         _same("rejected", "discardsSubscriber"),
         _same("discarded", "discardsPurge"),
+        _same("deduplicated", "discardsDuplicate"),
     ),
     ("READ", "CREATE", "DELETE", "PURGE"),
     find=lambda target: list(target.broker.queues.values()),
@@ -192,10 +206,10 @@ EXCHANGE = ObjectClass(
         _option("alternate", "altExchange"),
         _option("replicate"),
         _option("arguments"),
-        Property("bindings", "bindingCount", lambda exchange: exchange.binding_count),
+        Property("bindings", "bindingCount", lambda exchange, target: exchange.binding_count),
         _same("received", "msgReceives"),
         _same("dropped", "msgDrops"),
-        Property("routed", "msgRoutes", lambda exchange: exchange.received - exchange.dropped),
+        Property("routed", "msgRoutes", lambda exchange, target: exchange.received - exchange.dropped),
         _same("bytes_received", "byteReceives"),
         _same("bytes_dropped", "byteDrops"),
     ),
@@ -217,14 +231,14 @@ BINDING = ObjectClass(
 CONNECTION = ObjectClass(
     "connection",
     (
-        Property("id", "connectionId", lambda connection: connection.connection_id),
+        Property("id", "connectionId", lambda connection, target: connection.connection_id),
         _same("peer", "address"),
         _same("user", "authIdentity"),
-        Property("container", "remoteContainer", lambda connection: connection.remote_container),
-        Property("process", "remoteProcessName", lambda connection: plain(connection.remote_properties.get("qpid.client_process", ""))),
+        Property("container", "remoteContainer", lambda connection, target: connection.remote_container),
+        Property("process", "remoteProcessName", _process),
         _same("encrypted"),
-        Property("admin", "isAdmin", lambda connection: connection.is_admin),
-        Property("backup", "isBackup", lambda connection: connection.is_backup),
+        Property("admin", "isAdmin", lambda connection, target: connection.is_admin),
+        Property("backup", "isBackup", lambda connection, target: connection.is_backup),
     ),
     ("READ",),
     find=lambda target: list(target.connections()),
@@ -235,8 +249,8 @@ CONNECTION = ObjectClass(
 BROKER = ObjectClass(
     "broker",
     (
-        Property("name", "name", _broker_name),
-        Property("product", "product", lambda target: PRODUCT),
+        Property("name", "name", lambda entry, target: _broker_name(target)),
+        Property("product", "product", lambda entry, target: PRODUCT),
         _status("address", "address"),
         _status("system_id", "systemId"),
         _status("state", "state"),
@@ -244,14 +258,14 @@ BROKER = ObjectClass(
         _status("sequence", "sequence"),
         _status("safe", "safe"),
         _status("held", "held"),
-        Property("connections", "connectionCount", lambda target: len(list(target.connections()))),
-        Property("queues", "queueCount", lambda target: len(target.broker.queues)),
-        Property("exchanges", "exchangeCount", lambda target: len(target.broker.exchanges)),
-        Property("messages", "msgDepth", lambda target: sum(len(queue.messages) for queue in target.broker.queues.values())),
-        Property("bytes", "byteDepth", lambda target: sum(queue.bytes for queue in target.broker.queues.values())),
-        Property("max_connections", "maxConns", lambda target: target.settings.max_connections),
-        Property("max_queues", "maxQueues", lambda target: target.settings.max_queues),
-        Property("default_queue_limit", "defaultQueueLimit", lambda target: target.settings.default_queue_limit),
+        Property("connections", "connectionCount", lambda entry, target: len(list(target.connections()))),
+        Property("queues", "queueCount", lambda entry, target: len(target.broker.queues)),
+        Property("exchanges", "exchangeCount", lambda entry, target: len(target.broker.exchanges)),
+        Property("messages", "msgDepth", lambda entry, target: sum(len(queue.messages) for queue in target.broker.queues.values())),
+        Property("bytes", "byteDepth", lambda entry, target: sum(queue.bytes for queue in target.broker.queues.values())),
+        Property("max_connections", "maxConns", lambda entry, target: target.settings.max_connections),
+        Property("max_queues", "maxQueues", lambda entry, target: target.settings.max_queues),
+        Property("default_queue_limit", "defaultQueueLimit", lambda entry, target: target.settings.default_queue_limit),
     ),
     ("READ",),
     find=lambda target: [target],
@@ -262,7 +276,7 @@ BROKER = ObjectClass(
 HABROKER = ObjectClass(
     "org.apache.qpid.ha:habroker",
     (
-        Property("name", "name", lambda target: HA_BROKER),
+        Property("name", "name", lambda entry, target: HA_BROKER),
         _status("state", "status"),
         _status("brokers_url", "brokersUrl"),
         _status("public_url", "publicUrl"),
@@ -270,7 +284,7 @@ HABROKER = ObjectClass(
         _status("members", "members"),
         _status("system_id", "systemId"),
     ),
-    ("READ", "PROMOTE"),
+    ("READ", "PROMOTE", "DEMOTE", "SWITCHOVER", "RECOVER", "EXPLAIN"),
     find=lambda target: [target],
     get=_only(lambda target: HA_BROKER),
     name=lambda target: HA_BROKER,

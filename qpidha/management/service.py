@@ -2,7 +2,7 @@
 
 A request names `operation`, `type` and `name` (or `identity`) in its application-properties and carries
 attributes in its body; the answer carries statusCode and statusDescription. Besides the operations of
-the draft there are PURGE, BIND, UNBIND and PROMOTE, and every method of `requests.py` under its own
+the draft there are PURGE, BIND and UNBIND, and every method of `requests.py` (promote, switchover, ...) under its own
 name with its parameters as the body. Only administrators may change the state of the broker itself.
 Knows the classes by `schema.py`; does nothing itself but translate.
 Source: AMQP management 1.0 (working draft 9); Qpid qmf::org::apache::qpid::broker.
@@ -41,7 +41,7 @@ STATUS_OF = {
     "amqp:connection:forced": 503,
 }
 """AMQP error condition -> status code; any other is 500."""
-ADMIN_METHODS = ("promote", "demote", "shutdown")
+ADMIN_METHODS = ("promote", "demote", "recover", "switchover", "shutdown")
 """What changes the broker itself and not only what it holds."""
 SPELLINGS = {
     "autodelete": "auto_delete",
@@ -128,7 +128,7 @@ class ManagementService:
         first = call.number("offset", 0)
         results = []
         for kind, entry in rows[first : first + call.number("count", len(rows))]:
-            values = attributes(kind, entry)
+            values = attributes(kind, entry, self._target)
             results.append([values.get(name) for name in names])
         call.answer(200, "OK", {"attributeNames": names, "results": results})
 
@@ -137,7 +137,7 @@ class ManagementService:
         entry = kind.get(self._target, name)
         if entry is None:
             raise NotFound(f"READ: there is no {kind.type} {name!r}", hint=f"QUERY with entityType {kind.type} lists them")
-        call.answer(200, "OK", attributes(kind, entry))
+        call.answer(200, "OK", attributes(kind, entry, self._target))
 
     def _create(self, call: _Call) -> None:
         kind = self._kind(call.option("type"))
@@ -150,7 +150,7 @@ class ManagementService:
 
         def created(result: Any) -> tuple[int, Any]:
             entry = kind.get(self._target, str(params["name"]))
-            return (201 if result["created"] else 200), {} if entry is None else attributes(kind, entry)
+            return (201 if result["created"] else 200), {} if entry is None else attributes(kind, entry, self._target)
 
         self._do(call, "declare_queue" if kind is QUEUE else "declare_exchange", params, created)
 

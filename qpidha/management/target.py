@@ -84,12 +84,26 @@ class ConnectionView(Protocol):
         ...
 
 
+class SafePoint(Protocol):
+    """The log, as far as management looks at it."""
+
+    @property
+    def safe(self) -> int:
+        """Up to here every in-sync broker has what was recorded."""
+        ...
+
+
 class Target(Protocol):
     """One broker as management sees it."""
 
     broker: Broker
     settings: Settings
     now: int
+
+    @property
+    def log(self) -> SafePoint:
+        """What the messages of this broker are recorded in."""
+        ...
 
     @property
     def serving(self) -> bool:
@@ -108,8 +122,27 @@ class Target(Protocol):
         """Name the AMQP connections there are, oldest first."""
         ...
 
-    def promote(self, reply: Answer) -> None:
-        """Become primary if the rules allow it; may raise RefusedRequest."""
+    def promote(self, reply: Answer, accept_loss: bool = False) -> None:
+        """Become primary if the rules allow it, or, with `accept_loss`, though something may be lost; may raise RefusedRequest."""
+        ...
+
+    def compare(self, reply: Answer) -> None:
+        """Ask every broker of the cluster what it has, and answer with the comparison; may raise RefusedRequest.
+
+        The answer has `recommended` (the address of a broker that can be promoted and nothing is lost, or None), `reason`,
+        `newest_set`, `brokers` and, for each of them that answered, in `losses` what its promotion would give up.
+        """
+        ...
+
+    def switchover(self, target: str, reply: Answer) -> None:
+        """Hand the part of the primary over to another broker (empty: the best), losing nothing; may raise RefusedRequest."""
+        ...
+
+    def explain(self) -> list[dict[str, Any]]:
+        """Tell what this broker waits for, one entry for each cause; nothing when nothing waits.
+
+        An entry has `waits_for` (a word), `text` (a sentence), `since_ns` and `for_ns`.
+        """
         ...
 
     def demote(self, reply: Answer) -> None:

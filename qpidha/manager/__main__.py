@@ -42,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         fence=not parsed.no_fence,
         backup_timeout=parsed.backup_timeout,
         settings=dict(setting.partition("=")[::2] for setting in parsed.set),
+        attached=parsed.attached,
     )
     options.directory.mkdir(parents=True, exist_ok=True)
     lock = os.open(options.directory / "manager.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -51,21 +52,21 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"error: another manager runs the cluster in {options.directory}\n")
         return 1
     try:
-        asyncio.run(_run(options, attached=parsed.attached))
+        asyncio.run(_run(options))
     except QpidHaError as error:
         sys.stderr.write(f"error: {error.text}. {error.hint}\n")
         return 1
     return 0
 
 
-async def _run(options: ClusterOptions, *, attached: bool) -> None:
+async def _run(options: ClusterOptions) -> None:
     manager = LocalManager(options)
     control = Control(manager)
     manager.events.subscribe(_print)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, control.down.set)
-    if attached:
+    if options.attached:
         loop.add_reader(sys.stdin.fileno(), _at_end_of_input, loop, control)
     await control.listen()
     await manager.start()

@@ -18,8 +18,8 @@ from qpidha.words.errors import InvalidArgument
 
 DAEMON = (sys.executable, "-m", "qpidha.runtime.daemon")
 """Command line of a broker, less its configuration; the environment variable QPIDHA_DAEMON replaces it."""
-SHORTEST_HEARTBEAT = 0.05
-"""Seconds; a shorter heartbeat makes every broker look hung, and none would ever be left alone."""
+HEARTBEATS = (0.05, 3600.0)
+"""Shortest and longest heartbeat in seconds; below, a busy machine makes every broker look hung, and none would ever be left alone."""
 SOCKET_PATH_LIMIT = 107
 """Longest path of a UNIX socket in bytes, by the size of sockaddr_un."""
 
@@ -35,6 +35,8 @@ class ClusterOptions:
     fence: bool = True
     backup_timeout: float = 10.0
     settings: dict[str, str] = field(default_factory=dict)
+    attached: bool = False
+    """Whether the cluster ends with whoever started its manager, however that ends."""
 
     @property
     def daemon(self) -> list[str]:
@@ -55,14 +57,36 @@ class ClusterOptions:
         """Name the brokers: b1, b2, ..."""
         return [BrokerSpec(f"b{index}", port, self.directory / f"b{index}") for index, port in enumerate(self.ports, start=1)]
 
+    @property
+    def in_sync_file(self) -> Path:
+        """Where the newest in-sync set is recorded."""
+        return self.directory / "in-sync.json"
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no broker of it has an identity yet, so that there is nothing that could be lost."""
+        return "data-dir" not in self.settings and not any((spec.data_dir / "systemId").exists() for spec in self.brokers())
+
+    def addresses(self) -> list[str]:
+        """Say where clients connect."""
+        return [spec.address for spec in self.brokers()]
+
+    def manager_command(self) -> list[str]:
+        """Write the command line of a manager of this cluster, as `__main__` reads it."""
+        line = [sys.executable, "-m", "qpidha.manager", "--dir", str(self.directory), "--ports", ",".join(map(str, self.ports))]
+        line += ["--name", self.name, "--heartbeat", str(self.heartbeat), "--backup-timeout", str(self.backup_timeout)]
+        line += ([] if self.fence else ["--no-fence"]) + (["--attached"] if self.attached else [])
+        return line + [part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")]
+
     def check(self) -> None:
         """Refuse a directory that is too deep for sockets, and times in which no broker could answer."""
-        if not self.heartbeat >= SHORTEST_HEARTBEAT:
-            hint = f"give at least {SHORTEST_HEARTBEAT:g}"
-            raise InvalidArgument(f"a heartbeat of {self.heartbeat:g} s leaves brokers no time to answer", hint=hint)
-        if not self.backup_timeout > 0:
-            raise InvalidArgument(f"a backup timeout of {self.backup_timeout:g} s leaves backups no time to come", hint="give more than 0")
-        longest = max(len(os.fsencode(spec.admin_socket)) for spec in self.brokers())
+        low, high = HEARTBEATS
+        if not low <= self.heartbeat <= high:
+            hint = f"give one from {low:g} to {high:g}, such as 0.5"
+            raise InvalidArgument(f"a heartbeat of {self.heartbeat:g} s is not possible", hint=hint)
+        if not 0 < self.backup_timeout < float("inf"):
+            raise InvalidArgument(f"a backup timeout of {self.backup_timeout:g} s is not possible", hint="give one above 0, such as 10")
+        longest = max((len(os.fsencode(spec.admin_socket)) for spec in self.brokers()), default=0)
         if longest > SOCKET_PATH_LIMIT:
             raise InvalidArgument(
                 f"{self.directory} is too long: an admin socket in it needs {longest} bytes, and the system allows {SOCKET_PATH_LIMIT}",
@@ -89,6 +113,11 @@ class BrokerSpec:
         return self.directory / "admin.sock"
 
     @property
+    def data_dir(self) -> Path:
+        """Where it keeps what has to survive."""
+        return self.directory / "data"
+
+    @property
     def config(self) -> Path:
         """Its configuration file."""
         return self.directory / "qpidd.conf"
@@ -106,7 +135,7 @@ def configuration(spec: BrokerSpec, options: ClusterOptions) -> str:
         "name": spec.name,
         "interface": "127.0.0.1",
         "port": str(spec.port),
-        "data-dir": str(spec.directory / "data"),
+        "data-dir": str(spec.data_dir),
         "admin-socket": str(spec.admin_socket),
         "ha-cluster": "yes",
         "ha-brokers-url": url,
@@ -136,7 +165,7 @@ def write_state(options: ClusterOptions, *, manager_pid: int, processes: dict[st
                 "pid": pid or None,
                 "pid_started": started,
                 "admin_socket": str(spec.admin_socket),
-                "data_dir": str(spec.directory / "data"),
+                "data_dir": str(spec.data_dir),
                 "log": str(spec.log),
             }
         )

@@ -15,12 +15,17 @@ import struct
 import time
 from typing import Any
 
-from qpidha.manager.local import LocalBroker, LocalManager
+from qpidha.manager.local import LocalManager
+from qpidha.manager.local_broker import LocalBroker
 from qpidha.manager.placement import primary_of
-from qpidha.words.errors import InvalidArgument, NotFound, QpidHaError
+from qpidha.words.errors import InvalidArgument, LimitExceeded, NotFound, QpidHaError
 
 KILL_PATIENCE = 5.0
 """Seconds to wait for a killed process to be gone."""
+MOST_LISTENERS = 100
+"""Sessions that may hear events at the same time."""
+MOST_UNREAD = 16 << 20
+"""Bytes of events that one of them may leave unread before it is cut off; all that are kept make a tenth of it."""
 
 
 class Control:
@@ -34,6 +39,7 @@ class Control:
         """Set when the brokers have ended; the answer to `down` waits for it."""
         self._server: asyncio.Server | None = None
         self._sessions: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._listeners = 0
 
     async def listen(self) -> None:
         """Open the socket."""
@@ -64,7 +70,7 @@ class Control:
                 return
             while line := await reader.readline():
                 request = json.loads(line)
-                if request.get("method") == "events":
+                if request.get("method") == "events" and self._listeners < MOST_LISTENERS:
                     await self._stream(reader, writer)
                     return
                 writer.write(json.dumps(await self._answer(request)).encode() + b"\n")
@@ -76,18 +82,27 @@ class Control:
             writer.close()
 
     async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        transport = writer.transport
+
         def tell(entry: dict[str, Any]) -> None:
-            writer.write(json.dumps(entry).encode() + b"\n")
+            if transport.get_write_buffer_size() > MOST_UNREAD:
+                transport.abort()  # It listens no more, and its reader ends.
+            else:
+                writer.write(json.dumps(entry).encode() + b"\n")
 
         self.manager.events.subscribe(tell)
+        self._listeners += 1
         try:
             await reader.read()
         finally:
+            self._listeners -= 1
             self.manager.events.unsubscribe(tell)
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         params = request.get("params") or {}
         try:
+            if request.get("method") == "events":
+                raise LimitExceeded(f"{MOST_LISTENERS} sessions hear the events already", hint="end one of them")
             method = METHODS.get(str(request.get("method")))
             if method is None:
                 raise NotFound(f"the manager has no method {request.get('method')!r}", hint=f"it has {', '.join(METHODS)} and events")
@@ -109,6 +124,7 @@ class Control:
             "settled": self.manager.settled,
             "primary": primary.name if primary is not None else None,
             "epoch": max(member.epoch for member in members),
+            "in_sync": _in_sync(self.manager),
             "brokers": [_describe(broker) for broker in self.manager.brokers.values()],
         }
 
@@ -134,13 +150,40 @@ class Control:
             await self.manager.fence(broker.spec.name)
         return answer
 
+    async def _switchover(self, params: dict[str, Any]) -> dict[str, Any]:
+        before = primary_of(self.manager.members())
+        await self.manager.switch_over(str(params.get("target") or ""))
+        after = primary_of(self.manager.members())
+        names = {"from": before.name if before is not None else None, "to": after.name if after is not None else None}
+        return {**names, "epoch": after.epoch if after is not None else None}
+
+    async def _failover(self, params: dict[str, Any]) -> dict[str, Any]:
+        before = primary_of(self.manager.members())
+        to = await self.manager.take_over(str(params.get("target") or ""))
+        epoch = self.manager.broker(to).member.epoch
+        return {"from": before.name if before is not None else None, "to": to, "epoch": epoch}
+
     async def _down(self, params: dict[str, Any]) -> dict[str, Any]:
         self.down.set()
         await self.gone.wait()
         return {"down": True}
 
 
-METHODS = {"status": Control._status, "kill": Control._kill, "restart": Control._restart, "down": Control._down}
+METHODS = {
+    "status": Control._status,
+    "kill": Control._kill,
+    "restart": Control._restart,
+    "switchover": Control._switchover,
+    "failover": Control._failover,
+    "down": Control._down,
+}
+
+
+def _in_sync(manager: LocalManager) -> dict[str, Any]:
+    """Show the recorded in-sync set; a member that no broker of ours has the id of keeps its id."""
+    newest = manager.newest_in_sync()
+    names = {member.system_id: member.name for member in manager.members() if member.system_id}
+    return {"epoch": newest.epoch, "version": newest.version, "members": [names.get(member, member) for member in newest.members]}
 
 
 def _describe(broker: LocalBroker) -> dict[str, Any]:
@@ -158,7 +201,7 @@ def _describe(broker: LocalBroker) -> dict[str, Any]:
         "since_ns": broker.since,
         "system_id": member.system_id,
         "admin_socket": str(broker.spec.admin_socket),
-        "data_dir": str(broker.spec.directory / "data"),
+        "data_dir": str(broker.spec.data_dir),
         "log": str(broker.spec.log),
     }
 

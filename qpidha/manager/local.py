@@ -4,7 +4,8 @@ One task per broker starts it, asks it for its status twice a heartbeat and rest
 decides. An ended process is noticed at once; a broker that does not answer within a heartbeat is hung, which makes
 one and a half heartbeats at most. Before another broker is promoted, one that may still be primary is killed and
 its death awaited (unless fencing is off: then its lower epoch has to make it step down). While a healthy primary
-exists nobody is promoted. The manager speaks to brokers over their admin sockets only.
+exists nobody is promoted, nor while one hands over to another. Every in-sync set of which a broker's status tells is
+recorded, and nobody outside the newest is promoted. The manager speaks to brokers over their admin sockets only.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import time
 from typing import Any
 
 from qpidha.manager.admin import AdminLink, LinkBroken
-from qpidha.manager.cluster import BrokerSpec, ClusterOptions, configuration, read_state, write_state
+from qpidha.manager.cluster import ClusterOptions, configuration, read_state, write_state
 from qpidha.manager.events import EventLog
-from qpidha.manager.placement import PRIMARY_STATES, Member, choose, primary_of
+from qpidha.manager.in_sync_record import InSyncRecord, InSyncStore
+from qpidha.manager.local_broker import LocalBroker
+from qpidha.manager.placement import PRIMARY_STATES, Choice, Member, choose, primary_of
 from qpidha.manager.process import BrokerProcess, start_time
-from qpidha.words.errors import NotFound, RefusedRequest
+from qpidha.words.errors import NotAllowed, NotFound, RefusedRequest
 
 QUICK_LOOK = 0.02
 """Seconds between two looks at brokers that are changing."""
@@ -30,43 +33,15 @@ START_PATIENCE = 5.0
 RESTART_PATIENCE = 2.0
 """Seconds for which a dead broker waits for a new primary, so that its start does not slow down the promotion."""
 SHORT_LIFE = 2.0
-"""Seconds; a broker that ends by itself sooner is started again with growing pauses."""
+"""Seconds; a broker that ends by itself sooner, or is killed sooner twice in a row, is started again with growing pauses."""
+HAND_OVER_PATIENCE = 10.0
+"""Seconds for which nobody is promoted because a primary hands over to another broker."""
+COMPARE_PATIENCE = 10.0
+"""Seconds for the brokers to compare what they have after a total failure."""
 HUNG_BACKUP_BEATS = 4
 """Heartbeats after which a hung backup is killed too, to be started afresh."""
 STOP_PATIENCE = 5.0
 """Seconds for a broker to end in good order."""
-
-
-class LocalBroker:
-    """One broker as its manager sees it."""
-
-    __slots__ = (
-        "backoff", "hung_since", "launched", "link", "may_be_primary", "member", "poke", "process", "restarts", "since", "spec", "stopped",
-        "told",
-    )  # fmt: skip
-
-    def __init__(self, spec: BrokerSpec) -> None:
-        self.spec = spec
-        self.member = Member(spec.name, spec.address, state="down")
-        self.process: BrokerProcess | None = None
-        self.link: AdminLink | None = None
-        self.may_be_primary = False
-        """Whether it could be serving clients although it does not answer."""
-        self.told = 0.0
-        """When it was last told to be primary."""
-        self.hung_since = 0.0
-        self.since = time.time_ns()
-        self.restarts = -1
-        self.launched = 0.0
-        self.backoff = 0.0
-        self.stopped = False
-        """Whether it was sent SIGSTOP through us; only shown."""
-        self.poke = asyncio.Event()
-
-    @property
-    def running(self) -> bool:
-        """Whether its process lives."""
-        return self.process is not None and self.process.running
 
 
 class LocalManager:
@@ -84,10 +59,15 @@ class LocalManager:
         self._refused: tuple[str, ...] = ()
         self._reason = ""
         self._primary = ""
+        self._in_sync = InSyncStore(options.in_sync_file)
+        self._hand_over = ("", 0.0)
+        """To which broker the primary hands over, and until when others keep still for it."""
 
     async def start(self) -> None:
         """Start the brokers, or take over those that an earlier manager left running."""
         self.options.check()
+        if self.options.is_new:
+            self._in_sync.forget()
         before = read_state(self.options.directory)
         for broker in self.brokers.values():
             broker.spec.directory.mkdir(parents=True, exist_ok=True)
@@ -132,6 +112,53 @@ class LocalManager:
         if broker.link is None:
             raise LinkBroken(f"{name} has no admin socket yet")
         await broker.link.call("promote", {}, timeout=max(2.0, 4 * self.options.heartbeat))
+
+    def record_in_sync(self, epoch: int, version: int, members: tuple[str, ...]) -> bool:
+        """Write down an in-sync set, if it is newer than the newest."""
+        return self._in_sync.record(InSyncRecord(epoch, version, members))
+
+    def newest_in_sync(self) -> InSyncRecord:
+        """Say which in-sync set is the newest that was written down."""
+        return self._in_sync.newest
+
+    async def switch_over(self, name: str) -> None:
+        """Let the primary hand over, and promote nobody while it does."""
+        await self.refresh()
+        primary = primary_of(self.members())
+        target = self.broker(name or self._best_ready())
+        link = self.brokers[primary.name].link if primary is not None else None
+        if primary is None or link is None:
+            raise NotAllowed("there is no primary that could hand over", hint="qpid-ha failover promotes the best backup")
+        if target.member is primary:
+            raise NotAllowed(f"{primary.name} is the primary already", hint="name one of the others, or none for the best")
+        self.events.add("switchover", broker=primary.name, to=target.spec.name)
+        self._hand_over = (target.spec.name, time.monotonic() + HAND_OVER_PATIENCE)
+        try:
+            await link.call("switchover", {"target": target.spec.address}, timeout=HAND_OVER_PATIENCE)
+            await self.refresh()
+        finally:
+            self._hand_over = ("", 0.0)
+            self._changed.set()
+
+    async def take_over(self, name: str) -> str:
+        """Promote a backup (empty: the best) though there is a primary, which is then none any more; return its name."""
+        await self.refresh()
+        target = self.broker(name or self._best_ready())
+        self.events.add("failover", broker=target.spec.name)
+        self._hand_over = (target.spec.name, time.monotonic() + HAND_OVER_PATIENCE)
+        try:
+            await self.promote(target.spec.name)
+            await self.refresh()
+        finally:
+            self._hand_over = ("", 0.0)
+            self._changed.set()
+        return target.spec.name
+
+    def _best_ready(self) -> str:
+        ready = [member for member in self.members() if member.healthy and member.state == "ready"]
+        if not ready:
+            raise NotAllowed("no backup is ready", hint="qpid-ha wait --for ready=1, or look at qpid-ha list")
+        return max(ready, key=lambda member: member.position).name
 
     async def refresh(self) -> None:
         """Ask every healthy broker for its status, all at the same time."""
@@ -282,6 +309,11 @@ class LocalManager:
         member.system_id = str(status.get("system_id", ""))
         member.in_sync = tuple(in_sync.get("members") or ())
         member.in_sync_version = (int(in_sync.get("epoch", 0)), int(in_sync.get("version", 0)))
+        self._record_set(member)
+        handing_over = str(status.get("handing_over") or "")
+        if handing_over and handing_over != member.handing_over:
+            self._note_hand_over(broker, handing_over)
+        member.handing_over = handing_over
         broker.hung_since = 0.0
         state = str(status.get("state", "unknown"))
         if state in PRIMARY_STATES or asked > broker.told:  # an answer from before it was told proves nothing
@@ -290,6 +322,29 @@ class LocalManager:
             member.healthy = True
             self._changed.set()
         self._show(broker, state, int(status.get("epoch", 0)))
+
+    def _record_set(self, member: Member) -> None:
+        try:
+            if self.record_in_sync(*member.in_sync_version, member.in_sync):
+                epoch, version = member.in_sync_version
+                self.events.add("in-sync set", epoch=epoch, version=version, members=len(member.in_sync))
+        except OSError as error:
+            self.events.add("not written", what=str(self.options.in_sync_file), reason=str(error))
+
+    def _note_hand_over(self, broker: LocalBroker, to: str) -> None:
+        """Somebody told the broker itself to hand over: keep still for it as well."""
+        for other in self.brokers.values():
+            if to in (other.spec.address, other.member.system_id, other.spec.name) and not self._hand_over[0]:
+                self.events.add("switchover", broker=broker.spec.name, to=other.spec.name)
+                self._hand_over = (other.spec.name, time.monotonic() + HAND_OVER_PATIENCE)
+
+    def _hands_over(self) -> bool:
+        """Whether a primary's successor is about to come by itself."""
+        name, until = self._hand_over
+        if name and time.monotonic() < until and self.brokers[name].member.healthy:
+            return True
+        self._hand_over = ("", 0.0)
+        return False
 
     def _hung(self, broker: LocalBroker) -> None:
         if not broker.hung_since:
@@ -310,8 +365,9 @@ class LocalManager:
         broker.may_be_primary = False
         broker.hung_since = 0.0
         lived = time.monotonic() - broker.launched
+        broker.short_lives = broker.short_lives + 1 if lived < SHORT_LIFE else 0
         gave_up = process.exit_code is not None and process.exit_code > 0 and lived < SHORT_LIFE
-        broker.backoff = _longer(broker.backoff) if gave_up else 0.0
+        broker.backoff = _longer(broker.backoff) if gave_up or broker.short_lives > 1 else 0.0
         where = str(broker.spec.log) if gave_up else ""
         fields = {"code": process.exit_code, "was": was, "lived": round(lived, 3), "gave_up": gave_up, "log": where}
         self.events.add("exited", broker=broker.spec.name, pid=process.pid, **fields)
@@ -344,10 +400,13 @@ class LocalManager:
                 self._note(primary)
 
     def _note(self, primary: Member) -> None:
+        if primary.name == self._hand_over[0]:
+            self._hand_over = ("", 0.0)
         self._refused = ()
         self._reason = ""
         if primary.name != self._primary:
             self._primary = primary.name
+            self.settled = False
             self.events.add("primary", broker=primary.name, epoch=primary.epoch)
         others = [member for member in self.members() if member is not primary]
         settled = primary.state == "active" and all(member.healthy and member.state == "ready" for member in others)
@@ -367,13 +426,33 @@ class LocalManager:
         if self.stopping or primary_of(self.members()) is not None:
             self._changed.set()
             return
-        choice = choose(self.members(), waited=time.monotonic() - self._started > START_PATIENCE, refused=self._refused)
+        if not self._hands_over():
+            await self._choose()
+        asyncio.get_running_loop().call_later(QUICK_LOOK, self._changed.set)
+
+    async def _choose(self) -> None:
+        waited = time.monotonic() - self._started > START_PATIENCE
+        choice = choose(self.members(), waited=waited, refused=self._refused, recorded=self.newest_in_sync())
+        if choice.compare:
+            choice = await self._compared(choice)
         if choice.reason != self._reason:
             self._reason = choice.reason
             self.events.add("chosen" if choice.name else "waiting", broker=choice.name, reason=choice.reason)
         if choice.name:
             await self._try_promote(choice.name)
-        asyncio.get_running_loop().call_later(QUICK_LOOK, self._changed.set)
+
+    async def _compared(self, choice: Choice) -> Choice:
+        """Let the brokers themselves compare what they have, and take the one that they recommend."""
+        link = self.brokers[choice.name].link
+        if link is None:
+            return choice
+        try:
+            found = await link.call("recover", timeout=COMPARE_PATIENCE)
+        except (RefusedRequest, LinkBroken) as error:
+            return Choice("", f"{choice.name} cannot compare what the brokers have: {error.text}")
+        reason = str(found.get("reason") or choice.reason)
+        named = [broker.spec.name for broker in self.brokers.values() if broker.spec.address == found.get("recommended")]
+        return Choice(named[0] if named else "", reason)
 
     async def _try_promote(self, name: str) -> None:
         broker = self.brokers[name]

@@ -3,13 +3,17 @@
 A pure decision, so that it can be tested without processes. A broker in state ready holds everything that was
 ever acknowledged; of several the one that is furthest in the log is taken. Without a ready one there are two cases:
 a cluster that starts for the first time, and one that lost all its in-sync brokers (then every member of the newest
-recorded in-sync set must be there to be compared). The broker itself checks again and may refuse.
+recorded in-sync set must be there to be compared, which the brokers themselves do when one of them is asked to
+`recover`). The broker itself checks again and may refuse.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qpidha.manager.in_sync_record import InSyncRecord
+
+NOTHING_RECORDED = InSyncRecord()
 PRIMARY_STATES = ("active", "recovering")
 """States of a broker that was promoted."""
 
@@ -28,6 +32,8 @@ class Member:
     system_id: str = ""
     in_sync_version: tuple[int, int] = (0, 0)
     in_sync: tuple[str, ...] = ()
+    handing_over: str = ""
+    """To whom it hands over, or has just handed over, by address or system id; empty usually."""
 
     @property
     def position(self) -> tuple[int, int]:
@@ -46,6 +52,8 @@ class Choice:
 
     name: str
     reason: str
+    compare: bool = False
+    """Whether no broker has everything for certain, so that what they have must be compared first."""
 
 
 def primary_of(members: list[Member]) -> Member | None:
@@ -54,11 +62,17 @@ def primary_of(members: list[Member]) -> Member | None:
     return max(primaries, key=lambda member: member.epoch) if primaries else None
 
 
-def choose(members: list[Member], *, waited: bool = False, refused: tuple[str, ...] = ()) -> Choice:
-    """Choose whom to promote. `waited` is whether slow starters had their time; `refused` are names that said no just now."""
+def choose(
+    members: list[Member], *, waited: bool = False, refused: tuple[str, ...] = (), recorded: InSyncRecord = NOTHING_RECORDED
+) -> Choice:
+    """Choose whom to promote.
+
+    `waited` is whether slow starters had their time, `refused` are names that said no just now, and `recorded` is the
+    newest in-sync set that the manager itself has kept: nobody outside the newest of all sets is chosen.
+    """
     healthy = [member for member in members if member.healthy]
     newest = max(healthy, key=lambda member: member.in_sync_version, default=None)
-    in_sync = newest.in_sync if newest is not None else ()
+    in_sync = recorded.members if newest is None or recorded.order > newest.in_sync_version else newest.in_sync
     ready = [member for member in healthy if member.state == "ready"]
     current = [member for member in ready if not in_sync or not member.system_id or member.system_id in in_sync]
     if current:
@@ -81,7 +95,9 @@ def _after_total_failure(healthy: list[Member], joining: list[Member], in_sync: 
         stale = [member for member in healthy if member.state == "ready"]
         why = f"{_names(stale)} ready, but no longer in the newest in-sync set" if stale else "no ready broker"
         return Choice("", f"{why}, and no member of that set can be promoted")
-    return _furthest(candidates, refused, "furthest of the last in-sync set")
+    choice = _furthest(candidates, refused, "furthest of the last in-sync set")
+    choice.compare = True
+    return choice
 
 
 def _furthest(members: list[Member], refused: tuple[str, ...], reason: str) -> Choice:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from qpidha.manager.in_sync_record import InSyncRecord
 from qpidha.manager.placement import Member
 
 
@@ -26,6 +27,18 @@ class ResourceManager(Protocol):
 
     async def promote(self, name: str) -> None:
         """Make a broker the primary; raise RefusedRequest with the broker's reason if it declines."""
+        ...
+
+    def record_in_sync(self, epoch: int, version: int, members: tuple[str, ...]) -> bool:
+        """Remember an in-sync set for ever, if it is newer than the newest known; return whether it was. Back only when it is kept."""
+        ...
+
+    def newest_in_sync(self) -> InSyncRecord:
+        """Say which in-sync set is the newest that was recorded; one without members if none ever was."""
+        ...
+
+    async def switch_over(self, name: str) -> None:
+        """Let the primary hand over to another broker (empty: the best), and promote nobody meanwhile; raise RefusedRequest for a no."""
         ...
 
     async def stop(self) -> None:

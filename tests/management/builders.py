@@ -7,6 +7,7 @@ from typing import Any
 from qpidha.broker.broker import Broker
 from qpidha.management.target import Reply
 from qpidha.words import message_view
+from qpidha.words.errors import NotFound
 from qpidha.words.records import Record
 from qpidha.words.settings import Settings
 
@@ -16,6 +17,8 @@ class FakeLog:
 
     def __init__(self) -> None:
         self.sequence = 0
+        self.safe = 0
+        self.must_sync = False
         self.records: list[Record] = []
 
     def append(self, record: Record) -> int:
@@ -67,6 +70,9 @@ class FakeTarget:
         self.holds: list[tuple[int, Any, object]] = []
         self.open_connections: list[FakeConnection] = []
         self.promoted = self.demoted = self.stopped = 0
+        self.accepted_loss = False
+        self.switched_to: str | None = None
+        self.waits: list[dict[str, Any]] = []
 
     def make_uuid(self) -> str:
         self.uuids += 1
@@ -97,9 +103,22 @@ class FakeTarget:
     def connections(self) -> list[FakeConnection]:
         return self.open_connections
 
-    def promote(self, reply: Any) -> None:
+    def promote(self, reply: Any, accept_loss: bool = False) -> None:
         self.promoted += 1
+        self.accepted_loss = accept_loss
         reply(Reply({"state": "active"}))
+
+    def compare(self, reply: Any) -> None:
+        reply(Reply({"recommended": "s2"}))
+
+    def switchover(self, target: str, reply: Any) -> None:
+        if target == "s9":
+            raise NotFound("there is no broker s9")
+        self.switched_to = target
+        reply(Reply({"state": "joining"}))
+
+    def explain(self) -> list[dict[str, Any]]:
+        return self.waits
 
     def demote(self, reply: Any) -> None:
         self.demoted += 1
@@ -116,7 +135,7 @@ class FakeTarget:
 
     def make_safe(self) -> None:
         """Let everything appended so far be safe."""
-        self.safe = self.log.sequence
+        self.safe = self.log.safe = self.log.sequence
         holds, self.holds = self.holds, []
         for sequence, target, item in holds:
             assert sequence <= self.safe

@@ -207,3 +207,48 @@ def test_an_exclusive_queue_belongs_to_who_asked(asker: Asker) -> None:
     owner = FakeConnection(1)
     asker.requests.call("declare_queue", {"name": "q", "exclusive": True}, asker.answers.append, owner=owner)
     assert asker.target.broker.queues["q"].owner is owner
+
+
+def test_a_promotion_may_be_told_to_accept_loss(asker: Asker) -> None:
+    asker.ask("promote")
+    assert not asker.target.accepted_loss
+    asker.ask("promote", accept_loss=True)
+    assert asker.target.accepted_loss
+    assert "accept_loss" in asker.refusal("promote", accept_loss="yes").text
+
+
+def test_recovery_and_switchover_are_passed_on(asker: Asker) -> None:
+    assert asker.ask("recover") == {"recommended": "s2"}
+    asker.ask("switchover")
+    assert asker.target.switched_to == ""
+    asker.ask("switchover", target="h2:5672")
+    assert asker.target.switched_to == "h2:5672"
+    assert asker.refusal("switchover", target="s9").condition == "amqp:not-found"
+
+
+def test_messages_beyond_the_safe_point_are_listed_as_unsafe(asker: Asker) -> None:
+    asker.ask("declare_queue", name="q")
+    asker.target.broker.publish("", "q", b"safe", headers=dict)
+    asker.target.make_safe()
+    (row,) = asker.ask("list_queues", name="q")
+    assert (row["messages"], row["unsafe"]) == (1, 0)
+    asker.target.broker.publish("", "q", b"not yet", headers=dict)
+    asker.requests.call("list_queues", {"name": "q"}, asker.answers.append)
+    assert asker.answers[-1].result[0]["unsafe"] == 1
+
+
+def test_the_explanation_names_what_is_waited_for_and_the_queues_with_most_unsafe_messages(asker: Asker) -> None:
+    for name, count in (("few", 1), ("many", 3), ("none", 0)):
+        asker.ask("declare_queue", name=name)
+        for _ in range(count):
+            asker.target.broker.publish("", name, b"m", headers=dict)
+    asker.target.make_safe()
+    assert asker.ask("explain")["queues"] == [] and asker.ask("explain")["waits"] == []
+    for name, count in (("few", 1), ("many", 3)):
+        for _ in range(count):
+            asker.target.broker.publish("", name, b"m", headers=dict)
+    asker.target.waits = [{"kind": "backup", "backup": "h2:5672", "text": "h2:5672 has not confirmed"}]
+    asker.requests.call("explain", {}, asker.answers.append)
+    found = asker.answers[-1].result
+    assert found["queues"] == [{"name": "many", "unsafe": 3}, {"name": "few", "unsafe": 1}]
+    assert (found["unsafe_messages"], found["unsafe_queues"], found["waits"]) == (4, 2, asker.target.waits)

@@ -134,12 +134,15 @@ def test_methods_of_the_admin_socket_go_by_their_own_names(client: Client) -> No
 
 def test_only_administrators_promote() -> None:
     client = Client()
-    for operation in ("promote", "demote", "shutdown", "PROMOTE"):
+    for operation in ("promote", "demote", "recover", "switchover", "shutdown", "PROMOTE", "SWITCHOVER"):
         assert client.ask(operation, type="org.apache.qpid.ha:habroker", name="ha-broker")[0] == 401
     assert client.target.promoted == client.target.demoted == client.target.stopped == 0
     admin = Client(is_admin=True)
     assert admin.ask("promote", type="org.apache.qpid.ha:habroker", name="ha-broker") == (200, "OK", {"state": "active"})
     assert admin.target.promoted == 1
+    assert admin.ask("RECOVER") == (200, "OK", {"recommended": "s2"})
+    assert admin.ask("switchover", body={"target": "h2:5672"})[0] == 200 and admin.target.switched_to == "h2:5672"
+    assert admin.ask("promote", body={"accept_loss": True})[0] == 200 and admin.target.accepted_loss
 
 
 def test_a_backup_refuses_changes_and_names_the_primary(client: Client) -> None:

@@ -26,11 +26,33 @@ class Broker:
         self.shared = self.directory.parent / "primary.json"
         self.state = "joining"
         self.epoch = 0
+        self.handing_over = ""
 
-    def answer(self, method: str) -> dict[str, Any]:
+    def tell(self, name: str, epoch: int, pid: int) -> None:
+        """Write down who is primary."""
+        temporary = self.shared.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps({"name": name, "epoch": epoch, "pid": pid}))
+        temporary.replace(self.shared)
+
+    def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Do what a request asks; return its result or error."""
+        if (self.directory / "crash").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        if method == "recover":
+            return {"result": json.loads((self.directory.parent / "comparison.json").read_text())}
         primary = json.loads(self.shared.read_text()) if self.shared.exists() else {"epoch": 0, "name": ""}
+        if primary.get("pid") == 0 and primary["name"] == self.settings["name"] and not (self.directory.parent / "wait").exists():
+            self.state, self.epoch = "active", primary["epoch"]
+            self.tell(primary["name"], self.epoch, os.getpid())
+            primary["pid"] = os.getpid()
         mine = primary["name"] == self.settings["name"] and primary["pid"] == os.getpid()
+        if method == "switchover":
+            target = f"b{params['target'].rpartition(':')[2]}"  # the port of b2 is 2
+            self.state, self.handing_over = "joining", params["target"]
+            self.tell(target, self.epoch + 1, 0)
+            return {"result": {"state": self.state}}
+        if not mine and primary.get("pid") == 0:
+            return {"result": self.status()}  # nobody is primary just now
         if method == "promote":
             refuse = self.directory / "refuse"
             if refuse.exists():
@@ -42,20 +64,22 @@ class Broker:
                 os.kill(os.getpid(), signal.SIGSTOP)
             self.epoch = primary["epoch"] + 1
             self.state = "active"
-            temporary = self.shared.with_suffix(f".{os.getpid()}")
-            temporary.write_text(json.dumps({"name": self.settings["name"], "epoch": self.epoch, "pid": os.getpid()}))
-            temporary.replace(self.shared)
+            self.tell(self.settings["name"], self.epoch, os.getpid())
         elif primary["epoch"] and not mine and primary["name"] != self.settings["name"]:
-            self.state, self.epoch = "ready", primary["epoch"]
-        sequence = self.directory / "sequence"
-        status = {
+            self.state, self.epoch, self.handing_over = "ready", primary["epoch"], ""
+        return {"result": self.status()}
+
+    def status(self) -> dict[str, Any]:
+        """Say how it is."""
+        sequence, in_sync = self.directory / "sequence", self.directory / "in_sync"
+        return {
             "state": self.state,
             "epoch": self.epoch,
             "sequence": int(sequence.read_text()) if sequence.exists() else 10,
             "system_id": self.settings["name"],
-            "in_sync": {"epoch": 0, "version": 0, "members": []},
+            "handing_over": self.handing_over,
+            "in_sync": json.loads(in_sync.read_text()) if in_sync.exists() else {"epoch": 0, "version": 0, "members": []},
         }
-        return {"result": status}
 
 
 class Handler(socketserver.StreamRequestHandler):
@@ -65,7 +89,7 @@ class Handler(socketserver.StreamRequestHandler):
         """Answer until the peer hangs up."""
         for line in self.rfile:
             request = json.loads(line)
-            reply = {"id": request["id"], **self.server.broker.answer(request["method"])}  # type: ignore[attr-defined]
+            reply = {"id": request["id"], **self.server.broker.answer(request["method"], request["params"])}  # type: ignore[attr-defined]
             self.wfile.write(json.dumps(reply).encode() + b"\n")
 
 

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from qpidha.manager.control import Control
 from tests.manager.conftest import running
 
@@ -56,6 +58,61 @@ def test_events_are_told_from_the_beginning_and_as_they_come(directory: Path) ->
             while json.loads(await reader.readline())["event"] != "signal":
                 pass
             writer.close()
+            await control.close()
+
+    asyncio.run(play())
+
+
+def test_a_listener_that_reads_nothing_is_cut_off(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qpidha.manager.control.MOST_UNREAD", 1 << 20)
+
+    async def play() -> None:
+        async with running(directory) as watched:
+            control = Control(watched.manager)
+            await control.listen()
+            await watched.event("settled")
+            reader, writer = await asyncio.open_unix_connection(str(watched.manager.options.socket), limit=1024)
+            writer.write(b'{"id": 1, "method": "events"}\n')
+            await reader.readline()
+            listeners = watched.manager.events._subscribers
+            assert len(listeners) == 2  # it, and the test
+            for _ in range(1000):
+                watched.manager.events.add("noise", text="x" * 10_000)
+                await asyncio.sleep(0)
+                if len(listeners) == 1:
+                    break
+            assert len(listeners) == 1
+            writer.close()
+            await control.close()
+
+    asyncio.run(play())
+
+
+def test_there_are_only_so_many_listeners(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qpidha.manager.control.MOST_LISTENERS", 0)
+
+    async def play() -> None:
+        async with running(directory) as watched:
+            control = Control(watched.manager)
+            await control.listen()
+            reply = await ask(watched.manager.options.socket, "events")
+            assert reply["error"]["condition"] == "amqp:resource-limit-exceeded"
+            await control.close()
+
+    asyncio.run(play())
+
+
+def test_a_switchover_and_a_failover_are_asked_of_the_manager(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            control = Control(watched.manager)
+            await control.listen()
+            path = watched.manager.options.socket
+            settled = await watched.event("settled")
+            assert (await ask(path, "switchover", {"target": "b1"}))["error"]["message"] == "b1 is the primary already"
+            assert (await ask(path, "failover", {"target": "b2"}))["result"] == {"from": "b1", "to": "b2", "epoch": 2}
+            await watched.event("settled", after=settled["time_ns"])
+            assert (await ask(path, "status"))["result"]["in_sync"] == {"epoch": 0, "version": 0, "members": []}
             await control.close()
 
     asyncio.run(play())

@@ -193,3 +193,29 @@ def test_a_full_disk_keeps_the_manager_from_writing_and_not_from_working(directo
             (directory / "cluster.new").rmdir()
 
     asyncio.run(play())
+
+
+def test_a_broker_that_is_killed_again_and_again_is_started_with_growing_pauses(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            settled = await watched.event("settled")
+            (directory / "b2" / "crash").touch()
+            await watched.until(lambda: watched.manager.brokers["b2"].backoff >= 1.0, "pause of a second")
+            exits = [entry for entry in watched.manager.events.history if entry["event"] == "exited" and entry["broker"] == "b2"]
+            starts = [entry for entry in watched.manager.events.history if entry["event"] == "started" and entry["broker"] == "b2"]
+            assert all(entry["code"] == -signal.SIGKILL and not entry["gave_up"] for entry in exits)
+            assert starts[-1]["time_ns"] - exits[-2]["time_ns"] >= 0.5e9  # the pause before the last start
+            assert watched.primary() == "b1" and watched.find("promote", after=settled["time_ns"]) is None
+
+    asyncio.run(play())
+
+
+def test_one_early_end_is_followed_by_a_start_at_once(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            await watched.event("settled")
+            kill(watched, "b2")
+            await watched.event("exited", broker="b2")
+            assert watched.manager.brokers["b2"].backoff == 0.0
+
+    asyncio.run(play())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qpidha.manager.in_sync_record import InSyncRecord
 from qpidha.manager.placement import Member, choose, primary_of
 
 
@@ -87,3 +88,19 @@ def test_of_two_primaries_the_one_with_the_higher_epoch_counts() -> None:
 
 def test_a_primary_that_does_not_answer_does_not_count() -> None:
     assert primary_of([a_member("b1", "active", healthy=False)]) is None
+
+
+def test_the_recorded_set_counts_when_it_is_newer_than_what_any_broker_knows() -> None:
+    known = {"in_sync_version": (1, 1), "in_sync": ("b1", "b2", "b3")}
+    dropped, current = a_member("b1", position=(1, 99), **known), a_member("b2", position=(1, 50), **known)
+    assert choose([dropped, current]).name == "b1"
+    assert choose([dropped, current], recorded=InSyncRecord(1, 2, ("b2", "b3"))).name == "b2"
+    assert choose([dropped, current], recorded=InSyncRecord(1, 0, ("b3",))).name == "b1"
+    assert choose([dropped], recorded=InSyncRecord(1, 2, ("b2",)), waited=True).name == ""
+
+
+def test_after_a_total_failure_what_the_brokers_have_is_to_be_compared() -> None:
+    known = {"in_sync_version": (3, 1), "in_sync": ("b1", "b2")}
+    members = [a_member("b1", "joining", position=(3, 7), **known), a_member("b2", "joining", position=(3, 9), **known)]
+    assert choose(members).compare
+    assert not choose([a_member("b1", **known)]).compare and not choose([a_member("b1", "joining")]).compare

@@ -1,0 +1,225 @@
+"""`qpid-ha journal`: the journal of a stopped broker: is it sound, what is in it, and how to get that out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64encode
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from qpidha.cli.app import settings_of
+from qpidha.cli.arguments import Options
+from qpidha.cli.exits import BAD_DATA, NO, OK, USAGE, Failure
+from qpidha.cli.journal_compact import compact
+from qpidha.cli.journal_content import Content, queue_names, records
+from qpidha.cli.journal_files import Folder, Found, StoppedBroker, stopped_broker
+from qpidha.cli.journal_salvage import Salvage, discarded_summary, salvage
+from qpidha.cli.output import EPILOG, print_json, print_table, talk
+from qpidha.ha.in_sync import SavedState
+from qpidha.store.codec import EnqueueRun
+from qpidha.store.frames import BATCH, CHUNK
+from qpidha.store.journal import Journal
+from qpidha.store.opening import Opening
+from qpidha.words.errors import InvalidArgument, JournalDamaged
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="the data-dir of a broker that does not run")]
+FILE_COLUMNS = ("file", "frames", "records", "bytes", "first", "last", "state")
+QUEUE_COLUMNS = ("queue", "messages", "bytes", "durable", "replicate")
+DISCARDED_COLUMNS = ("name", "messages", "epoch", "first", "last", "bytes")
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands into the tree."""
+    journal = typer.Typer(help="The journal of a broker that does not run.", epilog=EPILOG, no_args_is_help=True)
+    journal.command("verify", epilog=EPILOG)(_verify)
+    journal.command("dump", epilog=EPILOG)(_dump)
+    journal.command("list", epilog=EPILOG)(_list)
+    journal.command("salvage", epilog=EPILOG)(_salvage)
+    journal.command("compact", epilog=EPILOG)(_compact)
+    app.add_typer(journal, name="journal")
+
+
+def _verify(context: typer.Context, directory: Directory) -> None:
+    """Read every frame of every file, and say whether a broker can start from them.
+
+    Succeeds if all is sound. The exit code is 1 if a power cut left something unfinished, which a broker cuts off and loses nothing
+    by it, and 65 if something is damaged that was on disk to stay.
+    """
+    options = settings_of(context)
+    with stopped_broker(directory) as stopped:
+        folder = stopped.journal()
+        damaged, torn = folder.problems()
+        content = Content(folder)
+        damaged += content.unread
+        if not damaged:
+            refusals, notes = _opening_problems(folder, stopped)
+            damaged, torn = refusals, torn or notes
+        rows = [_file_row(content, found, damaged, torn) for found in folder.files]
+    verdict = "damaged" if damaged else "torn" if torn else "good"
+    if options.as_json:
+        print_json({"schema_version": 1, "verdict": verdict, "damaged": damaged, "torn": torn, "files": rows})
+    else:
+        print_table([column.upper() for column in FILE_COLUMNS], [[row[column] for column in FILE_COLUMNS] for row in rows])
+        for problem in damaged:
+            print(f"damaged: {problem}")
+        for problem in torn:
+            print(f"unfinished: {problem}; a broker that starts cuts it off, and nothing that was accepted is lost")
+        print(f"verdict: {verdict}")
+    raise typer.Exit({"damaged": BAD_DATA, "torn": NO}.get(verdict, OK))
+
+
+def _opening_problems(folder: Folder, stopped: StoppedBroker) -> tuple[list[str], list[str]]:
+    """Open it as a broker does, to nothing: it may refuse what is sound frame by frame."""
+    opening = Opening(Journal(folder, stopped.system_id, segment_size=1 << 20, keep=0), stopped.system_id)
+    try:
+        for _ in opening.parts():
+            pass
+    except JournalDamaged as error:
+        return [error.text], []
+    return [], opening.notes
+
+
+def _file_row(content: Content, found: Found, damaged: list[str], torn: list[str]) -> dict[str, Any]:
+    count = 0
+    for place in found.frames:
+        if place.kind in (BATCH, CHUNK):
+            count += sum(len(entry.sequences) if isinstance(entry, EnqueueRun) else 1 for entry in content.entries(place))
+    batches = [place for place in found.frames if place.kind == BATCH]
+    words = {"damaged": damaged, "torn": torn}
+    state = next((word for word, problems in words.items() if any(found.name in each for each in problems)), "good")
+    first, last = (batches[0].first, batches[-1].last) if batches else (None, found.start if found.kind == "checkpoint" else None)
+    fields = {"file": found.name, "frames": len(found.frames), "records": count, "bytes": found.size, "first": first, "last": last}
+    return {**fields, "unread_bytes": found.unread, "state": state}
+
+
+def _dump(
+    context: typer.Context,
+    directory: Directory,
+    bodies: Annotated[bool, typer.Option("--bodies", help="with the bytes of each message, in base64")] = False,
+    discarded: Annotated[str, typer.Option(help="a discarded-... folder instead of the journal")] = "",
+) -> None:
+    """Print every record as a line of JSON, file by file."""
+    with stopped_broker(directory) as stopped:
+        folder = Folder(_discarded_path(stopped, discarded)) if discarded else stopped.journal()
+        names = queue_names(stopped.journal()) | queue_names(folder)
+        for described, payload in records(folder, names):
+            if bodies and payload is not None:
+                described["payload"] = b64encode(payload).decode()
+            print(json.dumps(described))
+
+
+def _discarded_path(stopped: StoppedBroker, name: str) -> Path:
+    if name not in stopped.discarded():
+        raise Failure(USAGE, f"there is no {name} in {stopped.journal_path}", hint="qpid-ha journal list shows what was discarded")
+    return stopped.journal_path / name
+
+
+def _list(context: typer.Context, directory: Directory) -> None:
+    """Show the queues with the messages that are on them, how far the log goes, and what was discarded from it."""
+    options = settings_of(context)
+    with stopped_broker(directory) as stopped:
+        content = Content(stopped.journal())
+        queues = [
+            {
+                "queue": queue.name,
+                "uid": queue.uid,
+                "messages": len(queue.messages),
+                "bytes": content.size(queue),
+                "durable": queue.declared.durable if queue.declared is not None else None,
+                "replicate": queue.declared.replicate if queue.declared is not None else None,
+            }
+            for queue in content.queues.values()
+        ]
+        discarded = [discarded_summary(stopped, name) for name in stopped.discarded()]
+        head = {"system_id": stopped.system_id, "epoch": content.epoch, "last": content.last, "safe": content.safe, **_saved(stopped)}
+        size = sum(found.size for found in content.folder.files)
+    if options.as_json:
+        print_json({"schema_version": 1, **head, "bytes": size, "queues": queues, "discarded": discarded, "unread": content.unread})
+        return
+    set_ = head["in_sync"]
+    print(f"broker {head['system_id']}   epoch {head['epoch']}   promised {head['promised']}   log ends with {head['last']:,}", end="")
+    print(f", safe up to {head['safe']:,}   {size:,} bytes")
+    print(f"in-sync set of epoch {set_['epoch']}, version {set_['version']}: {', '.join(set_['members']) or 'none'}")
+    print_table([column.upper() for column in QUEUE_COLUMNS], [[row[column] for column in QUEUE_COLUMNS] for row in queues])
+    if discarded:
+        print("\ndiscarded, because a primary did not have it:")
+        print_table([column.upper() for column in DISCARDED_COLUMNS], [[row[column] for column in DISCARDED_COLUMNS] for row in discarded])
+    for problem in content.unread:
+        talk(options, f"not readable: {problem}")
+
+
+def _saved(stopped: StoppedBroker) -> dict[str, Any]:
+    try:
+        saved = SavedState.decode(stopped.state)
+    except InvalidArgument as error:
+        raise Failure(BAD_DATA, error.text, hint=error.hint) from error
+    set_ = saved.in_sync
+    return {"promised": saved.promised, "in_sync": {"epoch": set_.epoch, "version": set_.version, "members": list(set_.members)}}
+
+
+def _salvage(
+    context: typer.Context,
+    directory: Directory,
+    discarded: Annotated[str, typer.Option(help="a discarded-... folder, as list shows it; default: what is live in the journal")] = "",
+    queue: Annotated[str, typer.Option(help="only the messages of this queue")] = "",
+    to: Annotated[str, typer.Option(metavar="URL", help="send them to a running broker or cluster, each to the queue of its name")] = "",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="write them as lines of JSON; - is standard output")] = None,
+) -> None:
+    """Take messages out of the journal: send them again to a broker that runs, or write them to a file.
+
+    The journal stays as it is. Sent twice is there twice: salvage each folder once, or into queues with de-duplication.
+    """
+    options = settings_of(context)
+    if bool(to) == (out is not None):
+        raise Failure(USAGE, "where shall the messages go?", hint="--to URL or --out FILE, one of them")
+    with stopped_broker(directory) as stopped:
+        found = salvage(stopped, discarded=discarded, queue=queue, named=bool(to))
+        if out is not None:
+            _write(found, out)
+        else:
+            found.send(options, to)
+    _report(options, found, sent=bool(to), shown=out is not None and str(out) == "-")
+
+
+def _write(found: Salvage, out: Path) -> None:
+    if str(out) == "-":
+        sys.stdout.writelines(found.lines())
+        return
+    with out.open("x") as file:
+        file.writelines(found.lines())
+
+
+def _report(options: Options, found: Salvage, *, sent: bool, shown: bool) -> None:
+    counts: dict[str, Any] = {"messages": len(found.wanted), "accepted": found.accepted, "refused": len(found.refused)}
+    if not sent:
+        counts = {"messages": len(found.wanted), "written": len(found.wanted)}
+    if options.as_json and not shown:
+        print_json({"schema_version": 1, **counts, "unread": found.content.unread})
+    else:
+        talk(options, ", ".join(f"{number:,} {name}" for name, number in counts.items()))
+    for each, why in list(found.refused.items())[:10]:
+        talk(options, f"{each.queue}, message {each.sequence}: {why}")
+    for problem in found.content.unread:
+        talk(options, f"not readable: {problem}")
+    raise typer.Exit(NO if found.refused else BAD_DATA if found.content.unread else OK)
+
+
+def _compact(context: typer.Context, directory: Directory) -> None:
+    """Write a checkpoint of what is live, and remove the segments that it replaces: the broker starts quicker, with less disk."""
+    options = settings_of(context)
+    with stopped_broker(directory) as stopped:
+        before = sum(found.size for found in stopped.journal().files)
+        try:
+            point, notes = compact(stopped)
+        except JournalDamaged as error:
+            raise Failure(BAD_DATA, error.text, hint=error.hint) from error
+        after = sum(found.size for found in stopped.journal().files)
+    if options.as_json:
+        print_json({"schema_version": 1, "before": before, "after": after, "point": point, "notes": notes})
+    else:
+        for note in notes:
+            talk(options, note)
+        print(f"{before:,} bytes before, {after:,} now; the checkpoint has everything up to record {point:,}")

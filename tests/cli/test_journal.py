@@ -1,0 +1,229 @@
+"""The journal of a stopped broker: what the commands find in it, and what they say of damage."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qpidha.store.codec import encode_enqueues, encode_record
+from qpidha.words import message_view
+from qpidha.words.records import Dequeued
+from tests.cli.conftest import Said
+from tests.cli.journals import Written
+
+Run = Callable[..., Said]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory with two queues: three messages on `orders`, of which one has left, and one on `bills`."""
+    written = Written(tmp_path / "data")
+    written.declare("orders")
+    written.declare("bills")
+    written.seal()
+    written.send("orders", "a", "b", "c")
+    written.send("bills", "x")
+    queue = written.broker.queues["orders"]
+    first = next(iter(queue.messages))
+    written.log.append(Dequeued(queue.uid, (first,)))
+    written.seal()
+    written.close()
+    return tmp_path / "data"
+
+
+def read_json(said: Said) -> Any:
+    assert said.err == "", said
+    return json.loads(said.out)
+
+
+def test_a_sound_journal_is_verified_file_by_file(data: Path, qpid_ha: Run) -> None:
+    said = qpid_ha("journal", "verify", str(data))
+    assert said.code == 0 and said.out.splitlines()[-1] == "verdict: good"
+    found = read_json(qpid_ha("journal", "verify", str(data), "-o", "json"))
+    (row,) = found["files"]
+    assert (found["verdict"], row["state"], row["unread_bytes"], row["first"]) == ("good", "good", 0, 1)
+    assert row["records"] == 2 + 3 + 1 + 1 and row["bytes"] == next(data.glob("journal/*.log")).stat().st_size
+
+
+def test_what_a_power_cut_left_is_harmless_and_said(data: Path, qpid_ha: Run) -> None:
+    segment = next(data.glob("journal/*.log"))
+    segment.write_bytes(segment.read_bytes() + b"\xa7Q torn")
+    said = qpid_ha("journal", "verify", str(data))
+    assert said.code == 1 and "verdict: torn" in said.out and "nothing that was accepted is lost" in said.out
+    assert segment.read_bytes().endswith(b"torn")  # looking changes nothing
+
+
+def test_damage_before_what_was_synced_is_65(tmp_path: Path, qpid_ha: Run) -> None:
+    written = Written(tmp_path / "data")
+    written.declare("orders")
+    written.seal()
+    for content in ("a", "b", "c"):
+        written.send("orders", content)
+        written.log.synced = written.log.last
+    written.close()
+    (segment,) = written.segments
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"id-b")] ^= 1
+    segment.write_bytes(content)
+    said = qpid_ha("journal", "verify", str(tmp_path / "data"))
+    assert said.code == 65 and segment.name in said.out and "verdict: damaged" in said.out
+    found = json.loads(qpid_ha("journal", "verify", str(tmp_path / "data"), "-o", "json").out)
+    assert found["files"][0]["state"] == "damaged" and found["damaged"]
+    # What is around the damage can be had all the same.
+    said = qpid_ha("journal", "salvage", str(tmp_path / "data"), "--out", "-")
+    assert [message_view.body(b64decode(json.loads(line)["payload"])) for line in said.out.splitlines()] == ["a", "c"]
+
+
+def test_list_shows_live_messages_and_how_far_the_log_goes(data: Path, qpid_ha: Run) -> None:
+    found = read_json(qpid_ha("journal", "list", str(data), "-o", "json"))
+    assert [(row["queue"], row["messages"], row["durable"]) for row in found["queues"]] == [("orders", 2, True), ("bills", 1, True)]
+    assert found["epoch"] == 1 and found["last"] == 7 and found["discarded"] == []
+    assert found["in_sync"] == {"epoch": 0, "version": 0, "members": []} and all(row["bytes"] > 0 for row in found["queues"])
+    said = qpid_ha("journal", "list", str(data))
+    assert said.code == 0 and "orders  2" in said.out
+
+
+def test_dump_gives_one_line_of_json_for_each_record(data: Path, qpid_ha: Run) -> None:
+    lines = [json.loads(line) for line in qpid_ha("journal", "dump", str(data)).out.splitlines()]
+    assert [line["record"] for line in lines] == ["QueueDeclared"] * 2 + ["Enqueued"] * 4 + ["Dequeued"]
+    message = lines[2]
+    assert message["queues"] == ["orders"] and message["durable"] is True and message["properties"] == {"message_id": "id-a"}
+    assert "payload" not in message and message["bytes"] > 0 and message["epoch"] == 1 and message["sequence"] == 3
+    assert lines[-1]["queue"] == "orders" and lines[-1]["sequences"] == [3]
+    lines = [json.loads(line) for line in qpid_ha("journal", "dump", "--bodies", str(data)).out.splitlines()]
+    assert message_view.body(b64decode(lines[2]["payload"])) == "a"
+
+
+def test_salvage_writes_the_messages_of_one_queue_or_all(data: Path, qpid_ha: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    said = qpid_ha("journal", "salvage", str(data), "--queue", "orders", "--out", str(out))
+    assert said == Said(0, "", "2 messages, 2 written\n")
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(line["queue"], message_view.body(b64decode(line["payload"]))) for line in lines] == [("orders", "b"), ("orders", "c")]
+    assert qpid_ha("journal", "salvage", str(data), "--out", str(out)).code == 1  # nothing is overwritten
+    assert len(qpid_ha("journal", "salvage", str(data), "--out", "-").out.splitlines()) == 3
+    said = qpid_ha("journal", "salvage", str(data), "--queue", "other", "--out", "-")
+    assert said.code == 66 and "no queue other" in said.err
+    assert qpid_ha("journal", "salvage", str(data)).code == 2
+
+
+def test_a_cut_tail_is_listed_with_counts_and_salvaged_by_name(tmp_path: Path, qpid_ha: Run) -> None:
+    written = Written(tmp_path / "data")
+    written.declare("orders")
+    written.seal()
+    written.send("orders", "kept")
+    common = written.log.last
+    written.send("orders", "cut", "off")
+    written.log.cut(common)
+    written.close()
+    data = str(tmp_path / "data")
+    found = read_json(qpid_ha("journal", "list", data, "-o", "json"))
+    (row,) = found["discarded"]
+    assert (row["messages"], row["after"], row["first"], row["last"]) == (2, common, common + 1, common + 2)
+    assert [(row["queue"], row["messages"]) for row in found["queues"]] == [("orders", 1)]
+    said = qpid_ha("journal", "salvage", data, "--discarded", row["name"], "--out", "-")
+    lines = [json.loads(line) for line in said.out.splitlines()]
+    assert [(line["queue"], message_view.body(b64decode(line["payload"]))) for line in lines] == [("orders", "cut"), ("orders", "off")]
+    dumped = [json.loads(line) for line in qpid_ha("journal", "dump", data, "--discarded", row["name"]).out.splitlines()]
+    assert [line["queues"] for line in dumped] == [["orders"], ["orders"]]
+    said = qpid_ha("journal", "salvage", data, "--discarded", "discarded-1", "--out", "-")
+    assert said.code == 66 and row["name"] in said.err
+
+
+def test_a_whole_log_that_was_replaced_is_salvaged_from_where_it_differs(tmp_path: Path, qpid_ha: Run) -> None:
+    written = Written(tmp_path / "data")
+    written.declare("orders")
+    written.seal()
+    written.send("orders", "common")
+    common = written.log.last
+    written.send("orders", "ours", "gone")
+    queue = written.broker.queues["orders"]
+    written.log.append(Dequeued(queue.uid, (list(queue.messages)[-1],)))
+    written.seal()
+    declared = encode_record(queue.uid, queue.options)
+    written.log.reset(20, [(1, 1), (2, common + 1)])
+    written.log.chunk(declared + encode_enqueues(queue.uid, [common, 10], [b"\x00Sw\xa1\x06common", b"\x00Sw\xa1\x06theirs"], []))
+    written.log.snapshot_end(20)
+    written.close()
+    data = str(tmp_path / "data")
+    found = read_json(qpid_ha("journal", "list", data, "-o", "json"))
+    (row,) = found["discarded"]
+    assert (row["after"], row["first"], row["messages"]) == (common, common + 1, 1)
+    assert [(each["queue"], each["messages"]) for each in found["queues"]] == [("orders", 2)] and found["last"] == 20
+    said = qpid_ha("journal", "salvage", data, "--discarded", row["name"], "--out", "-")
+    (line,) = [json.loads(line) for line in said.out.splitlines()]
+    assert line["queue"] == "orders" and message_view.body(b64decode(line["payload"])) == "ours"
+    assert qpid_ha("journal", "verify", data).code == 0
+
+
+@pytest.mark.parametrize("segment_size", [4096, 1 << 20])
+def test_compact_makes_a_checkpoint_and_keeps_every_message(tmp_path: Path, qpid_ha: Run, segment_size: int) -> None:
+    written = Written(tmp_path / "data", segment_size=segment_size)
+    written.declare("orders")
+    written.seal()
+    for number in range(100):
+        written.send("orders", f"{number:050}")
+    queue = written.broker.queues["orders"]
+    written.log.append(Dequeued(queue.uid, tuple(list(queue.messages)[:90])))
+    written.seal()
+    written.send("orders", "last")
+    written.close()
+    data = str(tmp_path / "data")
+    before = qpid_ha("journal", "salvage", data, "--out", "-").out
+    assert len(before.splitlines()) == 11 and len(written.segments) == (1 if segment_size > 4096 else 6)
+    found = read_json(qpid_ha("journal", "compact", data, "-o", "json"))
+    assert found["after"] < found["before"] / 2 and found["point"] == 102
+    assert qpid_ha("journal", "verify", data).code == 0
+    assert qpid_ha("journal", "salvage", data, "--out", "-").out == before and len(written.segments) == 1
+    listed = read_json(qpid_ha("journal", "list", data, "-o", "json"))
+    assert (listed["last"], listed["safe"]) == (103, 102)  # what was not known to be safe is still not
+
+
+def test_a_directory_in_use_is_refused_with_who_holds_it(tmp_path: Path, qpid_ha: Run) -> None:
+    written = Written(tmp_path / "data")
+    for command in ("verify", "list", "compact", "dump"):
+        said = qpid_ha("journal", command, str(tmp_path / "data"))
+        assert said.code == 69 and "in use by process" in said.err and "stop the broker first" in said.err
+    written.close()
+
+
+def test_what_is_no_data_dir_is_not_made_one(tmp_path: Path, qpid_ha: Run) -> None:
+    assert qpid_ha("journal", "verify", str(tmp_path / "nowhere")).code == 66
+    said = qpid_ha("journal", "verify", str(tmp_path))
+    assert said.code == 66 and "systemId" in said.err and list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_of_another_format_is_named_with_what_to_do(data: Path, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qpidha.cli.journal_files.FORMAT", 99)
+    for command in ("verify", "list"):
+        said = qpid_ha("journal", command, str(data))
+        assert said.code == 65 and "this version reads 99" in said.err and "version of qpidha that wrote it" in said.err
+
+
+def test_a_compaction_that_is_interrupted_changes_nothing(tmp_path: Path, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = Written(tmp_path / "data")
+    written.declare("orders")
+    written.seal()
+    written.send("orders", "a", "b")
+    written.log.synced = written.log.last
+    written.send("orders", "c")
+    written.close()
+    data = str(tmp_path / "data")
+    before = qpid_ha("journal", "salvage", data, "--out", "-").out
+
+    def interrupted(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("qpidha.store.journal.Journal.end_checkpoint", interrupted)
+        assert qpid_ha("journal", "compact", data).code == 130
+    assert len(written.segments) == 2 and len(list((tmp_path / "data" / "journal").glob("*.partial"))) == 1
+    assert qpid_ha("journal", "verify", data).code == 1
+    assert qpid_ha("journal", "salvage", data, "--out", "-").out == before
+    assert qpid_ha("journal", "compact", data).code == 0 and len(written.segments) == 1
+    assert qpid_ha("journal", "salvage", data, "--out", "-").out == before and len(before.splitlines()) == 3

@@ -1,0 +1,79 @@
+"""The record of the newest in-sync set: it survives, only grows newer, and nobody outside it is promoted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from qpidha.manager.in_sync_record import InSyncRecord, InSyncStore
+from qpidha.words.errors import InvalidArgument
+from tests.manager.conftest import running
+from tests.manager.test_local import kill
+
+
+def test_a_newer_set_is_kept_over_a_restart_and_an_older_one_is_not_taken(tmp_path: Path) -> None:
+    store = InSyncStore(tmp_path / "in-sync.json")
+    assert store.newest == InSyncRecord() and store.record(InSyncRecord(2, 1, ("s1", "s2")))
+    assert not store.record(InSyncRecord(1, 9, ("s3",))) and not store.record(InSyncRecord(2, 1, ("s3",)))
+    assert not store.record(InSyncRecord(9, 9, ()))
+    assert store.record(InSyncRecord(2, 2, ("s1",)))
+    assert InSyncStore(tmp_path / "in-sync.json").newest == InSyncRecord(2, 2, ("s1",))
+    assert [path.name for path in tmp_path.iterdir()] == ["in-sync.json"]
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"epoch": 1, "version": 1, "members": 7}'])
+def test_a_record_that_cannot_be_read_is_no_empty_record(tmp_path: Path, content: str) -> None:
+    (tmp_path / "in-sync.json").write_text(content)
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        InSyncStore(tmp_path / "in-sync.json")
+
+
+def test_a_broker_that_was_dropped_is_not_promoted_though_it_knows_of_no_newer_set(directory: Path) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            settled = await watched.event("settled")
+            (directory / "b1" / "in_sync").write_text(json.dumps({"epoch": 1, "version": 2, "members": ["b1", "b3"]}))
+            await watched.event("in-sync set", epoch=1, version=2)
+            (directory / "b2" / "sequence").write_text("99")
+            kill(watched, "b1")
+            promoted = await watched.event("promoted", after=settled["time_ns"])
+            assert promoted["broker"] == "b3"  # though b2 says that it is ready, and has more
+            await watched.event("settled", after=promoted["time_ns"], backups=2)
+
+    asyncio.run(play())
+    assert json.loads((directory / "in-sync.json").read_text())["members"] == ["b1", "b3"]
+
+
+def test_after_a_failure_of_all_the_brokers_own_comparison_decides(directory: Path) -> None:
+    comparison = {"recommended": None, "reason": "b3 did not answer"}
+    (directory / "comparison.json").write_text(json.dumps(comparison))
+    (directory / "in-sync.json").write_text(json.dumps({"epoch": 3, "version": 1, "members": ["b1", "b2", "b3"]}))
+
+    (directory / "b1" / "data").mkdir(parents=True)
+    (directory / "b1" / "data" / "systemId").touch()  # it is not a new cluster
+
+    async def play() -> None:
+        async with running(directory) as watched:
+            waiting = await watched.event("waiting", reason="b3 did not answer")
+            assert watched.find("promote") is None
+            temporary = directory / "comparison.new"
+            temporary.write_text(json.dumps({"recommended": "127.0.0.1:2", "reason": "none has more"}))
+            temporary.replace(directory / "comparison.json")
+            promoted = await watched.event("promoted", after=waiting["time_ns"])
+            assert promoted["broker"] == "b2"
+
+    asyncio.run(play())
+
+
+def test_the_record_of_brokers_that_are_all_gone_does_not_keep_new_ones_from_starting(directory: Path) -> None:
+    (directory / "in-sync.json").write_text(json.dumps({"epoch": 3, "version": 1, "members": ["s1", "s2"]}))
+
+    async def play() -> None:
+        async with running(directory) as watched:
+            await watched.event("settled", backups=2)
+            assert watched.manager.newest_in_sync() == InSyncRecord()
+
+    asyncio.run(play())
