@@ -390,7 +390,8 @@ class Node:
             self.holds.clear(self.log.safe)
             self.requests.abandon()
             for connection in list(self.streams.by_id.values()):
-                if is_ordinary(connection):
+                # An administrator may go on looking, but what he holds of messages is void.
+                if is_ordinary(connection) or (connection.is_admin and (connection.outgoing or len(connection.transactions))):
                     connection.close(elsewhere(self))
                     self.wake(connection)
 

@@ -13,12 +13,13 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from qpidha.broker.limits import UNLIMITED
+from qpidha.words.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from qpidha.broker.consumer import Consumer
-    from qpidha.words.message import Body, Message
+    from qpidha.words.message import Body
 
 SLACK = 1000
 """Sequences of departed messages that `order` may hold beyond the number of messages present, before it is rebuilt."""
@@ -45,6 +46,13 @@ class Backlog:
         self._unsorted = False
         self._excluded: dict[Consumer, set[int]] = {}
         """Messages that are not for a consumer, though it takes others."""
+
+    def append_run(self, sequences: list[int], payloads: list[bytes], expiries: list[int]) -> None:
+        """Put messages at the end; there is an expiry for each, or none at all. Thousands at once cost half of one by one."""
+        columns = (sequences, payloads, expiries) if expiries else (sequences, payloads)
+        self.order += sequences
+        self.messages.update(zip(sequences, map(Message, *columns), strict=True))
+        self.bytes += sum(map(len, payloads))
 
     def remove(self, sequences: Iterable[int]) -> None:
         """Forget messages that left; unknown ones never came here and are no loss."""
@@ -96,6 +104,21 @@ class Backlog:
                     break
                 found.append(message)
         return found
+
+    def oldest(self, count: int, size: int) -> list[Message]:
+        """Return the oldest messages that nobody has: `count` at least, and of `size` bytes at least; none if that is more than there are."""
+        self._tidy()
+        self._advance()
+        found: list[Message] = []
+        for index in range(self._head, len(self.order)):
+            message = self.messages.get(self.order[index])
+            if message is not None and not message.acquired:
+                found.append(message)
+                count -= 1
+                size -= message.size
+                if count <= 0 and size <= 0:
+                    return found
+        return []
 
     def available(self) -> list[Message]:
         """Return the messages that nobody has, oldest first."""

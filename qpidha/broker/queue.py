@@ -11,6 +11,7 @@ Knows nothing of exchanges, links or clusters. Source: Qpid `Queue.cpp`.
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import repeat
 from typing import TYPE_CHECKING, Protocol
 
 from qpidha.broker.backlog import Backlog
@@ -127,7 +128,8 @@ class Queue(Backlog):
             self.insert_local(payload, expires)
             sequence = 0
         else:
-            if self.durable and is_durable(payload):
+            # The first durable message of a batch answers for all that follow it.
+            if self.durable and not (self.syncs and recorder.must_sync) and is_durable(payload):
                 recorder.must_sync = self.syncs = True
             sequence = recorder.enqueue(self.uid, payload, expires)
             self.insert(sequence, payload, expires)
@@ -151,20 +153,12 @@ class Queue(Backlog):
         self.check_open()
         excess = len(self.messages) + 1 - self.max_count
         excess_bytes = self.bytes + size - self.max_bytes
-        leaving: list[Message] = []
         if excess <= 0 and excess_bytes <= 0:
-            return leaving
+            return []
         if self.ring and size <= self.max_bytes:
-            self._tidy()
-            self._advance()
-            for index in range(self._head, len(self.order)):
-                message = self.messages.get(self.order[index])
-                if message is not None and not message.acquired:
-                    leaving.append(message)
-                    excess -= 1
-                    excess_bytes -= message.size
-                    if excess <= 0 and excess_bytes <= 0:
-                        return leaving
+            leaving = self.oldest(excess, excess_bytes)
+            if leaving:
+                return leaving
         depth = f"{len(self.messages)} messages and {self.bytes} bytes"
         raise LimitExceeded(
             f"Queue {self.name} is full: with {depth} it cannot take {size} bytes more",
@@ -443,6 +437,20 @@ class Queue(Backlog):
             self._expiring = True
         if self.window is not None:
             self.window.remember(self.window.key(payload), sequence)
+        if self.consumers:
+            self._host.dirty[self] = None
+
+    def insert_run(self, sequences: list[int], payloads: list[bytes], expiries: list[int]) -> None:
+        """Put messages in their places, as `insert` does: sequences rise, and there is an expiry for each message or none at all."""
+        if self.window is not None or len(sequences) == 1 or (self.order and sequences[0] <= self.order[-1]):
+            for sequence, payload, expires in zip(sequences, payloads, expiries or repeat(0, len(sequences)), strict=True):
+                self.insert(sequence, payload, expires)
+            return
+        self.append_run(sequences, payloads, expiries)
+        if self.bytes > self._warm_end:
+            self._host.heavy[self] = None
+        self.enqueued += len(sequences)
+        self._expiring = self._expiring or bool(expiries)
         if self.consumers:
             self._host.dirty[self] = None
 

@@ -185,7 +185,7 @@ class Peers:
 
     # -- consultations ----------------------------------------------------------------------------
 
-    def consult(self, done: Callable[[Consultation], None], question: Ask | None = None, *, enough: bool = False) -> None:
+    def consult(self, done: Callable[[Consultation], None], question: Ask | None = None, *, enough: bool = False) -> Consultation:
         """Ask all others something, by default how they are. With `enough`, until a majority, with ourselves, has agreed."""
         self._nonce += 1
         question = question or Ask()
@@ -200,6 +200,7 @@ class Peers:
             elif peer.state is PeerState.DOWN:
                 self._dial(peer)
         self._settle(consultation)
+        return consultation
 
     def answered(self, peer: Peer, answer: Answer) -> None:
         """Take an answer; one that is late, or of an earlier connection, is nobody's."""

@@ -14,6 +14,8 @@ from qpidha.words.records import Batch, Record
 
 Reply = Callable[[QpidHaError | None], None]
 """Told how a promotion or demotion ended; None is success."""
+Report = Callable[[QpidHaError | None, dict[str, object] | None], None]
+"""Told how something ended that has more to tell than that it did: an error, or what there is to tell."""
 
 
 class Port(Protocol):
@@ -45,14 +47,17 @@ class Port(Protocol):
     def released(self, safe: int) -> None:
         """The log is safe up to here."""
 
+    def freeze(self, frozen: bool) -> None:
+        """While frozen, take nothing more from clients and append nothing: another broker is to be primary."""
+
     def apply(self, data: bytes) -> None:
-        """Fold encoded records into the broker model."""
+        """Fold encoded records into the broker model; raises ProtocolViolation where they cannot be read, perhaps half way."""
 
     def forget(self) -> None:
         """Empty the broker model: a snapshot follows."""
 
     def ha_records(self, data: bytes) -> list[tuple[int, Record]]:
-        """Pick the HA records, with their sequences, out of encoded records."""
+        """Pick the HA records, with their sequences, out of encoded records; raises ProtocolViolation."""
 
     def snapshot(self, last: int) -> tuple[Iterator[bytes], Iterator[bytes]]:
         """Give encoded records that rebuild what existed at sequence `last`, in chunks, each read when it is asked for.
@@ -62,18 +67,25 @@ class Port(Protocol):
 
 
 class Log(Protocol):
-    """The log, as the HA machine sees it (`qpidha.store.log`)."""
+    """The log, as the HA machine sees it (`qpidha.store.log`).
+
+    Recovered from disk, `safe` is a sequence that ends a batch and that the broker model has been folded up to, and the
+    model may show effects of records up to `floor`.
+    """
 
     epoch: int
     last: int
     safe: int
     needed: int
+    floor: int
     history: list[tuple[int, int]]
 
     @property
     def start(self) -> int: ...
     @property
     def end(self) -> int: ...
+    @property
+    def kept(self) -> int: ...
     @property
     def has_pending(self) -> bool: ...
     def append(self, record: Record) -> int: ...
@@ -82,6 +94,10 @@ class Log(Protocol):
     def receive(self, batch: Batch) -> None: ...
     def cut(self, sequence: int) -> None: ...
     def reset(self, sequence: int, history: list[tuple[int, int]]) -> None: ...
+    def chunk(self, data: bytes) -> None: ...
+    def snapshot_end(self, through: int) -> None: ...
+    @property
+    def snapshot_kept(self) -> bool: ...
     def batches(self, sequence: int) -> Iterator[Batch]: ...
     def common_point(self, epoch: int, sequence: int) -> int: ...
     def epoch_of(self, sequence: int) -> int: ...

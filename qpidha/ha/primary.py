@@ -5,9 +5,10 @@ if that point is not on our history or no longer kept, a snapshot in chunks: all
 messages with live batches beside them. Once everything we have was sent to it, its confirmations are *required*; when it has confirmed that
 point, a new in-sync set with it is appended, and with that record it knows itself ready.
 
-`safe` is the least that any required backup has confirmed. A required backup whose link is lost keeps
-it where it is until the others have been consulted: if one of them knows a higher epoch we are
-primary no longer, else the backup is dropped. Confirmations are forgotten with their link (S6).
+`safe` is the least that any required backup has confirmed and this broker has on its own disk. A required backup whose
+link is lost, or that confirms nothing any more, keeps it where it is until the others have been consulted: if one of
+them knows a higher epoch we are primary no longer, else the backup is dropped. Confirmations are forgotten with their
+link (S6). With fewer members than `ha-min-in-sync` the set makes nothing safe (S7).
 
 Must not know what is in a batch. Qpid: `Primary.h`, `RemoteBackup.h`, `QueueGuard.h`; DESIGN 2, 3, 5.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from qpidha.ha.in_sync import InSyncSet
 from qpidha.ha.port import Log, Port
@@ -28,6 +30,8 @@ BATCHES_IN_FLIGHT = 3
 CHUNKS_IN_FLIGHT = 4
 CATCH_UP_WINDOW = 4 << 20
 """Bytes of log that may be unconfirmed on the way to a backup, where ha-flow-bytes does not say."""
+LEAST_PATIENCE = 1_000_000_000
+"""However short ha-backup-timeout is, a backup that is connected has so long to confirm something, in ns."""
 SAFE_DELAY = 20_000_000
 """How long the news that the log is safe waits for a batch to travel with, in ns."""
 
@@ -36,8 +40,8 @@ class RemoteBackup:
     """One subscribed backup. Lives as long as its link."""
 
     __slots__ = (
-        "chunks_confirmed", "chunks_sent", "confirmed", "connection_id", "cursor", "flight", "flight_bytes", "is_ready", "join_point",
-        "messages", "name", "objects", "required", "system_id", "through", "told_safe",
+        "chunks_confirmed", "chunks_sent", "confirmed", "connection_id", "cursor", "flight", "flight_bytes", "heard", "is_ready",
+        "join_point", "messages", "name", "objects", "required", "since", "system_id", "through", "told_safe",
     )  # fmt: skip
 
     def __init__(self, connection_id: int, system_id: str, name: str) -> None:
@@ -47,6 +51,10 @@ class RemoteBackup:
         self.cursor = 0
         """The first sequence that has not been sent."""
         self.confirmed = 0
+        self.heard = 0
+        """What it last said that it has; of no worth before it is whole."""
+        self.since = 0
+        """While something is awaited from it: when it last gave any."""
         self.objects: Iterator[bytes] | None = None
         self.messages: Iterator[bytes] | None = None
         """What is left of its snapshot: the objects, and then what is on them."""
@@ -69,6 +77,20 @@ class RemoteBackup:
         """Whether it has its snapshot, if it needed one: only then is what it has of the log of any worth."""
         return self.messages is None and self.chunks_confirmed == self.chunks_sent
 
+    def is_awaited(self, last: int) -> bool:
+        """Whether it has not confirmed everything up to `last`."""
+        return self.confirmed < max(last, self.through) or not self.is_whole
+
+
+@dataclass(slots=True)
+class Leaving:
+    """A member that is to be dropped."""
+
+    why: str
+    then: Callable[[], None]
+    """What follows when it is."""
+    since: int
+
 
 class Primary:
     """The role of a primary, for one epoch."""
@@ -86,11 +108,17 @@ class Primary:
         """System ids whose confirmation every acknowledgement needs, connected or not."""
         self.expected: dict[str, int] = {}
         """Members that have not caught up since the promotion -> when to give up on them unless they are connected; 0 if we have."""
-        self.leaving: dict[str, tuple[str, Callable[[], None]]] = {}
-        """Members of the set that are to be dropped, with the reason, and what follows when they are."""
+        self.leaving: dict[str, Leaving] = {}
+        """Members of the set that are to be dropped."""
         self.is_proposing = False
         """Whether a smaller set is on its way to be recorded: one change at a time."""
         self.safe_deadline = 0
+        self.min_in_sync = settings.ha_min_in_sync
+        self.patience = max(settings.ha_backup_timeout, LEAST_PATIENCE)
+        self.short_since = 0
+        """Since when the set has too few members for anything to be safe; 0 if it has enough."""
+        self.disk_since = 0
+        """Since when our own disk is behind; 0 if it is not."""
 
     # -- membership -------------------------------------------------------------------------------
 
@@ -115,7 +143,6 @@ class Primary:
             point = log.last
             backup.objects, backup.messages = self.port.snapshot(point)
         backup.cursor = point + 1
-        backup.confirmed = 0 if snapshot else point
         backup.required = system_id in self.required
         self.backups[system_id] = backup
         set_ = self.in_sync
@@ -153,7 +180,7 @@ class Primary:
                 self.required.remove(system_id)
             then()
             return False
-        self.leaving[system_id] = (why, then)
+        self.leaving[system_id] = Leaving(why, then, self.port.now)
         return not self.is_proposing
 
     def propose(self) -> InSyncSet:
@@ -171,9 +198,9 @@ class Primary:
         self.is_proposing = False
         todo = []
         for system_id in [member for member in self.in_sync.members if member not in set_.members]:
-            why, then = self.leaving.pop(system_id)
-            todo.append(then)
-            self.port.announce("warning", f"No longer in sync: {why}", backup=system_id)
+            leaving = self.leaving.pop(system_id)
+            todo.append(leaving.then)
+            self.port.announce("warning", f"No longer in sync: {leaving.why}", backup=system_id)
             self.expected.pop(system_id, None)
             self.required.remove(system_id)
             backup = self.backups.get(system_id)
@@ -186,8 +213,9 @@ class Primary:
 
     @property
     def next_deadline(self) -> int:
-        """When the news of the safe point, or an expected backup that has not connected, is due; 0 for never."""
+        """When the news of the safe point, or a backup that does not come or does not confirm, is due; 0 for never."""
         due = [deadline for member, deadline in self.expected.items() if deadline and member not in self.backups]
+        due += [backup.since + self.patience for backup in self.backups.values() if backup.since]
         return min([deadline for deadline in (*due, self.safe_deadline) if deadline], default=0)
 
     def overdue(self, now: int) -> list[str]:
@@ -195,6 +223,22 @@ class Primary:
         late = [member for member, deadline in self.expected.items() if 0 < deadline <= now and member not in self.backups]
         self.expected.update(dict.fromkeys(late, 0))
         return late
+
+    def give_up(self, now: int) -> list[RemoteBackup]:
+        """Forget, and return, the required backups that are connected and have given nothing that is awaited for too long.
+
+        The link of each is closed, for it to join anew: a backup whose disk hangs must not keep a cluster from working.
+        Where this comes much too late it was we who were stopped, and what they said meanwhile is still to be heard.
+        """
+        stalled = [backup for backup in self.backups.values() if backup.since and now >= backup.since + self.patience]
+        for backup in stalled:
+            if now >= backup.since + self.patience + max(self.patience // 4, LEAST_PATIENCE):
+                backup.since = now
+        stalled = [backup for backup in stalled if backup.since != now]
+        for backup in stalled:
+            del self.backups[backup.system_id]
+            self.port.hang_up(backup.connection_id)
+        return stalled
 
     # -- the log ----------------------------------------------------------------------------------
 
@@ -207,11 +251,15 @@ class Primary:
             return
         if message.epoch != self.in_sync.epoch and message.sequence > self.log.last:
             return
+        if backup.since and (message.sequence > backup.heard or message.chunks > backup.chunks_confirmed):
+            backup.since = self.port.now
+        backup.heard = message.sequence
         backup.chunks_confirmed = message.chunks
         flight = backup.flight
         while flight and flight[0][0] <= message.sequence:
             backup.flight_bytes -= flight.popleft()[1]
-        if message.sequence > backup.confirmed and backup.is_whole:
+        # Until it has all that its snapshot may show effects of, it could not start again with what it has.
+        if message.sequence > backup.confirmed and backup.is_whole and message.sequence >= backup.through:
             backup.confirmed = message.sequence
         self._advance()
 
@@ -221,6 +269,30 @@ class Primary:
         if self._join():
             self._send()
         self._plan_safe(now)
+        self._note_waiting(now)
+
+    def _note_waiting(self, now: int) -> None:
+        """Note since when something is awaited, and from whom."""
+        log = self.log
+        last = log.last
+        for backup in self.backups.values():
+            if not backup.required or not backup.is_awaited(last):
+                backup.since = 0
+            elif not backup.since:
+                backup.since = now
+        if log.kept >= last:
+            self.disk_since = 0
+        elif not self.disk_since:
+            self.disk_since = now
+        members = len(self.in_sync.members)
+        if members < self.min_in_sync and not self.short_since:
+            self.short_since = now
+            self.port.announce(
+                "warning", f"Nothing is acknowledged: {members} in sync, and ha-min-in-sync is {self.min_in_sync}", in_sync=members
+            )  # fmt: skip
+        elif members >= self.min_in_sync and self.short_since:
+            self.short_since = 0
+            self.port.announce("notice", f"{members} in sync, as ha-min-in-sync wants: acknowledging again", in_sync=members)
 
     def _send(self) -> None:
         log = self.log
@@ -312,8 +384,10 @@ class Primary:
         return False
 
     def _advance(self) -> None:
+        if len(self.in_sync.members) < self.min_in_sync:
+            return
         log = self.log
-        safe = log.last
+        safe = log.kept
         for system_id in self.required:
             backup = self.backups.get(system_id)
             confirmed = backup.confirmed if backup is not None else 0

@@ -5,22 +5,27 @@ epoch. Whoever promises will accept nothing of a lower one, so an old primary th
 very question; and each tells, with its answer, the newest in-sync set that it knows. One refusal, or a newer set
 without this broker, ends the attempt. With `ha-safety=strict` a majority of the configured brokers must have promised:
 every set that was ever in force is recorded by a majority, so somebody among them knows it (S3). A broker that
-is merely *joining* has nothing: it may be promoted only where all others are joining or catching up, or silent;
-and, strictly, in a cluster that has had a primary, only where none is silent (S4).
+is not live first asks what the others have, by the rules of `comparison.py` (S4); with the promises come newer
+answers, and they are held against the same rules again.
+
+`accept_loss` is the operator's override after a total failure: no rule about content, nobody is waited for
+who cannot be reached; what is known to be given up is announced. Who is reached must promise even so.
 Must not know what a primary does. Source: DESIGN section 5; PacificA (MSR-TR-2008-25) section 2.3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
+from qpidha.ha.comparison import STILL_CATCHING_UP, Comparison, Refusal
 from qpidha.ha.in_sync import InSyncSet, SavedState
 from qpidha.ha.peers import ATTEMPTS, Consultation, Peers
 from qpidha.ha.port import Reply
 from qpidha.ha.status import BrokerStatus
-from qpidha.ha.wire import Ask
-from qpidha.words.errors import NotAllowed
+from qpidha.ha.wire import Ask, Status
+from qpidha.words.errors import NotAllowed, ProtocolViolation
 
 
 class Candidate(Protocol):
@@ -32,6 +37,9 @@ class Candidate(Protocol):
     peers: Peers
     system_id: str
 
+    def status(self) -> Status:
+        """Return how this broker is."""
+
     def save(self) -> None:
         """Make what is in `saved` last."""
 
@@ -39,23 +47,38 @@ class Candidate(Protocol):
         """Say what happened."""
 
 
+@dataclass(slots=True)
+class Election:
+    """The yes to a promotion: the new epoch, the set that it begins with, and who of it is known to be there."""
+
+    epoch: int
+    in_sync: InSyncSet
+    answered: list[str]
+    """System ids."""
+
+
 class Promotion:
-    """One attempt; `become_primary(epoch, set)` or `given_up()` is called once, before the reply."""
+    """One attempt; `become_primary(election)` or `given_up()` is called once, before the reply."""
 
     def __init__(
-        self, candidate: Candidate, reply: Reply, become_primary: Callable[[int, InSyncSet], None], given_up: Callable[[], None]
-    ) -> None:
+        self, candidate: Candidate, reply: Reply, become_primary: Callable[[Election], None], given_up: Callable[[], None],
+        *, accept_loss: bool = False,
+    ) -> None:  # fmt: skip
         self.candidate = candidate
         self.peers = candidate.peers
+        self.accept_loss = accept_loss
         self.over = False
         self._reply = reply
         self._become_primary = become_primary
         self._given_up = given_up
         self._attempts = ATTEMPTS
+        self._answered: dict[str, None] = {}
+        """Addresses that have answered in this attempt."""
+        self._was = candidate.state
 
     def start(self) -> None:
         """Ask the others."""
-        if self.candidate.state is BrokerStatus.READY or self.candidate.is_live:
+        if self.candidate.is_live and not self.accept_loss:
             self._ask_promises()
         else:
             self.peers.consult(self._others_known)
@@ -67,40 +90,34 @@ class Promotion:
         self.candidate.announce("error", f"promotion refused: {text}")
         self._reply(NotAllowed(text, hint=hint))
 
+    def _compare(self) -> Comparison:
+        return Comparison(self.candidate.status(), self.peers, list(self._answered))
+
     def _others_known(self, consultation: Consultation) -> None:
         if self.over:
             return
-        members = self._newest().members
-        for peer in consultation.answered:
-            status = peer.known  # also of one whose connection is lost again
-            if status is None:
-                continue
-            # Who is catching up has less than the broker that it copied, or it would be ready; a demoted primary has
-            # what it had. Strictly that counts also when a newer set is without it: we have nothing at all.
-            has_more = status.state not in (BrokerStatus.JOINING.value, BrokerStatus.CATCHUP.value)
-            if has_more or (status.is_live and (self.peers.strict or status.system_id in members)):
-                has = "" if has_more else " and has what this broker has not"
-                text = f"Joining active cluster, cannot be promoted. {peer.name} is {status.state}{has}."
-                self.refuse(text, f"promote {peer.name}, or wait until this broker is ready")
-                return
-        if self.peers.strict and self._newest().members:
-            missing = ", ".join(peer.name for peer in self.peers.others() if peer not in consultation.answered)
-            if missing:
-                self.refuse(
-                    f"this broker has nothing, and {missing} did not answer and may have what was accepted",
-                    "start them, or set ha-safety=trust-manager to go on without them",
-                )
-                return
-        self._ask_promises()
+        self._note(consultation)
+        found = self._objection()
+        if found is not None:
+            self.refuse(*found)
+        else:
+            self._ask_promises()
 
-    def _newest(self) -> InSyncSet:
-        """Return the newest set that we know, or that anybody ever told us of."""
-        told = [peer.known for peer in self.peers.others() if peer.known is not None]
-        sets = [InSyncSet(status.in_sync_epoch, status.in_sync_version, status.in_sync_members) for status in told]
-        return max([self.candidate.saved.in_sync, *sets])
+    def _note(self, consultation: Consultation) -> None:
+        self._answered.update(dict.fromkeys(peer.name for peer in consultation.answered))
+
+    def _objection(self) -> Refusal | None:
+        """Say what speaks against this broker, by what all have that have answered so far."""
+        comparison = self._compare()
+        if not self.accept_loss:
+            return comparison.refusal(comparison.own)
+        for row in comparison.rows[1:]:
+            if row.is_primary:
+                return f"{row.name} is the primary, and nothing is lost as yet", f"demote it first, or: qpid-ha switchover {row.name}"
+        return None
 
     def _ask_promises(self) -> None:
-        if self._is_outside_set():
+        if not self.accept_loss and self._refused_as_outsider():
             return
         saved = self.candidate.saved
         saved.promised = max([saved.promised, *(peer.known.promised for peer in self.peers.others() if peer.known is not None)]) + 1
@@ -108,32 +125,33 @@ class Promotion:
         self._consult(saved.promised)
 
     def _consult(self, epoch: int) -> None:
-        self.peers.consult(self._promised, Ask(epoch=epoch, candidate=self.candidate.system_id), enough=self.peers.strict)
+        enough = self.peers.strict and not self.accept_loss
+        self.peers.consult(self._promised, Ask(epoch=epoch, candidate=self.candidate.system_id), enough=enough)
 
-    def _is_outside_set(self) -> bool:
-        newest = self._newest()
-        if not newest.members or self.candidate.system_id in newest.members:
-            return False
-        members = ", ".join(self.peers.address_of(member) for member in newest.members)
-        self.refuse(f"not in the newest in-sync set: {members}", f"promote one of {members}, or wait until this broker is ready")
-        return True
+    def _refused_as_outsider(self) -> bool:
+        comparison = self._compare()
+        found = comparison.outside(comparison.own)
+        if found is not None:
+            self.refuse(*found)
+        return found is not None
 
     def _promised(self, consultation: Consultation) -> None:
         if self.over:
             return
         candidate, epoch = self.candidate, consultation.question.epoch
+        self._note(consultation)
         if consultation.refusals:
             self.refuse("; ".join(consultation.refusals), "look whether another broker has been promoted: qpid-ha status --all")
-        elif candidate.saved.promised != epoch or candidate.state not in (BrokerStatus.READY, BrokerStatus.JOINING):
+        elif candidate.saved.promised != epoch or candidate.state is not self._was:
             self.refuse(f"overtaken: now {candidate.state.value}, epoch {candidate.saved.promised} is promised", "ask for its status")
-        elif self._is_outside_set():  # the answers came with news
-            return
-        elif self.peers.hears_majority(consultation):
+        elif (found := self._objection()) is not None:  # the answers came with news
+            self.refuse(*found)
+        elif self.peers.hears_majority(consultation) and not (self.accept_loss and consultation.silent):
             self._succeed(epoch)
         elif self._attempts > 1:
             self._attempts -= 1
             self._consult(epoch)
-        elif self.peers.strict:
+        elif self.peers.strict and not self.accept_loss:
             heard, all_ = 1 + len(consultation.answered), 1 + len(self.peers.others())
             self.refuse(
                 f"{heard} of {all_} brokers promised epoch {epoch}, and a majority must",
@@ -144,5 +162,25 @@ class Promotion:
 
     def _succeed(self, epoch: int) -> None:
         self.over = True
-        self._become_primary(epoch, self._newest())
+        comparison = self._compare()
+        answered = [system_id for system_id, row in comparison.of.items() if row.answered]
+        newest = comparison.newest
+        if self.accept_loss:
+            kept = tuple(member for member in newest.members if member in answered)
+            newest = InSyncSet(newest.epoch, newest.version, kept)
+        try:
+            self._become_primary(Election(epoch, newest, answered))
+        except ProtocolViolation as error:
+            self.refuse(f"this broker's log cannot be read: {error.text}", "promote another; this one fetches everything from it")
+            return
+        if self.accept_loss:
+            loss = comparison.losses(comparison.own)["text"]
+            self.candidate.announce("critical", f"promoted by the operator's word, whatever is lost (--accept-loss): {loss}")
         self._reply(None)
+
+
+def refusal_of_state(state: BrokerStatus, *, is_following: bool) -> NotAllowed | None:
+    """Refuse a broker that is being brought up to date: there is somebody who has more."""
+    if state is BrokerStatus.CATCHUP and is_following:
+        return NotAllowed(STILL_CATCHING_UP, hint="promote a broker whose status is ready")
+    return None

@@ -5,31 +5,47 @@ asks for promotion) and acts through its `Port`. A broker is a backup, a primary
 role does is in `backup.py` and `primary.py`, how the others are asked is in `peers.py`.
 
 A new epoch begins with the in-sync set as it was; its other members are the expected backups, and nothing is
-acknowledged before each has caught up or been dropped. How a broker comes to begin one is in `promotion.py`.
+acknowledged before each has caught up or been dropped (`voting.py`). How a broker comes to begin one is in `promotion.py`,
+by what rules in `comparison.py`; how a primary makes room for another is in `handover.py`.
 
 Must not know queues, clients or sockets. Qpid: `HaBroker.h`, `Role.h`; DESIGN sections 4 and 5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from qpidha.ha.backup import Backup
+from qpidha.ha.comparison import Comparison
+from qpidha.ha.explanation import describe_members, explain
+from qpidha.ha.following import Following
+from qpidha.ha.handover import Handover, choose
 from qpidha.ha.in_sync import InSyncSet, SavedState
-from qpidha.ha.peers import ATTEMPTS, Consultation, Peer, Peers, PeerState
-from qpidha.ha.port import Log, Port, Reply
+from qpidha.ha.peers import Consultation, Peer, Peers
+from qpidha.ha.port import Log, Port, Reply, Report
 from qpidha.ha.primary import Primary
-from qpidha.ha.promotion import Promotion
+from qpidha.ha.promotion import Election, Promotion, refusal_of_state
 from qpidha.ha.status import BrokerStatus, check_change
-from qpidha.ha.wire import Answer, Ask, Begin, Chunk, Confirm, Logged, Safe, SnapshotEnd, Spoken, Status, Subscribe, encode
-from qpidha.words.errors import NotAllowed, ProtocolViolation
-from qpidha.words.records import EpochStarted, InSyncChanged, Record
+from qpidha.ha.voting import Voting
+from qpidha.ha.wire import (
+    Answer,
+    Ask,
+    Begin,
+    Chunk,
+    Confirm,
+    Logged,
+    Safe,
+    SnapshotEnd,
+    Spoken,
+    Status,
+    Subscribe,
+    TakenOver,
+    TakeOver,
+    encode,
+)
+from qpidha.words.errors import NotAllowed, ProtocolViolation, QpidHaError
+from qpidha.words.records import EpochStarted
 from qpidha.words.settings import Settings
-
-
-def _nothing() -> None:
-    pass
 
 
 @dataclass(slots=True)
@@ -59,14 +75,20 @@ class Cluster:
         self.callers: dict[int, Caller] = {}
         self.backup: Backup | None = None
         self.primary: Primary | None = None
+        self.voting: Voting | None = None
+        """The changes of the set while we are primary."""
+        self._following = Following(self)
+        self._handover: Handover | None = None
         self._promotion: Promotion | None = None
+        self._taking_over_from = ""
+        """The system id of a primary that stepped down for us and is about to follow."""
         self._granted = (0, "")
         """The last promise given to another: (epoch, system id)."""
 
     def start(self) -> None:
-        """Join the cluster."""
-        self._change(BrokerStatus.JOINING)
-        self.backup = Backup(self.port, self.log, applied=0)
+        """Join the cluster, with what was recovered from disk: the broker model has the log up to its safe point."""
+        self.change(BrokerStatus.JOINING)
+        self.backup = Backup(self.port, self.log, applied=self.log.safe, floor=self.log.floor)
         self.peers.tick(self.port.now)
 
     # -- what others read -------------------------------------------------------------------------
@@ -77,6 +99,8 @@ class Cluster:
         deadlines = [self.peers.next_deadline()]
         if self.primary is not None:
             deadlines.append(self.primary.next_deadline)
+        if self.handover is not None:
+            deadlines.append(self.handover.deadline)
         return min((deadline for deadline in deadlines if deadline), default=0)
 
     def current_primary(self) -> Peer | None:
@@ -93,33 +117,42 @@ class Cluster:
     def status(self) -> Status:
         """Return how this broker is."""
         set_ = self.saved.in_sync
+        epoch, last = self.log.epoch, self.log.last
+        if self.backup is not None and not self.backup.has_whole_model:
+            epoch = last = 0  # half a snapshot is worth nothing, however far its log goes
         return Status(
-            self.system_id, self.name, self.address, self.state.value, self.log.epoch, self.saved.promised, self.log.last,
+            self.system_id, self.name, self.address, self.state.value, epoch, self.saved.promised, last,
             set_.epoch, set_.version, set_.members, self.is_live,
         )  # fmt: skip
 
     def members(self) -> list[dict[str, object]]:
         """Return what is known of every broker, ourselves first."""
-        confirmed = {}
-        if self.primary is not None:
-            confirmed = {backup.system_id: backup.confirmed for backup in self.primary.backups.values()}
-        rows: list[tuple[Status | None, str, bool]] = [(self.status(), self.address, True)]
-        rows += [(peer.known, peer.name, peer.state is PeerState.UP) for peer in self.peers.others()]
-        result: list[dict[str, object]] = []
-        for status, address, connected in rows:
-            row: dict[str, object] = {"system_id": "", "name": "", "address": address, "state": "unknown", "epoch": 0, "sequence": 0}
-            if status is not None:
-                sequence = confirmed.get(status.system_id, status.sequence)
-                row |= {
-                    "system_id": status.system_id,
-                    "name": status.name,
-                    "state": status.state,
-                    "epoch": status.epoch,
-                    "sequence": sequence,
-                }
-            row["connected"] = connected
-            result.append(row)
-        return result
+        return describe_members(self)
+
+    def explain(self) -> list[dict[str, object]]:
+        """Return what is waited for at this moment: why nothing is acknowledged, or why this backup is not ready."""
+        return explain(self)
+
+    def compare(self, reply: Report) -> None:
+        """Ask all others what they have, and tell how they compare: for the operator, after a total failure."""
+
+        def done(consultation: Consultation) -> None:
+            reply(None, Comparison(self.status(), self.peers, [peer.name for peer in consultation.answered]).report())
+
+        if self.state is BrokerStatus.STANDALONE:
+            reply(NotAllowed("this broker is not in a cluster", hint="set ha-cluster=yes"), None)
+        else:
+            self.peers.consult(done)
+
+    @property
+    def handover(self) -> Handover | None:
+        """The hand-over that is under way."""
+        return self._handover if self._handover is not None and not self._handover.over else None
+
+    @property
+    def min_in_sync(self) -> int:
+        """Brokers that must be in sync for anything to be acknowledged."""
+        return self.settings.ha_min_in_sync
 
     # -- connections to others --------------------------------------------------------------------
 
@@ -139,8 +172,8 @@ class Cluster:
         if self.callers.pop(connection_id, None) is not None:
             if self.primary is not None:
                 gone = self.primary.lost(connection_id)
-                if gone is not None:
-                    self._drop(gone.system_id, f"{gone.name} lost its connection")
+                if gone is not None and self.voting is not None:
+                    self.voting.drop(gone.system_id, f"{gone.name} lost its connection")
             return
         peer = self.peers.by_connection(connection_id)
         if peer is None:
@@ -153,26 +186,12 @@ class Cluster:
     def heard(self, connection_id: int, message: Spoken) -> None:
         """A message came on a replication connection."""
         match message:
-            case Logged():
-                self._logged(connection_id, message)
+            case Logged() | Safe() | Begin() | Chunk() | SnapshotEnd():
+                self._following.heard(connection_id, message)
             case Confirm():
                 if self.primary is not None:
                     self.primary.confirm(connection_id, message)
                     self._note_set()
-            case Safe(sequence):
-                backup = self._follows(connection_id)
-                if backup is not None:
-                    backup.safe(sequence)
-            case Begin():
-                self._begin(connection_id, message)
-            case Chunk():
-                backup = self._follows(connection_id)
-                if backup is not None:
-                    backup.chunk(message)
-            case SnapshotEnd():
-                backup = self._follows(connection_id)
-                if backup is not None:
-                    backup.snapshot_end(message)
             case Status():
                 self._peer_status(connection_id, message)
             case Answer():
@@ -181,6 +200,11 @@ class Cluster:
                     self.peers.answered(peer, message)
             case Ask():
                 self._asked(connection_id, message)
+            case TakeOver():
+                self._take_over(connection_id, message)
+            case TakenOver():
+                if self._handover is not None:
+                    self._handover.answered(connection_id, message)
             case Subscribe():
                 self._subscribed(connection_id, message)
 
@@ -214,107 +238,112 @@ class Cluster:
             self.save()
         backup.follow(peer)
 
-    def _follows(self, connection_id: int, *, began: bool = True) -> Backup | None:
-        """Return the backup role if that connection is to the primary it follows, and what comes is meant for this subscription."""
-        backup = self.backup
-        if backup is None or backup.primary is None or backup.primary.connection_id != connection_id or backup.began is not began:
-            return None
-        return backup
-
-    def _begin(self, connection_id: int, message: Begin) -> None:
-        backup = self._follows(connection_id, began=False)
-        if backup is None:
-            return
-        set_ = InSyncSet(message.in_sync_epoch, message.in_sync_version, message.in_sync_members)
-        backup.begin(message)
-        is_behind = message.snapshot or self.system_id not in message.in_sync_members
-        if self.state is BrokerStatus.JOINING or (self.state is BrokerStatus.READY and is_behind):
-            self.is_live = False
-            self._change(BrokerStatus.CATCHUP)
-        self._set_in_sync(set_)
-
-    def _logged(self, connection_id: int, message: Logged) -> None:
-        backup = self._follows(connection_id)
-        if backup is None:
-            return
-        if message.batch.epoch < self.saved.promised and message.batch.first > backup.news_after:
-            self.port.announce("warning", f"refused a batch of epoch {message.batch.epoch}: epoch {self.saved.promised} is promised")
-            self.port.hang_up(connection_id)
-            return
-        if message.batch.first != self.log.last + 1 or message.batch.epoch < self.log.epoch:
-            self.port.announce("error", f"refused a batch that begins with {message.batch.first}: the log ends with {self.log.last}")
-            self.port.hang_up(connection_id)
-            return
-        for sequence, record in backup.logged(message):
-            is_news = sequence > backup.news_after
-            self._ha_record(message.batch.epoch, record, is_news=is_news, is_whole=backup.is_whole(sequence))
-
-    def _ha_record(self, epoch: int, record: Record, *, is_news: bool, is_whole: bool) -> None:
-        if isinstance(record, EpochStarted):
-            self._set_in_sync(InSyncSet(epoch, 0, record.members))
-        elif isinstance(record, InSyncChanged):
-            self._set_in_sync(InSyncSet(epoch, record.version, record.members))
-            if not is_news:
-                return
-            if self.system_id in record.members and self.state is BrokerStatus.CATCHUP and is_whole:
-                self.is_live = True
-                self._change(BrokerStatus.READY)
-                self.port.announce("notice", "Backup is ready")
-            elif self.system_id not in record.members and self.state is BrokerStatus.READY:
-                self.is_live = False
-                self._change(BrokerStatus.CATCHUP)
-
-    def _set_in_sync(self, set_: InSyncSet) -> None:
+    def set_in_sync(self, set_: InSyncSet) -> None:
+        """Remember the newest set, and let the others know."""
         if set_ > self.saved.in_sync:
             self.saved.in_sync = set_
             self.save()
-            self._tell_callers()
+            self.tell_callers()
 
     # -- promotion --------------------------------------------------------------------------------
 
-    def promote(self, reply: Reply) -> None:
-        """Become the primary, or say why not. The reply comes when the broker is recovering or active."""
+    def promote(self, reply: Reply, accept_loss: bool = False) -> None:
+        """Become the primary, or say why not. The reply comes when the broker is recovering or active.
+
+        With `accept_loss`, whatever others may have that this one has not: the operator's word after a total failure.
+        """
+        following = self.backup is not None and self.backup.primary is not None
+        refusal = refusal_of_state(self.state, is_following=following)
         if self.state is BrokerStatus.STANDALONE or self.state.is_primary:
             self.port.announce("info", "Ignoring promotion, already primary")
             reply(None)
         elif self._promotion is not None:
             reply(NotAllowed("a promotion of this broker is under way", hint="ask for its status"))
-        elif self.state is BrokerStatus.CATCHUP:
-            reply(NotAllowed("Still catching up, cannot be promoted.", hint="promote a broker whose status is ready"))
+        elif refusal is not None and not accept_loss:
+            reply(refusal)
         else:
-            self._promotion = Promotion(self, reply, self._become_primary, self._promotion_over)
+            self._promotion = Promotion(self, reply, self._become_primary, self._promotion_over, accept_loss=accept_loss)
             self._promotion.start()
 
     def _promotion_over(self) -> None:
         self._promotion = None
         self._follow_newest()
 
-    def _become_primary(self, epoch: int, set_: InSyncSet) -> None:
+    def _become_primary(self, election: Election) -> None:
         self._promotion = None
         backup = self.backup
         assert backup is not None
-        backup.finish()
-        before = set_.members
+        try:
+            backup.finish()
+        except ProtocolViolation:
+            self._following.spoiled(backup)
+            raise
+        epoch, before = election.epoch, election.in_sync.members
         members = (self.system_id, *(member for member in before if member != self.system_id))
+        had = f"{self.log.epoch}:{self.log.last}" if self.log.last else ""
         self.log.start_epoch(epoch)
         self.log.append(EpochStarted(self.system_id, members))
         self.backup = None
         self.primary = Primary(self.port, self.log, self.settings, InSyncSet(epoch, 0, members))
-        if before and not self.is_live:
-            self.port.announce("warning", "promoted without content: what this cluster had accepted before all its brokers stopped is gone")
-        self.is_live = True
+        self.voting = Voting(self.primary, self.peers, self.system_id, self.set_in_sync)
+        was_live, self.is_live = self.is_live, True
+        if before and not was_live:
+            self._announce_recovered(had)
         self._note_set()
-        self._change(BrokerStatus.RECOVERING)
+        self.change(BrokerStatus.RECOVERING)
         self.port.announce("notice", f"Promoted to primary, epoch {epoch}", epoch=epoch)
         self.primary.expect(self.port.now + self.settings.ha_backup_timeout)
-        # The old primary is the first of the set as it was. It was asked a moment ago and is either gone or
-        # has promised this epoch, so the new one need not wait for it as it does for the other members.
-        if before and before[0] != self.system_id:
-            self._drop(before[0], f"{self.peers.address_of(before[0])} was the primary before")
+        # The old primary is the first of the set as it was. If it is gone, the new one need not wait for it as it does
+        # for the other members. If it is there and hands over, or has nothing that we have not, it soon comes in.
+        old = before[0] if before else self.system_id
+        if old != self.system_id and (was_live or old not in election.answered) and old != self._taking_over_from:
+            self.voting.drop(old, f"{self.peers.address_of(old)} was the primary before")
+        self._taking_over_from = ""
         if self.primary.expected:
             names = ", ".join(self.peers.address_of(member) for member in self.primary.expected)
             self.port.announce("notice", f"Recovering backups: {names}")
         self._note_set()
+
+    def _announce_recovered(self, had: str) -> None:
+        if had:
+            text = f"promoted with what its log kept, up to {had}: what was not on disk when all brokers stopped is gone"
+        else:
+            text = "promoted without content: what this cluster had accepted before all its brokers stopped is gone"
+        self.port.announce("warning", text)
+
+    # -- handing over -----------------------------------------------------------------------------
+
+    def switchover(self, target: str, reply: Report) -> None:
+        """Make the backup of that address, name or system id the primary, the best one if none is named, losing nothing."""
+        if self.handover is not None:
+            reply(NotAllowed(f"handing over to {self.handover.peer.name} already", hint="wait for its end"), None)
+            return
+        try:
+            backup, peer = choose(self, target)
+        except QpidHaError as error:
+            reply(error, None)
+            return
+        assert self.primary is not None
+        self._handover = Handover(self, self.primary, backup, peer, reply)
+
+    def _take_over(self, connection_id: int, order: TakeOver) -> None:
+        """A primary has stepped down for us."""
+        caller = self.callers.get(connection_id)
+        if caller is None:
+            raise ProtocolViolation("an order to take over on a connection that is not from a broker")
+
+        def done(error: QpidHaError | None) -> None:
+            self._taking_over_from = ""
+            epoch = self.log.epoch if error is None else 0
+            self.port.say(connection_id, encode(TakenOver(order.nonce, epoch, error.text if error is not None else "")))
+
+        if self.state.is_primary:
+            done(None if self.log.epoch > order.epoch else NotAllowed("it is the primary of an older epoch"))
+        elif (self.log.epoch, self.log.last) != (order.epoch, order.sequence):
+            done(NotAllowed(f"it has the log up to {self.log.epoch}:{self.log.last}, not {order.epoch}:{order.sequence}"))
+        else:
+            self._taking_over_from = caller.system_id
+            self.promote(done)
 
     # -- as a primary -----------------------------------------------------------------------------
 
@@ -330,49 +359,17 @@ class Cluster:
         else:
             self._drop_restarted(connection_id, caller, request)
 
-    def _drop(self, system_id: str, why: str, then: Callable[[], None] = _nothing) -> None:
-        """Go on without a required backup, once the others agree; `then` is called when that is so.
-
-        They are told the set without it, and record it unless they have promised a higher epoch: then it was we who
-        were gone. Strictly, that takes a majority, and until there is one what waits for that backup goes on waiting
-        (S2). Else we go on when the others have answered or nobody listens at their addresses, and ask again a
-        few times while so many say nothing that a majority may be elsewhere. Only one change is on its way at a time.
-        """
-        primary = self.primary
-        if primary is None:
-            return
-        if primary.leave(system_id, why, then):
-            self._propose(primary, ATTEMPTS)
-
-    def _propose(self, primary: Primary, attempts: int) -> None:
-        set_ = primary.propose()
-
-        def done(consultation: Consultation) -> None:
-            if primary is not self.primary:
-                return
-            if not self.peers.hears_majority(consultation) and (self.peers.strict or attempts > 1):
-                self._propose(primary, attempts - 1)
-                return
-            self._set_in_sync(set_)
-            for then in primary.commit(set_):
-                then()
-            if primary.leaving:
-                self._propose(primary, ATTEMPTS)
-            self._note_set()
-
-        question = Ask(epoch=set_.epoch, candidate=self.system_id, version=set_.version, members=set_.members)
-        self.peers.consult(done, question, enough=True)
-
     def _drop_restarted(self, connection_id: int, caller: Caller, request: Subscribe) -> None:
         """A member of the set has come back without its content: it must leave the set before it may come in again."""
-        primary = self.primary
+        primary, voting = self.primary, self.voting
         assert primary is not None
+        assert voting is not None
 
         def again() -> None:
             if primary is self.primary and connection_id in self.callers and caller.system_id not in primary.backups:
                 self._subscribed(connection_id, request)
 
-        self._drop(caller.system_id, f"{caller.name} came back without its content", again)
+        voting.drop(caller.system_id, f"{caller.name} came back without its content", again)
 
     def _note_set(self) -> None:
         """Save the set if the primary changed it, and go active when nobody is expected any more."""
@@ -380,18 +377,23 @@ class Cluster:
         if primary is None:
             return
         if primary.in_sync > self.saved.in_sync:
-            self._set_in_sync(primary.in_sync)
+            self.set_in_sync(primary.in_sync)
         if self.state is BrokerStatus.RECOVERING and not primary.expected:
-            self._change(BrokerStatus.ACTIVE)
+            self.change(BrokerStatus.ACTIVE)
             self.port.announce("notice", "All backups recovered.")
 
     def step_down(self, reason: str) -> None:
         """Be a backup again: clients go, the log stays."""
+        if self.handover is not None and not self.handover.has_stepped_down:
+            self.handover.cancel(f"this broker is stepping down: {reason}")
+        if self.voting is not None:
+            self.voting.over = True
+            self.voting = None
         self.log.seal()
         self.port.announce("warning", f"stepping down: {reason}", reason=reason)
         self.primary = None
         self.backup = Backup(self.port, self.log, applied=self.log.last)
-        self._change(BrokerStatus.JOINING)
+        self.change(BrokerStatus.JOINING)
         self._follow_newest()
 
     def demote(self, reply: Reply) -> None:
@@ -409,7 +411,7 @@ class Cluster:
             granted = question.epoch >= saved.promised
             if granted:
                 saved.promised = question.epoch
-                self._set_in_sync(InSyncSet(question.epoch, question.version, question.members))
+                self.set_in_sync(InSyncSet(question.epoch, question.version, question.members))
         elif question.epoch and (question.epoch, question.candidate) != self._granted:  # not asked again by the same
             granted = question.epoch > saved.promised
             if granted:
@@ -428,17 +430,26 @@ class Cluster:
     def tick(self, now: int) -> None:
         """Time went by."""
         self.peers.tick(now)
-        if self.primary is not None and self.state is BrokerStatus.RECOVERING:
-            for system_id in self.primary.overdue(now):
+        primary, voting = self.primary, self.voting
+        if primary is not None and voting is not None:
+            for system_id in primary.overdue(now) if self.state is BrokerStatus.RECOVERING else []:
                 name = self.peers.address_of(system_id)
                 self.port.announce("error", f"Recovering backup timed out: {name}")
-                self._drop(system_id, f"{name} did not come back within ha-backup-timeout")
+                voting.drop(system_id, f"{name} did not come back within ha-backup-timeout")
+            for backup in primary.give_up(now):
+                kind = "Recovering backup timed out" if backup.system_id in primary.expected else "Backup has stalled"
+                self.port.announce("warning", f"{kind}: {backup.name} is connected and confirms nothing", backup=backup.name)
+                voting.drop(backup.system_id, f"{backup.name} has confirmed nothing for ha-backup-timeout")
+        if self.handover is not None:
+            self.handover.tick(now)
 
     def flush(self, now: int) -> None:
         """End of a turn."""
         if self.primary is not None:
             self.primary.flush(now)
             self._note_set()
+            if self.handover is not None:
+                self.handover.flush()
         elif self.backup is not None:
             self.backup.flush()
 
@@ -450,15 +461,17 @@ class Cluster:
         """Say what happened."""
         self.port.announce(level, text)
 
-    def _change(self, state: BrokerStatus) -> None:
+    def change(self, state: BrokerStatus) -> None:
+        """Be in another state from now on."""
         check_change(self.state, state)
         before, self.state = self.state, state
         self.since = self.port.now
         self.port.announce("info", f"Status change: {before.value} -> {state.value}", before=before.value, after=state.value)
         self.port.state_changed(state)
-        self._tell_callers()
+        self.tell_callers()
 
-    def _tell_callers(self) -> None:
+    def tell_callers(self) -> None:
+        """Tell all who are connected to us how we are."""
         word = encode(self.status())
         for connection_id in self.callers:
             self.port.say(connection_id, word)

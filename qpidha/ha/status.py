@@ -39,7 +39,7 @@ READY, RECOVERING, ACTIVE = BrokerStatus.READY, BrokerStatus.RECOVERING, BrokerS
 LEGAL_CHANGES: dict[BrokerStatus, tuple[BrokerStatus, ...]] = {
     STANDALONE: (JOINING,),  # configured as a cluster member
     JOINING: (CATCHUP, RECOVERING),  # first word from a primary | promoted as first primary
-    CATCHUP: (READY,),  # the primary says so: in the in-sync set
+    CATCHUP: (READY, RECOVERING),  # the primary says so: in the in-sync set | promoted, as the primary is gone and nobody has more
     READY: (RECOVERING, CATCHUP),  # promoted | dropped from the in-sync set
     RECOVERING: (ACTIVE, JOINING),  # expected backups ready or timed out | demoted
     ACTIVE: (JOINING,),  # demoted, or met a higher epoch

@@ -1,8 +1,8 @@
 """What brokers say to each other, and how it is written.
 
 Each broker opens one connection to every other and asks; the one that accepted it answers. The opener
-says `Ask`, `Subscribe` and `Confirm`; the acceptor says `Status`, `Answer`, `Begin`, batches, snapshot
-chunks and `Safe`. Batches, confirmations and chunks are binary, all else is JSON. Messages on one
+says `Ask`, `Subscribe`, `Confirm` and `TakeOver`; the acceptor says `Status`, `Answer`, `TakenOver`, `Begin`, batches,
+snapshot chunks and `Safe`. Batches, confirmations and chunks are binary, all else is JSON. Messages on one
 connection arrive in order or not at all.
 """
 
@@ -55,6 +55,24 @@ class Answer:
 
     nonce: int
     granted: bool
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class TakeOver:
+    """Become primary in my place: I was it until `(epoch, sequence)`, which you have, and have stepped down."""
+
+    nonce: int
+    epoch: int
+    sequence: int
+
+
+@dataclass(slots=True)
+class TakenOver:
+    """The reply to a TakeOver: the epoch of the new primary, or 0 and why it is not."""
+
+    nonce: int
+    epoch: int
     reason: str = ""
 
 
@@ -125,18 +143,18 @@ class Confirm:
     chunks: int
 
 
-Spoken = Status | Ask | Answer | Subscribe | Begin | SnapshotEnd | Logged | Safe | Chunk | Confirm
+Spoken = Status | Ask | Answer | TakeOver | TakenOver | Subscribe | Begin | SnapshotEnd | Logged | Safe | Chunk | Confirm
 
-LOGGED = struct.Struct("<cQQQQ?")  # kind, safe, epoch, first, last, control
+LOGGED = struct.Struct("<cQQQQ??")  # kind, safe, epoch, first, last, control, durable
 SAFE = struct.Struct("<cQ")
 CHUNK = struct.Struct("<cI")
 CONFIRM = struct.Struct("<cQQI")
-JSON_KINDS: dict[str, type] = {kind.__name__: kind for kind in (Status, Ask, Answer, Subscribe, Begin, SnapshotEnd)}
+JSON_KINDS: dict[str, type] = {kind.__name__: kind for kind in (Status, Ask, Answer, TakeOver, TakenOver, Subscribe, Begin, SnapshotEnd)}
 
 
 def encode_logged(batch: Batch, safe: int) -> bytes:
     """Write a batch without building a Logged first: this is the hot one."""
-    return LOGGED.pack(b"L", safe, batch.epoch, batch.first, batch.last, batch.control) + batch.data
+    return LOGGED.pack(b"L", safe, batch.epoch, batch.first, batch.last, batch.control, batch.durable) + batch.data
 
 
 def encode(message: Spoken) -> bytes:
@@ -159,8 +177,8 @@ def decode(data: bytes) -> Spoken:
     try:
         kind = data[:1]
         if kind == b"L":
-            _, safe, epoch, first, last, control = LOGGED.unpack_from(data)
-            return Logged(safe, Batch(epoch, first, last, control, data[LOGGED.size :]))
+            _, safe, epoch, first, last, control, durable = LOGGED.unpack_from(data)
+            return Logged(safe, Batch(epoch, first, last, control, data[LOGGED.size :], durable))
         if kind == b"C":
             return Confirm(*CONFIRM.unpack(data)[1:])
         if kind == b"S":

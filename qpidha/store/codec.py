@@ -36,6 +36,7 @@ from qpidha.words.records import (
 
 ENQUEUES, DEQUEUES, REQUEUE, SHARED, OTHER = 1, 2, 3, 4, 5
 RUN_HEAD = struct.Struct("<BqI?")  # kind, queue, count, whether an expiry column follows
+ALONE = struct.Struct("<QI")  # sequence, length of payload: the columns of a run of one message
 REQUEUE_HEAD = struct.Struct("<BqQII")  # kind, queue, sequence of the message, delivery count, length of annotations
 SHARED_HEAD = struct.Struct("<BQIIQ")  # kind, sequence, number of queues, length of payload, expiry
 OTHER_HEAD = struct.Struct("<BQI")  # kind, sequence, length of the JSON text
@@ -115,7 +116,13 @@ def decode(data: bytes) -> Iterator[Entry]:
 
 def _decode_enqueues(data: bytes, offset: int) -> tuple[Entry, int]:
     _, queue, count, expires = RUN_HEAD.unpack_from(data, offset)
+    if not count:
+        raise ValueError("a run of no messages")
     offset += RUN_HEAD.size
+    if count == 1 and not expires:  # the usual case where each message waits for the one before
+        sequence, length = ALONE.unpack_from(data, offset)
+        offset += ALONE.size
+        return EnqueueRun(queue, [sequence], [data[offset : offset + length]], []), offset + length
     sequences, offset = _read("Q", data, offset, count)
     lengths, offset = _read("I", data, offset, count)
     expiries: list[int] = []

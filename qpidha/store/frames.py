@@ -53,8 +53,8 @@ def encode_frame(
     return START.pack(MAGIC, crc32(data, crc32(rest))) + rest + data
 
 
-def decode_frame(content: bytes, offset: int = 0) -> Frame | None:
-    """Read the frame at an offset; None if there is no whole and sound one."""
+def decode_frame(content: bytes, offset: int = 0, *, begin: int = 0) -> Frame | None:
+    """Read the frame at an offset of a content, which begins at byte `begin` of a file; None if there is no whole and sound one."""
     start = offset + START.size
     if len(content) < offset + HEAD_SIZE:
         return None
@@ -65,7 +65,7 @@ def decode_frame(content: bytes, offset: int = 0) -> Frame | None:
     end = offset + HEAD_SIZE + length
     if kind not in KIND_NAMES or end > len(content) or crc32(memoryview(content)[start:end]) != checksum:
         return None
-    return Frame(offset, kind, flags, epoch, first, last, safe, synced, content[offset + HEAD_SIZE : end])
+    return Frame(begin + offset, kind, flags, epoch, first, last, safe, synced, content[offset + HEAD_SIZE : end])
 
 
 def sound_frames(content: bytes) -> Iterator[Frame]:

@@ -268,7 +268,7 @@ class Log:
     def _diverged(self, sequence: int, history: list[tuple[int, int]]) -> Batch | None:
         """Return the first durable batch here that a log with another history, which ends with `sequence`, has not."""
         point = 0
-        ends = [first - 1 for _, first in history[1:]] + [sequence]
+        ends = [*(first - 1 for _, first in history[1:]), sequence][: len(history)]
         for (epoch, _), end in zip(history, ends, strict=True):
             if epoch in dict(self.history):
                 point = max(point, min(end, self._end_of(epoch)))
@@ -317,9 +317,9 @@ class Log:
             return
         if self.journal is not None and (not high or sequence < batches[0].first):
             for batch in self.journal.batches(sequence):
-                if high and batch.first >= batches[0].first:
-                    break
                 yield batch
+                if high and batch.last + 1 >= batches[0].first:
+                    break  # the next one may not be written yet
         if not high:
             return
         if batches[-1].first == sequence:  # the usual case: a backup that follows closely

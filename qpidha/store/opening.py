@@ -67,8 +67,7 @@ class Reader:
             return None
         length = REST.unpack_from(self._window, place + START.size)[2]
         self._see(HEAD_SIZE + length)
-        frame = decode_frame(self._window, self.offset - self._from)
-        return None if frame is None else frame._replace(offset=self.offset)
+        return decode_frame(self._window, self.offset - self._from, begin=self._from)
 
     def _see(self, size: int) -> None:
         """Have `size` bytes from the offset in the window, if there are so many."""
@@ -127,7 +126,9 @@ class Opening:
         files = self._open_segments([Reader(disk, names[number, "log"], sizes[names[number, "log"]]) for number in logs], checkpoint)
         yield from self._batches(files)
         self.safe = max(min(max(self.safe, self.floor), self.last), self._point)
-        while self.tail and self.tail[0].last <= self.safe:
+        while self.tail and self.tail[0].first <= self.safe:
+            # What a snapshot shows may end inside a batch, which is then not to be cut off any more.
+            self.safe = max(self.safe, self.tail[0].last)
             yield self._applied(self.tail.popleft())
         self._found.clear()
         self._journal.adopt([file for file, _ in files], checkpoint, max([number for number, _ in names], default=0))

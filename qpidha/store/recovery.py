@@ -27,15 +27,8 @@ def fold(broker: Broker, data: bytes) -> None:
             broker.apply(*entry)
             continue
         queue = broker.by_uid.get(entry.queue)
-        if not isinstance(queue, Queue):
-            continue
-        insert = queue.insert
-        if entry.expiries:
-            for sequence, payload, expires in zip(entry.sequences, entry.payloads, entry.expiries, strict=True):
-                insert(sequence, payload, expires)
-        else:
-            for sequence, payload in zip(entry.sequences, entry.payloads, strict=True):
-                insert(sequence, payload)
+        if isinstance(queue, Queue):
+            queue.insert_run(entry.sequences, entry.payloads, entry.expiries)
 
 
 def ha_records(data: bytes) -> list[tuple[int, Record]]:

@@ -119,9 +119,7 @@ class Settings:
 
     data_dir: str = option("", Text(), "Directory for identity, state and journal; empty keeps nothing over a restart.", group=STORAGE)
     journal_segment_size: int = option(16 << 20, Size(4096), "Size at which a file of the journal is followed by a new one.", group=STORAGE)
-    log_disk: int = option(
-        256 << 20, Size(), "Log kept on disk beyond what recovery needs, so that a returning backup need not fetch everything.", group=STORAGE
-    )
+    log_disk: int = option(256 << 20, Size(), "Log kept on disk beyond what recovery needs, for backups that return.", group=STORAGE)
     queue_memory: int = option(
         64 << 20, Size(), "Bytes of message bodies that a queue keeps in memory; more are read back from the journal. 0 is no limit.",
         group=STORAGE,

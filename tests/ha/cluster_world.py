@@ -1,11 +1,13 @@
 """A world of HA machines without brokers: ordered connections, one clock, and lists of words in place of queues.
 
 Each machine has a real Log; what a test appends as `QueueDeclared` named after a word is that word's
-record. `model` is what the machine folded, so tests compare models.
+record. `model` is what the machine folded, so tests compare models. In a durable world each also has a journal on a
+fake disk, which does what it is asked for only when somebody pumps it.
 """
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -15,11 +17,15 @@ from qpidha.ha.role import Cluster
 from qpidha.ha.status import BrokerStatus
 from qpidha.ha.wire import decode as decode_spoken
 from qpidha.store.codec import EnqueueRun, decode, encode_record
+from qpidha.store.journal import Journal
 from qpidha.store.log import Log
-from qpidha.words.errors import QpidHaError
+from qpidha.store.opening import Opening
+from qpidha.words.errors import ProtocolViolation, QpidHaError
+from qpidha.words.events import Event, JournalWritten
 from qpidha.words.records import HA_RECORDS, QueueDeclared, Record
 from qpidha.words.settings import Settings
 from qpidha.words.url import parse_url
+from tests.sim.disk import FakeDisk, Files
 
 SECOND = 1_000_000_000
 
@@ -27,22 +33,36 @@ SECOND = 1_000_000_000
 class Machine:
     """One HA machine and its port."""
 
-    def __init__(self, world: World, index: int, saved: bytes = b"", *, life: int = 0) -> None:
+    def __init__(self, world: World, index: int, saved: bytes = b"", *, life: int = 0, files: Files | None = None) -> None:
         self.world = world
         self.index = index
         self.system_id = f"{index}-broker"
         self.life = life
-        self.log = Log(world.log_limit)
+        self.disk: FakeDisk | None = None
+        journal = None
+        if world.durable:
+            self.disk = FakeDisk(self.post, world.rng, files)
+            journal = Journal(self.disk, self.system_id, segment_size=4096, keep=world.log_disk)
+        self.log = Log(world.log_limit, journal)
+        self.spoiled: set[bytes] = set()
+        """Batches and chunks that cannot be read, once."""
         self.holds = Holds()
         self.saved = saved
         self.model: dict[int, str] = {}
         self.accepted: list[str] = []
         self.said: list[str] = []
+        if journal is not None:
+            opening = Opening(journal, self.system_id)
+            for part in opening.parts():
+                self.apply(part.data)
+            self.log.recover(opening)
         address = world.addresses[index]
         self.cluster = Cluster(
             self, self.log, world.settings, system_id=self.system_id, name=address, address=address, saved=SavedState.decode(saved)
         )
         self.paused = False
+        self.frozen = False
+        self.disk_hangs = False
         self.inbox: deque[tuple[str, int, bytes]] = deque()
 
     @property
@@ -52,6 +72,18 @@ class Machine:
     @property
     def state(self) -> BrokerStatus:
         return self.cluster.state
+
+    def post(self, event: Event) -> None:
+        assert isinstance(event, JournalWritten)
+        self.log.answer(event.mark)
+
+    def pump(self) -> bool:
+        """Let the disk do one thing; False if it has nothing to do."""
+        if self.disk is None or self.disk_hangs or not self.disk._queue:
+            return False
+        self.disk.pump()
+        self.cluster.flush(self.now)
+        return True
 
     def dial(self, host: str, port: int, encrypted: bool) -> int:
         return self.world.connect(self, port - 5000)
@@ -81,17 +113,27 @@ class Machine:
         else:
             self.holds.release(safe)
 
+    def freeze(self, frozen: bool) -> None:
+        self.frozen = frozen
+
     def apply(self, data: bytes) -> None:
         for entry in decode(data):
             assert not isinstance(entry, EnqueueRun)
             sequence, record = entry
+            self._read(data)
             if isinstance(record, QueueDeclared):
                 self.model[sequence] = record.name
 
     def forget(self) -> None:
         self.model.clear()
 
+    def _read(self, data: bytes) -> None:
+        if data in self.spoiled:
+            self.spoiled.discard(data)
+            raise ProtocolViolation("nobody can read this")
+
     def ha_records(self, data: bytes) -> list[tuple[int, Record]]:
+        self._read(data)
         return [e for e in decode(data) if not isinstance(e, EnqueueRun) and isinstance(e[1], HA_RECORDS)]
 
     def snapshot(self, last: int) -> tuple[Iterator[bytes], Iterator[bytes]]:
@@ -111,9 +153,20 @@ class Machine:
         self.holds.add(sequence, self, word)
         self.cluster.flush(self.now)
 
-    def promote(self) -> list[QpidHaError | None]:
+    def promote(self, *, accept_loss: bool = False) -> list[QpidHaError | None]:
         replies: list[QpidHaError | None] = []
-        self.cluster.promote(replies.append)
+        self.cluster.promote(replies.append, accept_loss)
+        return replies
+
+    def switchover(self, target: str = "") -> list[tuple[QpidHaError | None, dict[str, object] | None]]:
+        replies: list[tuple[QpidHaError | None, dict[str, object] | None]] = []
+        self.cluster.switchover(target, lambda error, found: replies.append((error, found)))
+        self.cluster.flush(self.now)
+        return replies
+
+    def compare(self) -> list[tuple[QpidHaError | None, dict[str, object] | None]]:
+        replies: list[tuple[QpidHaError | None, dict[str, object] | None]] = []
+        self.cluster.compare(lambda error, found: replies.append((error, found)))
         return replies
 
     @property
@@ -124,13 +177,19 @@ class Machine:
 class World:
     """Machines, and the connections between them."""
 
-    def __init__(self, n: int = 3, *, log_limit: int = 1 << 20, backup_timeout: int = 10 * SECOND, safety: str = "trust-manager") -> None:
+    def __init__(
+        self, n: int = 3, *, log_limit: int = 1 << 20, backup_timeout: int = 10 * SECOND, safety: str = "trust-manager",
+        min_in_sync: int = 1, durable: bool = False, log_disk: int = 1 << 20, seed: int = 1,
+    ) -> None:  # fmt: skip
         self.now = SECOND
+        self.durable = durable
+        self.log_disk = log_disk
+        self.rng = random.Random(seed)
         self.log_limit = log_limit
         self.addresses = [f"host{i}:{5000 + i}" for i in range(n)]
         self.settings = Settings(
             ha_cluster=True, ha_safety=safety, ha_brokers_url=parse_url(",".join(self.addresses)), ha_backup_timeout=backup_timeout,
-            link_heartbeat_interval=SECOND, link_maintenance_interval=SECOND // 10,
+            link_heartbeat_interval=SECOND, link_maintenance_interval=SECOND // 10, ha_min_in_sync=min_in_sync,
         )  # fmt: skip
         self.ends: dict[int, tuple[Machine, Machine]] = {}
         self.next_id = 0
@@ -176,11 +235,13 @@ class World:
         for _ in range(10_000):
             busy = False
             for machine in self.machines:
-                if machine.paused or machine.index in self.dead or not machine.inbox:
+                if machine.paused or machine.index in self.dead:
                     continue
-                busy = True
-                self._deliver(machine, *machine.inbox.popleft())
-                machine.cluster.flush(self.now)
+                busy = machine.pump() or busy
+                if machine.inbox:
+                    busy = True
+                    self._deliver(machine, *machine.inbox.popleft())
+                    machine.cluster.flush(self.now)
             if not busy:
                 return
         raise AssertionError("the cluster never comes to rest")
@@ -220,13 +281,21 @@ class World:
         self.settle()
 
     def restart(self, index: int) -> Machine:
-        """Start a killed broker again, with its state file and nothing else."""
-        self.dead.discard(index)
-        old = self.machines[index]
-        machine = self.machines[index] = Machine(self, index, old.saved, life=old.life + 1)
-        machine.cluster.start()
+        """Start a killed broker again, with its state file and, in a durable world, its disk."""
+        machine = self.revive(index)
         self.settle()
         self.run(0.5)
+        return machine
+
+    def revive(self, index: int, how: str = "lose") -> Machine:
+        """Start a killed broker again, and let nothing else happen; `how` is what its disk went through."""
+        self.dead.discard(index)
+        old = self.machines[index]
+        if old.disk is not None:
+            old.disk.crash(how)
+        files = old.disk.files if old.disk is not None else None
+        machine = self.machines[index] = Machine(self, index, old.saved, life=old.life + 1, files=files)
+        machine.cluster.start()
         return machine
 
     def cut(self, index: int) -> None:

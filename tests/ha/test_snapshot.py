@@ -57,6 +57,9 @@ class Side:
     def released(self, safe: int) -> None:
         pass
 
+    def freeze(self, frozen: bool) -> None:
+        pass
+
     def apply(self, data: bytes) -> None:
         fold(self.broker, data)
 

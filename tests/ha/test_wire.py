@@ -6,13 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpidha.ha.wire import Answer, Ask, Begin, Chunk, Confirm, Logged, Safe, SnapshotEnd, Spoken, Status, Subscribe, decode, encode
+from qpidha.ha.wire import (
+    Answer,
+    Ask,
+    Begin,
+    Chunk,
+    Confirm,
+    Logged,
+    Safe,
+    SnapshotEnd,
+    Spoken,
+    Status,
+    Subscribe,
+    TakenOver,
+    TakeOver,
+    decode,
+    encode,
+)
 from qpidha.words.errors import ProtocolViolation
 from qpidha.words.records import Batch
 
 SPOKEN: list[Spoken] = [
     Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id", "other"), True),
     Ask(1, 5, "id"), Ask(2, 5, "id", 7, ("id", "other")), Answer(1, False, "epoch 5 is promised already"),
+    TakeOver(1, 3, 99), TakenOver(1, 4), TakenOver(1, 0, "why not"),
     Subscribe(3, 99, 2, 80), Begin(3, 99, 120, True, [(1, 1), (3, 70)], 3, 2, ("id",)), SnapshotEnd(4, 130),
     Logged(7, Batch(3, 8, 12, True, b"\x00records")), Safe(12), Chunk(2, b"\xffrecords"), Confirm(3, 12, 2),
 ]  # fmt: skip

@@ -55,6 +55,7 @@ class Machine:
         for _ in range(pumps):
             if not self.disk.pump():
                 break
+        assert not self.failed, self.failed
         self.log.safe = self.log.kept
 
     def settle(self) -> None:

@@ -1,0 +1,166 @@
+"""Hand-over: the target has everything before it is primary, and what goes wrong leaves a primary."""
+
+from __future__ import annotations
+
+from qpidha.ha.status import BrokerStatus
+from tests.ha.cluster_world import SECOND, World
+
+ACTIVE, READY, JOINING = BrokerStatus.ACTIVE, BrokerStatus.READY, BrokerStatus.JOINING
+
+
+def started(n: int = 3, **options: int) -> World:
+    world = World(n, safety="strict", **options)
+    world.machines[0].promote()
+    world.run(0.5)
+    return world
+
+
+def states(world: World) -> list[BrokerStatus]:
+    return [machine.state for machine in world.machines]
+
+
+def refusal(replies: list) -> str:  # type: ignore[type-arg]
+    ((error, found),) = replies
+    assert found is None
+    return str(error.text)
+
+
+def test_a_named_backup_takes_over_with_everything_and_the_old_primary_stays_in_the_set() -> None:
+    world = started()
+    world.machines[2].paused = True
+    world.machines[0].publish("a")
+    replies = world.machines[0].switchover("host2:5002")
+    assert world.machines[0].frozen
+    world.run(0.3)
+    assert states(world) == [ACTIVE, READY, READY]  # it has not got everything
+    assert replies == []
+    world.machines[2].paused = False
+    world.run(1)
+    assert states(world) == [READY, READY, ACTIVE]
+    assert world.machines[0].accepted == ["a"]
+    assert [machine.words for machine in world.machines] == [["a"]] * 3
+    assert not world.machines[0].frozen
+    ((error, found),) = replies
+    assert error is None
+    assert found is not None
+    assert (found["address"], found["epoch"]) == ("host2:5002", 2)
+    assert world.machines[2].cluster.saved.in_sync.members == ("2-broker", "0-broker", "1-broker")
+    assert not any("No longer in sync" in line for line in world.machines[2].said)
+
+
+def test_without_a_name_the_best_backup_takes_over() -> None:
+    world = started()
+    replies = world.machines[0].switchover()
+    world.run(1)
+    assert replies[0][0] is None
+    assert states(world)[0] is READY
+    assert ACTIVE in states(world)
+
+
+def test_a_system_id_names_a_broker_too() -> None:
+    world = started()
+    world.machines[0].switchover("1-broker")
+    world.run(1)
+    assert states(world) == [READY, ACTIVE, READY]
+
+
+def test_a_hand_over_is_refused_with_its_reason() -> None:
+    world = started()
+    assert "joining and has nothing" in refusal(_joining(world).switchover())
+    assert "is ready and has nothing to hand over" in refusal(world.machines[1].switchover())
+    assert "no broker host9 is known" in refusal(world.machines[0].switchover("host9"))
+    world.kill(2)
+    world.run(1)
+    assert "host2:5002 is not in sync" in refusal(world.machines[0].switchover("host2:5002"))
+    world.machines[1].paused = True
+    world.machines[0].publish("a")
+    world.machines[0].switchover("host1:5001")
+    assert "already" in refusal(world.machines[0].switchover("host1:5001"))
+
+
+def _joining(world: World):  # type: ignore[no-untyped-def]
+    world.machines[0].cluster.demote(lambda error: None)
+    machine = world.machines[0]
+    assert machine.state is JOINING
+
+    class Once:
+        def switchover(self) -> object:
+            replies = machine.switchover()
+            machine.promote()
+            world.run(1)
+            assert machine.state is ACTIVE
+            return replies
+
+    return Once()
+
+
+def test_a_target_that_does_not_get_everything_in_time_changes_nothing() -> None:
+    world = started(backup_timeout=2 * SECOND)
+    primary = world.machines[0]
+    world.machines[2].paused = True
+    primary.publish("a")
+    replies = primary.switchover("host2:5002")
+    world.run(3)
+    assert "not handed over to host2:5002" in refusal(replies)
+    assert primary.state is ACTIVE
+    assert not primary.frozen
+    assert primary.cluster.handover is None
+
+
+def test_a_target_that_dies_before_it_has_everything_changes_nothing() -> None:
+    world = started()
+    primary = world.machines[0]
+    world.machines[2].paused = True
+    primary.publish("a")
+    replies = primary.switchover("host2:5002")
+    world.kill(2)
+    world.run(1)
+    assert "not in sync any more" in refusal(replies)
+    assert primary.state is ACTIVE
+    assert not primary.frozen
+    assert primary.accepted == ["a"]
+
+
+def test_a_target_that_dies_when_it_is_its_turn_makes_the_old_primary_primary_again() -> None:
+    world = started()
+    primary = world.machines[0]
+    primary.publish("a")
+    replies = primary.switchover("host2:5002")
+    while primary.state is ACTIVE:
+        assert world.step_one(lambda able: able[0])
+    world.kill(2)
+    world.run(20)
+    assert "this broker is primary again" in refusal(replies)
+    assert states(world)[:2] == [ACTIVE, READY]
+    assert primary.words == ["a"]
+    assert not primary.frozen
+
+
+def test_a_target_that_is_refused_by_the_others_makes_the_old_primary_primary_again() -> None:
+    world = started()
+    primary, target = world.machines[0], world.machines[2]
+    replies = primary.switchover("host2:5002")
+    target.cluster.saved.in_sync = type(target.cluster.saved.in_sync)(9, 9, ("somebody",))
+    world.run(5)
+    assert "host2:5002 says: not in the newest in-sync set" in refusal(replies)
+    assert not primary.frozen
+
+
+def test_a_demotion_ends_a_hand_over_that_has_not_begun_to_move() -> None:
+    world = started()
+    world.machines[2].paused = True
+    world.machines[0].publish("a")
+    replies = world.machines[0].switchover("host2:5002")
+    world.machines[0].cluster.demote(lambda error: None)
+    assert "stepping down" in refusal(replies)
+    assert not world.machines[0].frozen
+
+
+def test_what_a_hand_over_waits_for_is_explained() -> None:
+    world = started()
+    world.machines[2].paused = True
+    world.machines[0].publish("a")
+    world.machines[0].switchover("host2:5002")
+    entries = {entry["waits_for"]: entry for entry in world.machines[0].cluster.explain()}
+    assert entries.keys() == {"backup", "hand-over"}
+    assert entries["hand-over"]["address"] == "host2:5002"
