@@ -2,18 +2,23 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench soak lock clean
+.PHONY: help demo test lint format bench bench-recovery sim soak lock clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
 DEMO_DIR ?= demo
 SOAK_ROUNDS ?= 5
+SEEDS ?= 1000
+START ?= 0
+DEPTH ?= both
+SOAK_MINUTES ?= 10
+SIM_SEEDS ?= 20000
 FAULTS := kill stop kill-backup stop-backup
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
 help: ## list what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)$$/  make \1	\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/  make \1	\2/p' Makefile
 
 demo: ## start three brokers, kill the primary under load, check that nothing acknowledged is lost
 	@.ci/setup demo
@@ -39,12 +44,24 @@ bench: ## compare with RabbitMQ (when installed) in one run; BENCH_ARGS='--round
 	@.ci/setup bench
 	$(BIN)/python -m tests.bench.run $(BENCH_ARGS)
 
-soak: ## the demo with each fault, SOAK_ROUNDS times
+sim: ## play SEEDS simulated histories from START on; DEPTH is model, wire or both
 	@.ci/setup demo
+	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --start $(START) --depth $(DEPTH) --jobs 2
+
+soak: ## minutes of random faults, the demo with each fault, and SIM_SEEDS simulated histories
+	@.ci/setup demo
+	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES)
 	@for round in $$(seq $(SOAK_ROUNDS)); do for fault in $(FAULTS); do \
 	    echo "soak: round $$round of $(SOAK_ROUNDS), fault $$fault"; \
 	    $(BIN)/qpid-ha demo --fault $$fault --seconds $(SECONDS_OF_DEMO) --dir $(DEMO_DIR) -o json; \
 	done; done
+	$(BIN)/python -m tests.sim --seeds $(SIM_SEEDS) --jobs 2
+
+bench-recovery: ## start-up, catch-up, rejoin and memory with millions of durable messages
+	@.ci/setup bench
+	$(BIN)/python -m tests.bench.startup
+	$(BIN)/python -m tests.bench.catchup
+	$(BIN)/python -m tests.bench.memory
 
 lock: ## rewrite the lock files from pyproject.toml (needs uv on the PATH)
 	@for pair in "requirements --extra=dev pyproject.toml" "requirements-build --group=pyproject.toml:build"; do \

@@ -44,7 +44,15 @@ class Channels:
         """One message came."""
         if payload[:4] != DATA_SECTION:
             raise ProtocolViolation("a replication message must be one data section")
-        self._heard(link.connection.connection_id, decode(payload[8:]))
+        connection = link.connection
+        try:
+            spoken = decode(payload[8:])
+        except ProtocolViolation as error:
+            # What brokers say is settled, so only the end of the connection can tell the other one why.
+            self.forget(connection.connection_id)
+            connection.close(error)
+            return
+        self._heard(connection.connection_id, spoken)
 
     def credited(self, link: Any) -> None:
         """Streaming goes on at the end of the turn."""

@@ -75,16 +75,22 @@ class Holds:
             head = 0
         self._head = head
 
-    def release_one(self, sequence: int) -> None:
-        """Release the first hold on exactly `sequence`: its message was consumed, so there is nothing left to lose."""
-        place = bisect_left(self._sequences, sequence, self._head)
-        if place == len(self._sequences) or self._sequences[place] != sequence:
-            return
-        target = self._targets[place]
-        if target is not None:
-            self._targets[place] = None
-            target.released(self._items[place])
-            self._items[place] = None
+    def release_consumed(self, consumed: list[int]) -> None:
+        """Release the first hold on exactly each of these sequences: its message was consumed, so there is nothing left to lose."""
+        sequences, targets, items = self._sequences, self._targets, self._items
+        place = self._head
+        for sequence in consumed:
+            # Most messages are consumed in the order in which they came: then it is the next one.
+            if place >= len(sequences) or sequences[place] != sequence:
+                place = bisect_left(sequences, sequence, self._head)
+                if place == len(sequences) or sequences[place] != sequence:
+                    continue
+            target = targets[place]
+            if target is not None:
+                targets[place] = None
+                target.released(items[place])
+                items[place] = None
+            place += 1
 
     def clear(self, safe: int) -> None:
         """Forget every hold unreleased: those who wait are gone, or must ask the next primary."""

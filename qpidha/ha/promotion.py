@@ -78,10 +78,13 @@ class Promotion:
 
     def start(self) -> None:
         """Ask the others."""
-        if self.candidate.is_live and not self.accept_loss:
-            self._ask_promises()
-        else:
+        if self.accept_loss or not self.candidate.is_live:
             self.peers.consult(self._others_known)
+        elif self.peers.strict:
+            # Our own promise would depose a primary that is well, once it hears of it: not before a majority is there.
+            self.peers.consult(self._majority_known, enough=True)
+        else:
+            self._ask_promises()
 
     def refuse(self, text: str, hint: str) -> None:
         """End the attempt with a no."""
@@ -92,6 +95,26 @@ class Promotion:
 
     def _compare(self) -> Comparison:
         return Comparison(self.candidate.status(), self.peers, list(self._answered))
+
+    def _majority_known(self, consultation: Consultation) -> None:
+        if self.over:
+            return
+        self._note(consultation)
+        if self.peers.hears_majority(consultation):
+            self._attempts = ATTEMPTS
+            self._ask_promises()
+        elif self._attempts > 1:
+            self._attempts -= 1
+            self.peers.consult(self._majority_known, enough=True)
+        else:
+            self._refuse_minority(consultation, "answered")
+
+    def _refuse_minority(self, consultation: Consultation, what: str) -> None:
+        heard, all_ = 1 + len(consultation.answered), 1 + len(self.peers.others())
+        self.refuse(
+            f"{heard} of {all_} brokers {what}, and a majority must",
+            "start the others; with ha-safety=trust-manager the cluster manager's word would do",
+        )
 
     def _others_known(self, consultation: Consultation) -> None:
         if self.over:
@@ -152,11 +175,7 @@ class Promotion:
             self._attempts -= 1
             self._consult(epoch)
         elif self.peers.strict and not self.accept_loss:
-            heard, all_ = 1 + len(consultation.answered), 1 + len(self.peers.others())
-            self.refuse(
-                f"{heard} of {all_} brokers promised epoch {epoch}, and a majority must",
-                "start the others; with ha-safety=trust-manager the cluster manager's word would do",
-            )
+            self._refuse_minority(consultation, f"promised epoch {epoch}")
         else:
             self._succeed(epoch)
 

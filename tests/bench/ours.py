@@ -20,9 +20,8 @@ from tests.bench.processes import BenchError, free_ports, start, stop, wait_unti
 class QpidhaBrokers:
     """`size` brokers; more than one make a cluster, of which the first is promoted."""
 
-    def __init__(self, folder: Path, size: int, *, durable: bool = False, options: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, size: int, *, options: Sequence[str] = ()) -> None:
         self.folder = folder
-        self.durable = durable
         self.options = options
         self.ports = free_ports(size)
         self.running: list[subprocess.Popen[bytes]] = []
@@ -32,20 +31,24 @@ class QpidhaBrokers:
         """Where clients go: the primary."""
         return f"127.0.0.1:{self.ports[0]}"
 
-    def up(self) -> None:
-        """Start the brokers, promote the first, wait until the others are ready."""
+    def start(self, number: int) -> None:
+        """Start one broker, or start it again."""
         program = Path(sys.executable).with_name("qpidhad")
         if not program.exists():
             raise BenchError("there is no qpidhad beside this Python: run 'make bench', which prepares it")
+        place = self.folder / f"b{number + 1}"
+        place.mkdir(parents=True, exist_ok=True)
+        self.running[number : number + 1] = [start([program, *self._options(number)], log=place / "log")]
+
+    def up(self) -> None:
+        """Start the brokers, promote the first, wait until the others are ready."""
         for number in range(len(self.ports)):
-            place = self.folder / f"b{number + 1}"
-            place.mkdir(parents=True, exist_ok=True)
-            self.running.append(start([program, *self._options(number)], log=place / "log"))
+            self.start(number)
         for number in range(len(self.ports)):
-            wait_until(lambda number=number: self._state(number) != "", f"broker {number + 1} answers", watched=self.running)
+            wait_until(lambda number=number: self.state(number) != "", f"broker {number + 1} answers", watched=self.running)
         if len(self.ports) > 1:
             self.ask(0, "promote")
-            wait_until(self._all_ready, "one broker is active and the others are ready", watched=self.running)
+            wait_until(self.all_ready, "one broker is active and the others are ready", watched=self.running)
 
     def pids(self) -> list[int]:
         """The broker processes."""
@@ -57,10 +60,15 @@ class QpidhaBrokers:
             stop(process)
         self.running.clear()
 
-    def declare(self, queue: str) -> None:
+    def declare(self, queue: str, *, durable: bool = False) -> None:
         """Make an empty queue without a limit worth speaking of."""
         arguments = {"qpid.max_size": 2**33}
-        self.ask(0, "declare_queue", name=queue, durable=self.durable, arguments=arguments)
+        self.ask(0, "declare_queue", name=queue, durable=durable, arguments=arguments)
+
+    def syncs(self) -> int:
+        """Say how often all brokers together have synced since they started."""
+        reports = [self.ask(number, "status").get("journal", {}) for number in range(len(self.ports))]
+        return sum(int(report.get("syncs", 0)) for report in reports)
 
     def delete(self, queue: str) -> None:
         """Remove a queue and what is left on it."""
@@ -93,12 +101,14 @@ class QpidhaBrokers:
             options += ["--ha-cluster=yes", f"--ha-brokers-url={url}", "--ha-replicate=all"]
         return [*options, *self.options]
 
-    def _state(self, number: int) -> str:
+    def state(self, number: int) -> str:
+        """Say how a broker is; empty while nobody answers."""
         try:
             return str(self.ask(number, "status")["state"])
         except (OSError, BenchError):
             return ""
 
-    def _all_ready(self) -> bool:
-        states = [self._state(number) for number in range(len(self.ports))]
+    def all_ready(self) -> bool:
+        """Whether the first is active and the others are ready."""
+        states = [self.state(number) for number in range(len(self.ports))]
         return states == ["active"] + ["ready"] * (len(states) - 1)

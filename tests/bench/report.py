@@ -8,8 +8,8 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 FIGURES = ("cpu_us_per_message", "messages_per_second", "ack_p50_ms", "ack_p99_ms")
-COLOURS = {"consumed": "#2a78b5", "kept": "#e08b2c"}
-CASES = {"consumed": "sent and consumed", "kept": "sent, nothing consumed"}
+COLOURS = {"consumed": "#2a78b5", "kept": "#e08b2c", "durable": "#5a9e4b"}
+CASES = {"consumed": "sent and consumed", "kept": "sent, nothing consumed", "durable": "durable, consumed"}
 
 
 def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -22,6 +22,8 @@ def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"case": case, "subject": subject, "rounds": len(rounds)}
         for figure in FIGURES:
             row[figure] = median(run[figure] for run in rounds)
+        syncs = [run["syncs_per_1000"] for run in rounds if run.get("syncs_per_1000") is not None]
+        row["syncs_per_1000"] = median(syncs) if syncs else None
         row["cpu_us_lowest"] = min(run["cpu_us_per_message"] for run in rounds)
         row["cpu_us_highest"] = max(run["cpu_us_per_message"] for run in rounds)
         summary.append(row)
@@ -43,14 +45,14 @@ def _add_ratios(summary: list[dict[str, Any]], runs: Sequence[dict[str, Any]]) -
 
 def table(summary: Sequence[dict[str, Any]]) -> str:
     """The medians as text."""
-    head = ("case", "subject", "CPU us/msg", "(lowest-highest)", "messages/s", "ack p50 ms", "ack p99 ms", "x qpidha-3")
+    head = ("case", "subject", "CPU us/msg", "(lowest-highest)", "messages/s", "ack p50 ms", "ack p99 ms", "syncs/1000", "x qpidha-3")
     lines = [head]
     for row in summary:
         ratio = row["cpu_ratio_to_qpidha_3"]
         lines.append((
             row["case"], row["subject"], f"{row['cpu_us_per_message']:.1f}",
             f"({row['cpu_us_lowest']:.1f}-{row['cpu_us_highest']:.1f})", f"{row['messages_per_second']:,.0f}",
-            f"{row['ack_p50_ms']:.2f}", f"{row['ack_p99_ms']:.2f}", f"{ratio:.2f}" if ratio else "-",
+            f"{row['ack_p50_ms']:.2f}", f"{row['ack_p99_ms']:.2f}", _or_dash(row.get("syncs_per_1000")), f"{ratio:.2f}" if ratio else "-",
         ))  # fmt: skip
     widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
     text = [
@@ -59,6 +61,10 @@ def table(summary: Sequence[dict[str, Any]]) -> str:
     ]
     text.insert(1, "  ".join("=" * width for width in widths))
     return "\n".join(line.rstrip() for line in text)
+
+
+def _or_dash(figure: float | None) -> str:
+    return "-" if figure is None else f"{figure:.1f}"
 
 
 def picture(summary: Sequence[dict[str, Any]], title: str) -> str:

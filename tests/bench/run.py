@@ -40,6 +40,8 @@ class Subject:
     name: str
     pids: Callable[[], list[int]]
     load: Callable[[str, int, str], dict[str, Any]]
+    syncs: Callable[[], int] | None = None
+    """How often all its brokers together have synced their journals so far, if they say so."""
 
 
 def build(generator: str) -> Path:
@@ -68,13 +70,14 @@ def our_subject(name: str, brokers: QpidhaBrokers, ask: argparse.Namespace) -> S
     program = build("amqpbench")
 
     def load(case: str, messages: int, queue: str) -> dict[str, Any]:
-        brokers.declare(queue)
-        receivers = "1" if case == "consumed" else "0"
-        durable = ["-d"] if ask.durable else []
+        is_durable = ask.durable or case == "durable"
+        brokers.declare(queue, durable=is_durable)
+        receivers = "0" if case == "kept" else "1"
+        durable = ["-d"] if is_durable else []
         command = [program, "-n", str(messages), "-c", receivers, "-w", str(ask.window), "-s", str(ask.size), "-a", queue, *durable]
         return generate([*command, brokers.address], ask.timeout)
 
-    return Subject(name, brokers.pids, load)
+    return Subject(name, brokers.pids, load, brokers.syncs)
 
 
 def rabbit_subjects(cluster: RabbitCluster, ask: argparse.Namespace) -> list[Subject]:
@@ -83,7 +86,7 @@ def rabbit_subjects(cluster: RabbitCluster, ask: argparse.Namespace) -> list[Sub
 
     def loader(kind: str, prefix: str) -> Callable[[str, int, str], dict[str, Any]]:
         def load(case: str, messages: int, queue: str) -> dict[str, Any]:
-            flags = [*(["-C"] if case == "kept" else []), *(["-p"] if ask.durable else [])]
+            flags = [*(["-C"] if case == "kept" else []), *(["-p"] if ask.durable or case == "durable" else [])]
             command = [program, "-n", str(messages), "-w", str(ask.window), "-s", str(ask.size), "-t", kind, "-q", prefix + queue, *flags]
             return generate([*command, cluster.address], ask.timeout)
 
@@ -98,12 +101,13 @@ def rabbit_subjects(cluster: RabbitCluster, ask: argparse.Namespace) -> list[Sub
 def measure(subject: Subject, case: str, messages: int, queue: str) -> dict[str, Any]:
     """Load one subject once and count what its brokers spend."""
     pids = subject.pids()
-    before = cpu_seconds(pids)
+    before, syncs_before = cpu_seconds(pids), subject.syncs() if subject.syncs else 0
     seen = subject.load(case, messages, queue)
     spent = cpu_seconds(pids) - before
-    if seen["rejected"] or seen["acked"] < messages or (case == "consumed" and seen["received"] < messages):
+    syncs = subject.syncs() - syncs_before if subject.syncs else None
+    if seen["rejected"] or seen["acked"] < messages or (case != "kept" and seen["received"] < messages):
         raise BenchError(f"{subject.name} did not take or give every message, so its figures say nothing: {seen}")
-    rate = seen["overall_rate"] if case == "consumed" else seen["send_rate"]
+    rate = seen["send_rate"] if case == "kept" else seen["overall_rate"]
     return {
         "subject": subject.name,
         "case": case,
@@ -112,6 +116,7 @@ def measure(subject: Subject, case: str, messages: int, queue: str) -> dict[str,
         "messages_per_second": rate,
         "ack_p50_ms": seen["ack_p50_ms"],
         "ack_p99_ms": seen["ack_p99_ms"],
+        "syncs_per_1000": None if syncs is None else round(syncs / messages * 1000, 2),
         "memory_mb": round(memory_bytes(pids) / 1e6),
         "generator": seen,
     }
@@ -155,9 +160,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--messages", type=int, default=40000, help="a round, subject and case")
     parser.add_argument("--window", type=int, default=500)
     parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--durable", action="store_true", help="durable messages and queues; RabbitMQ's quorum queues always are")
+    parser.add_argument("--durable", action="store_true", help="durable messages in all cases; quorum queues always have them")
     parser.add_argument("--subjects", default="qpidha-3,qpidha-1,rabbitmq", help="of: qpidha-3, qpidha-1, rabbitmq")
-    parser.add_argument("--cases", type=lambda text: text.split(","), default=["consumed", "kept"])
+    parser.add_argument("--cases", type=lambda text: text.split(","), default=["consumed", "kept", "durable"])
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds for one load")
     parser.add_argument("--results", type=Path, default=BUILD, help="folder for bench.json and bench.svg")
     parser.add_argument("--keep", action="store_true", help="keep the folders and logs of the brokers")
@@ -173,7 +178,7 @@ def bring_up(folder: Path, ask: argparse.Namespace, running: list[QpidhaBrokers 
     for name, size in (("qpidha-3", 3), ("qpidha-1", 1)):
         if name in wanted:
             say(f"starting {name}")
-            brokers = QpidhaBrokers(folder / name, size, durable=ask.durable)
+            brokers = QpidhaBrokers(folder / name, size)
             running.append(brokers)
             brokers.up()
             subjects.append(our_subject(name, brokers, ask))

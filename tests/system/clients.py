@@ -107,13 +107,17 @@ def receive(broker: Broker, address: str, count: int, *, admin: bool = False) ->
 class Drainer(MessagingHandler):
     """Keeps what comes and notices when a drain is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, settles: bool = False) -> None:
         super().__init__(prefetch=0, auto_accept=False)
+        self.settles = settles
+        """Whether what came is let go of at once; a session holds a few thousand only. Right for copies."""
         self.bodies: list[Any] = []
         self.drained = False
 
     def on_message(self, event: Event) -> None:
         self.bodies.append(event.message.body)
+        if self.settles:
+            event.delivery.settle()
 
     def on_link_flow(self, event: Event) -> None:
         """Proton handles this after the deliveries that came before it."""
@@ -129,7 +133,7 @@ class Drainer(MessagingHandler):
 
 def drained(connection: BlockingConnection, address: str, *options: LinkOption) -> list[Any]:
     """Return the bodies of all messages that a new receiver can have now; it closes without an outcome for them."""
-    drainer = Drainer()
+    drainer = Drainer(settles=any(isinstance(option, Copy) for option in options))
     # Link names are unique in a connection, and proton makes the same one for every receiver on an address.
     name = f"drain {address} {time.monotonic_ns()}"
     receiver = connection.create_receiver(address, credit=0, handler=drainer, name=name, options=list(options))

@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.system.net import Host, Network
+
 T = TypeVar("T")
 LIBC = ctypes.CDLL(None)
 DEADLINE = 15.0
 """Seconds after which a state that did not come is a failure; generous, because nothing waits longer than it must."""
 BASE_OPTIONS: Mapping[str, object] = {
-    "interface": "127.0.0.1",
     "ha_cluster": "yes",
     "ha_replicate": "all",
     "ha_backup_timeout": "10",
@@ -74,14 +75,18 @@ class Port:
     The socket is bound but never listens, so a broker may bind the same port while nobody else is given it.
     """
 
-    def __init__(self) -> None:
-        self.holder = socket.socket()
-        self.holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.holder.bind(("127.0.0.1", 0))
-        self.number: int = self.holder.getsockname()[1]
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        self.holder: socket.socket | None = None
+        if not number:  # else the broker has a host to itself
+            self.holder = socket.socket()
+            self.holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.holder.bind(("127.0.0.1", 0))
+            self.number = self.holder.getsockname()[1]
 
     def close(self) -> None:
-        self.holder.close()
+        if self.holder is not None:
+            self.holder.close()
 
 
 class Admin:
@@ -134,9 +139,16 @@ class Admin:
 class Broker:
     """One qpidhad process that can be killed, stopped and restarted where it was."""
 
-    def __init__(self, name: str, directory: Path, *, options: Mapping[str, object], encrypted: bool = False) -> None:
+    MODULE: Sequence[str] = ("-m", "qpidha.runtime.daemon")
+    """What Python runs; tests that need another daemon put theirs here."""
+
+    def __init__(
+        self, name: str, directory: Path, *, options: Mapping[str, object], encrypted: bool = False, host: Host | None = None
+    ) -> None:
         self.name = name
-        self.port = Port()
+        self.host = host or Host()
+        self.port = Port(self.host.port)
+        self.module = list(self.MODULE)
         self.encrypted_port = Port() if encrypted else None
         self.data_dir = directory / name
         self.log = directory / f"{name}.log"
@@ -151,12 +163,12 @@ class Broker:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port.number}"
+        return f"{self.host.address}:{self.port.number}"
 
     @property
     def brokers_url_part(self) -> str:
         """Return how other brokers reach this one."""
-        return f"ssl:127.0.0.1:{self.encrypted_port.number}" if self.encrypted_port else self.address
+        return f"ssl:{self.host.address}:{self.encrypted_port.number}" if self.encrypted_port else self.address
 
     def command(self) -> list[str]:
         options: dict[str, object] = {
@@ -164,11 +176,12 @@ class Broker:
             "data_dir": self.data_dir,
             "admin_socket": self.admin_socket,
             **self.options,
+            "interface": self.host.address,
         }
         if self.encrypted_port:
             options["ssl_port"] = self.encrypted_port.number
         flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items() if value is not None]
-        return [sys.executable, "-m", "qpidha.runtime.daemon", *flags]
+        return [sys.executable, *self.module, *flags]
 
     def start(self) -> None:
         """Start the process; it is up when it answers, see `wait_up`."""
@@ -176,7 +189,11 @@ class Broker:
         with self.log.open("ab") as log:
             log.write(f"--- {' '.join(self.command())}\n".encode())
             log.flush()
-            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent)
+            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self._prepare)
+
+    def _prepare(self) -> None:
+        die_with_parent()
+        self.host.enter()
 
     def wait_up(self) -> None:
         def answers() -> bool:
@@ -291,12 +308,18 @@ class Cluster(Sequence[Broker]):
     """Brokers that name each other in ha-brokers-url; the first is promoted unless told otherwise."""
 
     def __init__(
-        self, directory: Path, count: int, *, options: Mapping[str, object], started: int | None = None, encrypted: bool = False
-    ) -> None:
-        self.brokers = [Broker(f"b{i}", directory, options={**BASE_OPTIONS, **options}, encrypted=encrypted) for i in range(count)]
+        self, directory: Path, count: int, *, options: Mapping[str, object], started: int | None = None, encrypted: bool = False,
+        network: Network | None = None,
+    ) -> None:  # fmt: skip
+        self.network = network
+        self.brokers = [
+            Broker(f"b{i}", directory, options={**BASE_OPTIONS, **options}, encrypted=encrypted, host=network.host(i) if network else None)
+            for i in range(count)
+        ]
         self.url = ",".join(broker.brokers_url_part for broker in self.brokers)
-        for broker in self.brokers:
-            broker.options.setdefault("ha_brokers_url", self.url)
+        ports = [broker.port.number for broker in self.brokers]
+        for i, broker in enumerate(self.brokers):
+            broker.options.setdefault("ha_brokers_url", network.brokers_url(i, ports) if network else self.url)
         self.first = self.brokers[: count if started is None else started]
 
     def __getitem__(self, index: Any) -> Any:
@@ -323,11 +346,38 @@ class Cluster(Sequence[Broker]):
             self.wait_settled(0)
 
     def wait_settled(self, primary: int) -> None:
-        """Wait until #primary is active and every other running broker is ready."""
+        """Wait until #primary is active and every other running broker is ready, in its epoch and not in an earlier one."""
         self[primary].wait_state("active")
+        epoch = self[primary].status()["epoch"]
         for i, broker in enumerate(self.brokers):
             if i != primary and broker.is_running:
-                broker.wait_state("ready")
+                wait_for(
+                    lambda broker=broker: (broker.state, broker.status()["epoch"]),
+                    lambda found: found == ("ready", epoch),
+                    what=f"state and epoch of {broker.name}",
+                )
+
+    def wait_managed(self, deadline: float = 2 * DEADLINE) -> int:
+        """Do as a resource manager: promote while no running broker is primary; wait until one is active and the others ready."""
+        missing_since = [time.monotonic()]
+        turn = [0]
+
+        def look() -> list[str]:
+            running = [i for i, broker in enumerate(self.brokers) if broker.is_running]
+            statuses = {i: self[i].status() for i in running}
+            states = [str(statuses[i].get("state", "")) for i in running]
+            if any(state in ("active", "recovering") for state in states):
+                missing_since[0] = time.monotonic()
+            elif time.monotonic() - missing_since[0] > 0.5:
+                best = sorted(running, key=lambda i: (states[running.index(i)] == "ready", statuses[i].get("sequence", 0)), reverse=True)
+                try:
+                    self[best[turn[0] % len(best)]].promote()
+                except (AdminError, Unreachable):
+                    turn[0] += 1
+            return states
+
+        wait_for(look, lambda states: sorted(states) == ["active"] + ["ready"] * (len(states) - 1), what="the states", deadline=deadline)
+        return next(i for i, broker in enumerate(self.brokers) if broker.is_running and broker.state == "active")
 
     def promote(self, i: int) -> None:
         self[i].promote()
@@ -347,6 +397,8 @@ class Cluster(Sequence[Broker]):
     def close(self) -> None:
         for broker in self.brokers:
             broker.close()
+        if self.network is not None:
+            self.network.close()
 
     def logs(self, size: int = 6000) -> list[tuple[str, str]]:
         """Return the end of every broker's log."""

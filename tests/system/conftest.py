@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.system.cluster import Cluster
+from tests.system.net import Network
 
 CLUSTERS = pytest.StashKey[list[Cluster]]()
 
@@ -22,15 +23,26 @@ def _no_system_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def a_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
-    """Return a function that starts a cluster: `a_cluster(count, started=..., promote=..., **options)`."""
+    """Return a function that starts a cluster: `a_cluster(count, started=..., promote=..., network=..., **options)`."""
     clusters: list[Cluster] = []
     request.node.stash[CLUSTERS] = clusters
 
-    def start(count: int, *, started: int | None = None, promote: bool = True, encrypted: bool = False, **options: object) -> Cluster:
+    def start(
+        count: int,
+        *,
+        started: int | None = None,
+        promote: bool = True,
+        encrypted: bool = False,
+        network: Network | None = None,
+        module: Sequence[str] = (),
+        **options: object,
+    ) -> Cluster:
         directory = tmp_path / f"cluster{len(clusters)}"
         directory.mkdir()
-        cluster = Cluster(directory, count, started=started, encrypted=encrypted, options=options)
+        cluster = Cluster(directory, count, started=started, encrypted=encrypted, network=network, options=options)
         clusters.append(cluster)
+        for broker in cluster:
+            broker.module = list(module or broker.module)
         cluster.start(promote=promote)
         return cluster
 

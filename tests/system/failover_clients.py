@@ -42,6 +42,11 @@ class ClientLoop(MessagingHandler):
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "the clients' loop did not end"
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the loop runs; it ends only when told to, or by a fault of a client's."""
+        return self._thread.is_alive()
+
     def end(self, client: FailoverClient) -> None:
         """Take a client out and wait until it is."""
         self._ending.append(client)
@@ -95,6 +100,7 @@ class FailoverClient(MessagingHandler):
         *,
         heartbeat: float | None = 1.0,
         follow: bool = True,
+        pinned: bool = False,
         loop: ClientLoop | None = None,
     ) -> None:
         super().__init__(prefetch=0, auto_accept=True)
@@ -102,6 +108,8 @@ class FailoverClient(MessagingHandler):
         self.address = address
         self.heartbeat = heartbeat
         self.follow = follow
+        self.pinned = pinned
+        """Whether it tries its own addresses only, whatever a redirect says."""
         self.loop = loop or ClientLoop()
         self.owns_loop = loop is None
         self.connection: Any = None
@@ -187,7 +195,7 @@ class FailoverClient(MessagingHandler):
     def on_connection_remote_close(self, event: Event) -> None:
         condition = event.connection.remote_condition
         if event.connection == self.connection:
-            self.next_address = "".join(redirected_to(event.connection)[:1])
+            self.next_address = "" if self.pinned else "".join(redirected_to(event.connection)[:1])
         self._lost(event.connection, str(condition or "closed"))
 
     def on_connection_error(self, event: Event) -> None:
@@ -214,6 +222,7 @@ class FailoverSender(FailoverClient):
         self.window: int = options.pop("window", 50)
         self.rate: int = options.pop("rate", 5)
         self.node: LinkOption | None = options.pop("node", None)
+        self.durable: bool = options.pop("durable", False)
         super().__init__(addresses, address, **options)
         self.prefix = prefix
         self.count = count
@@ -273,7 +282,7 @@ class FailoverSender(FailoverClient):
             else:
                 return
             self._tag += 1
-            delivery = self._link.send(Message(id=number, body=f"{self.prefix}{number}"), tag=str(self._tag))
+            delivery = self._link.send(Message(id=number, body=f"{self.prefix}{number}", durable=self.durable), tag=str(self._tag))
             self._unsettled[delivery.tag] = number
 
     def on_accepted(self, event: Event) -> None:

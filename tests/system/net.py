@@ -1,0 +1,274 @@
+"""Networks whose links can be cut: a namespace per broker when we are root, else TCP relays between the brokers.
+
+`Namespaces` gives each broker a host of its own on a bridge; a cut sends the frames for the other side to an address
+that nobody has, so nothing arrives and nobody is told, as when a cable is pulled. `Relays` does the same to the bytes between
+brokers on the loopback: it stops carrying them. After `heal` what was on its way is delivered late, as TCP would.
+Both cut between brokers; only namespaces can cut a broker off from its clients too. Ends only what it started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import random
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Protocol
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWNET = 0x40000000
+NOBODY = "02:00:00:00:ff:ff"
+"""A hardware address that no host has."""
+
+
+class Network(Protocol):
+    """Links between the brokers 0, 1, 2..."""
+
+    isolates: bool
+    """Whether a broker can be cut off from its clients too."""
+
+    def host(self, index: int) -> Host:
+        """Return where broker `index` runs."""
+
+    def brokers_url(self, index: int, ports: Sequence[int]) -> str:
+        """Return how broker `index` is to reach all brokers."""
+
+    def cut(self, one: int, other: int, *, both: bool = True) -> None:
+        """Let nothing pass from `one` to `other`, and unless told otherwise nothing back."""
+
+    def isolate(self, index: int) -> None:
+        """Cut one broker off from everybody."""
+
+    def heal(self) -> None:
+        """Let everything pass again."""
+
+    def close(self) -> None:
+        """Remove what was made."""
+
+
+class Host:
+    """Where a broker runs: its address, and what the process does before it becomes the broker."""
+
+    def __init__(self, address: str = "127.0.0.1", enter: Callable[[], None] | None = None, port: int = 0) -> None:
+        self.address = address
+        self.enter = enter or (lambda: None)
+        self.port = port
+        """A fixed port, where no other process could take it; 0 is any free one."""
+
+
+@cache
+def can_make_namespaces() -> bool:
+    """Whether we may make network namespaces, bridges and links."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return False
+    name = f"qh-try{os.getpid()}"
+    try:
+        _ip("netns", "add", name)
+        try:
+            _ip("-n", name, "link", "add", "try0", "type", "bridge")
+            _ip("-n", name, "link", "add", "try1", "type", "veth", "peer", "name", "try2")
+        finally:
+            _ip("netns", "del", name)
+    except (subprocess.CalledProcessError, OSError):
+        return False
+    return True
+
+
+def make_network(count: int) -> Network:
+    """Make the best network there can be here."""
+    return Namespaces(count) if can_make_namespaces() else Relays(count)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+class Namespaces:
+    """A bridge of our own and one namespace for each broker, 10.x.y.2 and up; clients are at 10.x.y.1."""
+
+    isolates = True
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.cuts: set[tuple[int, int]] = set()
+        self.made: list[tuple[str, ...]] = []
+        self.tag = f"{os.getpid() % 100_000}{random.randrange(36):x}"
+        self.subnet = f"10.{random.randrange(64, 250)}.{random.randrange(256)}"
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self) -> None:
+        bridge = f"qhb{self.tag}"
+        _ip("link", "add", bridge, "type", "bridge")
+        self.made.append(("link", "del", bridge))
+        _ip("link", "set", bridge, "address", self._hardware(-1), "up")
+        _ip("addr", "add", f"{self.subnet}.1/24", "dev", bridge)
+        for index in range(self.count):
+            name, ours, theirs = self._name(index), f"qhv{self.tag}{index}", f"qhw{self.tag}{index}"
+            _ip("netns", "add", name)
+            self.made.append(("netns", "del", name))
+            _ip("link", "add", ours, "type", "veth", "peer", "name", theirs)
+            _ip("link", "set", ours, "master", bridge, "up")
+            _ip("link", "set", theirs, "netns", name)
+            _ip("-n", name, "link", "set", theirs, "name", "eth0", "address", self._hardware(index))
+            _ip("-n", name, "addr", "add", f"{self._address(index)}/24", "dev", "eth0")
+            for device in ("eth0", "lo"):
+                _ip("-n", name, "link", "set", device, "up")
+
+    def _name(self, index: int) -> str:
+        return f"qh{self.tag}-{index}"
+
+    def _address(self, index: int) -> str:
+        """Return the address of a broker; -1 is where the clients are."""
+        return f"{self.subnet}.{index + 2}"
+
+    def _hardware(self, index: int) -> str:
+        return f"02:00:00:00:01:{index + 2:02x}"
+
+    def host(self, index: int) -> Host:
+        path = f"/run/netns/{self._name(index)}"
+
+        def enter() -> None:
+            descriptor = os.open(path, os.O_RDONLY)
+            if LIBC.setns(descriptor, CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), f"setns {path}")
+            os.close(descriptor)
+
+        return Host(self._address(index), enter, 5672)
+
+    def brokers_url(self, index: int, ports: Sequence[int]) -> str:
+        return ",".join(f"{self._address(other)}:{port}" for other, port in enumerate(ports))
+
+    def cut(self, one: int, other: int, *, both: bool = True) -> None:
+        for here, there in [(one, other), (other, one)][: 2 if both else 1]:
+            if here >= 0:  # what leaves the clients' host is not touched: other clients share it
+                self._send_to(here, there, NOBODY)
+                self.cuts.add((here, there))
+
+    def isolate(self, index: int) -> None:
+        for other in range(-1, self.count):
+            if other != index:
+                self.cut(index, other)
+
+    def heal(self) -> None:
+        for here, there in sorted(self.cuts):
+            self._send_to(here, there, self._hardware(there))
+        self.cuts.clear()
+
+    def _send_to(self, here: int, there: int, hardware: str) -> None:
+        state = "permanent" if hardware == NOBODY else "reachable"
+        _ip("-n", self._name(here), "neigh", "replace", self._address(there), "lladdr", hardware, "nud", state, "dev", "eth0")
+
+    def close(self) -> None:
+        for words in reversed(self.made):
+            subprocess.run(["ip", *words], check=False, capture_output=True)
+        self.made.clear()
+
+
+class Relays:
+    """A relay from each broker to each other on the loopback, in one thread."""
+
+    isolates = False
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.targets: dict[tuple[int, int], int] = {}
+        self._held: dict[tuple[int, int], socket.socket] = {}
+        for one in range(count):
+            for other in range(count):
+                if one != other:
+                    held = socket.socket()
+                    held.bind(("127.0.0.1", 0))
+                    held.listen(64)
+                    self._held[one, other] = held
+        self._open: dict[tuple[int, int], asyncio.Event] = {}
+        self._loop = asyncio.new_event_loop()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="relays")
+        self._thread.start()
+        self._started.wait(10)
+
+    def host(self, index: int) -> Host:
+        return Host()
+
+    def brokers_url(self, index: int, ports: Sequence[int]) -> str:
+        for other, port in enumerate(ports):
+            self.targets[index, other] = port
+        relays = [port if other == index else self._held[index, other].getsockname()[1] for other, port in enumerate(ports)]
+        return ",".join(f"127.0.0.1:{port}" for port in relays)
+
+    def cut(self, one: int, other: int, *, both: bool = True) -> None:
+        self._set([(one, other), (other, one)][: 2 if both else 1], passing=False)
+
+    def isolate(self, index: int) -> None:
+        for other in range(self.count):
+            if other != index:
+                self.cut(index, other)
+
+    def heal(self) -> None:
+        self._set(list(self._open), passing=True)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        for held in self._held.values():
+            held.close()
+
+    def _set(self, ways: list[tuple[int, int]], *, passing: bool) -> None:
+        done = threading.Event()
+
+        def change() -> None:
+            for way in ways:
+                (self._open[way].set if passing else self._open[way].clear)()
+            done.set()
+
+        self._loop.call_soon_threadsafe(change)
+        assert done.wait(10), "the relays hang"
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        for way in self._held:
+            self._open[way] = asyncio.Event()
+            self._open[way].set()
+        for way, held in self._held.items():
+            self._loop.run_until_complete(asyncio.start_server(self._server(way), sock=held))
+        self._started.set()
+        self._loop.run_forever()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+
+    def _server(self, way: tuple[int, int]) -> Callable[..., Any]:
+        back = (way[1], way[0])
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._open[way].wait()
+            await self._open[back].wait()
+            try:
+                there, onward = await asyncio.open_connection("127.0.0.1", self.targets[way])
+            except OSError:
+                writer.close()
+                return
+            await asyncio.gather(self._carry(reader, onward, way), self._carry(there, writer, back))
+
+        return serve
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: tuple[int, int]) -> None:
+        """Carry bytes one way until the stream ends; while the way is cut nothing moves, not even the end."""
+        try:
+            while data := await reader.read(65536):
+                await self._open[way].wait()
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        await self._open[way].wait()
+        writer.close()

@@ -1,0 +1,145 @@
+"""Full, failing and read-only disks: the broker refuses and says so, and never accepts what it has not kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from proton import Message
+from proton.utils import SendException
+
+from tests.system.clients import browse, connect, receive, wait_browse
+from tests.system.cluster import Broker, Cluster, wait_for
+from tests.system.failover_clients import FailoverSender
+from tests.system.test_store import declare, send_durable
+
+pytestmark = pytest.mark.system
+MEGABYTE = 1 << 20
+
+
+def mount(place: Path, *options: str) -> bool:
+    """Mount a file system in memory; whether we may."""
+    place.mkdir(parents=True, exist_ok=True)
+    words = ["mount", "-t", "tmpfs", "-o", ",".join(options), "none", str(place)]
+    return os.geteuid() == 0 and subprocess.run(words, check=False, capture_output=True).returncode == 0
+
+
+@pytest.fixture
+def small_disks(tmp_path: Path) -> Iterator[list[Path]]:
+    """Mount the data directories of the first cluster's three brokers: 24 MB each."""
+    places = [tmp_path / "cluster0" / f"b{i}" for i in range(3)]
+    mounted = [place for place in places if mount(place, "size=24m")]
+    try:
+        if len(mounted) < 3:
+            pytest.skip("mounting a small file system needs root")
+        yield places
+    finally:
+        for place in mounted:
+            subprocess.run(["umount", "-l", str(place)], check=False)
+
+
+@pytest.fixture
+def on_disks(small_disks, a_cluster, tmp_path, monkeypatch):
+    """Return a function that starts a cluster on the small disks."""
+    mkdir = Path.mkdir
+    monkeypatch.setattr(Path, "mkdir", lambda self, *args, **options: mkdir(self, *args, **{**options, "exist_ok": True}))
+
+    def start(**options: object) -> Cluster:
+        return a_cluster(3, ha_safety="strict", journal_segment_size="1M", **options)
+
+    return start
+
+
+def fill(place: Path, leave: int) -> Path:
+    """Leave so many bytes free where a broker keeps its journal."""
+    found = os.statvfs(place)
+    ballast = place / "ballast"
+    with ballast.open("wb") as file:
+        file.write(bytes(max(0, found.f_bavail * found.f_frsize - leave)))
+    return ballast
+
+
+def refusal(broker: Broker) -> str:
+    """Send one durable message; return why it is refused, or nothing."""
+    connection = connect(broker)
+    try:
+        sender = connection.create_sender("q")
+        delivery = sender.link.send(Message(body="x", durable=True))
+        connection.wait(lambda: delivery.settled, timeout=5)
+        condition = delivery.remote.condition
+        return f"{condition.name}: {condition.description}" if condition else ""
+    except SendException as no:
+        return str(no)
+    finally:
+        connection.close()
+
+
+def test_below_the_limit_publishing_is_refused_and_goes_on_when_there_is_space(on_disks, small_disks):
+    """The primary's disk gets full: senders are told, consumers go on, and with space again all is as before; nothing is lost."""
+    cluster = on_disks(disk_free_limit="8M")
+    declare(cluster[0])
+    send_durable(cluster[0], "q", ["a", "b", "c"])
+    ballast = fill(small_disks[0], 4 * MEGABYTE)
+    said = wait_for(lambda: refusal(cluster[0]), lambda said: "limit" in said, what="the refusal")
+    assert "resource-limit-exceeded" in said and "disk" in said
+    assert receive(cluster[0], "q", 1) == ["a"]
+    assert cluster[0].state == "active"
+    ballast.unlink()
+    wait_for(lambda: refusal(cluster[0]), lambda said: not said, what="the refusal")
+    bodies = browse(cluster[0], "q")
+    assert [body for body in bodies if body != "x"] == ["b", "c"]
+    wait_browse(cluster[1], "q", bodies)
+
+
+def test_a_primary_whose_writes_fail_steps_down_and_says_so(on_disks, small_disks):
+    """No space at all and no limit that would have warned: it ends with an error; what it had accepted is on the others."""
+    cluster = on_disks(disk_free_limit="0")
+    declare(cluster[0])
+    fill(small_disks[0], 0)
+    with FailoverSender(cluster.addresses, "q", prefix="x" * 2000, rate=20, durable=True) as sender:
+        wait_for(lambda: cluster[0].is_running, lambda running: not running, what="whether the broker runs")
+        primary = cluster.wait_managed()
+        sender.wait_accepted(50)
+    assert cluster[0].process is not None and cluster[0].process.returncode != 0
+    text = cluster[0].log.read_text()
+    assert "no space left on device" in text.lower() and "make space" in text
+    assert sender.missing(browse(cluster[primary], "q")) == []
+    (small_disks[0] / "ballast").unlink()
+    cluster[0].restart()
+    cluster.wait_managed()
+    wait_browse(cluster[0], "q", browse(cluster[primary], "q"))
+
+
+def test_a_backup_whose_writes_fail_is_dropped_and_its_former_content_is_not_lost(on_disks, small_disks):
+    """It ends by itself and the others go on; with space it rejoins."""
+    cluster = on_disks(disk_free_limit="0")
+    declare(cluster[0])
+    fill(small_disks[2], 0)
+    with FailoverSender([cluster[0].address], "q", prefix="x" * 2000, rate=20, durable=True) as sender:
+        wait_for(lambda: cluster[2].is_running, lambda running: not running, what="whether the broker runs")
+        sender.wait_accepted(100)
+    assert sender.losses == []
+    (small_disks[2] / "ballast").unlink()
+    cluster[2].restart()
+    cluster.wait_settled(0)
+    wait_browse(cluster[2], "q", browse(cluster[0], "q"))
+
+
+def test_a_read_only_data_directory_is_refused_at_the_start(tmp_path, a_cluster, monkeypatch):
+    """It says which directory and what to do, and exits with an error at once."""
+    cluster = a_cluster(1, started=0, promote=False, ha_cluster="no", ha_brokers_url=None)
+    broker = cluster[0]
+    if not mount(broker.data_dir, "size=1m"):
+        pytest.skip("mounting a file system needs root")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro", str(broker.data_dir)], check=True)
+        broker.start()
+        wait_for(lambda: broker.is_running, lambda running: not running, what="whether it runs")
+        assert broker.process is not None and broker.process.returncode != 0
+        text = broker.log.read_text()
+        assert str(broker.data_dir) in text and "ead-only" in text and "next:" in text
+    finally:
+        subprocess.run(["umount", "-l", str(broker.data_dir)], check=False)
