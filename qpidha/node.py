@@ -39,7 +39,7 @@ from qpidha.store.keeper import Keeper
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
 from qpidha.words.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
-from qpidha.words.errors import ConnectionForced, InvariantBroken, NotAllowed, ProtocolViolation, QpidHaError
+from qpidha.words.errors import ConnectionForced, InvariantBroken, JournalDamaged, NotAllowed, ProtocolViolation, QpidHaError
 from qpidha.words.events import (
     BytesReceived,
     ConnectionCongested,
@@ -100,7 +100,7 @@ class Node:
             "/management": LinkPairService(self.requests, self),
         }
         self.dialled = 0
-        self.stopping = False
+        self.stopping = self.broken = False
         self.cluster: Cluster | None = None
         if settings.ha_cluster:
             self.cluster = Cluster(
@@ -120,7 +120,9 @@ class Node:
         return self._end_turn()
 
     def step(self, events: Iterable[Event], now: int) -> list[Effect]:
-        """Take what happened and return what is to be done."""
+        """Take what happened and return what is to be done. Of a turn that breaks off nothing is told to anybody, and none follows."""
+        if self.broken:
+            return []
         self.now = now
         if self.journal is not None:
             self.journal.now = now
@@ -129,8 +131,8 @@ class Node:
                 HANDLERS[type(event)](self, event)
             return self._end_turn()
         except InvariantBroken as error:
-            self.announce("critical", f"Shutting down: {error.text}")
-            self.effects.append(Stop(error.text, failed=True))
+            self.stopping = self.broken = True
+            self.effects = [Stop(f"{error.text}; {error.hint}".removesuffix("; "), failed=True, damaged=isinstance(error, JournalDamaged))]
             return self._take_effects()
 
     def _end_turn(self) -> list[Effect]:
@@ -138,8 +140,7 @@ class Node:
         if self.frozen is None:
             broker.dispatch(self.now)
         if log.consumed:
-            for sequence in log.consumed:
-                self.holds.release_one(sequence)
+            self.holds.release_consumed(log.consumed)
             log.consumed.clear()
         if cluster is not None:
             cluster.flush(self.now)
@@ -251,7 +252,7 @@ class Node:
         if self.cluster is not None:
             self.cluster.tick(now)
         if self.keeper is not None:
-            self.keeper.tick(now, self._applied())
+            self.keeper.tick(now)
 
     def _journal_written(self, event: JournalWritten) -> None:
         self.log.answer(event.mark)

@@ -23,6 +23,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the golden plays of tests/scenarios be written anew."""
+    parser.addoption("--rewrite-scenarios", action="store_true", help="write what the plays of tests/scenarios announce now")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests with real brokers and keep them together."""

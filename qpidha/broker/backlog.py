@@ -10,6 +10,7 @@ Knows nothing of consumers, limits or records. Source: Qpid `MessageDeque.cpp`, 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from qpidha.broker.limits import UNLIMITED
@@ -56,14 +57,14 @@ class Backlog:
 
     def remove(self, sequences: Iterable[int]) -> None:
         """Forget messages that left; unknown ones never came here and are no loss."""
-        for sequence in sequences:
-            message = self.messages.pop(sequence, None)
-            if message is not None:
-                self.bytes -= message.size
-                if self.cold:
-                    self._forget_cold(message)
-                self.dequeued += 1
-                self.acquired -= message.acquired
+        gone = [message for message in map(self.messages.pop, sequences, repeat(None)) if message is not None]
+        self.bytes -= sum([message.size for message in gone])
+        self.dequeued += len(gone)
+        if self.acquired:
+            self.acquired -= sum([message.acquired for message in gone])
+        if self.cold:
+            for message in gone:
+                self._forget_cold(message)
         self._tidy()
 
     def restate(self, sequence: int, delivery_count: int, annotations: bytes) -> None:
@@ -106,7 +107,7 @@ class Backlog:
         return found
 
     def oldest(self, count: int, size: int) -> list[Message]:
-        """Return the oldest messages that nobody has: `count` at least, and of `size` bytes at least; none if that is more than there are."""
+        """Return the oldest messages that nobody has: `count` or more, of `size` bytes or more; none if there are not so many."""
         self._tidy()
         self._advance()
         found: list[Message] = []

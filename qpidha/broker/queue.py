@@ -24,7 +24,7 @@ from qpidha.words.message_view import is_durable
 from qpidha.words.records import Requeued
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from qpidha.broker.consumer import Consumer
     from qpidha.broker.recorder import Recorder
@@ -115,7 +115,7 @@ class Queue(Backlog):
 
     def enqueue(self, payload: bytes, expires: int = 0) -> int:
         """Add a message, unless it is a duplicate; return the sequence to wait for, 0 if it is not logged."""
-        leaving: list[Message] = []
+        leaving: Sequence[Message] = ()
         if len(self.messages) >= self._gate or self.bytes + len(payload) > self.max_bytes:
             original = self.duplicate_of(payload)
             if original is not None:
@@ -134,7 +134,7 @@ class Queue(Backlog):
             sequence = recorder.enqueue(self.uid, payload, expires)
             self.insert(sequence, payload, expires)
         if leaving:
-            self._host.evict(self, leaving)
+            self._host.evict(self, list(leaving))
         return sequence
 
     def duplicate_of(self, payload: bytes) -> int | None:
@@ -174,7 +174,7 @@ class Queue(Backlog):
         if self.recorder is not None and self._host.refuse_publishing:
             raise LimitExceeded(
                 f"Queue {self.name} takes no messages at present: {self._host.refuse_publishing}",
-                hint="Try again later; consuming goes on. The broker's operator has to make space.",
+                hint="Try again later; consuming goes on. The broker's operator has to look at its disk.",
             )
 
     def set_gate(self) -> None:

@@ -121,13 +121,17 @@ class Folder:
         whole = [found for found in self.files if found.is_whole]
         checkpoint = whole[-1] if whole else None
         point = checkpoint.start if checkpoint is not None else 0
-        kept: list[Place] = []
+        segments: list[Found] = []
         for found in self.files:
             if found.kind != "log" or (checkpoint is not None and checkpoint.head.get("reset") and found.number < checkpoint.number):
                 continue
-            base = int(found.head.get("base", 0))
-            if base and (checkpoint is None or base != checkpoint.number):
+            if int(found.head.get("base", 0)) > (checkpoint.number if checkpoint is not None else 0):
                 break  # It follows a snapshot that never was complete.
+            while segments and segments[-1].number > int(found.head.get("after", found.number)):
+                segments.pop()  # It was removed before this one was begun, and was there again after a crash.
+            segments.append(found)
+        kept: list[Place] = []
+        for found in segments:
             for place in found.frames:
                 if place.kind == CUT:
                     while kept and kept[-1].last > place.last:

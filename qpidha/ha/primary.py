@@ -2,8 +2,8 @@
 
 A backup subscribes with the point up to which it has the log. It gets the batches from there on or,
 if that point is not on our history or no longer kept, a snapshot in chunks: all objects first, then
-messages with live batches beside them. Once everything we have was sent to it, its confirmations are *required*; when it has confirmed that
-point, a new in-sync set with it is appended, and with that record it knows itself ready.
+messages with live batches beside them. Once everything we have was sent to it, and it has confirmed that, its confirmations are
+*required*; when it has confirmed what came meanwhile, a new in-sync set with it is appended, and with that record it knows itself ready.
 
 `safe` is the least that any required backup has confirmed and this broker has on its own disk. A required backup whose
 link is lost, or that confirms nothing any more, keeps it where it is until the others have been consulted: if one of
@@ -28,8 +28,10 @@ from qpidha.words.settings import Settings
 BATCHES_IN_FLIGHT = 3
 """Batches a backup may have unconfirmed before new records wait to be sent together: fewer and larger transfers."""
 CHUNKS_IN_FLIGHT = 4
-CATCH_UP_WINDOW = 4 << 20
+WINDOW = 4 << 20
 """Bytes of log that may be unconfirmed on the way to a backup, where ha-flow-bytes does not say."""
+CATCH_UP_WINDOW = 1 << 20
+"""The same while it catches up: so much may be read from disk and sent in one turn, and publishers wait for that."""
 LEAST_PATIENCE = 1_000_000_000
 """However short ha-backup-timeout is, a backup that is connected has so long to confirm something, in ns."""
 SAFE_DELAY = 20_000_000
@@ -41,7 +43,7 @@ class RemoteBackup:
 
     __slots__ = (
         "chunks_confirmed", "chunks_sent", "confirmed", "connection_id", "cursor", "flight", "flight_bytes", "heard", "is_ready",
-        "join_point", "messages", "name", "objects", "required", "since", "system_id", "through", "told_safe",
+        "join_point", "messages", "name", "objects", "required", "settle_point", "since", "system_id", "through", "told_safe",
     )  # fmt: skip
 
     def __init__(self, connection_id: int, system_id: str, name: str) -> None:
@@ -66,6 +68,8 @@ class RemoteBackup:
         """(last sequence, bytes) of each batch that is unconfirmed."""
         self.flight_bytes = 0
         self.required = False
+        self.settle_point = 0
+        """What had been sent to it when that was everything; while it has not confirmed that, publishers would wait for it long."""
         self.join_point = 0
         """What it must confirm to enter the in-sync set."""
         self.is_ready = False
@@ -102,7 +106,8 @@ class Primary:
         self.version = in_sync.version
         """The last version that was given to a set of this epoch."""
         self.system_id = in_sync.members[0]
-        self.window = settings.ha_flow_bytes or CATCH_UP_WINDOW
+        self.window = settings.ha_flow_bytes or WINDOW
+        self.catch_up_window = settings.ha_flow_bytes or CATCH_UP_WINDOW
         self.backups: dict[str, RemoteBackup] = {}
         self.required: list[str] = [member for member in in_sync.members if member != self.system_id]
         """System ids whose confirmation every acknowledgement needs, connected or not."""
@@ -348,10 +353,11 @@ class Primary:
             if not self._send_chunks(backup, backup.objects):
                 return
             backup.objects = None
-        if backup.cursor <= log.last and backup.flight_bytes < self.window:
+        window = self.window if backup.required else self.catch_up_window
+        if backup.cursor <= log.last and backup.flight_bytes < window:
             credit = port.credit(backup.connection_id)
             for batch in log.batches(backup.cursor):
-                if credit <= 0 or backup.flight_bytes >= self.window:
+                if credit <= 0 or backup.flight_bytes >= window:
                     break
                 port.say(backup.connection_id, encode_logged(batch, log.safe))
                 size = len(batch.data)
@@ -367,7 +373,11 @@ class Primary:
                 backup.chunks_sent += 1
                 port.say(backup.connection_id, encode(SnapshotEnd(backup.chunks_sent, log.end)))
         elif not backup.is_ready and not backup.join_point and backup.cursor > max(log.last, backup.through):
-            # Everything is on its way: from here on nothing is acknowledged without it.
+            if not backup.settle_point:
+                backup.settle_point = max(log.last, backup.through)
+            if not backup.required and backup.confirmed < backup.settle_point:
+                return
+            # Only what came since is on its way: from here on nothing is acknowledged without it.
             backup.join_point = max(log.last, 1)
             if not backup.required:
                 backup.required = True

@@ -145,8 +145,10 @@ class Writer:
             os.fsync(file)
             self._dirty.pop(name, None)
         elif isinstance(one, Rename):
-            os.fsync(self._existing(name))
-            self._dirty.pop(name, None)
+            self._existing(name)
+            self._dirty[name] = None
+            self.sync()
+            self.busy_with = name
             self._make_folder(one.new)
             os.rename(name, one.new, src_dir_fd=self._root, dst_dir_fd=self._root)
             self._close(one.new)

@@ -94,7 +94,8 @@ class Body:
         if frame is None:
             raise JournalDamaged(
                 f"journal file {self._file.name} is damaged at byte {self._offset}: a frame of {self._size} bytes has another checksum",
-                hint="look at the disk; start this broker with an empty data-dir to have everything again from the primary",
+                hint="look at the disk, then at the journal with qpid-ha journal verify; take out what can be had with qpid-ha "
+                "journal salvage, or start with an empty data-dir to have all from the primary",
             )
         return frame
 
@@ -134,6 +135,7 @@ class Journal:
         """The folder to which they are moved then, and from where on they differ; empty if they have nothing that the new log has not."""
         self._number = 0
         self._mark = 0
+        self._is_torn = False
         self._cache: dict[Body, dict[int, bytes]] = {}
 
     # -- where it stands --------------------------------------------------------------------------
@@ -179,11 +181,15 @@ class Journal:
         files = len(self._files) + (self._checkpoint is not None) + (self._partial is not None)
         return {"bytes": self.size, "files": files, "written": self.bytes_written, "frames": self.frames_written}
 
-    def adopt(self, files: list[File], checkpoint: File | None, number: int) -> None:
-        """Go on with the files that were found at the start; `number` is the highest in use."""
+    def adopt(self, files: list[File], checkpoint: File | None, number: int, *, is_torn: bool) -> None:
+        """Go on with the files that were found at the start; `number` is the highest in use.
+
+        Where some are `torn` off the end, a new one follows: should they be there again after a crash, it says that they are void.
+        """
         self._files = files
         self._checkpoint = checkpoint
         self._number = number
+        self._is_torn = is_torn
 
     @property
     def next_mark(self) -> int:
@@ -200,7 +206,7 @@ class Journal:
 
     def append(self, batch: Batch, *, safe: int, synced: int) -> Body:
         """Write a batch."""
-        if not self._files or self._files[-1].size >= self._segment_size:
+        if not self._files or self._files[-1].size >= self._segment_size or self._is_torn:
             self.rotate(batch.epoch, batch.first - 1)
         file = self._files[-1]
         flags = CONTROL * batch.control | DURABLE * batch.durable
@@ -214,6 +220,7 @@ class Journal:
     def rotate(self, epoch: int, last: int, *, base: int = 0) -> None:
         """Begin a new segment, which follows the record `(epoch, last)`; files between it and the one before it are void."""
         self._number += 1
+        self._is_torn = False
         after = self._files[-1].number if self._files else base
         file = File(self._number, "log", epoch=epoch, start=last, base=base)
         self._files.append(file)
@@ -222,7 +229,7 @@ class Journal:
     def cut(self, sequence: int, batches: list[Batch], *, synced: int) -> None:
         """Declare everything after `sequence` void; `batches` are what that is, and go to a folder of their own if durable."""
         if any(batch.durable for batch in batches):
-            folder = self._discarded_name(batches[0])
+            folder = self._discarded_name(batches[0].epoch, batches[0].first)
             head = {"format": FORMAT, "system_id": self._system_id, "base": 0, "common": sequence}
             parts = [encode_frame(HEAD, json.dumps(head).encode(), epoch=batches[0].epoch, last=batches[0].first - 1)]
             parts += [
@@ -257,10 +264,10 @@ class Journal:
         self._open_partial(epoch, point, history, reset=False)
         self.rotate(epoch, last)
 
-    def reset(self, epoch: int, point: int, history: History, *, diverged: Batch | None) -> None:
+    def reset(self, epoch: int, point: int, history: History, *, diverged: tuple[int, int] | None) -> None:
         """Begin a log that has nothing to do with the one here, with a snapshot of everything up to `point`.
 
-        What is here stays until that snapshot is whole. `diverged` is the first batch of it that the new log has not, if any.
+        What is here stays until that snapshot is whole. `diverged` is where it begins to have what the new log has not, if it does.
         """
         if self._partial is not None:
             self.disk.remove(self._partial.name)
@@ -269,7 +276,7 @@ class Journal:
                 self.disk.remove(file.name)
         else:
             self._former = [file.name for file in (*self._files, self._checkpoint) if file is not None]
-            self._discard = {"folder": self._discarded_name(diverged), "common": diverged.first - 1} if diverged is not None else {}
+        self._discard = {"folder": self._discarded_name(*diverged), "common": diverged[1] - 1} if diverged is not None else {}
         self._receiving = True
         self._files = []
         self._checkpoint = None
@@ -306,14 +313,16 @@ class Journal:
 
     def _purge(self) -> None:
         """Remove the oldest segments that nothing needs but backups that are far behind, when they are too many."""
-        spare = [file for index, file in enumerate(self._files[:-1]) if self._files[index + 1].start <= self._point]
-        excess = sum(file.size for file in spare) - self._keep
-        for file in spare:
-            if excess <= 0:
-                break
+        # Only from the oldest on: after a cut a later one may begin before an earlier one, and what it cuts must not come back.
+        spare = 0
+        while spare + 1 < len(self._files) and self._files[spare + 1].start <= self._point:
+            spare += 1
+        excess = sum(file.size for file in self._files[:spare]) - self._keep
+        while spare and excess > 0:
+            file = self._files.pop(0)
             excess -= file.size
+            spare -= 1
             self.disk.remove(file.name)
-            self._files.remove(file)
 
     def _open_partial(self, epoch: int, point: int, history: History, *, reset: bool) -> None:
         self._point = point
@@ -346,8 +355,8 @@ class Journal:
         self.disk.append(file.name, frame)
         return body
 
-    def _discarded_name(self, batch: Batch) -> str:
-        return f"discarded-{self.now // 1_000_000_000}-{batch.epoch}-{batch.first}"
+    def _discarded_name(self, epoch: int, first: int) -> str:
+        return f"discarded-{self.now // 1_000_000_000}-{epoch}-{first}"
 
 
 def clear_away(disk: Disk, names: list[str], discard: dict[str, object]) -> None:

@@ -20,6 +20,11 @@ from qpidha.words.message import Message
 
 INTERVAL = 1_000_000_000
 """How often it is considered whether to make a checkpoint, in ns."""
+PER_MESSAGE = 24
+"""Bytes that a message, or the key of one that has left, takes in a checkpoint beside its body, roughly."""
+PER_OBJECT = 250
+"""Bytes that a queue, an exchange or a binding takes there, roughly."""
+CHOKED = "the disk is too slow: too much of the journal is not written yet"
 
 
 class Keeper:
@@ -36,7 +41,11 @@ class Keeper:
         self._chunk: tuple[Body, list[Message]] | None = None
         """The last chunk, until it can be read back."""
         self._point = 0
-        self._next = 0
+        self._next = 1
+        """At the first turn: a start may have found a journal that is worth a checkpoint."""
+        self._is_wanted = False
+        self._content = 0
+        """What there was to write when the last checkpoint began."""
 
     def recover(self, *, alone: bool) -> list[Announce]:
         """Rebuild the model and the log from the journal; give what the operator should know.
@@ -45,7 +54,11 @@ class Keeper:
         """
         broker, log = self._broker, self._log
         opening = Opening(self._journal, self._system_id)
+        is_checkpoint = False
         for part in opening.parts():
+            if is_checkpoint and part.first:
+                self._content = self._weigh()
+            is_checkpoint = not part.first
             fold(broker, part.data)
             if broker.heavy:
                 page_out(broker, part)
@@ -67,34 +80,67 @@ class Keeper:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a checkpoint waits for nothing but the next turn."""
-        return self._snapshot is not None and self._chunk_mark <= self._log.answered_mark
+        """Whether a checkpoint waits for nothing but the next turn.
+
+        What is appended and not sealed shows in the model already, and may never come to the log.
+        """
+        log = self._log
+        return self._snapshot is not None and self._chunk_mark <= log.answered_mark and not log.has_pending
 
     def turn(self, applied: int) -> None:
         """End of a turn: `applied` is how far the model has the log."""
-        recent, answered = self._log.recent, self._log.answered_mark
+        recent, chunks, answered = self._log.recent, self._log.chunks, self._log.answered_mark
+        while chunks and chunks[0][0] <= answered:
+            part = chunks.popleft()[1]
+            if self._broker.heavy:
+                page_out(self._broker, part)
         while recent and recent[0][0] <= answered and recent[0][1].last <= applied:
             part = recent.popleft()[1]
             if self._broker.heavy:
                 page_out(self._broker, part)
+        self._throttle()
+        if self._is_wanted and not self._log.has_pending and not self._journal.is_snapshotting:
+            self.checkpoint(applied)
         if self.is_busy:
             self._write_chunk(applied)
 
-    def tick(self, now: int, applied: int) -> None:
-        """See now and then whether a checkpoint is worth its while."""
+    def _throttle(self) -> None:
+        """Take nothing more while the disk is far behind, for what it has not written is in memory."""
+        broker = self._broker
+        if self._log.is_choked and not broker.refuse_publishing:
+            broker.refuse_publishing = CHOKED
+        elif broker.refuse_publishing == CHOKED and not self._log.is_choked:
+            broker.refuse_publishing = ""
+
+    def tick(self, now: int) -> None:
+        """See now and then whether a checkpoint is worth its while; it begins at the end of a turn."""
         if now < self._next:
             return
         self._next = now + INTERVAL
         journal = self._journal
-        if self._snapshot is not None or journal.is_snapshotting or self._log.has_pending:
+        self._is_wanted = False
+        if self._snapshot is not None or journal.is_snapshotting:
             return
-        live = sum(queue.bytes for queue in self._broker.queues.values())
-        if journal.live_size > 2 * live + self._slack:
-            self.checkpoint(applied)
+        # What it would take is not known, but what the last one took is, and how much more or less there is to write since.
+        size, content, before = journal.checkpoint_size, self._weigh(), self._content
+        size = size + content - before if content >= before else size * content // before
+        self._is_wanted = journal.live_size > 2 * max(size, content) + self._slack
+
+    def _weigh(self) -> int:
+        """Tell roughly how much there is to write."""
+        total = PER_OBJECT * len(self._broker.exchanges)
+        for queue in self._broker.queues.values():
+            if queue.uid > 0:
+                total += PER_OBJECT * (1 + len(queue.bindings))
+            if queue.logged:
+                total += queue.bytes + PER_MESSAGE * (len(queue.messages) + (len(queue.window) if queue.window is not None else 0))
+        return total
 
     def checkpoint(self, applied: int) -> None:
-        """Begin a checkpoint of what the model has, which is the log up to `applied`."""
+        """Begin a checkpoint of what the model has, which is the log up to `applied`. Nothing may be pending."""
         log = self._log
+        self._is_wanted = False
+        self._content = self._weigh()
         history = [(epoch, first) for epoch, first in log.history if first <= applied]
         self._journal.begin_checkpoint(log.epoch_of(applied), applied, history, last=log.last)
         self._snapshot = self._parts(applied)
@@ -121,7 +167,8 @@ class Keeper:
             recent = self._log.recent
             while recent and recent[0][1].last <= self._point:  # its file may be gone when it could be read
                 recent.popleft()
-            self._journal.end_checkpoint(applied)
+            # What came with a primary's snapshot may show more than has been applied.
+            self._journal.end_checkpoint(max(applied, self._log.floor))
             return
         data, messages = part
         self._chunk = (self._journal.chunk(data), messages)

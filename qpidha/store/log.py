@@ -30,6 +30,9 @@ BATCH_OVERHEAD = 200
 """Bytes that a kept batch costs beside its data."""
 MARK_BYTES = 1 << 20
 """Bytes of transient content after which the disk is asked to say that they are written."""
+BACKLOG = 32 << 20
+"""With more bytes than this not written yet, transient content too waits for the disk, and so do its senders. With twice as
+many nothing is taken any more: a sender that wants no answer waits for none."""
 OF_MESSAGES = (Enqueued, Dequeued, Requeued)
 """Records of messages: whether they must be synced, the queue knows. All others must."""
 
@@ -56,18 +59,24 @@ class Log:
         self.written = 0
         """Up to here the log can be read back from disk."""
         self.floor = 0
-        """What was recovered may show effects of records up to here."""
+        """What was recovered, or came as a snapshot, may show effects of records up to here."""
         self.syncs = 0
         """How often the disk has synced the log; one sync serves many batches."""
         self.synced = 0
         """Up to here all of the log is on disk to stay, whatever is in it."""
-        self._marks: deque[tuple[int, int, bool]] = deque()
-        """(mark, last sequence before it, whether it syncs) for each that the disk has not answered."""
+        self._marks: deque[tuple[int, int, bool, int]] = deque()
+        """(mark, last sequence before it, whether it syncs, bytes since the mark before) for each that the disk has not answered."""
         self._unsynced: deque[tuple[int, int]] = deque()
-        """(mark, first sequence) of each durable batch that is not known to be on disk."""
+        """(mark, first sequence) of each batch that does not count before the disk has it."""
         self.recent: deque[tuple[int, Part]] = deque()
         """(mark, what was written before it): emptied by the owner, who may let go of bodies once the mark is answered."""
         self._unmarked = 0
+        self._unwritten = 0
+        """Bytes that the disk has not said to be written."""
+        self.chunks: deque[tuple[int, Part]] = deque()
+        """(mark, part) of a snapshot that comes, as with `recent`; what comes beside it may not be applied for long."""
+        self._former: tuple[list[tuple[int, int]], int] = ([], 0)
+        """History and end of the log that was here before a snapshot began to come."""
         self._snapshot_mark = 0
         self.answered_mark = 0
         """Up to this mark the disk is done."""
@@ -223,6 +232,9 @@ class Log:
             return
         while self._unsynced and self._unsynced[-1][1] > self.last:
             self._unsynced.pop()
+        while self.recent and self.recent[-1][1].last > self.last:  # others will have its numbers
+            self.recent.pop()
+        self._marks = deque((mark, min(last, self.last), syncs, size) for mark, last, syncs, size in self._marks)
         self.written, self.synced = min(self.written, self.last), min(self.synced, self.last)
         if gone:
             journal.cut(self.last, gone[::-1], synced=self.synced)
@@ -234,11 +246,11 @@ class Log:
         if self.journal is not None:
             diverged = self._diverged(sequence, history)
             self.journal.reset(history[-1][0] if history else 0, sequence, history, diverged=diverged)
-            self._unsynced.clear()
-            self._marks.clear()
-            self.recent.clear()
-            self.written = self.synced = sequence
-            self.floor = 0
+            for waiting in (self._unsynced, self._marks, self.recent, self.chunks):
+                waiting.clear()
+            self._unmarked = self._unwritten = 0
+            self.written = sequence
+            self.synced = self.floor = 0  # nothing of it counts before the snapshot is whole
         self._batches.clear()
         self._bytes = 0
         self._pending = []
@@ -253,11 +265,12 @@ class Log:
         """Keep a part of a snapshot that a primary sends."""
         if self.journal is not None:
             body = self.journal.chunk(data)
-            self.recent.append((self.journal.mark(sync=False), Part(data, 0, 0, body)))
+            self.chunks.append((self.journal.mark(sync=False), Part(data, 0, 0, body)))
 
     def snapshot_end(self, through: int) -> None:
         """The snapshot is whole; it may show effects of records up to `through`."""
         if self.journal is not None:
+            self.floor = through
             self._snapshot_mark = self.journal.end_checkpoint(through)
 
     @property
@@ -265,16 +278,36 @@ class Log:
         """Whether the snapshot that came last is here to stay."""
         return self._snapshot_mark <= self.answered_mark
 
-    def _diverged(self, sequence: int, history: list[tuple[int, int]]) -> Batch | None:
-        """Return the first durable batch here that a log with another history, which ends with `sequence`, has not."""
+    @property
+    def chunks_waiting(self) -> int:
+        """How many parts of a snapshot are not written yet: no more should come before they are."""
+        return sum(mark > self.answered_mark for mark, _ in self.chunks)
+
+    @property
+    def is_choked(self) -> bool:
+        """Whether the disk is so far behind that nothing more should be taken, even where nobody waits for an answer."""
+        return self._unwritten > 2 * BACKLOG
+
+    def _diverged(self, sequence: int, history: list[tuple[int, int]]) -> tuple[int, int] | None:
+        """Return epoch and sequence of what is here, and worth keeping, that a log with another history has not; it ends with `sequence`.
+
+        Where the one that is here is half a snapshot, this is about the one that was here before.
+        """
+        assert self.journal is not None
+        is_here = not self.journal.is_receiving
+        if is_here:
+            self._former = (self.history, self.last)
+        known, last = self._former
         point = 0
-        ends = [*(first - 1 for _, first in history[1:]), sequence][: len(history)]
-        for (epoch, _), end in zip(history, ends, strict=True):
-            if epoch in dict(self.history):
-                point = max(point, min(end, self._end_of(epoch)))
-        if point >= self.last:
+        for epoch in dict(known):
+            if epoch in dict(history):
+                point = max(point, min(end_of(history, sequence, epoch), end_of(known, last, epoch)))
+        if point >= last:
             return None
-        return next((batch for batch in self.batches(max(point + 1, self.start)) if batch.durable), None)
+        if is_here and history:
+            batch = next((batch for batch in self.batches(max(point + 1, self.start)) if batch.durable), None)
+            return (batch.epoch, batch.first) if batch is not None else None
+        return known[-1][0] if known else 0, point + 1
 
     # -- the disk ---------------------------------------------------------------------------------
 
@@ -287,19 +320,22 @@ class Log:
         self.floor = opening.floor
         self._batches.extend(opening.tail)
         self._bytes = sum(len(batch.data) + BATCH_OVERHEAD for batch in opening.tail)
+        for batch, body in zip(opening.tail, opening.bodies, strict=True):
+            self.recent.append((0, Part(batch.data, batch.first, batch.last, body)))
 
     def answer(self, mark: int) -> None:
         """Everything up to a mark is on disk, as far as that was asked."""
         self.answered_mark = mark
-        unsynced = self._unsynced
-        if unsynced and unsynced[0][0] <= mark:
-            self.syncs += 1
-            while unsynced and unsynced[0][0] <= mark:
-                unsynced.popleft()
+        while self._unsynced and self._unsynced[0][0] <= mark:
+            self._unsynced.popleft()
+        has_synced = False
         while self._marks and self._marks[0][0] <= mark:
-            _, self.written, syncs = self._marks.popleft()
+            _, self.written, syncs, size = self._marks.popleft()
+            self._unwritten -= size
             if syncs:
                 self.synced = self.written
+                has_synced = True
+        self.syncs += has_synced
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -336,7 +372,7 @@ class Log:
     def common_point(self, epoch: int, sequence: int) -> int:
         """Return the last sequence shared with a log that ends at `(epoch, sequence)`, or -1 where that epoch is unknown here."""
         if any(known == epoch for known, _ in self.history):
-            return min(sequence, self._end_of(epoch))
+            return min(sequence, end_of(self.history, self.last, epoch))
         return 0 if sequence == 0 else -1
 
     def epoch_of(self, sequence: int) -> int:
@@ -344,13 +380,6 @@ class Log:
         for epoch, first in reversed(self.history):
             if sequence >= first:
                 return epoch
-        return 0
-
-    def _end_of(self, epoch: int) -> int:
-        """Return the last sequence that was appended in an epoch."""
-        for index, (known, _) in enumerate(self.history):
-            if known == epoch:
-                return self.history[index + 1][1] - 1 if index + 1 < len(self.history) else self.last
         return 0
 
     def _keep(self, batch: Batch) -> None:
@@ -368,10 +397,23 @@ class Log:
     def _write(self, journal: Journal, batch: Batch) -> None:
         body = journal.append(batch, safe=self.safe, synced=self.synced)
         self.recent.append((journal.next_mark, Part(batch.data, batch.first, batch.last, body)))
-        self._unmarked += len(batch.data)
-        if batch.durable or self._unmarked > MARK_BYTES:
+        size = len(batch.data) + BATCH_OVERHEAD
+        self._unmarked += size
+        self._unwritten += size
+        # Without what a snapshot shows effects of, all that it brought would be worth nothing after a power cut.
+        must_sync = batch.durable or batch.first <= self.floor
+        must_wait = must_sync or self._unwritten > BACKLOG
+        if must_wait or self._unmarked > MARK_BYTES:
+            mark = journal.mark(sync=must_sync)
+            self._marks.append((mark, batch.last, must_sync, self._unmarked))
             self._unmarked = 0
-            mark = journal.mark(sync=batch.durable)
-            self._marks.append((mark, batch.last, batch.durable))
-            if batch.durable:
+            if must_wait:
                 self._unsynced.append((mark, batch.first))
+
+
+def end_of(history: list[tuple[int, int]], last: int, epoch: int) -> int:
+    """Return the last sequence that was appended in an epoch, by the history of a log that ends with `last`."""
+    for index, (known, _) in enumerate(history):
+        if known == epoch:
+            return history[index + 1][1] - 1 if index + 1 < len(history) else last
+    return 0

@@ -86,6 +86,8 @@ class Opening:
         self.safe = 0
         self.tail: deque[Batch] = deque()
         """Batches that are not safe as far as this broker knows."""
+        self.bodies: list[Body] = []
+        """Where they are."""
         self.notes: list[str] = []
         """What an operator should know."""
         self._journal = journal
@@ -95,6 +97,7 @@ class Opening:
         self.floor = 0
         """What is in the checkpoint may show effects of records up to here."""
         self._found: dict[tuple[int, int], Body] = {}
+        self._is_torn = False
 
     def parts(self) -> Iterator[Part]:
         """Yield, in order, encoded records to apply, each with the place where they are."""
@@ -106,8 +109,6 @@ class Opening:
                 disk.remove(names.pop((number, kind)))
         numbers = [number for number, kind in names if kind == "checkpoint"]
         checkpoint: File | None = None
-        for number in sorted(numbers)[:-1]:
-            disk.remove(names[number, "checkpoint"])
         logs = sorted(number for number, kind in names if kind == "log")
         if numbers:
             reader = Reader(disk, names[max(numbers), "checkpoint"], sizes[names[max(numbers), "checkpoint"]])
@@ -120,9 +121,11 @@ class Opening:
                     is_whole, self.floor = True, frame.last
             if not is_whole or reader.offset != checkpoint.size:
                 raise self._damaged(reader, "a checkpoint is complete, or it would not have this name")
+            former = [names[number, "checkpoint"] for number in sorted(numbers)[:-1]]
             if fields["reset"]:
-                clear_away(disk, [names[number, "log"] for number in logs if number < max(numbers)], fields["discard"])
+                former += [names[number, "log"] for number in logs if number < max(numbers)]
                 logs = [number for number in logs if number > max(numbers)]
+            clear_away(disk, former, fields["discard"])
         files = self._open_segments([Reader(disk, names[number, "log"], sizes[names[number, "log"]]) for number in logs], checkpoint)
         yield from self._batches(files)
         self.safe = max(min(max(self.safe, self.floor), self.last), self._point)
@@ -130,8 +133,8 @@ class Opening:
             # What a snapshot shows may end inside a batch, which is then not to be cut off any more.
             self.safe = max(self.safe, self.tail[0].last)
             yield self._applied(self.tail.popleft())
-        self._found.clear()
-        self._journal.adopt([file for file, _ in files], checkpoint, max([number for number, _ in names], default=0))
+        self.bodies = [self._found.pop((batch.epoch, batch.first)) for batch in self.tail]
+        self._journal.adopt([file for file, _ in files], checkpoint, max([number for number, _ in names], default=0), is_torn=self._is_torn)
 
     # -- files ------------------------------------------------------------------------------------
 
@@ -149,19 +152,23 @@ class Opening:
     def _open_segments(self, readers: list[Reader], checkpoint: File | None) -> list[tuple[File, Reader]]:
         """Return the segments that are needed, and clear the others away."""
         opened: list[tuple[File, Reader]] = []
-        for index, reader in enumerate(readers):
+        void = HEADLESS
+        for reader in readers:
             frame = reader.first()
             fields = {} if frame is None else self._check_head(reader, frame)
-            base = int(fields.get("base", 0))
-            if base and (checkpoint is None or checkpoint.number != base):
-                self.notes.append(f"journal: {reader.name} and what follows belong to a snapshot that never was complete; removed")
-                for void in readers[index:]:
-                    self._disk.remove(void.name)
-                break
+            base, number = int(fields.get("base", 0)), int(reader.name[:8])
+            after = int(fields.get("after", number))
+            if base and (checkpoint is None or checkpoint.number < base):
+                self.notes.append(f"journal: {reader.name} and what follows it belong to a snapshot that never was complete; removed")
+                void = number
+            elif after < void:  # it follows something else; the void ones were removed before, and are there again after a crash
+                void = HEADLESS
+            if void <= number:
+                self._disk.remove(reader.name)
+                continue
             epoch, start = (0, HEADLESS) if frame is None else (frame.epoch, frame.last)
-            file = File(int(reader.name[:8]), "log", epoch=epoch, start=start, base=base)
+            file = File(number, "log", epoch=epoch, start=start, base=base)
             file.size = reader.size
-            after = int(fields.get("after", file.number))
             while opened and opened[-1][0].number > after:  # removed before this one was begun, and there again after a crash
                 self._disk.remove(opened.pop()[0].name)
             opened.append((file, reader))
@@ -170,8 +177,10 @@ class Opening:
         return opened
 
     def _check_head(self, reader: Reader, frame: Frame) -> dict[str, Any]:
+        if frame.kind != HEAD:
+            raise self._damaged(reader, "it does not begin with a head", at=0)
         fields: dict[str, Any] = json.loads(frame.data)
-        if frame.kind != HEAD or fields.get("format") != FORMAT:
+        if fields.get("format") != FORMAT:
             raise JournalDamaged(
                 f"journal file {reader.name} has format {fields.get('format')}, this version reads {FORMAT}",
                 hint="use the version of qpidha that wrote it, or start with an empty data-dir",
@@ -248,7 +257,8 @@ class Opening:
                 file.size = reader.offset
         for other, _ in later:
             self._disk.remove(other.name)
+            self._is_torn = True
         del files[index + 1 :]
 
-    def _damaged(self, reader: Reader, why: str) -> JournalDamaged:
-        return JournalDamaged(f"journal file {reader.name} is damaged at byte {reader.offset}: {why}", hint=HINT)
+    def _damaged(self, reader: Reader, why: str, *, at: int = -1) -> JournalDamaged:
+        return JournalDamaged(f"journal file {reader.name} is damaged at byte {reader.offset if at < 0 else at}: {why}", hint=HINT)

@@ -16,8 +16,8 @@ from qpidha.store.journal import Part
 from qpidha.words.message import Message
 from qpidha.words.records import HA_RECORDS, Record, Requeued
 
-CHUNK = 256 << 10
-"""Bytes of a snapshot chunk, roughly."""
+CHUNK = 64 << 10
+"""Bytes of a snapshot chunk, roughly. Several may be made in one turn, and publishers wait for that."""
 
 
 def fold(broker: Broker, data: bytes) -> None:

@@ -52,10 +52,11 @@ class Announce:
 
 @dataclass(slots=True)
 class Stop:
-    """End the daemon; `failed` is whether its exit code says so."""
+    """End the daemon; `failed` is whether its exit code says so, `damaged` that its data are to blame."""
 
     reason: str
     failed: bool = False
+    damaged: bool = False
 
 
 Effect = SendBytes | Connect | Disconnect | SaveState | Announce | Stop

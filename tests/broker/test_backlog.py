@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from qpidha.broker.broker import Broker
 from qpidha.broker.queue import Queue
+from qpidha.words.message_view import build
 from qpidha.words.records import QueueDeclared
 from tests.broker.parts import Reels, Taker, Tape, a_broker, a_taker, contents, copy_of, picture, send
 
@@ -116,6 +120,48 @@ def test_unsafe_counts_what_came_after_the_safe_point_and_is_still_here() -> Non
     local, _ = broker.declare_queue("local", arguments={"qpid.replicate": "none"})
     send(broker, "local", "a")
     assert local.unsafe(0) == 0
+
+
+@given(st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=5, unique=True).map(sorted), max_size=12), st.booleans(), st.booleans())
+def test_a_run_at_once_is_the_same_as_one_message_after_the_other(runs: list[list[int]], expire: bool, dedup: bool) -> None:
+    arguments = {"qpidha.dedup": "message-id"} if dedup else {}
+    pictures = []
+    for at_once in (True, False):
+        broker = a_broker(queue_memory=900)
+        broker.passive = True
+        broker.apply(1, QueueDeclared("q", "uuid", replicate="all", arguments=arguments))
+        queue = broker.queues["q"]
+        known: set[int] = set()
+        for run in runs:
+            sequences = [sequence for sequence in run if sequence not in known]
+            known.update(sequences)
+            payloads = [build("x" * sequence, properties={"message_id": sequence}) for sequence in sequences]
+            expiries = [1000 + sequence for sequence in sequences] if expire else []
+            if at_once and sequences:
+                queue.insert_run(sequences, payloads, expiries)
+            for sequence, payload in zip(sequences, payloads, strict=True) if not at_once else ():
+                queue.insert(sequence, payload, 1000 + sequence if expire else 0)
+        seen = [(message.sequence, message.body(), message.expires) for message in queue.messages_after(0, 1 << 30)]
+        before = queue.statistics()
+        assert len(seen) == len(known)
+        queue.follows = False
+        queue.promoted()
+        queue.expire(1030)
+        assert not expire or all(message.sequence > 30 for message in queue.available())
+        window = queue.window.entries() if queue.window is not None else []
+        assert len(window) == len(known) * dedup
+        pictures.append((seen, before, queue.statistics(), window, list(broker.heavy) == [queue]))
+    assert pictures[0] == pictures[1]
+
+
+def test_forgetting_messages_counts_only_those_that_were_there() -> None:
+    tape = Tape()
+    broker, queue = a_long_queue(tape, "a", "bb", "ccc", "dddd")
+    queue.page_out(2, 3, Reels(tape))
+    a_taker(queue, 2)
+    broker.dispatch(1)
+    queue.remove([1, 3, 4, 3, 99])
+    assert (queue.bytes, queue.cold, queue.acquired, queue.dequeued) == (5, 1, 1, 2)
 
 
 def test_a_promoted_queue_of_its_own_numbers_gives_none_twice() -> None:

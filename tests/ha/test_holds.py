@@ -27,11 +27,21 @@ def test_a_consumed_message_is_released_early_and_only_once() -> None:
     holds, waiter = Holds(), Waiter()
     for sequence in (1, 2, 3):
         holds.add(sequence, waiter, sequence)
-    holds.release_one(2)
+    holds.release_consumed([2])
     assert waiter.released_items == [2]
     holds.release(3)
     assert waiter.released_items == [2, 1, 3]
     assert len(holds) == 0
+
+
+def test_holds_of_consumed_messages_are_released_in_whatever_order_those_went() -> None:
+    holds, waiter = Holds(), Waiter()
+    for sequence in (2, 3, 3, 5, 6):
+        holds.add(sequence, waiter, str(sequence))
+    holds.release_consumed([5, 6, 4, 3, 9, 2, 1])
+    assert waiter.released_items == ["5", "6", "3", "2"]
+    holds.release(9)
+    assert waiter.released_items == ["5", "6", "3", "2", "3"]
 
 
 def test_cleared_holds_are_never_released() -> None:

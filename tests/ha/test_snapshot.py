@@ -168,7 +168,7 @@ def test_a_snapshot_under_load_does_not_start_over_for_its_live_records_not_bein
     for number in range(40):
         pair.publish(b"%d" % number * 300_000, "q0")  # a chunk each
     pair.a.log.seal()
-    pair.primary.window = 50_000
+    pair.primary.catch_up_window = 50_000
     pair.subscribe()
     for turn in range(12):
         pair.publish(b"live" * 7_500, "q0")
@@ -179,6 +179,29 @@ def test_a_snapshot_under_load_does_not_start_over_for_its_live_records_not_bein
         pair.answer()
     pair.settle()
     assert pair.b.payloads("q0") == pair.a.payloads("q0")
+
+
+def test_nothing_waits_for_a_backup_that_has_yet_to_confirm_what_was_there_when_it_came() -> None:
+    pair = Pair(log_memory=100_000)
+    pair.subscribe()
+    pair.primary.flush(1)
+    assert pair.primary.backups["b"].cursor == pair.a.log.last + 1
+    pair.publish(b"live", "q0")
+    pair.primary.flush(2)
+    assert pair.a.log.safe == pair.a.log.last
+    while pair.carry_one():
+        pass
+    pair.publish(b"meanwhile", "q0")
+    pair.answer()
+    pair.primary.flush(3)
+    assert pair.a.log.safe == pair.a.log.last
+    pair.publish(b"more", "q0")  # from here on what is acknowledged is there too
+    pair.primary.flush(4)
+    assert pair.a.log.safe == pair.a.log.last - 1
+    assert pair.primary.in_sync.members == ("a",)
+    pair.settle()
+    assert pair.primary.in_sync.members == ("a", "b")
+    assert pair.a.log.safe == pair.a.log.last
 
 
 def test_half_a_snapshot_confirms_nothing() -> None:

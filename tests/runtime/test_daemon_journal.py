@@ -145,4 +145,4 @@ def test_a_body_that_the_disk_does_not_give_back_ends_it_and_is_not_delivered(pl
         with pytest.raises(ProtonException):
             content(daemon)
         _, log = daemon.process.communicate(timeout=15)
-    assert daemon.process.returncode == 1 and "00000001.log is damaged at byte" in log and "Traceback" not in log
+    assert daemon.process.returncode == 65 and "00000001.log is damaged at byte" in log and "Traceback" not in log

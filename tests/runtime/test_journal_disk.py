@@ -167,7 +167,7 @@ def test_a_renamed_file_is_synced_before_and_its_name_after(edge, journal):
     journal.disk.append("00000003.partial", b"x")
     journal.disk.rename("00000003.partial", "00000003.checkpoint")
     journal.disk.mark(2, sync=False)
-    assert journal.next() == JournalWritten(2) and edge.synced == ["00000003.partial", "journal"]
+    assert journal.next() == JournalWritten(2) and edge.synced == ["00000003.partial", "journal", "journal"]
 
 
 def test_what_a_former_process_wrote_is_synced_before_the_first_answer(tmp_path, edge):

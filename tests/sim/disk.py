@@ -35,17 +35,18 @@ class Files:
         self.unsynced.append(("append", name, data))  # type: ignore[arg-type]
 
     def truncate(self, name: str, size: int) -> None:
-        """Carry out a cut; it is synced, and all else of this file with it."""
-        if name in self.written:
-            self.written[name] = self.written[name][:size]
-            self._sync_file(name)
+        """Carry out a cut; it is synced, and all else of this file with it. Raises KeyError for a file that is not there."""
+        self.written[name] = self.written[name][:size]
+        self._sync_file(name)
 
     def rename(self, name: str, new: str) -> None:
-        """Carry out a renaming: all that was appended before is synced, and then the directory, with the removals in it."""
-        if name in self.written:
-            self.written[new] = self.written.pop(name)
-            self.synced = dict(self.written)
-            self.unsynced = []
+        """Carry out a renaming: all that was appended before is synced, and then the directory, with the removals in it.
+
+        Raises KeyError for a file that is not there.
+        """
+        self.written[new] = self.written.pop(name)
+        self.synced = dict(self.written)
+        self.unsynced = []
 
     def remove(self, name: str) -> None:
         """Carry out a removal; until the directory is synced the file may be there again after a crash."""
@@ -62,10 +63,10 @@ class Files:
         self.synced[name] = self.written[name]
 
     def crash(self, how: str, rng: random.Random) -> None:
-        """The process ends ("keep"), or the power fails and what was not synced is lost, cut, torn or scrambled."""
+        """The process ends ("keep"), or the power fails and what is not synced is gone ("drop"), or partly ("lose", "tear", "scramble")."""
         if how != "keep":
             kept = dict(self.synced)
-            entries: list[Any] = list(self.unsynced)
+            entries: list[Any] = [] if how == "drop" else list(self.unsynced)
             if how == "lose":
                 entries = entries[: rng.randint(0, len(entries))]
             elif how == "tear":
@@ -104,6 +105,7 @@ class FakeDisk:
         self.world: Any = None
         self.machine: Any = None
         self.failed = False
+        self.hangs = False
         self.syncs = 0
         self.capacity = -1
         """Bytes that can still be appended before the disk is full; below 0 there is no end of them."""
@@ -165,7 +167,10 @@ class FakeDisk:
         if verb == "mark":
             self._marked(*values)
         else:
-            getattr(self.files, verb)(*values)
+            try:
+                getattr(self.files, verb)(*values)
+            except KeyError:
+                self.fail(f"{values[0]}: No such file or directory")
         return bool(self._queue)
 
     def fail(self, reason: str) -> None:
@@ -174,6 +179,12 @@ class FakeDisk:
             self.failed = True
             self._queue.clear()
             self.post(JournalFailed(reason))
+
+    def hang(self, hangs: bool) -> None:
+        """Carry out nothing for a while, or go on."""
+        self.hangs = hangs
+        if not hangs and self._queue and not self._is_due:
+            self._plan()
 
     def set_space(self, *, low: bool, free: int) -> None:
         """Say that there is less space than wanted, or enough again."""
@@ -200,7 +211,7 @@ class FakeDisk:
         if self.failed or self._dead:
             return
         self._queue.append(operation)
-        if self.world is not None and not self._is_due:
+        if self.world is not None and not self._is_due and not self.hangs:
             self._plan()
 
     def _plan(self) -> None:
@@ -212,6 +223,8 @@ class FakeDisk:
 
     def _due(self) -> None:
         self._is_due = False
+        if self.hangs:
+            return
         # The threads of a stopped process do nothing either; the world asks again.
         if self.machine is not None and self.machine.is_paused and not self._dead:
             self._is_due = True

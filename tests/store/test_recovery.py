@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from itertools import count
 
+import pytest
+
 from qpidha.broker.broker import Broker
+from qpidha.store.codec import EnqueueRun, decode, encode_enqueues
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
+from qpidha.words.errors import ProtocolViolation
 from qpidha.words.records import EpochStarted, InSyncChanged
 from qpidha.words.settings import Settings
 
@@ -107,3 +111,18 @@ def test_records_of_the_cluster_are_picked_out_and_change_no_model() -> None:
     backup = a_backup()
     fold(backup, batch.data)
     assert picture(backup) == picture(broker)
+
+
+def test_a_run_of_no_messages_is_no_record() -> None:
+    with pytest.raises(ProtocolViolation, match="a run of no messages"):
+        fold(a_backup(), encode_enqueues(1, [], [], []))
+
+
+def test_a_message_that_travels_alone_arrives_as_it_was() -> None:
+    for expiries in ([0], [7]):
+        data = encode_enqueues(1, [3], [b"body"], expiries) * 2
+        runs = [entry for entry in decode(data) if isinstance(entry, EnqueueRun)]
+        assert [(run.queue, run.sequences, run.payloads, run.expiries) for run in runs] == [(1, [3], [b"body"], [7] * any(expiries))] * 2
+        for end in range(1, len(data) // 2):
+            with pytest.raises(ProtocolViolation):
+                list(decode(data[:end]))

@@ -1,0 +1,214 @@
+"""Checkers: one function for each property that must hold, whatever happens. Each raises `Violation`.
+
+They look from outside: at what clients sent, were told and got (`history.Facts`), and at what is on the queues. The
+first of them is jepsen's total-queue: accepted, less consumed, less what is still there, is nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qpidha.broker.queue import Queue
+from qpidha.ha.status import BrokerStatus
+from tests.sim.history import REFUSED, Facts, Violation, is_present, key_of
+from tests.sim.model_node import whole
+
+Contents = dict[str, dict[str, bool]]
+"""Queue -> key -> True, in the order of the queue."""
+
+LEGAL = {
+    ("standalone", "joining"), ("joining", "catchup"), ("joining", "recovering"), ("catchup", "ready"), ("ready", "recovering"),
+    ("ready", "catchup"), ("catchup", "recovering"), ("recovering", "active"), ("recovering", "joining"),
+    ("active", "joining"),
+}  # fmt: skip
+"""As DESIGN section 4 has it, not read from the product; beside it, one who caught up from a primary that is gone may be promoted."""
+
+
+def contents(machine: Any, *, shared: str = "") -> Contents:
+    """Read every queue of a broker. One transmission is at most once on each, but for the `shared` one that several queues lead to."""
+    found: Contents = {}
+    for name, queue in machine.node.broker.queues.items():
+        keys = found[name] = {}
+        for sequence in list(queue.ordered()):
+            message = queue.messages.get(sequence)
+            if message is not None:
+                key = key_of(whole(message))
+                if key in keys and name != shared:
+                    raise Violation(f"one transmission twice: {key} is on queue {name} of {machine.host} two times")
+                keys[key] = True
+    return found
+
+
+def no_loss(facts: Facts, present: Contents, where: str) -> None:
+    """Accepted, less consumed, less still there, is nothing."""
+    missing = [duty.key for duty in facts.duties.values() if owed(duty) and not is_present(duty, present)]
+    if missing:
+        raise Violation(f"lost: {len(missing)} accepted messages are gone from {where}: {', '.join(missing[:5])}")
+
+
+def owed(duty: Any) -> bool:
+    """Tell whether a message must be somewhere."""
+    return duty.accepted and not duty.consumed and not duty.excused
+
+
+def nothing_taken(facts: Facts, present: Contents, others: list[Any], where: str) -> None:
+    """A broker that comes up without content takes nothing from one that has it."""
+    for other in others:
+        has = contents(other, shared="rejected")
+        taken = [duty.key for duty in facts.duties.values() if owed(duty) and not is_present(duty, present) and is_present(duty, has)]
+        if taken:
+            raise Violation(f"lost: {where} was promoted over {other.host}, which is live and has {', '.join(taken[:5])}")
+
+
+def all_or_nothing(facts: Facts, present: Contents, where: str) -> None:
+    """What was posted in one transaction is on all of its queues, or on none.
+
+    A message may reach a receiver before it is safe, and be gone after a failover with all of its transaction: only what is
+    on a queue, or was consumed with the broker's consent, shows that the transaction happened.
+    """
+    for key, queues in facts.in_transactions.items():
+        duties = {queue: facts.duties[queue, key] for queue in queues}
+        if any(duty.excused for duty in duties.values()):
+            continue
+        happened = any(is_present(duty, present) or (queue, key) in facts.settled for queue, duty in duties.items())
+        missing = [queue for queue, duty in duties.items() if not (duty.consumed or is_present(duty, present))]
+        if happened and missing:
+            raise Violation(f"half a transaction: {where} has {key} on some of its queues, and not on {', '.join(missing)}")
+
+
+def nothing_unexpected(facts: Facts, present: Contents, where: str) -> None:
+    """What is on a queue was sent there, and was not refused."""
+    for name, keys in present.items():
+        for key in keys:
+            if not facts.may_be(name, key):
+                raise Violation(f"unexpected: {key} is on queue {name} of {where}, and nobody sent it there")
+            if facts.transmissions[key].state == REFUSED:
+                raise Violation(f"unexpected: {key} is on queue {name} of {where}, though its sender was refused")
+
+
+def order_kept(facts: Facts, present: Contents, where: str) -> None:
+    """What one sender sent to a queue is there in the order in which it was sent."""
+    moved = set(facts.alternates.values())
+    for name, keys in present.items():
+        if name in moved:
+            continue
+        last: dict[str, int] = {}
+        for key in keys:
+            transmission = facts.transmissions[key]
+            if transmission.number < last.get(transmission.sender, 0):
+                raise Violation(f"order: {key} is behind number {last[transmission.sender]} on queue {name} of {where}")
+            last[transmission.sender] = transmission.number
+
+
+def expected_delivery(facts: Facts, queue: str, key: str, where: str) -> None:
+    """What a receiver gets was sent to that queue."""
+    if not facts.may_be(queue, key):
+        raise Violation(f"unexpected: {where} gave {key} from queue {queue}, where nobody sent it")
+
+
+def settled_stays_settled(facts: Facts, queue: str, key: str, epoch: int, where: str) -> None:
+    """A receiver that was told that its acceptance is safe never sees that message again.
+
+    But for one that goes to a primary cut off from the others, which cannot know that its time is over: nobody waits for leases
+    here. What such a primary is told will not count, but what it gives is seen.
+    """
+    by = facts.settled.get((queue, key))
+    if by is None:
+        return
+    if epoch < by[0]:
+        facts.stale_deliveries += 1
+        return
+    raise Violation(f"seen again: {where} gave {key} from queue {queue} in epoch {epoch}, and its consumption was settled in epoch {by[0]}")
+
+
+def one_primary_each_epoch(primaries: dict[int, tuple[str, int]], epoch: int, who: tuple[str, int]) -> None:
+    """No epoch has two primaries."""
+    known = primaries.setdefault(epoch, who)
+    if known != who:
+        raise Violation(f"two primaries: {known[0]} and {who[0]} are both primary in epoch {epoch}")
+
+
+def one_acknowledging(facts: Facts, epoch: int, sent: int, key: str, where: str) -> None:
+    """Once a primary has accepted something, no earlier one accepts what was sent after that (but for what was consumed)."""
+    for later, first in facts.first_acceptance.items():
+        if later > epoch and first < sent:
+            raise Violation(f"two acknowledging primaries: {where} of epoch {epoch} accepted {key}, sent after epoch {later} had begun to")
+
+
+def safe_is_everywhere(machine: Any, cluster: Any, safe: int) -> None:
+    """What a primary calls safe is confirmed by every member of its set, on the link that each has now (S1, S6)."""
+    links = {system_id: backup.connection_id for system_id, backup in cluster.primary.backups.items()}
+    confirmed = {system_id: machine.confirmed.get(connection, 0) for system_id, connection in links.items()}
+    for member in cluster.primary.in_sync.members:
+        if member != machine.system_id and confirmed.get(member, 0) < safe:
+            has = f"{confirmed[member]} on its link" if member in confirmed else "nothing: it has no link"
+            raise Violation(f"not safe: {machine.host} calls {safe} safe, and {member} of its set has confirmed {has}")
+
+
+def counted_was_said(machine: Any, cluster: Any) -> None:
+    """What a primary counts as confirmed by a backup was confirmed on the link that the backup has now (S6)."""
+    for backup in cluster.primary.backups.values():
+        said = machine.confirmed.get(backup.connection_id, 0)
+        if backup.confirmed > said:
+            raise Violation(
+                f"not said: {machine.host} counts {backup.confirmed} as confirmed by {backup.name}, which said {said} on its link"
+            )
+
+
+def legal_change(before: str, after: str, who: str) -> None:
+    """Only changes of the table happen."""
+    if (before, after) not in LEGAL:
+        raise Violation(f"illegal change of {who}: {before} -> {after}")
+
+
+def backups_equal(machines: list[Any]) -> None:
+    """When nothing happens, every backup has exactly what the primary has."""
+    primary = next(machine for machine in machines if machine.state is BrokerStatus.ACTIVE)
+    expected = picture(primary)
+    for machine in machines:
+        found = picture(machine)
+        if found != expected:
+            different = [key for key in dict.fromkeys([*expected, *found]) if expected.get(key) != found.get(key)]
+            key = different[0]
+            raise Violation(
+                f"not equal: {machine.host} and primary {primary.host} differ in {key}: "
+                f"{str(found.get(key))[:200]} and {str(expected.get(key))[:200]}"
+            )
+
+
+def picture(machine: Any) -> dict[str, Any]:
+    """Write down all that is replicated on a broker."""
+    broker = machine.node.broker
+    found: dict[str, Any] = {}
+    for uid, thing in broker.by_uid.items():
+        if uid > 0:
+            found[f"{type(thing).__name__} {thing.name}"] = (uid, thing.options)
+            if isinstance(thing, Queue):
+                messages = [thing.messages[sequence] for sequence in thing.ordered() if sequence in thing.messages]
+                found[f"messages of {thing.name}"] = [(m.sequence, m.delivery_count, m.annotations, whole(m)) for m in messages]
+    for exchange in broker.exchanges.values():
+        rows = sorted((queue.uid, key) for queue, key, _ in exchange.bindings() if queue.uid > 0)
+        found[f"bindings of {exchange.name}"] = rows
+    return found
+
+
+def all_ready(machines: list[Any]) -> bool:
+    """Whether one broker is active, all others are ready, and it counts them all."""
+    active = [machine for machine in machines if machine.is_up and machine.state is BrokerStatus.ACTIVE]
+    ready = [machine for machine in machines if machine.is_up and machine.state is BrokerStatus.READY]
+    if len(active) != 1 or len(ready) != len(machines) - 1:
+        return False
+    primary = active[0].node.cluster.primary
+    return len(primary.in_sync.members) == len(machines) and all(machine.system_id in primary.backups for machine in ready)
+
+
+def is_quiet(machines: list[Any]) -> bool:
+    """Whether everything that was appended is safe, and applied by every backup."""
+    if not all_ready(machines):
+        return False
+    last = next(machine.node.log.last for machine in machines if machine.state is BrokerStatus.ACTIVE)
+    for machine in machines:
+        cluster, log = machine.node.cluster, machine.node.log
+        if log.last != last or log.safe != last or (cluster.backup is not None and cluster.backup.applied != last):
+            return False
+    return True

@@ -1,0 +1,280 @@
+"""Faults: what can go wrong, by the names the field has for it. Each takes a run, breaks something, and plans its end.
+
+Whatever has not ended by itself is ended by `end_all`. The manager's errors are faults too: with `ha-safety=strict` it may
+promote two brokers at once, late, or the wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.sim.world import MILLISECOND
+
+CRASH_WAYS = ("keep", "drop", "lose", "tear", "scramble")
+
+
+def plan(run: Any) -> None:
+    """Draw the faults of a run, and when each begins."""
+    rng, world = run.world.rng, run.world
+    names = [name for name in FAULTS if run.plan.disks or name not in NEED_DISKS]
+    weights = [WEIGHTS.get(name, 2.0) for name in names]
+    if run.plan.disks:
+        weights[names.index("crash_all")] *= 5
+    for _ in range(run.plan.faults):
+        name = rng.choices(names, weights)[0]
+        world.at(rng.randrange(run.plan.length), inject, run, name)
+
+
+def inject(run: Any, name: str) -> None:
+    """Let one fault happen: now, or just when a sender is told next that a message is accepted, which is when it hurts."""
+    if name in HURTING and run.world.chance(0.5):
+        run.upon_acceptance.append(name)
+    else:
+        happen(run, name)
+
+
+def happen(run: Any, name: str) -> None:
+    """Let one fault happen."""
+    if not run.healing:
+        run.world.note("fault", name)
+        run.injected[name] = run.injected.get(name, 0) + 1
+        FAULTS[name](run)
+
+
+def end_all(run: Any) -> None:
+    """End whatever still goes on."""
+    for pair in list(run.cuts):
+        _join(run, *pair)
+    for machine in run.cluster:
+        machine.crash_after = -1
+        if machine.disk is not None:
+            machine.disk.slowness = 1
+            machine.disk.capacity = -1
+
+
+# -- brokers ----------------------------------------------------------------------------------------
+
+
+def crash(run: Any) -> None:
+    """A process ends, perhaps between two effects of its next turn."""
+    machine = _anyone(run)
+    if run.world.chance(0.3):
+        machine.crash_after = run.world.rng.randrange(6)
+    else:
+        machine.crash()
+    _restart_later(run, machine)
+
+
+def power_failure(run: Any) -> None:
+    """A machine loses power: nobody hears of it, and what its disk has not synced is gone."""
+    machine = _anyone(run)
+    machine.crash(power=True, disk=run.world.rng.choice(CRASH_WAYS[1:]))
+    _restart_later(run, machine)
+
+
+def crash_all(run: Any) -> None:
+    """Every machine loses power at once, or nearly so."""
+    spread = run.world.rng.choice([0, MILLISECOND, 20 * MILLISECOND])
+    way = run.world.rng.choice(["drop", "drop", *CRASH_WAYS[1:]])
+    for machine in run.cluster:
+        run.world.at(run.world.between(0, spread), _power_off, run, machine, way)
+        _restart_later(run, machine)
+
+
+def torn_write(run: Any) -> None:
+    """The last write before a power failure is cut anywhere."""
+    _crash_disk(run, "tear")
+
+
+def lost_tail(run: Any) -> None:
+    """Later pages were written before a power failure, and earlier ones not."""
+    _crash_disk(run, "scramble" if run.world.chance(0.5) else "lose")
+
+
+def restart(run: Any) -> None:
+    """A process ends and is started again at once, before its links are missed."""
+    machine = _anyone(run)
+    machine.crash()
+    machine.restart()
+
+
+def pause(run: Any) -> None:
+    """A process is stopped, and goes on later as if nothing had been."""
+    machine = _anyone(run)
+    machine.pause()
+    run.world.at(_a_while(run), machine.resume)
+
+
+# -- the network ------------------------------------------------------------------------------------
+
+
+def cut(run: Any) -> None:
+    """The way between two hosts is cut, and healed later."""
+    hosts = run.hosts()
+    one, other = _anyone(run).host, run.world.rng.choice(hosts)
+    _part_for_a_while(run, [(one, other), (other, one)])
+
+
+def partition(run: Any) -> None:
+    """The hosts fall into two groups."""
+    rng = run.world.rng
+    side = {host: rng.random() < 0.5 for host in run.hosts()}
+    pairs = [(one, other) for one in side for other in side if side[one] != side[other]]
+    _part_for_a_while(run, pairs)
+
+
+def clog(run: Any) -> None:
+    """Nothing passes in one direction."""
+    _part_for_a_while(run, [(_anyone(run).host, run.world.rng.choice(run.hosts()))])
+
+
+def swizzle_clog(run: Any) -> None:
+    """Ways are clogged one after the other, and freed in another order."""
+    machine = _anyone(run)
+    for host in run.hosts():
+        if host != machine.host:
+            run.world.at(run.world.between(0, 200 * MILLISECOND), _part_for_a_while, run, [(host, machine.host), (machine.host, host)])
+
+
+def reset(run: Any) -> None:
+    """A connection breaks, with what was on its way."""
+    streams = list(run.world.streams.values())
+    if streams:
+        run.world.reset(run.world.rng.choice(streams), "connection reset")
+
+
+def heal(run: Any) -> None:
+    """Every way is free again."""
+    for pair in list(run.cuts):
+        _join(run, *pair)
+
+
+# -- disks ------------------------------------------------------------------------------------------
+
+
+def slow_sync(run: Any) -> None:
+    """A disk takes its time, or all of them do."""
+    machines = list(run.cluster) if run.world.chance(0.4) else [_anyone(run)]
+    slowness = run.world.rng.choice([10, 100, 1000])
+    for machine in machines:
+        if machine.disk is not None:
+            machine.disk.slowness = slowness
+            run.world.at(_a_while(run), _quicken, machine.disk)
+
+
+def disk_full(run: Any) -> None:
+    """A disk is full, after a few bytes more; there is space again when the broker is started again."""
+    machine = _anyone(run)
+    if machine.disk is not None:
+        machine.disk.capacity = run.world.rng.randrange(2000)
+        run.world.at(_a_while(run), machine.restart)
+
+
+def disk_low(run: Any) -> None:
+    """There is little space left, for a while."""
+    machine = _anyone(run)
+    if machine.disk is not None:
+        disk = machine.disk
+        disk.set_space(low=True, free=1)
+        run.world.at(_a_while(run), lambda: disk.set_space(low=False, free=1 << 40))
+
+
+# -- the manager ------------------------------------------------------------------------------------
+
+
+def double_promote(run: Any) -> None:
+    """The manager promotes two brokers at once."""
+    for machine in run.world.rng.sample(run.cluster.machines, 2):
+        run.manager.promote(machine)
+
+
+def late_promote(run: Any) -> None:
+    """A promotion arrives long after it was decided."""
+    machine = _anyone(run)
+    run.world.at(_a_while(run), lambda: run.healing or run.manager.promote(machine))
+
+
+def wrong_promote(run: Any) -> None:
+    """The manager promotes somebody, whoever that is."""
+    run.manager.promote(_anyone(run))
+
+
+def early_promote(run: Any) -> None:
+    """The manager promotes the next broker that begins to catch up, before it has."""
+    run.impatience += 1
+
+
+def demote(run: Any) -> None:
+    """The manager demotes somebody."""
+    run.manager.demote(_anyone(run))
+
+
+def disconnect(run: Any) -> None:
+    """A client leaves without a word."""
+    run.world.rng.choice(run.clients).disconnect()
+
+
+# -- what they share --------------------------------------------------------------------------------
+
+
+def _anyone(run: Any) -> Any:
+    """Choose a machine, often the primary: that is where it hurts."""
+    primaries = run.cluster.primaries()
+    if primaries and run.world.chance(0.4):
+        return run.world.rng.choice(primaries)
+    return run.world.rng.choice(run.cluster.machines)
+
+
+def _a_while(run: Any) -> int:
+    return int(run.world.rng.choice([5, 50, 200, 500, 1500]) * MILLISECOND * (0.5 + run.world.rng.random()))
+
+
+def _restart_later(run: Any, machine: Any) -> None:
+    run.world.at(_a_while(run), machine.restart)
+
+
+def _power_off(run: Any, machine: Any, way: str) -> None:
+    if not run.healing:
+        machine.crash(power=True, disk=way)
+
+
+def _crash_disk(run: Any, how: str) -> None:
+    machine = _anyone(run)
+    machine.crash(power=run.world.chance(0.5), disk=how)
+    _restart_later(run, machine)
+
+
+def _part_for_a_while(run: Any, pairs: list[tuple[str, str]]) -> None:
+    if run.healing:
+        return
+    duration = _a_while(run)
+    for pair in pairs:
+        if pair[0] != pair[1] and pair not in run.cuts:
+            run.cuts[pair] = None
+            run.world.block(*pair)
+            run.world.at(duration, _join, run, *pair)
+
+
+def _join(run: Any, one: str, other: str) -> None:
+    if run.cuts.pop((one, other), 0) is None and not run.is_cut(one, other):
+        run.world.unblock(one, other)
+
+
+def _quicken(disk: Any) -> None:
+    disk.slowness = 1
+
+
+NEED_DISKS = ("torn_write", "lost_tail", "slow_sync", "disk_full", "disk_low")
+HURTING = ("crash", "power_failure", "crash_all", "torn_write", "lost_tail", "pause", "partition", "reset", "restart")
+WEIGHTS = {
+    "crash": 3.0, "cut": 4.0, "partition": 4.0, "clog": 3.0, "pause": 3.0, "wrong_promote": 8.0, "double_promote": 4.0, "late_promote": 3.0,
+    "crash_all": 0.4, "heal": 1.0, "demote": 1.0, "swizzle_clog": 1.0, "disk_low": 1.0, "disk_full": 1.0,
+}  # fmt: skip
+FAULTS: dict[str, Callable[[Any], None]] = {
+    action.__name__: action
+    for action in (
+        crash, power_failure, crash_all, torn_write, lost_tail, restart, pause, cut, partition, clog, swizzle_clog, reset, heal, slow_sync,
+        disk_full, disk_low, double_promote, late_promote, wrong_promote, early_promote, demote, disconnect,
+    )
+}  # fmt: skip

@@ -1,0 +1,395 @@
+"""Machine: a host with one broker on it, which can be crashed, paused and restarted; and its part of the runtime.
+
+It does for a node what the daemon does: collects what happened into turns, steps the node, carries out the effects in
+their order, keeps the state file, and arms one timer. A crash takes everything but the state file and what the disk has to
+stay; it may come between two effects of one turn. A paused machine takes nothing and does nothing, as SIGSTOP has it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+from qpidha.amqp.sasl import Users
+from qpidha.ha.in_sync import SavedState
+from qpidha.ha.status import BrokerStatus
+from qpidha.ha.wire import Confirm
+from qpidha.node import Node
+from qpidha.words.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
+from qpidha.words.events import BytesReceived, ConnectionKind, ConnectionLost, ConnectionOpened, Event, StopRequested, Tick
+from qpidha.words.settings import Settings
+from tests.sim.disk import FakeDisk, Files
+from tests.sim.model_node import ModelNode
+from tests.sim.world import MICROSECOND, MILLISECOND, Stream, World
+
+Replied = Callable[[dict[str, Any]], None]
+
+
+class Cluster:
+    """All machines of one world, and what watches them."""
+
+    def __init__(self, world: World, names: list[str], settings: Settings, *, depth: str, watcher: Any, disks: bool) -> None:
+        self.world = world
+        self.settings = settings
+        self.depth = depth
+        self.watcher = watcher
+        self.disks = disks
+        self.sync_delay = world.rng.choice([(100 * MICROSECOND, 3 * MILLISECOND), (5 * MILLISECOND, 30 * MILLISECOND)])
+        self.addresses = [f"{name}:5672" for name in names]
+        self.machines = [Machine(self, name) for name in names]
+        self.by_name = {machine.host: machine for machine in self.machines}
+
+    def __iter__(self) -> Any:
+        return iter(self.machines)
+
+    def start(self) -> None:
+        """Switch on every machine."""
+        for machine in self.machines:
+            machine.start()
+
+    def primaries(self) -> list[Machine]:
+        """Return the running machines that take themselves for the primary."""
+        return [machine for machine in self.machines if machine.is_up and machine.state.is_primary]
+
+
+class Socket:
+    """One end of a connection at a machine: what the kernel keeps for the process."""
+
+    __slots__ = ("connection_id", "host", "life", "machine")
+
+    def __init__(self, machine: Machine, connection_id: int) -> None:
+        self.machine = machine
+        self.host = machine.host
+        self.life = machine.life
+        self.connection_id = connection_id
+
+    def stream_data(self, stream: Stream, chunk: Any) -> None:
+        """Bytes came; into the kernel's buffers if the process is stopped."""
+        machine = self.machine
+        if machine.life == self.life and self.connection_id in machine.streams:
+            machine.put(BytesReceived(self.connection_id, chunk))
+
+    def stream_lost(self, stream: Stream, reason: str) -> None:
+        """The connection ended, or could not be made."""
+        machine = self.machine
+        if machine.life == self.life and machine.streams.pop(self.connection_id, None) is not None:
+            machine.put(ConnectionLost(self.connection_id, reason))
+
+
+class Machine:
+    """One host with a broker."""
+
+    def __init__(self, cluster: Cluster, host: str) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.host = host
+        self.system_id = f"{host}-id"
+        self.saved = b""
+        self.files: Files | None = Files() if cluster.disks else None
+        self.disk: FakeDisk | None = None
+        self.life = 0
+        self.is_up = False
+        self.is_paused = False
+        self.without_power = False
+        self.crash_after = -1
+        """Effects that are still carried out before it crashes; below 0 it does not."""
+        self.node: Node = None  # type: ignore[assignment]
+        self.was_live = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self.inbox: list[Event] = []
+        self.scheduled = False
+        self.armed = 0
+        self.streams: dict[int, tuple[Stream, Socket]] = {}
+        self.requests: dict[int, Replied] = {}
+        self.next_id = 0
+        self.safe = 0
+        self.confirmed: dict[int, int] = {}
+        """Connection of a backup -> the last sequence it has confirmed on it."""
+
+    # -- what others read -------------------------------------------------------------------------
+
+    @property
+    def state(self) -> BrokerStatus:
+        """How the broker is; of a machine that is down it is how it was."""
+        cluster = self.node.cluster
+        return cluster.state if cluster is not None else BrokerStatus.STANDALONE
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it runs and has everything that it ever confirmed."""
+        return self.is_up and self.node.cluster is not None and self.node.cluster.is_live
+
+    @property
+    def memory(self) -> SavedState:
+        """What the state file says."""
+        return SavedState.decode(self.saved)
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the broker with what it kept."""
+        self.life += 1
+        self._reset()
+        self.is_up, self.is_paused = True, False
+        world, life = self.world, self.life
+        kind = Node if self.cluster.depth == "wire" else ModelNode
+        uuids = random.Random(f"{self.host} {life} {world.number_of_seed}")
+        options: dict[str, Any] = {}
+        if self.files is not None:
+            self.disk = FakeDisk(self.put, random.Random(f"disk {self.host} {life} {world.number_of_seed}"), self.files)
+            self.disk.world, self.disk.machine = world, self
+            self.disk.sync_delay = self.cluster.sync_delay
+            options["disk"] = self.disk
+        self.node = kind(
+            self.cluster.settings, system_id=self.system_id, users=Users({}), state=self.saved, address=f"{self.host}:5672",
+            make_uuid=lambda: f"{uuids.getrandbits(128):032x}", **options,
+        )  # fmt: skip
+        if self.node.cluster is not None:
+            self._overhear(self.node.cluster)
+        world.note(self.host, "starts")
+        self._obey(self.node.start(world.now))
+
+    def _overhear(self, cluster: Any) -> None:
+        """Note what is confirmed on which link, apart from what the broker makes of it."""
+        heard, lost = cluster.heard, cluster.lost
+
+        def hear(connection_id: int, message: Any) -> None:
+            if isinstance(message, Confirm):
+                self.confirmed[connection_id] = message.sequence
+            heard(connection_id, message)
+            self.cluster.watcher.moved(self)
+
+        def lose(connection_id: int, reason: str, *, reached: bool) -> None:
+            self.cluster.watcher.moved(self)
+            self.confirmed.pop(connection_id, None)
+            lost(connection_id, reason, reached=reached)
+
+        cluster.heard, cluster.lost = hear, lose
+
+    def crash(self, *, power: bool = False, disk: str = "keep") -> None:
+        """Stop at once. Without power nobody hears of it, and what the disk has not synced may be gone (`disk` says how)."""
+        if not self.is_up:
+            return
+        self.world.note(self.host, "loses power" if power else "crashes")
+        self.is_up = False
+        self.life += 1
+        self.was_live = False
+        self.crash_after = -1
+        if self.disk is not None:
+            self.disk.crash(disk)
+        for stream, socket in list(self.streams.values()):
+            if power:
+                self.world.vanish(stream, socket)
+            else:
+                self.world.close(stream, socket, "connection reset by peer")
+        self.streams.clear()
+        if power:
+            self.without_power = True
+            self.cut_off(True)
+        self.cluster.watcher.stopped(self)
+
+    def restart(self) -> None:
+        """Start again after a crash."""
+        if self.is_up:
+            return
+        if self.without_power:
+            self.without_power = False
+            self.cut_off(False)
+            for stream in list(self.world.streams.values()):  # whoever still waits for the old broker hears that it is gone
+                for pipe in stream.pipes.values():
+                    if pipe.source == self.host and pipe.receiver is not None:
+                        self.world.reset(stream, "connection reset by peer")
+                        break
+        self.start()
+
+    def cut_off(self, off: bool) -> None:
+        """Take the machine off the network, or give it back, without touching other cuts."""
+        for other in self.cluster.watcher.hosts():
+            for pair in ((self.host, other), (other, self.host)):
+                if off:
+                    self.world.block(*pair)
+                elif not self.cluster.watcher.is_cut(*pair):
+                    self.world.unblock(*pair)
+
+    def pause(self) -> None:
+        """Stop the process without ending it."""
+        if self.is_up and not self.is_paused:
+            self.is_paused = True
+            self.world.note(self.host, "is paused")
+            if self.world.silence:
+                self.world.at(self.world.silence, self._unheard, self.life)
+
+    def resume(self) -> None:
+        """Let it go on: first with everything that came meanwhile."""
+        if self.is_up and self.is_paused:
+            self.is_paused = False
+            self.world.note(self.host, "goes on")
+            self._arm()
+            if self.inbox:
+                self._schedule()
+
+    def _unheard(self, life: int) -> None:
+        """Where no heartbeats are simulated: the others give up on a machine that has been paused for long."""
+        if self.life == life and self.is_paused:
+            for stream, socket in list(self.streams.values()):
+                pipe = stream.from_(socket)
+                if pipe.receiver is not None:
+                    endpoint = pipe.receiver
+                    self.world.close(stream, endpoint, "the peer heard nothing")
+                    endpoint.stream_lost(stream, "silent for twice the heartbeat")
+            self.world.at(self.world.silence, self._unheard, life)
+
+    # -- turns ------------------------------------------------------------------------------------
+
+    def put(self, event: Event) -> None:
+        """Something happened; it is handled with all else of this turn."""
+        if self.is_up:
+            self.inbox.append(event)
+            if not self.is_paused:
+                self._schedule()
+
+    def _schedule(self) -> None:
+        if not self.scheduled:
+            self.scheduled = True
+            self.world.at(self.world.between(1 * MICROSECOND, 100 * MICROSECOND), self._turn, self.life)
+
+    def _turn(self, life: int) -> None:
+        if self.life != life:
+            return
+        self.scheduled = False
+        if self.is_paused:
+            return
+        events, self.inbox = self.inbox, []
+        self._obey(self.node.step(events, self.world.now))
+
+    def _obey(self, effects: list[Effect]) -> None:
+        life = self.life
+        for effect in effects:
+            if self.crash_after >= 0:
+                self.crash_after -= 1
+                if self.crash_after < 0:
+                    self.crash(power=self.world.chance(0.3), disk=self.world.rng.choice(["keep", "drop", "lose", "tear", "scramble"]))
+            if self.life != life:
+                return
+            EFFECTS[type(effect)](self, effect)
+        if self.life == life:
+            self.cluster.watcher.look(self)
+            self._arm()
+
+    def _arm(self) -> None:
+        deadline = self.node.next_deadline
+        if not deadline or self.is_paused or (self.armed and self.armed <= deadline):
+            return
+        self.armed = deadline
+        self.world.at(max(deadline - self.world.now + MILLISECOND // 2, MILLISECOND), self._due, self.life, deadline)
+
+    def _due(self, life: int, deadline: int) -> None:
+        if self.life != life or self.armed != deadline:
+            return
+        self.armed = 0
+        if self.is_paused:
+            return
+        if 0 < self.node.next_deadline <= self.world.now:
+            self.put(Tick())
+        else:
+            self._arm()
+
+    # -- effects ----------------------------------------------------------------------------------
+
+    def _send(self, effect: SendBytes) -> None:
+        end = self.streams.get(effect.connection_id)
+        if end is not None:
+            data: Any = effect.data
+            for chunk in data if type(data) is list else (data,):
+                self.world.send(*end, chunk)
+        elif effect.connection_id in self.requests:
+            for line in effect.data.splitlines():
+                self.requests.pop(effect.connection_id)(json.loads(line))
+
+    def _connect(self, effect: Connect) -> None:
+        target = self.cluster.by_name[effect.host]
+        socket = Socket(self, effect.connection_id)
+        other = Socket(target, 0)
+        stream = self.world.join(socket, other)
+        self.streams[effect.connection_id] = stream, socket
+        opened = ConnectionOpened(effect.connection_id, f"{target.host}:5672", ConnectionKind.OUTGOING)
+        reach(self.world, stream, socket, other, lambda: self._dialled(socket, opened))
+
+    def _dialled(self, socket: Socket, opened: ConnectionOpened) -> None:
+        if self.life == socket.life and socket.connection_id in self.streams:
+            self.put(opened)
+
+    def accept(self, stream: Stream, socket: Socket, peer: str) -> None:
+        """Somebody connected."""
+        self.next_id += 1
+        socket.connection_id, socket.life = self.next_id, self.life
+        self.streams[self.next_id] = stream, socket
+        self.put(ConnectionOpened(self.next_id, peer, ConnectionKind.CLIENT))
+
+    def _disconnect(self, effect: Disconnect) -> None:
+        end = self.streams.pop(effect.connection_id, None)
+        if end is not None:
+            self.world.close(*end)
+
+    def _save(self, effect: SaveState) -> None:
+        self.saved = effect.data
+        self.cluster.watcher.saved(self)
+
+    def _announce(self, effect: Announce) -> None:
+        self.cluster.watcher.announced(self, effect)
+
+    def _stop(self, effect: Stop) -> None:
+        self.world.note(self.host, f"ends: {effect.reason}")
+        failed_disk = self.disk is not None and self.disk.failed
+        self.crash()
+        if effect.failed and not failed_disk:
+            self.cluster.watcher.broken(self, effect.reason)
+
+    # -- administration ---------------------------------------------------------------------------
+
+    def request(self, method: str, params: dict[str, Any], replied: Replied) -> None:
+        """Ask something over the admin socket."""
+        self.next_id += 1
+        self.requests[self.next_id] = replied
+        line = json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n"
+        self.put(ConnectionOpened(self.next_id, "admin", ConnectionKind.LOCAL))
+        self.put(BytesReceived(self.next_id, line))
+
+    def end(self) -> None:
+        """Ask it to stop in good order."""
+        self.put(StopRequested())
+
+
+def reach(world: World, stream: Stream, dialler: Any, other: Socket, opened: Callable[[], None]) -> None:
+    """Carry a SYN to a machine: it is accepted by the kernel, refused, or lost on a cut way, where the caller waits in vain."""
+    target = other.machine
+
+    def arrives() -> None:
+        if stream.from_(dialler).closed or stream.towards(dialler).receiver is None:
+            return  # given up meanwhile
+        if world.is_blocked(dialler.host, target.host) or world.is_blocked(target.host, dialler.host):
+            world.at(200 * MILLISECOND, arrives)  # SYNs are sent again
+        elif not target.is_up:
+            for pipe in stream.pipes.values():
+                pipe.receiver, pipe.closed = None, True
+            world.streams.pop(stream.number, None)
+            dialler.stream_lost(stream, "connection refused")
+        else:
+            target.accept(stream, other, dialler.host)
+            opened()
+
+    world.at(world.delay(), arrives)
+
+
+EFFECTS: dict[type, Callable[[Machine, Any], None]] = {
+    SendBytes: Machine._send,
+    Connect: Machine._connect,
+    Disconnect: Machine._disconnect,
+    SaveState: Machine._save,
+    Announce: Machine._announce,
+    Stop: Machine._stop,
+}

@@ -1,0 +1,89 @@
+"""Manager: the cluster resource manager of a world. Left alone it does its best; faults make it promote wrongly.
+
+It looks at the machines from time to time, as a monitor action does, and asks for a promotion when it has seen no
+primary for a while. When it heals, it does what an operator would after everything else failed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.machine import Cluster, Machine
+from tests.sim.world import MILLISECOND, World
+
+READY_FIRST = {"ready": 0, "joining": 1, "catchup": 2}
+
+
+class Manager:
+    """Decides who is promoted."""
+
+    def __init__(self, world: World, cluster: Cluster) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.healing = False
+        self.missed = 0
+        self.asked = 0
+        self.refusals: list[str] = []
+
+    def start(self) -> None:
+        """Begin to look."""
+        self.world.at(self.world.between(50 * MILLISECOND, 300 * MILLISECOND), self._look)
+
+    def promote(self, machine: Machine) -> None:
+        """Ask a broker to be primary."""
+        if machine.is_up:
+            self.world.note("mgr", f"promotes {machine.host}")
+            machine.request("promote", {}, lambda reply: self._answered(machine, reply))
+
+    def demote(self, machine: Machine) -> None:
+        """Ask a broker not to be primary."""
+        if machine.is_up:
+            self.world.note("mgr", f"demotes {machine.host}")
+            machine.request("demote", {}, lambda reply: None)
+
+    def heal(self) -> None:
+        """All faults are over: get one primary, whatever it takes."""
+        self.healing = True
+        self.asked = 0
+        self.refusals.clear()
+
+    def _answered(self, machine: Machine, reply: dict[str, Any]) -> None:
+        error = reply.get("error")
+        if error:
+            self.world.note("mgr", f"{machine.host} refuses: {error['message']}")
+            self.refusals.append(machine.host)
+
+    def _look(self) -> None:
+        world = self.world
+        world.at(world.between(100 * MILLISECOND, 300 * MILLISECOND), self._look)
+        visible = [machine for machine in self.cluster.machines if machine.is_up and not machine.is_paused]
+        if any(machine.state.is_primary for machine in visible):
+            self.missed = self.asked = 0
+            self.refusals.clear()
+            return
+        self.missed += 1
+        if self.missed < 2 or not visible:
+            return
+        self.missed = 0
+        self.asked += 1
+        if self.healing and self.asked > 3 * len(visible) and self.asked % 4 == 0:
+            self._start_over()
+            return
+        best = sorted(visible, key=self._rank)
+        # It goes through the list as long as it gets refusals.
+        self.promote(best[(self.asked - 1) % len(best)])
+
+    def _rank(self, machine: Machine) -> tuple[Any, ...]:
+        set_, log = machine.memory.in_sync, machine.node.log
+        return READY_FIRST.get(machine.state.value, 3), not machine.is_live, -set_.epoch, -set_.version, -log.epoch, -log.last
+
+    def _start_over(self) -> None:
+        """Nobody may be promoted: start again whoever is ready by a set that is out of date, for he stands in the others' way."""
+        newest = max(machine.memory.in_sync for machine in self.cluster.machines)
+        if any(machine.is_live and machine.system_id in newest.members for machine in self.cluster.machines):
+            return
+        for machine in self.cluster.machines:
+            if machine.is_live:
+                self.world.note("mgr", f"starts {machine.host} again")
+                machine.crash()
+                machine.restart()

@@ -1,0 +1,363 @@
+"""Model node: a whole node without the AMQP room. Connections carry Python values in place of bytes.
+
+Everything else is the product's: broker model, HA machine, log, holds, management, the turn itself. Messages of the HA
+machine are handed over as `ha.wire` writes them. What a client says is a tuple whose first word is a verb:
+open, attach, transfer, commit, disposition, flow; what it hears: opened, closed, attached, detached, accepted, rejected,
+message, settled. `ModelLink` does to queues what `amqp.incoming` and `amqp.outgoing` do, in fewer words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from qpidha.amqp.connection import Counters
+from qpidha.amqp.terminus import ACCEPTED, MODIFIED, REJECTED, RELEASED, PeerError
+from qpidha.broker.transaction import Post, Transaction
+from qpidha.ha.channels import Channels
+from qpidha.ha.wire import Spoken
+from qpidha.ha.wire import decode as decode_spoken
+from qpidha.node import Node
+from qpidha.words.effects import Effect
+from qpidha.words.errors import InvariantBroken, NotFound, ProtocolViolation, QpidHaError, RefusedRequest
+from qpidha.words.events import ConnectionKind, ConnectionOpened, Event
+from qpidha.words.message_view import arrival
+
+
+class ModelNode(Node):
+    """A node whose connections are `ModelConnection`s."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.channels = ModelChannels(self)  # type: ignore[assignment]
+
+    def step(self, events: Iterable[Event], now: int) -> list[Effect]:
+        """Do as Node.step, with other connections."""
+        self.now = now
+        rest = []
+        for event in events:
+            if type(event) is ConnectionOpened and event.kind is not ConnectionKind.LOCAL:
+                self._open_model(event)
+            else:
+                rest.append(event)
+        return super().step(rest, now)
+
+    def _open_model(self, event: ConnectionOpened) -> None:
+        connection: Any = ModelConnection(event.connection_id, self, event.kind, event.peer)
+        self.streams.add(connection, self.now)
+        if event.kind is ConnectionKind.OUTGOING:
+            state = self.cluster.state.value if self.cluster is not None else ""
+            info = {"system-id": self.system_id, "name": self.name, "address": self.address, "status": state}
+            connection.say(("open", {"qpid.ha-backup": info}))
+
+    def _collect(self, connection_id: int) -> None:
+        connection = self.streams.by_id.get(connection_id)
+        if isinstance(connection, ModelConnection) and connection.errand is not None:
+            # As the real connection does: the last words go before the end.
+            connection.finish()
+        super()._collect(connection_id)
+
+
+class ModelChannels(Channels):
+    """Channels that hand over what the HA machine says without wrapping it in links."""
+
+    def __init__(self, node: ModelNode) -> None:
+        super().__init__(node._channel_opened, node._heard)
+        self.node = node
+
+    def say(self, connection_id: int, data: bytes) -> None:
+        """Send a message."""
+        connection: Any = self.node.streams.by_id.get(connection_id)
+        if connection is not None:
+            connection.say(data)
+
+    def credit(self, connection_id: int) -> int:
+        """There is always credit."""
+        return 1000
+
+    def forget(self, connection_id: int) -> bool:
+        """Nothing is kept."""
+        return False
+
+
+class ModelConnection:
+    """One connection of a model node, of either direction; to Node it looks as amqp.connection.Connection does."""
+
+    def __init__(self, connection_id: int, host: ModelNode, kind: ConnectionKind, peer: str) -> None:
+        self.connection_id = connection_id
+        self.host = host
+        self.kind = kind
+        self.peer = peer
+        self.user = "anonymous"
+        self.mechanism = ""
+        self.identity = ""
+        self.encrypted = False
+        self.remote_container = ""
+        self.remote_hostname = ""
+        self.remote_properties: dict[str, Any] = {}
+        self.is_admin = self.is_backup = False
+        self.closed = False
+        self.error: PeerError | None = None
+        self.errand: tuple[Any, ...] | None = None
+        self.counters = Counters()
+        self.chunks: list[Any] = []
+        self.links: dict[int, ModelLink] = {}
+        self.outgoing: dict[Any, None] = {}
+
+    def say(self, chunk: Any) -> None:
+        """Have something sent at the end of the turn."""
+        if self.errand is None and not self.closed:
+            self.chunks.append(chunk)
+            self.host.streams.woken[self.connection_id] = None
+
+    def receive(self, chunk: Any) -> None:
+        """Take what the peer says."""
+        if self.closed or self.errand is not None:
+            return
+        try:
+            if type(chunk) is bytes:
+                spoken: Spoken = decode_spoken(chunk)
+                self.host._heard(self.connection_id, spoken)
+            else:
+                VERBS[chunk[0]](self, *chunk[1:])
+        except InvariantBroken:
+            raise
+        except QpidHaError as error:
+            self.close(error)
+
+    def output(self) -> list[Any]:
+        """Give what is to be sent."""
+        chunks, self.chunks = self.chunks, []
+        return chunks
+
+    def tick(self, now: int) -> int:
+        """There are no heartbeats here."""
+        return 0
+
+    def set_congested(self, congested: bool) -> None:
+        """Nothing is written here."""
+
+    def close(self, error: QpidHaError | None = None) -> None:
+        """End the connection, saying why."""
+        if self.closed or self.errand is not None:
+            return
+        if error is not None:
+            self.error = PeerError(error.condition, error.text, dict(error.info))
+        self.drop_links()
+        self.errand = ("closed", error.condition if error else "", dict(error.info) if error else {})
+        self.host.streams.woken[self.connection_id] = None
+
+    def finish(self) -> None:
+        """Say the last word; nothing follows it."""
+        if self.errand is not None and not self.closed:
+            self.chunks.append(self.errand)
+            self.closed = True
+
+    def lost(self, reason: str) -> None:
+        """The stream is gone."""
+        if self.error is None:
+            self.error = PeerError("amqp:connection:forced", reason)
+        self.drop_links()
+        self.closed = True
+
+    def drop_links(self) -> None:
+        """Everything that depended on this connection ends."""
+        links, self.links = self.links, {}
+        for link in links.values():
+            link.leave()
+        self.host.broker.owner_gone(self)
+
+    # What a peer says.
+
+    def _open(self, properties: dict[str, Any]) -> None:
+        self.remote_container = self.peer
+        self.remote_properties = properties
+        self.host.admit(self)  # type: ignore[arg-type]
+        self.say(("opened", self.host.open_properties()))
+        if self.is_backup:
+            self.host._channel_opened(self)  # type: ignore[arg-type]
+
+    def _opened(self, properties: dict[str, Any]) -> None:
+        self.remote_container = self.peer
+        self.remote_properties = properties
+        self.host._channel_opened(self)  # type: ignore[arg-type]
+
+    def _closed(self, condition: str, info: dict[str, Any]) -> None:
+        if self.error is None and condition:
+            self.error = PeerError(condition, condition, info)
+        self.close()
+
+    def _attach(self, link_id: int, kind: str, address: str, options: dict[str, Any], credit: int) -> None:
+        if not self.host.serving:
+            raise self.host.refusal()
+        link = ModelLink(self, link_id, sends=kind == "receiver")
+        try:
+            sequence = link.find(address, options)
+        except RefusedRequest as error:
+            self.say(("detached", link_id, error.condition))
+            return
+        self.links[link_id] = link
+        link.credit_wanted = credit
+        self.host.hold(sequence, link, None)
+
+    def _link(self, verb: str, link_id: int, *values: Any) -> None:
+        link = self.links.get(link_id)
+        if link is not None:
+            getattr(link, verb)(*values)
+
+    def _transfer(self, link_id: int, number: int, payload: bytes) -> None:
+        self._link("take", link_id, number, payload)
+
+    def _commit(self, link_id: int, number: int, queues: tuple[str, ...], payload: bytes) -> None:
+        self._link("commit", link_id, number, queues, payload)
+
+    def _disposition(self, link_id: int, number: int, state: int) -> None:
+        self._link("outcome", link_id, number, state)
+
+    def _flow(self, link_id: int, credit: int) -> None:
+        self._link("flow", link_id, credit)
+
+
+class ModelLink:
+    """One link: of a sender to a queue or exchange, or of a queue to a receiver (then it is a consumer)."""
+
+    exclusive = browse = False
+
+    def __init__(self, connection: ModelConnection, link_id: int, *, sends: bool) -> None:
+        self.connection = connection
+        self.host = connection.host
+        self.link_id = link_id
+        self.sends = sends
+        self.queue: Any = None
+        self.exchange = ""
+        self.credit = self.credit_wanted = 0
+        self.cursor = 0
+        self.numbers = 0
+        self.unsettled: dict[int, Any] = {}
+        self.alive = True
+
+    def find(self, address: str, options: dict[str, Any]) -> int:
+        """Find the queue or exchange of an address, or make the queue; return the sequence to wait for."""
+        broker = self.host.broker
+        if not self.sends and address in broker.exchanges:
+            self.exchange = address
+            return 0
+        if address in broker.queues:
+            self.queue = broker.queues[address]
+            return 0
+        self.queue, sequence = broker.declare_queue(address, **options)
+        return int(sequence)
+
+    def released(self, number: int | None) -> None:
+        """Something that was waited for is safe: the link itself, a message, or a dequeue."""
+        if not self.alive:
+            return
+        say = self.connection.say
+        if number is None:
+            say(("attached", self.link_id))
+            if self.sends:
+                try:
+                    self.queue.subscribe(self)
+                except RefusedRequest as error:
+                    say(("detached", self.link_id, error.condition))
+                    return
+                self.flow(self.credit_wanted)
+            elif self.queue is not None:
+                self.queue.add_sender()
+        else:
+            say(("settled" if self.sends else "accepted", self.link_id, number))
+
+    def take(self, number: int, payload: bytes) -> None:
+        """A sender's message."""
+        host = self.host
+        try:
+            payload, expires = arrival(payload, host.now)
+            if self.queue is not None:
+                sequence = self.queue.enqueue(payload, expires)
+            else:
+                sequence, _ = host.broker.publish(self.exchange, "", payload, headers=dict, expires=expires)
+        except (RefusedRequest, ProtocolViolation) as error:
+            self.connection.say(("rejected", self.link_id, number, error.condition))
+            return
+        host.hold(sequence, self, number)
+
+    def commit(self, number: int, queues: tuple[str, ...], payload: bytes) -> None:
+        """A sender's transaction: one message on each of several queues, on all or on none."""
+        broker = self.host.broker
+        transaction = Transaction(broker)
+        try:
+            for name in queues:
+                if name not in broker.queues:
+                    raise NotFound(f"there is no queue {name}")
+                transaction.post(Post(payload, 0, queue=broker.queues[name]))
+            sequence = transaction.commit()
+        except RefusedRequest as error:
+            self.connection.say(("rejected", self.link_id, number, error.condition))
+            return
+        self.host.hold(sequence, self, number)
+
+    def flow(self, credit: int) -> None:
+        """A receiver wants more."""
+        if self.queue is not None and self.alive:
+            self.credit += credit
+            self.queue.wake()
+
+    def deliver(self, message: Any) -> None:
+        """Give a message to a receiver."""
+        self.credit -= 1
+        self.numbers += 1
+        self.unsettled[self.numbers] = message
+        self.connection.say(("message", self.link_id, self.numbers, whole(message), message.delivery_count))
+
+    def outcome(self, number: int, state: int) -> None:
+        """What a receiver makes of a message."""
+        message = self.unsettled.pop(number, None)
+        if message is None:
+            return
+        sequence = 0
+        if state == ACCEPTED:
+            sequence = self.queue.dequeue(message)
+        elif state == REJECTED:
+            sequence = self.queue.reject(message)
+        elif state == MODIFIED:
+            sequence = self.queue.requeue(message, True)
+        elif state == RELEASED:
+            self.queue.release(message)
+        self.host.hold(sequence, self, number)
+
+    def queue_deleted(self) -> None:
+        """The queue is gone."""
+        self.leave()
+        self.connection.say(("detached", self.link_id, "amqp:resource-deleted"))
+
+    def leave(self) -> None:
+        """The end: what was not settled goes back."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.credit = 0
+        unsettled, self.unsettled = self.unsettled, {}
+        if self.sends and self.queue is not None:
+            for message in unsettled.values():
+                self.queue.requeue(message, True)
+            self.queue.unsubscribe(self)
+        elif self.queue is not None:
+            self.queue.remove_sender()
+
+
+def whole(message: Any) -> bytes:
+    """Return the bytes of a message, wherever they are."""
+    payload = message.payload
+    return payload if type(payload) is bytes else message.body()
+
+
+VERBS: dict[str, Any] = {
+    "open": ModelConnection._open,
+    "opened": ModelConnection._opened,
+    "closed": ModelConnection._closed,
+    "attach": ModelConnection._attach,
+    "transfer": ModelConnection._transfer,
+    "commit": ModelConnection._commit,
+    "disposition": ModelConnection._disposition,
+    "flow": ModelConnection._flow,
+}

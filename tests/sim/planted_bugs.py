@@ -1,0 +1,164 @@
+"""Planted bugs: each breaks one rule in the real code, for as long as its context lasts. The simulator has to notice.
+
+A simulator that finds nothing proves nothing: these are the proof that the checkers see, and that the faults reach the
+places where the rules matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from qpidha.ha import role
+from qpidha.ha.comparison import Comparison
+from qpidha.ha.following import Following
+from qpidha.ha.peers import Peers
+from qpidha.ha.primary import Primary
+from qpidha.node import Node
+from qpidha.store.log import Log
+from qpidha.words.records import HA_RECORDS
+
+
+@contextmanager
+def replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """Replace attributes for a while."""
+    former = [(owner, name, owner.__dict__[name]) for owner, name, _ in changes]
+    try:
+        for owner, name, value in changes:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in former:
+            setattr(owner, name, value)
+
+
+def accept_early() -> AbstractContextManager[None]:
+    """Tell clients that something is safe before any backup has it."""
+    return replaced((Node, "hold", lambda self, sequence, target, item: target.released(item)))
+
+
+def skip_sync() -> AbstractContextManager[None]:
+    """Take what was given to the disk for synced."""
+    return replaced((Log, "kept", property(lambda self: self.last)))
+
+
+def promote_from_catchup() -> AbstractContextManager[None]:
+    """Let a broker that is still catching up be promoted, as if it were live."""
+    outside, refusal = Comparison.outside, Comparison.refusal
+
+    def lenient(rule: Any) -> Any:
+        return lambda self, row: None if row.status.state == "catchup" else rule(self, row)
+
+    return replaced(
+        (role, "refusal_of_state", lambda state, is_following: None),
+        (Comparison, "outside", lenient(outside)),
+        (Comparison, "refusal", lenient(refusal)),
+    )
+
+
+def promote_dropped() -> AbstractContextManager[None]:
+    """Let a broker be promoted that is not in the newest in-sync set, and does not know it."""
+    return replaced((Comparison, "outside", lambda self, row: None))
+
+
+def promote_restarted() -> AbstractContextManager[None]:
+    """Let a broker be promoted that was started again, whatever the others have."""
+    return replaced((Comparison, "refusal", lambda self, row: None))
+
+
+def forget_dequeue() -> AbstractContextManager[None]:
+    """Now and then do not record that a message left."""
+    dequeue = Log.dequeue
+
+    def forgetful(self: Any, queue: int, sequence: int) -> int:
+        return self.end if sequence % 7 == 0 and sequence <= self.safe else dequeue(self, queue, sequence)
+
+    return replaced((Log, "dequeue", forgetful))
+
+
+def reuse_id() -> AbstractContextManager[None]:
+    """Take equal sequences of different epochs for the same record."""
+    return replaced((Log, "common_point", lambda self, epoch, sequence: min(sequence, self.last)))
+
+
+def ignore_epoch() -> AbstractContextManager[None]:
+    """Forget what was promised whenever somebody asks or replicates, and do not step down for a higher epoch."""
+    asked, logged, step_down = role.Cluster._asked, Following._logged, role.Cluster.step_down
+
+    def oblivious(action: Callable[..., None], saved_of: Callable[[Any], Any]) -> Any:
+        def act(self: Any, *arguments: Any) -> None:
+            saved = saved_of(self)
+            promised, saved.promised = saved.promised, 0
+            action(self, *arguments)
+            saved.promised = max(promised, saved.promised)
+
+        return act
+
+    def stay(self: Any, reason: str) -> None:
+        if "epoch" not in reason:
+            step_down(self, reason)
+
+    return replaced(
+        (role.Cluster, "_asked", oblivious(asked, lambda cluster: cluster.saved)),
+        (Following, "_logged", oblivious(logged, lambda following: following.follower.saved)),
+        (role.Cluster, "step_down", stay),
+    )
+
+
+def promote_without_promises() -> AbstractContextManager[None]:
+    """Become primary whoever has promised."""
+    hears = Peers.hears_majority
+    return replaced((Peers, "hears_majority", lambda self, consultation: not consultation.question.version or hears(self, consultation)))
+
+
+def drop_without_recording() -> AbstractContextManager[None]:
+    """Go on without a backup though no majority has recorded it."""
+    hears = Peers.hears_majority
+    changed = lambda self, consultation: bool(consultation.question.version) or hears(self, consultation)  # noqa: E731
+    return replaced((Peers, "hears_majority", changed))
+
+
+def keep_confirmations() -> AbstractContextManager[None]:
+    """Count what a backup confirmed on a link that is closed."""
+    subscribe, confirm = Primary.subscribe, Primary.confirm
+    known: dict[tuple[int, str], int] = {}
+
+    def confirming(self: Any, connection_id: int, message: Any) -> None:
+        confirm(self, connection_id, message)
+        for backup in self.backups.values():
+            known[id(self), backup.system_id] = max(known.get((id(self), backup.system_id), 0), backup.confirmed)
+
+    def subscribing(self: Any, connection_id: int, system_id: str, name: str, request: Any) -> bool:
+        subscribed = subscribe(self, connection_id, system_id, name, request)
+        if subscribed:
+            self.backups[system_id].confirmed = min(known.get((id(self), system_id), 0), self.log.last)
+        return bool(subscribed)
+
+    return replaced((Primary, "confirm", confirming), (Primary, "subscribe", subscribing))
+
+
+def half_transaction() -> AbstractContextManager[None]:
+    """Write and replicate what belongs together in two batches."""
+    seal = Log.seal
+
+    def in_halves(self: Any) -> None:
+        pending = self._pending
+        half = len(pending) // 2
+        if half and not any(isinstance(record, HA_RECORDS) for record in pending):
+            self._pending = pending[:half]
+            must_sync = self.must_sync
+            seal(self)
+            self._pending, self.must_sync = pending[half:], must_sync
+        seal(self)
+
+    return replaced((Log, "seal", in_halves))
+
+
+BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    bug.__name__.replace("_", "-"): bug
+    for bug in (
+        accept_early, skip_sync, promote_from_catchup, promote_dropped, promote_restarted, forget_dequeue, reuse_id, ignore_epoch,
+        promote_without_promises, drop_without_recording, keep_confirmations, half_transaction,
+    )
+}  # fmt: skip

@@ -1,0 +1,67 @@
+"""A broker whose disk does not give back what was written ends at once, says once why and what to do, and tells nobody else anything."""
+
+from __future__ import annotations
+
+import random
+
+from qpidha.amqp.sasl import Users
+from qpidha.node import Node
+from qpidha.words.effects import SaveState, SendBytes, Stop
+from qpidha.words.events import Event, Tick
+from qpidha.words.message import Message
+from qpidha.words.settings import Settings
+from tests.sim.disk import FakeDisk
+from tests.store.durable import SYSTEM_ID, a_message
+
+SECOND = 1_000_000_000
+
+
+class Reader:
+    """A consumer that needs the bytes."""
+
+    browse = exclusive = False
+    credit = 100
+
+    def __init__(self) -> None:
+        self.read: list[bytes] = []
+
+    def deliver(self, message: Message) -> None:
+        self.read.append(message.body())
+
+    def queue_deleted(self) -> None:
+        """It has nothing to end."""
+
+
+def a_node(events: list[Event]) -> tuple[Node, FakeDisk]:
+    disk = FakeDisk(events.append, random.Random(1))
+    settings = Settings(journal_segment_size=4096, queue_memory=1)
+    node = Node(
+        settings, system_id=SYSTEM_ID, users=Users.parse(""), state=b"", address="host:1", make_uuid=lambda: "uuid", disk=disk
+    )  # fmt: skip
+    return node, disk
+
+
+def test_a_body_that_cannot_be_read_back_ends_the_broker() -> None:
+    events: list[Event] = []
+    node, disk = a_node(events)
+    node.start(SECOND)
+    node.broker.declare_queue("q", durable=True)
+    for number in range(3):
+        node.broker.publish("", "q", a_message(b"%d" % number), headers=dict)
+    for second in range(2, 6):
+        taken, events[:] = list(events), []
+        node.step([*taken, Tick()], second * SECOND)
+        while disk.pump():
+            pass
+    queue = node.broker.queue("q")
+    assert queue.cold
+    disk.files.written = {name: content[:-1] + b"?" for name, content in disk.files.written.items()}
+    node.journal._cache.clear()  # type: ignore[union-attr]
+    queue.subscribe(Reader())  # type: ignore[arg-type]
+    effects = node.step([Tick()], 9 * SECOND)
+    (stop,) = [effect for effect in effects if isinstance(effect, Stop)]
+    assert stop.failed
+    assert "journal file" in stop.reason
+    assert "qpid-ha journal verify" in stop.reason
+    assert not [effect for effect in effects if isinstance(effect, SendBytes | SaveState)]
+    assert node.step([Tick()], 10 * SECOND) == []

@@ -1,0 +1,203 @@
+"""The keeper: checkpoints come when they are worth it, show a moment of the log, and no body points to a file that is gone."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from qpidha.store import log as log_module
+from qpidha.words.message import Message
+from tests.store.durable import Machine, a_message
+from tests.store.test_journal import words
+
+SECOND = 1_000_000_000
+
+
+def ticks(machine: Machine, n: int, *, since: int = 1) -> int:
+    """Let some seconds go by; return how many checkpoints were made."""
+    made = 0
+    for second in range(since, since + n):
+        before = machine.journal.checkpoint_size, machine.journal.report()["written"]
+        machine.keeper.tick(second * 2 * SECOND)
+        machine.settle()
+        made += (machine.journal.checkpoint_size, machine.journal.report()["written"]) != before
+    return made
+
+
+def test_a_broker_with_many_tiny_messages_makes_no_checkpoint_after_checkpoint() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    for _ in range(30):
+        machine.publish("q", *[b""] * 200, durable=False)
+        machine.turn()
+    ticks(machine, 2)
+    assert ticks(machine, 10, since=10) == 0
+
+
+def test_a_broker_with_many_objects_and_no_messages_makes_no_checkpoint_after_checkpoint() -> None:
+    machine = Machine(log_disk=0)
+    for number in range(300):
+        machine.broker.declare_queue(f"q{number}", durable=True)
+    machine.turn()
+    ticks(machine, 2)
+    assert ticks(machine, 10, since=10) == 0
+    again = machine.restart("lose", log_disk=0)
+    assert ticks(again, 10) == 0
+
+
+def test_what_a_large_checkpoint_held_is_reclaimed_when_it_was_consumed() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    for _ in range(30):
+        machine.publish("q", *words(200))
+        machine.turn()
+    machine.keeper.checkpoint(machine.log.last)
+    machine.settle()
+    assert machine.journal.checkpoint_size > 16 * 4096
+    machine.take("q", 6000)
+    machine.turn()
+    ticks(machine, 3)
+    assert machine.journal.size < 8 * 4096
+
+
+def test_a_broker_that_never_rests_makes_its_checkpoints_all_the_same() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    for second in range(1, 60):
+        machine.publish("q", *words(50))
+        machine.turn()
+        machine.take("q", 50)
+        machine.keeper.tick(second * 2 * SECOND)  # with something pending, whenever it comes
+        machine.turn()
+    assert machine.journal.size < 16 * 4096
+
+
+def test_a_start_is_followed_by_a_look_at_the_journal() -> None:
+    machine = Machine()
+    machine.turn()
+    assert machine.restart().keeper.next_deadline > 0
+
+
+def test_a_checkpoint_shows_nothing_that_is_not_in_the_log_yet() -> None:
+    machine = Machine()
+    machine.broker.declare_queue("q", durable=True)
+    machine.publish("q", *words(5))
+    machine.turn()
+    machine.keeper.checkpoint(machine.log.last)
+    machine.take("q", 5)
+    for _ in range(20):  # as on a primary whose backups take no batch now
+        machine.keeper.turn(machine.log.last)
+        while machine.disk.pump():
+            pass
+    assert machine.restart("keep").bodies("q") == words(5)
+
+
+def test_nothing_is_taken_while_the_disk_is_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "BACKLOG", 10_000)
+    machine = Machine()
+    machine.broker.declare_queue("q", durable=True)
+    machine.turn()
+    machine.publish("q", *[bytes(200)] * 150, durable=False)
+    machine.turn(pumps=0)
+    machine.turn(pumps=0)
+    assert "disk" in machine.broker.refuse_publishing
+    machine.turn()
+    machine.turn()
+    assert machine.broker.refuse_publishing == ""
+
+
+class Life:
+    """Random things done to a durable broker whose queues keep next to nothing in memory."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.options: dict[str, Any] = {
+            "queue_memory": self.rng.choice([1, 60, 200]), "log_memory": self.rng.choice([0, 2000]), "log_disk": self.rng.choice([0, 9000]),
+        }  # fmt: skip
+        self.machine = Machine(seed=seed, **self.options)
+        self.expected: dict[str, dict[int, bytes]] = {}
+        self.acquired: list[tuple[str, Message]] = []
+        self.number = 0
+        self.second = 0
+
+    def step(self) -> None:
+        rng, machine = self.rng, self.machine
+        name = rng.choice(["a", "b", "c"])
+        roll = rng.random()
+        if name not in machine.broker.queues:
+            machine.broker.declare_queue(name, durable=True, alternate="amq.fanout" if name == "a" else "")
+            if name == "c":
+                machine.broker.bind("amq.fanout", "c")
+        elif roll < 0.45:
+            self.publish(name)
+        elif roll < 0.6:
+            self.acquire(name)
+        elif roll < 0.75:
+            self.settle()
+        elif roll < 0.8:
+            machine.broker.delete_queue(name)
+            self.acquired = [(held, message) for held, message in self.acquired if held != name]
+        elif roll < 0.9 and not machine.journal.is_snapshotting and not machine.log.has_pending:
+            machine.keeper.checkpoint(machine.log.last)
+        elif roll < 0.93:
+            self.second += 2
+            machine.keeper.tick(self.second * SECOND)
+        elif roll < 0.94:
+            kept = machine.log.kept
+            self.machine = machine.restart("keep", **self.options)
+            self.acquired.clear()
+            for known in self.expected.values():  # what was not kept is gone, and others may have its numbers
+                for sequence in [sequence for sequence in known if sequence > kept]:
+                    del known[sequence]
+        self.machine.turn(pumps=rng.choice([0, 1, 3, 1000]))
+
+    def publish(self, name: str) -> None:
+        for _ in range(self.rng.randint(1, 30)):
+            self.number += 1
+            body = b"%d" % self.number * self.rng.randint(1, 30)
+            if self.rng.random() < 0.1:
+                self.machine.broker.publish("amq.fanout", "", a_message(body[:200]), headers=dict)
+            else:
+                self.machine.publish(name, body[:200])
+
+    def acquire(self, name: str) -> None:
+        queue = self.machine.broker.queue(name)
+        for message in queue.available()[: self.rng.randint(1, 10)]:
+            queue.acquire(message)
+            self.acquired.append((name, message))
+
+    def settle(self) -> None:
+        self.rng.shuffle(self.acquired)
+        for _ in range(self.rng.randint(0, len(self.acquired))):
+            name, message = self.acquired.pop()
+            queue = self.machine.broker.queue(name)
+            how = self.rng.choice(["dequeue", "release", "requeue", "reject"])
+            if how == "dequeue":
+                queue.dequeue(message)
+            elif how == "release":
+                queue.release(message)
+            elif how == "requeue":
+                queue.requeue(message, failed=True)
+            else:
+                queue.reject(message)
+
+    def look(self) -> None:
+        """Every message that is anywhere can be read, and is what it was."""
+        for name, queue in self.machine.broker.queues.items():
+            known = self.expected.setdefault(f"{name} {queue.uid}", {})
+            for message in queue.messages.values():
+                body = message.body()
+                assert len(body) == message.size
+                assert known.setdefault(message.sequence, body) == body, (name, message.sequence)
+            warm = sum(message.size for message in queue.messages.values() if isinstance(message.payload, bytes))
+            assert queue.bytes - queue.cold == warm, name
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_every_body_can_be_read_at_any_time(seed: int) -> None:
+    life = Life(seed)
+    for _ in range(60):
+        life.step()
+        life.look()

@@ -1,0 +1,111 @@
+"""The log with a journal: what it says of the disk is so, whatever was cut off, reset, or is slow."""
+
+from __future__ import annotations
+
+from qpidha.store.recovery import fold
+from tests.store.durable import Machine
+from tests.store.test_journal import words
+
+
+def cut_off(machine: Machine, sequence: int) -> None:
+    """Cut the log as a backup does, whose model never had what goes."""
+    machine.broker.reset()
+    machine.log.needed = sequence + 1
+    machine.log.cut(sequence)
+    for batch in machine.log.batches(1):
+        fold(machine.broker, batch.data)
+    machine.broker.recorder = machine.log
+    machine.broker.promoted(0)
+
+
+def test_what_is_cut_off_while_the_disk_is_slow_is_not_called_synced_later() -> None:
+    machine = Machine()
+    machine.broker.declare_queue("q", durable=True)
+    machine.turn()
+    safe = machine.log.last
+    for word in words(20):
+        machine.publish("q", word)
+        machine.turn(pumps=0)
+    cut_off(machine, safe)
+    machine.turn()
+    assert machine.log.synced <= machine.log.last
+    assert machine.log.written <= machine.log.last
+    machine.publish("q", b"one")
+    machine.turn(pumps=0)
+    machine.publish("q", b"two")
+    machine.turn(pumps=0)
+    while machine.disk.pump():
+        pass
+    name = max(name for name in machine.files.written if name.endswith(".log") and "/" not in name)
+    machine.disk.crash("keep")
+    content = machine.files.written[name]
+    at = content.index(b"one")
+    machine.files.written[name] = content[:at] + b"\0\0\0" + content[at + 3 :]  # never synced, so not damage
+    assert Machine(machine.files).bodies("q") == []
+
+
+def test_what_was_cut_off_gives_no_bodies_to_what_took_its_place() -> None:
+    machine = Machine(queue_memory=50)
+    machine.broker.declare_queue("q", durable=True)
+    machine.turn()
+    safe = machine.log.last
+    for word in words(20, b"void"):
+        machine.publish("q", word)
+        machine.log.seal()  # written, and the owner has not been told
+    cut_off(machine, safe)
+    for word in words(20, b"new"):
+        machine.publish("q", word)
+        machine.turn()
+    assert machine.broker.queue("q").cold > 0
+    assert machine.bodies("q") == words(20, b"new")
+
+
+def test_a_disk_that_hangs_stops_transient_content_before_the_memory_is_full() -> None:
+    machine = Machine(log_memory=1000)
+    machine.broker.declare_queue("q", durable=True)
+    machine.turn()
+    body = bytes(200)
+    sent = 0
+    while machine.log.kept == machine.log.last and sent < 1_000_000:
+        machine.publish("q", *[body] * 500, durable=False)
+        machine.take("q", 500)
+        machine.publish("q", *[body] * 500, durable=False)
+        machine.turn(pumps=0)
+        machine.take("q", 500)
+        sent += 1000
+    assert sent * len(body) < 100 << 20
+    machine.turn()
+    assert machine.log.kept == machine.log.last
+    machine.publish("q", body, durable=False)
+    machine.turn(pumps=0)
+    assert machine.log.kept == machine.log.last
+
+
+def test_starting_over_moves_nothing_aside_that_the_primary_has_too() -> None:
+    machine = Machine()
+    machine.broker.declare_queue("q", durable=True)
+    machine.publish("q", *words(5))
+    machine.turn()
+    history, last = list(machine.log.history), machine.log.last
+    machine.broker.reset()
+    machine.log.reset(0, [])  # what is here cannot be gone on with; what the primary has is not known yet
+    machine.log.reset(last + 10, history)
+    machine.log.snapshot_end(last + 10)
+    machine.turn()
+    assert [name for name in machine.files.written if name.startswith("discarded-")] == []
+
+
+def test_starting_over_moves_aside_what_the_primary_has_not() -> None:
+    machine = Machine()
+    machine.broker.declare_queue("q", durable=True)
+    machine.publish("q", *words(5))
+    machine.turn()
+    history, last = list(machine.log.history), machine.log.last
+    machine.publish("q", *words(5))
+    machine.turn()
+    machine.broker.reset()
+    machine.log.reset(0, [])
+    machine.log.reset(last, history)
+    machine.log.snapshot_end(last)
+    machine.turn()
+    assert [name for name in machine.files.written if name.startswith("discarded-")]
