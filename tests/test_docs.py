@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 HOLES = ROOT / "docs" / "holes.md"
+PLAYS = ROOT / "tests" / "scenarios"
 NAMED = re.compile(r"`(tests/[\w/.-]+?)(?:::(\w+))?`")
 
 
@@ -34,8 +35,32 @@ def test_every_hole_from_1_to_28_has_a_test() -> None:
     assert [number for number, tests in rows if not named(tests)] == []
 
 
-def test_a_name_that_does_not_exist_is_found() -> None:
-    assert missing("`tests/test_docs.py::test_that_nobody_wrote`, `tests/nowhere.py`, `tests/test_docs.py`") == [
-        "tests/test_docs.py::test_that_nobody_wrote",
-        "tests/nowhere.py",
+def holes_of(play: str) -> list[str]:
+    """Return the numbers of the holes that the story of a play names: its comments before the first command."""
+    story = " ".join(line.removeprefix("#") for line in play.split("\n\n", 1)[0].splitlines())
+    return re.findall(r"\(hole\s+(\d+)", story)
+
+
+def unlisted(plays: dict[str, str], text: str) -> list[str]:
+    """Return the plays that say that they show a hole closed, and are not in its row."""
+    rows = dict(re.findall(r"^\| (\d+) \|.*\|(.*)\|$", text, re.MULTILINE))
+    return [
+        f"{name}: hole {hole}" for name, play in plays.items() for hole in holes_of(play) if f"scenarios/{name}`" not in rows.get(hole, "")
     ]
+
+
+def test_every_play_that_names_a_hole_is_in_its_row() -> None:
+    plays = {path.name: path.read_text() for path in sorted(PLAYS.glob("*.txt"))}
+    assert sum(len(holes_of(play)) for play in plays.values()) >= 10
+    assert unlisted(plays, HOLES.read_text()) == []
+
+
+def test_a_play_that_is_not_in_the_row_of_its_hole_is_found() -> None:
+    plays = {"x.txt": "# Something is lost\n# (hole 2) here.\n\nbrokers a\n", "y.txt": "# Of no hole.\n\nbrokers a\n"}
+    assert unlisted(plays, "| 1 | one | `tests/scenarios/x.txt` |\n| 2 | two | `tests/a.py` |\n") == ["x.txt: hole 2"]
+    assert unlisted(plays, "| 2 | two | `tests/a.py`, `tests/scenarios/x.txt` |\n") == []
+
+
+def test_a_name_that_does_not_exist_is_found() -> None:
+    text = "`tests/test_docs.py::test_that_nobody_wrote`, `tests/nowhere.py`, `tests/test_docs.py`, `tests/scenarios/nobody_acts.txt`"
+    assert missing(text) == ["tests/test_docs.py::test_that_nobody_wrote", "tests/nowhere.py", "tests/scenarios/nobody_acts.txt"]

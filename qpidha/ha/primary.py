@@ -226,6 +226,7 @@ class Primary:
     def overdue(self, now: int) -> list[str]:
         """Return, once, the expected backups that have neither connected nor will be waited for any longer."""
         late = [member for member, deadline in self.expected.items() if 0 < deadline <= now and member not in self.backups]
+        late = [member for member in late if member not in self.leaving]
         self.expected.update(dict.fromkeys(late, 0))
         return late
 

@@ -47,6 +47,10 @@ class Candidate(Protocol):
         """Say what happened."""
 
 
+OVERRIDE = 1000
+"""How far an epoch that begins by the operator's word is ahead: brokers that were not heard may have begun others since."""
+
+
 @dataclass(slots=True)
 class Election:
     """The yes to a promotion: the new epoch, the set that it begins with, and who of it is known to be there."""
@@ -123,6 +127,8 @@ class Promotion:
         found = self._objection()
         if found is not None:
             self.refuse(*found)
+        elif self.peers.strict and not self.accept_loss:
+            self._majority_known(consultation)
         else:
             self._ask_promises()
 
@@ -143,7 +149,8 @@ class Promotion:
         if not self.accept_loss and self._refused_as_outsider():
             return
         saved = self.candidate.saved
-        saved.promised = max([saved.promised, *(peer.known.promised for peer in self.peers.others() if peer.known is not None)]) + 1
+        known = max([saved.promised, *(peer.known.promised for peer in self.peers.others() if peer.known is not None)])
+        saved.promised = known + (OVERRIDE if self.accept_loss else 1)
         self.candidate.save()
         self._consult(saved.promised)
 
