@@ -26,7 +26,7 @@ from qpidha.ha.in_sync import SavedState
 from qpidha.ha.role import Cluster
 from qpidha.ha.status import BrokerStatus
 from qpidha.ha.wire import Spoken
-from qpidha.management.admission import admit, elsewhere, is_ordinary, refusal, server
+from qpidha.management.admission import admit, elsewhere, refusal, server
 from qpidha.management.link_pair import LinkPairService
 from qpidha.management.local import LocalSession
 from qpidha.management.report import cluster_report, standalone_report
@@ -78,8 +78,6 @@ class Node:
         self.streams = Streams()
         self.sessions: dict[int, LocalSession] = {}
         self.links = LinkRegistry()
-        self.frozen: list[BytesReceived] | None = None
-        """While another broker is to be primary: what clients sent meanwhile."""
         self.journal: Journal | None = None
         if disk is not None:
             self.journal = Journal(disk, system_id, segment_size=settings.journal_segment_size, keep=settings.log_disk)
@@ -137,7 +135,7 @@ class Node:
 
     def _end_turn(self) -> list[Effect]:
         broker, cluster, log = self.broker, self.cluster, self.log
-        if self.frozen is None:
+        if self.streams.frozen is None:
             broker.dispatch(self.now)
         if log.consumed:
             self.holds.release_consumed(log.consumed)
@@ -157,9 +155,9 @@ class Node:
                 self._collect(connection_id)
         # A connection that took as much as one turn gives has its queues waiting for the next one.
         keeper = self.keeper
-        is_pressed = (broker.dirty and self.frozen is None) or (keeper is not None and keeper.is_busy)
+        is_pressed = (broker.dirty and self.streams.frozen is None) or (keeper is not None and keeper.is_busy)
         deadline = self.now if is_pressed else self.streams.first_deadline
-        timed = 0 if self.frozen is not None else broker.next_deadline
+        timed = 0 if self.streams.frozen is not None else broker.next_deadline
         for other in (timed, cluster.next_deadline if cluster is not None else 0, keeper.next_deadline if keeper is not None else 0):
             if other and (not deadline or other < deadline):
                 deadline = other
@@ -209,10 +207,10 @@ class Node:
         connection_id = event.connection_id
         connection = self.streams.by_id.get(connection_id)
         if connection is not None:
-            if self.frozen is not None and is_ordinary(connection):
-                self.frozen.append(event)
-                return
-            self.streams.received(connection, event.data, self.now)
+            if not self.streams.puts_off(connection, event):
+                self.streams.received(connection, event.data, self.now)
+            elif self.streams.is_overfull and self.cluster is not None and self.cluster.handover is not None:
+                self.cluster.handover.cancel("clients sent more meanwhile than is put off")
             return
         session = self.sessions.get(connection_id)
         if session is not None:
@@ -232,6 +230,8 @@ class Node:
             return
         connection = self.streams.by_id.get(connection_id)
         if connection is not None:
+            if self.streams.puts_off(connection, event):
+                return
             connection.lost(event.reason)
         self._drop_connection(connection_id, event.reason)
 
@@ -247,7 +247,7 @@ class Node:
     def _tick(self, event: Tick) -> None:
         now = self.now
         self.streams.tick(now)
-        if self.frozen is None:
+        if self.streams.frozen is None:
             self.broker.tick(now)
         if self.cluster is not None:
             self.cluster.tick(now)
@@ -280,7 +280,7 @@ class Node:
     @property
     def serving(self) -> bool:
         """Whether clients may change things here."""
-        return self.frozen is None and (self.cluster is None or self.cluster.primary is not None)
+        return self.streams.frozen is None and (self.cluster is None or self.cluster.primary is not None)
 
     def admit(self, connection: Connection) -> None:
         """Decide who somebody is, and whether he may come in."""
@@ -392,15 +392,14 @@ class Node:
             self.requests.abandon()
             for connection in list(self.streams.by_id.values()):
                 # An administrator may go on looking, but what he holds of messages is void.
-                if is_ordinary(connection) or (connection.is_admin and (connection.outgoing or len(connection.transactions))):
+                if connection.is_ordinary or (connection.is_admin and (connection.outgoing or len(connection.transactions))):
                     connection.close(elsewhere(self))
                     self.wake(connection)
 
     def freeze(self, frozen: bool) -> None:
         """Take nothing more from clients, or go on with what they sent meanwhile."""
-        waiting, self.frozen = self.frozen, [] if frozen else None
-        for event in waiting or ():
-            self._bytes(event)
+        for event in self.streams.freeze() if frozen else self.streams.thaw():
+            HANDLERS[type(event)](self, event)
 
     def released(self, safe: int) -> None:
         """The log is safe up to here."""

@@ -167,6 +167,15 @@ class Connection:
         self.counters.bytes_out += len(data)
         return data
 
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether this is a client, and not a broker or an administrator."""
+        return self.kind is ConnectionKind.CLIENT and not self.is_backup and not self.is_admin
+
+    def set_patient(self, patient: bool) -> None:
+        """While what the peer sends is not looked at, its silence means nothing."""
+        self._engine.set_patient(patient)
+
     def tick(self, now: int) -> int:
         """Keep the heartbeats; give the time of the next tick in ns, 0 for none."""
         if self.closed:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from qpidha.amqp.engine_links import is_settled, settle, update
 from qpidha.amqp.engine_values import reject, set_state
+from qpidha.amqp.incoming import TransferLimitExceeded
 from qpidha.amqp.open_transactions import UnknownTransaction
 from qpidha.amqp.terminus import ACCEPTED, COORDINATOR, SOURCE, PeerError, Pointer, Terminus
 from qpidha.amqp.transaction_wire import CAPABILITIES, DECLARED, Declare, Discharge, read_control
@@ -36,12 +37,13 @@ class PresettledControl(RefusedRequest):
 class Coordinator:
     """A link to a coordinator."""
 
-    __slots__ = ("_connection", "_host", "_rejects", "_used", "end")
+    __slots__ = ("_connection", "_held", "_host", "_rejects", "_used", "end")
 
     def __init__(self, connection: LinkHome, end: LinkEnd, outcomes: list[str]) -> None:
         self._connection = connection
         self._host = connection.host
         self._rejects = not outcomes or "amqp:rejected:list" in outcomes
+        self._held = 0
         self._used = 0
         self.end: LinkEnd | None = end
 
@@ -97,7 +99,12 @@ class Coordinator:
         if work.posting:
             self.fail(TransactionRolledBack("a transaction was discharged before all of a message in it had come"))
             return
+        if self._held >= WINDOW:
+            # The engine does not enforce credit, and what waits to be safe must not grow without bound.
+            self.fail(TransferLimitExceeded(f"more than {WINDOW} discharges await their outcome"))
+            return
         sequence = transactions.discharge(work, failed=control.failed)
+        self._held += 1
         if sequence:
             self._host.hold(sequence, self, delivery)
         else:
@@ -107,6 +114,7 @@ class Coordinator:
         """Say that a transaction is discharged: all it did is safe."""
         if self.end is None:
             return
+        self._held -= 1
         update(delivery, ACCEPTED)
         settle(delivery)
         self._use()

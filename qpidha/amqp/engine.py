@@ -51,7 +51,7 @@ class Engine:
     """One connection, after any security layer: it starts with the AMQP protocol header."""
 
     __slots__ = (
-        "_begun", "_channel_max", "_collector", "_connection", "_frames", "_is_stuck", "_links", "_owed", "_sessions",
+        "_begun", "_channel_max", "_collector", "_connection", "_frames", "_idle_timeout", "_is_stuck", "_links", "_owed", "_sessions",
         "_transport", "owner",
     )  # fmt: skip
 
@@ -59,6 +59,7 @@ class Engine:
         self.owner = owner
         self._channel_max = channel_max
         self._is_stuck = False
+        self._idle_timeout = 0
         self._frames = 0
         self._owed: list[Pointer] = []
         """Sessions and links that were opened since output was last fetched: each must have become a frame by then."""
@@ -124,7 +125,12 @@ class Engine:
 
     def set_idle_timeout(self, milliseconds: int) -> None:
         """Set how much silence we put up with; the peer is told half of it, as the specification asks."""
-        lib.pn_transport_set_idle_timeout(self._transport, min(milliseconds, MAX_MILLISECONDS))
+        self._idle_timeout = min(milliseconds, MAX_MILLISECONDS)
+        lib.pn_transport_set_idle_timeout(self._transport, self._idle_timeout)
+
+    def set_patient(self, patient: bool) -> None:
+        """Put up with any silence for a while, or as before."""
+        lib.pn_transport_set_idle_timeout(self._transport, 0 if patient else self._idle_timeout)
 
     def tick(self, milliseconds: int) -> int:
         """Send a heartbeat or give up on the peer if it is time; give the time of the next tick, 0 for none."""

@@ -7,6 +7,10 @@ were woken. Knows nothing of what is said on a connection.
 from __future__ import annotations
 
 from qpidha.amqp.connection import Connection
+from qpidha.words.events import BytesReceived, ConnectionLost
+
+FROZEN_BYTES = 64 << 20
+"""So much of what clients send is put off."""
 
 
 class Streams:
@@ -18,6 +22,9 @@ class Streams:
         """Whose output is to be collected at the end of the turn; also of streams that are no AMQP connections."""
         self.first_deadline = 0
         """When `tick` is wanted next, 0 for never."""
+        self.frozen: list[BytesReceived | ConnectionLost] | None = None
+        """What clients did while they are not listened to, because another broker is to be primary; None while they are."""
+        self.frozen_bytes = 0
         self._deadlines: dict[int, int] = {}
         self._opening: dict[int, None] = {}
 
@@ -38,6 +45,36 @@ class Streams:
             # Until now it had to hurry up; from now on it has heartbeats.
             del self._opening[number]
             self._set_deadline(number, connection.tick(now))
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether more has been put off than is good."""
+        return self.frozen_bytes > FROZEN_BYTES
+
+    def freeze(self) -> list[BytesReceived | ConnectionLost]:
+        """Listen to no ordinary client, and hang up on none; nothing has been put off yet."""
+        self.frozen, self.frozen_bytes = [], 0
+        for connection in self.by_id.values():
+            if connection.is_ordinary:
+                connection.set_patient(True)
+        return []
+
+    def puts_off(self, connection: Connection, event: BytesReceived | ConnectionLost) -> bool:
+        """Note what a client did, if it is not listened to."""
+        if self.frozen is None or not connection.is_ordinary:
+            return False
+        self.frozen.append(event)
+        if isinstance(event, BytesReceived):
+            self.frozen_bytes += len(event.data)
+        return True
+
+    def thaw(self) -> list[BytesReceived | ConnectionLost]:
+        """Listen again, and first to what was put off."""
+        waiting, self.frozen = self.frozen or [], None
+        for connection in self.by_id.values():
+            if connection.is_ordinary:
+                connection.set_patient(False)
+        return waiting
 
     def remove(self, number: int) -> Connection | None:
         """Forget a connection, or another stream's wish to be collected."""

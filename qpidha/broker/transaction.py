@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAX_OPERATIONS = 100_000
 """Posts and retirements of one transaction: all of them are carried out in one turn."""
+POST_BYTES = 250
+"""What a post takes in memory beside its payload."""
 
 
 class TransactionRolledBack(RefusedRequest):
@@ -92,10 +94,12 @@ class Retirement:
 class _Demand:
     """What a transaction wants of one queue."""
 
-    __slots__ = ("bytes", "count", "largest")
+    __slots__ = ("bytes", "count", "has_news", "largest")
 
     def __init__(self) -> None:
         self.count = self.bytes = self.largest = 0
+        self.has_news = False
+        """Whether there is a message that the queue has not had. If so all are counted: a new one may make it forget an old one."""
 
 
 class Transaction:
@@ -108,7 +112,7 @@ class Transaction:
         self.posts: list[Post] = []
         self.retirements: dict[Retirement, None] = {}
         self.bytes = 0
-        """Of the messages to post."""
+        """In memory, of the messages to post."""
         self._evicted: dict[Queue, list[Message]] = {}
         self.why_not: QpidHaError | None = None
         """Why this transaction can only be rolled back, if so."""
@@ -119,7 +123,7 @@ class Transaction:
             raise self.why_not
         self._check_length(1)
         self.posts.append(post)
-        self.bytes += len(post.payload)
+        self.bytes += len(post.payload) + POST_BYTES
 
     def retire(self, retirement: Retirement) -> None:
         """Take what is to become of an acquired message; the message stays acquired. Beyond the limit the transaction is doomed."""
@@ -203,6 +207,7 @@ class Transaction:
                 demand.count += 1
                 demand.bytes += size
                 demand.largest = max(demand.largest, size)
+                demand.has_news = demand.has_news or queue.window is None or queue.window.find(post.payload) is None
         largest = {queue: demand.largest for queue, demand in demands.items()}
         for retirement in self.retirements:
             if retirement.queue.follows:
@@ -213,6 +218,8 @@ class Transaction:
                 leaving.bytes -= retirement.message.size
         for queue, demand in demands.items():
             queue.check_open()
+            if not demand.has_news:
+                continue  # All of it is sent again.
             if len(queue.messages) + demand.count <= queue.max_count and queue.bytes + demand.bytes <= queue.max_bytes:
                 continue
             if queue.ring:

@@ -36,6 +36,8 @@ from qpidha.words.settings import Settings
 READ = 262144
 """Bytes asked of the socket at a time."""
 MAX_REDIRECTS = 4
+WAITING = "qpid-ha status --explain -b ADDR tells what a broker waits for; or a longer --timeout"
+"""What to do where a broker is there and an answer is not."""
 HEARTBEAT = 30_000_000_000
 """Ours, in ns, unless the caller is in more of a hurry."""
 
@@ -124,7 +126,7 @@ class Client:
             left = 1.0 if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 if what:
-                    raise Failure(TIMED_OUT, f"{self.target}: {what} took longer than {patience:g} s", hint="a longer --timeout")
+                    raise Failure(TIMED_OUT, f"{self.target}: {what} took longer than {patience:g} s", hint=WAITING)
                 return False
             self.pump(min(left, 1.0))
         return True

@@ -12,7 +12,7 @@ import typer
 
 from qpidha.cli.app import settings_of
 from qpidha.cli.arguments import Options
-from qpidha.cli.exits import BAD_DATA, NO, OK, USAGE, Failure
+from qpidha.cli.exits import BAD_DATA, NO, NO_INPUT, OK, USAGE, Failure
 from qpidha.cli.journal_compact import compact
 from qpidha.cli.journal_content import Content, queue_names, records
 from qpidha.cli.journal_files import Folder, Found, StoppedBroker, stopped_broker
@@ -57,16 +57,19 @@ def _verify(context: typer.Context, directory: Directory) -> None:
         if not damaged:
             refusals, notes = _opening_problems(folder, stopped)
             damaged, torn = refusals, torn or notes
+        damaged += _state_problems(stopped)
         rows = [_file_row(content, found, damaged, torn) for found in folder.files]
     verdict = "damaged" if damaged else "torn" if torn else "good"
     if options.as_json:
         print_json({"schema_version": 1, "verdict": verdict, "damaged": damaged, "torn": torn, "files": rows})
     else:
         print_table([column.upper() for column in FILE_COLUMNS], [[row[column] for column in FILE_COLUMNS] for row in rows])
+        if not rows:
+            print("no files: a broker starts with nothing")
         for problem in damaged:
             print(f"damaged: {problem}")
         for problem in torn:
-            print(f"unfinished: {problem}; a broker that starts cuts it off, and nothing that was accepted is lost")
+            print(f"unfinished: {problem}; a broker that starts cuts it off; if a power cut left it, nothing that was accepted is lost")
         print(f"verdict: {verdict}")
     raise typer.Exit({"damaged": BAD_DATA, "torn": NO}.get(verdict, OK))
 
@@ -80,6 +83,15 @@ def _opening_problems(folder: Folder, stopped: StoppedBroker) -> tuple[list[str]
     except JournalDamaged as error:
         return [error.text], []
     return [], opening.notes
+
+
+def _state_problems(stopped: StoppedBroker) -> list[str]:
+    """Read the state file, without which no broker starts; one that never was in a cluster has none."""
+    try:
+        SavedState.decode(stopped.state)
+    except InvalidArgument as error:
+        return [error.text]
+    return []
 
 
 def _file_row(content: Content, found: Found, damaged: list[str], torn: list[str]) -> dict[str, Any]:
@@ -113,7 +125,7 @@ def _dump(
 
 def _discarded_path(stopped: StoppedBroker, name: str) -> Path:
     if name not in stopped.discarded():
-        raise Failure(USAGE, f"there is no {name} in {stopped.journal_path}", hint="qpid-ha journal list shows what was discarded")
+        raise Failure(NO_INPUT, f"there is no {name} in {stopped.journal_path}", hint="qpid-ha journal list shows what was discarded")
     return stopped.journal_path / name
 
 
@@ -136,8 +148,9 @@ def _list(context: typer.Context, directory: Directory) -> None:
         discarded = [discarded_summary(stopped, name) for name in stopped.discarded()]
         head = {"system_id": stopped.system_id, "epoch": content.epoch, "last": content.last, "safe": content.safe, **_saved(stopped)}
         size = sum(found.size for found in content.folder.files)
+        unread = _unread(content)
     if options.as_json:
-        print_json({"schema_version": 1, **head, "bytes": size, "queues": queues, "discarded": discarded, "unread": content.unread})
+        print_json({"schema_version": 1, **head, "bytes": size, "queues": queues, "discarded": discarded, "unread": unread})
         return
     set_ = head["in_sync"]
     print(f"broker {head['system_id']}   epoch {head['epoch']}   promised {head['promised']}   log ends with {head['last']:,}", end="")
@@ -147,8 +160,7 @@ def _list(context: typer.Context, directory: Directory) -> None:
     if discarded:
         print("\ndiscarded, because a primary did not have it:")
         print_table([column.upper() for column in DISCARDED_COLUMNS], [[row[column] for column in DISCARDED_COLUMNS] for row in discarded])
-    for problem in content.unread:
-        talk(options, f"not readable: {problem}")
+    _tell_unread(options, unread)
 
 
 def _saved(stopped: StoppedBroker) -> dict[str, Any]:
@@ -170,11 +182,12 @@ def _salvage(
 ) -> None:
     """Take messages out of the journal: send them again to a broker that runs, or write them to a file.
 
-    The journal stays as it is. Sent twice is there twice: salvage each folder once, or into queues with de-duplication.
+    The journal stays as it is. Sent twice is there twice: salvage each folder once, or into queues with de-duplication. Where a
+    part of the journal is damaged, the rest is salvaged, and the exit code is 65.
     """
     options = settings_of(context)
     if bool(to) == (out is not None):
-        raise Failure(USAGE, "where shall the messages go?", hint="--to URL or --out FILE, one of them")
+        raise Failure(USAGE, f"{'both' if to else 'neither'} of --to and --out given", hint="--to URL or --out FILE, one of them")
     with stopped_broker(directory) as stopped:
         found = salvage(stopped, discarded=discarded, queue=queue, named=bool(to))
         if out is not None:
@@ -188,23 +201,38 @@ def _write(found: Salvage, out: Path) -> None:
     if str(out) == "-":
         sys.stdout.writelines(found.lines())
         return
-    with out.open("x") as file:
-        file.writelines(found.lines())
+    try:
+        with out.open("x") as file:
+            file.writelines(found.lines())
+    except FileExistsError as error:
+        raise Failure(NO, f"{out} is there already, and is not written over", hint="another FILE, or - for standard output") from error
 
 
 def _report(options: Options, found: Salvage, *, sent: bool, shown: bool) -> None:
+    unread = _unread(found.content)
     counts: dict[str, Any] = {"messages": len(found.wanted), "accepted": found.accepted, "refused": len(found.refused)}
     if not sent:
         counts = {"messages": len(found.wanted), "written": len(found.wanted)}
     if options.as_json and not shown:
-        print_json({"schema_version": 1, **counts, "unread": found.content.unread})
+        print_json({"schema_version": 1, **counts, "unread": unread})
     else:
         talk(options, ", ".join(f"{number:,} {name}" for name, number in counts.items()))
     for each, why in list(found.refused.items())[:10]:
         talk(options, f"{each.queue}, message {each.sequence}: {why}")
-    for problem in found.content.unread:
+    _tell_unread(options, unread)
+    raise typer.Exit(NO if found.refused else BAD_DATA if unread else OK)
+
+
+def _unread(content: Content) -> list[str]:
+    """Name the places whose records are missing from what was found."""
+    return content.folder.problems()[0] + content.unread
+
+
+def _tell_unread(options: Options, unread: list[str]) -> None:
+    for problem in unread:
         talk(options, f"not readable: {problem}")
-    raise typer.Exit(NO if found.refused else BAD_DATA if found.content.unread else OK)
+    if unread:
+        talk(options, "so messages may be missing here, and some that were consumed may be there again")
 
 
 def _compact(context: typer.Context, directory: Directory) -> None:

@@ -200,7 +200,7 @@ def _ago(seconds: object) -> str:
 
 def _wait(
     context: typer.Context,
-    condition: Annotated[str, typer.Option("--for", help="state=STATE, role=primary, ready=N backups, or synced")],
+    condition: Annotated[str, typer.Option("--for", help="state=STATE or role=primary; at the primary also ready=N backups, or synced")],
 ) -> None:
     """Wait until a condition holds; with --timeout 0 for ever, by default for 60 s."""
     options = settings_of(context)
@@ -228,6 +228,8 @@ def _wait(
         if patience is not None and waited >= patience:
             progress.clear()
             hint = "a longer --timeout, or qpid-ha list"
+            if condition.startswith(("synced", "ready=")) and not last.endswith(PRIMARY_STATES):
+                hint = "only the primary knows of that: qpid-ha list shows which broker to name with -b"
             raise Failure(TIMED_OUT, f"{condition} did not come true within {patience:g} s: {last}", hint=hint)
         progress.show(f"waiting for {condition}: {waited:.0f} s, {last}")
         select.select([], [], [], LOOK)

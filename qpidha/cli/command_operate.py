@@ -112,20 +112,23 @@ def _recover(
 ) -> None:
     """Compare what the brokers have, after a failure of all of them, and name the one to promote.
 
-    Succeeds if that one can be promoted and nothing that was accepted is lost; otherwise the exit code is 1.
+    Succeeds if that one can be promoted and nothing that was accepted is lost; otherwise the exit code is 1, and with --promote 107.
     """
     options = settings_of(context)
+    if (accept_loss or yes) and not promote:
+        raise Failure(USAGE, "--accept-loss and --yes mean nothing without --promote", hint="qpid-ha recover --promote --accept-loss")
     first = resolve(options)
     found = ask(options, "recover")
     best = _row(found, found.get("recommended"))
+    is_safe = best is not None and not _unheard(found, best)
     if not (options.as_json and promote):
         _show_comparison(options, found)
     if not promote:
-        raise typer.Exit(OK if best is not None else NO)
+        raise typer.Exit(OK if is_safe else NO)
     chosen = best or _least_loss(found)
     if chosen is None:
         raise Failure(NO, str(found.get("reason") or "no broker can be promoted"), hint="qpid-ha status --all")
-    if best is None:
+    if not is_safe:
         _accept(options, _loss(found, str(chosen["address"])), accept_loss=accept_loss, yes=yes)
     result = ask(options, "promote", {} if best is not None else {"accept_loss": True}, target=_reach(chosen, first))
     if options.as_json:
@@ -308,10 +311,21 @@ def _least_loss(found: dict[str, Any]) -> dict[str, Any] | None:
 
 def _loss(found: dict[str, Any], address: str) -> str:
     """Say what would be given up if that broker were promoted."""
-    for loss in found.get("losses") or []:
-        if loss.get("address") == address:
-            return str(loss.get("text"))
-    return f"what others have and {address} has not, which is not known"
+    text = _of_losses(found, address).get("text")
+    return str(text) if text else f"what others have and {address} has not, which is not known"
+
+
+def _of_losses(found: dict[str, Any], address: str) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = found.get("losses") or []
+    return next((row for row in rows if row.get("address") == address), {})
+
+
+def _unheard(found: dict[str, Any], row: dict[str, Any]) -> list[str]:
+    """Name the members of the in-sync set that may have more than a broker that was started again, and did not answer.
+
+    With ha-safety=trust-manager a broker is recommended all the same, for then it is the manager who knows that they are gone.
+    """
+    return [] if row.get("is_live") else list(_of_losses(found, str(row["address"])).get("not_heard") or [])
 
 
 def _reach(row: dict[str, Any], first: Target) -> Target:
@@ -328,13 +342,20 @@ def _show_comparison(options: Options, found: dict[str, Any]) -> None:
         return
     rows = []
     for row in found.get("brokers") or []:
-        flags = [bool(row.get(column)) for column in ("is_live", "in_newest_set", "answered")]
-        rows.append([*(row.get(column) for column in BROKER_COLUMNS[:5]), *flags])
+        if row.get("answered"):
+            flags = [bool(row.get(column)) for column in ("is_live", "in_newest_set", "answered")]
+            rows.append([*(row.get(column) for column in BROKER_COLUMNS[:5]), *flags])
+            continue
+        # What it last said may be long ago; one that was never heard has not even an identity.
+        is_known = bool(row.get("system_id"))
+        last = [row["epoch"], row["sequence"]] if is_known else [None, None]
+        rows.append([row.get("name"), row["address"], "unreachable", *last, None, bool(row.get("in_newest_set")) if is_known else "?", False])
     print_table([column.upper() for column in BROKER_COLUMNS], rows)
     best = _row(found, found.get("recommended"))
     print(f"recommended: {_row_name(best) if best is not None else 'nobody'}: {found.get('reason') or ''}".rstrip(": "))
     if best is not None:
-        print("would be lost: nothing")
+        unheard = _unheard(found, best)
+        print(f"would be lost: {f'what {" and ".join(unheard)} alone accepted, if anything' if unheard else 'nothing'}")
         return
     chosen = _least_loss(found)
     if chosen is not None:
@@ -345,7 +366,7 @@ def _accept(options: Options, loss: str, *, accept_loss: bool, yes: bool) -> Non
     """Have the loss accepted, or end."""
     if not accept_loss:
         raise Failure(UNSAFE, f"this would give up something: {loss}", hint="start the missing brokers, or add --accept-loss")
-    talk(options, f"given up: {loss}")
+    talk(options, f"to be given up: {loss}")
     if yes:
         return
     if not sys.stdin.isatty():

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qpidha.cli.exits import BAD_DATA, NO_INPUT, Failure
+from qpidha.cli.exits import BAD_DATA, NO_INPUT, UNREACHABLE, Failure
 from qpidha.runtime.disk import SYSTEM_ID, Disk
 from qpidha.runtime.exits import CannotStart
 from qpidha.store.frames import BATCH, CHUNK, CUT, END, HEAD, HEAD_SIZE, Frame, decode_frame, sound_frames
@@ -225,7 +225,8 @@ def stopped_broker(given: Path) -> Iterator[StoppedBroker]:
     try:
         disk = Disk(str(path))
     except CannotStart as error:
-        raise Failure(error.code, error.text, hint="stop the broker first, or look at a copy of the directory") from error
+        hint = "stop the broker first, or look at a copy of the directory" if error.code == UNREACHABLE else error.hint
+        raise Failure(error.code, error.text, hint=hint) from error
     try:
         yield StoppedBroker(path, disk)
     finally:

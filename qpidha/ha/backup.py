@@ -132,7 +132,7 @@ class Backup:
         if self.last_chunk and log.snapshot_kept:
             self.chunks = self.last_chunk
             self.last_chunk = 0
-        here = (log.epoch, min(log.kept, log.last), self.chunks - log.chunks_waiting)
+        here = (log.epoch, min(log.kept, log.last), max(self.chunks - log.chunks_waiting, 0))
         if here != self.told:
             self.told = here
             self.port.say(self.primary.connection_id, encode(Confirm(*here)))

@@ -218,6 +218,17 @@ class Peers:
         heard, all_ = 1 + len(consultation.answered), 1 + len(self.others())
         return 2 * heard > all_ or (not self.strict and not consultation.silent and not consultation.refusals)
 
+    def own_epoch(self, least: int) -> int:
+        """Return an epoch from `least` on that no other broker begins.
+
+        Where no majority has to promise, nothing else keeps two brokers that do not hear each other from beginning the same
+        one, and then neither would give way when they meet, nor could a backup tell their logs apart.
+        """
+        for place, peer in enumerate(self.all, start=1):
+            if peer.state is PeerState.OURSELVES:
+                return least + (place - least) % len(self.all)
+        return least
+
     def address_of(self, system_id: str) -> str:
         """Return where a broker is, for people; its system id where that is not known."""
         for peer in self.all:

@@ -32,6 +32,8 @@ WINDOW = 4 << 20
 """Bytes of log that may be unconfirmed on the way to a backup, where ha-flow-bytes does not say."""
 CATCH_UP_WINDOW = 1 << 20
 """The same while it catches up: so much may be read from disk and sent in one turn, and publishers wait for that."""
+LAST_CHANCE = 100_000_000
+"""For how long a backup that seems to have stalled is still listened to, in ns: what it said may wait in our own socket."""
 LEAST_PATIENCE = 1_000_000_000
 """However short ha-backup-timeout is, a backup that is connected has so long to confirm something, in ns."""
 SAFE_DELAY = 20_000_000
@@ -42,8 +44,8 @@ class RemoteBackup:
     """One subscribed backup. Lives as long as its link."""
 
     __slots__ = (
-        "chunks_confirmed", "chunks_sent", "confirmed", "connection_id", "cursor", "flight", "flight_bytes", "heard", "is_ready",
-        "join_point", "messages", "name", "objects", "required", "settle_point", "since", "system_id", "through", "told_safe",
+        "chunks_confirmed", "chunks_sent", "confirmed", "connection_id", "cursor", "flight", "flight_bytes", "heard", "is_doubted",
+        "is_ready", "join_point", "messages", "name", "objects", "required", "settle_point", "since", "system_id", "through", "told_safe",
     )  # fmt: skip
 
     def __init__(self, connection_id: int, system_id: str, name: str) -> None:
@@ -57,6 +59,8 @@ class RemoteBackup:
         """What it last said that it has; of no worth before it is whole."""
         self.since = 0
         """While something is awaited from it: when it last gave any."""
+        self.is_doubted = False
+        """Whether it has given nothing for so long that this is its last chance."""
         self.objects: Iterator[bytes] | None = None
         self.messages: Iterator[bytes] | None = None
         """What is left of its snapshot: the objects, and then what is on them."""
@@ -234,13 +238,14 @@ class Primary:
         """Forget, and return, the required backups that are connected and have given nothing that is awaited for too long.
 
         The link of each is closed, for it to join anew: a backup whose disk hangs must not keep a cluster from working.
-        Where this comes much too late it was we who were stopped, and what they said meanwhile is still to be heard.
+        Each is given a last chance first: if it was we who were stopped, what it said meanwhile is still to be heard.
         """
-        stalled = [backup for backup in self.backups.values() if backup.since and now >= backup.since + self.patience]
-        for backup in stalled:
-            if now >= backup.since + self.patience + max(self.patience // 4, LEAST_PATIENCE):
-                backup.since = now
-        stalled = [backup for backup in stalled if backup.since != now]
+        overdue = [backup for backup in self.backups.values() if backup.since and now >= backup.since + self.patience]
+        stalled = [backup for backup in overdue if backup.is_doubted]
+        for backup in overdue:
+            if not backup.is_doubted:
+                backup.is_doubted = True
+                backup.since = now + LAST_CHANCE - self.patience
         for backup in stalled:
             del self.backups[backup.system_id]
             self.port.hang_up(backup.connection_id)
@@ -259,6 +264,7 @@ class Primary:
             return
         if backup.since and (message.sequence > backup.heard or message.chunks > backup.chunks_confirmed):
             backup.since = self.port.now
+            backup.is_doubted = False
         backup.heard = message.sequence
         backup.chunks_confirmed = message.chunks
         flight = backup.flight
@@ -284,6 +290,7 @@ class Primary:
         for backup in self.backups.values():
             if not backup.required or not backup.is_awaited(last):
                 backup.since = 0
+                backup.is_doubted = False
             elif not backup.since:
                 backup.since = now
         if log.kept >= last:

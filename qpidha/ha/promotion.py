@@ -10,6 +10,7 @@ answers, and they are held against the same rules again.
 
 `accept_loss` is the operator's override after a total failure: no rule about content, nobody is waited for
 who cannot be reached; what is known to be given up is announced. Who is reached must promise even so.
+Where a majority need not promise, each broker begins epochs of its own only, so that no two ever begin the same.
 Must not know what a primary does. Source: DESIGN section 5; PacificA (MSR-TR-2008-25) section 2.3.
 """
 
@@ -150,7 +151,10 @@ class Promotion:
             return
         saved = self.candidate.saved
         known = max([saved.promised, *(peer.known.promised for peer in self.peers.others() if peer.known is not None)])
-        saved.promised = known + (OVERRIDE if self.accept_loss else 1)
+        if self.accept_loss:
+            saved.promised = self.peers.own_epoch(known + OVERRIDE)
+        else:
+            saved.promised = known + 1 if self.peers.strict else self.peers.own_epoch(known + 1)
         self.candidate.save()
         self._consult(saved.promised)
 

@@ -448,8 +448,12 @@ class Cluster:
         if self.primary is not None:
             self.primary.flush(now)
             self._note_set()
-            if self.handover is not None:
-                self.handover.flush()
+            handover = self.handover
+            if handover is not None:
+                handover.flush()
+                if handover.over and self.primary is not None:
+                    # Given up: what clients sent meanwhile was taken just now, and nobody may call again soon.
+                    self.primary.flush(now)
         elif self.backup is not None:
             self.backup.flush()
 

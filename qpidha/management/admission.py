@@ -48,19 +48,15 @@ def admit(house: House, connection: Any) -> None:
         raise LimitExceeded(f"there are max-connections {settings.max_connections} clients already", hint="try again later")
 
 
-def is_ordinary(connection: Any) -> bool:
-    """Tell whether that is a client, and not a broker or an administrator."""
-    return connection.kind is ConnectionKind.CLIENT and not connection.is_backup and not connection.is_admin
-
-
 def _count_clients(house: House) -> int:
-    return sum(1 for stream in house.streams.by_id.values() if is_ordinary(stream))
+    return sum(1 for stream in house.streams.by_id.values() if stream.is_ordinary)
 
 
 def refusal(house: House) -> QpidHaError:
     """Return the error for a change asked of a backup by one who may look at it."""
     away = elsewhere(house)
-    return NotAllowed(f"backups are read only: {away.text}", hint=away.hint)
+    is_primary = house.cluster is not None and house.cluster.primary is not None
+    return NotAllowed(away.text if is_primary else f"backups are read only: {away.text}", hint=away.hint)
 
 
 def elsewhere(house: House) -> QpidHaError:

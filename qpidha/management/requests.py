@@ -31,6 +31,7 @@ Read = Callable[[Parameters], object]
 Change = Callable[[Parameters, object], tuple[int, object]]
 Action = Callable[[Parameters, "Answer"], None]
 
+PRIMARY_STATES = ("recovering", "active")
 RESERVED = ("amq.", "qpid.", "qpidha.", "$")
 """Beginnings of names that belong to the broker."""
 
@@ -252,6 +253,8 @@ class Requests:
     def _change(self, change: Change, parameters: Parameters, reply: Answer, owner: object) -> None:
         if not self._target.serving:
             state = self._target.status().get("state", "not primary")
+            if state in PRIMARY_STATES:
+                raise NotAllowed("this broker is handing over to another one, and changes nothing meanwhile", hint="try again in a moment")
             text = f"this broker is {state} and changes nothing itself"
             raise NotAllowed(text, hint=f"send the request to the primary{self._primary()}")
         sequence, result = change(parameters, owner)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import ssl
 from collections.abc import Callable
@@ -84,8 +85,8 @@ class Stream(asyncio.Protocol):
             self.transport.resume_reading()  # type: ignore[union-attr]
 
     def eof_received(self) -> bool:
-        """The peer sends no more. On the admin socket it may still wait for answers, as `nc -N` does."""
-        if self._kind is ConnectionKind.LOCAL and not self.is_closing:
+        """The peer sends no more. On the admin socket it may still wait for answers, as `nc -N` does, unless it has hung up."""
+        if self._kind is ConnectionKind.LOCAL and not self.is_closing and not _hung_up(cast(asyncio.Transport, self.transport)):
             self._network.close_soon(self)
             return True
         return False
@@ -313,6 +314,13 @@ class Network:
             stream.linger.cancel()
         stream.transport.close()
         stream.linger = self._loop.call_later(LINGER, stream.transport.abort)
+
+
+def _hung_up(transport: asyncio.Transport) -> bool:
+    """Whether the peer has closed its end of a local stream for both directions."""
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), 0)
+    return any(event & select.POLLHUP for _, event in poll.poll(0))
 
 
 def _peer_name(transport: asyncio.Transport) -> str:

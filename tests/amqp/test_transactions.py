@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpidha.amqp import open_transactions
+from qpidha.amqp.coordinator import WINDOW, Coordinator
 from qpidha.amqp.engine_links import is_settled, remote_state, settle
 from qpidha.amqp.engine_values import remote_outcome, set_state
 from qpidha.amqp.terminus import ACCEPTED, COORDINATOR, MODIFIED, REJECTED, RELEASED, SOURCE, Terminus, source, target
@@ -381,6 +382,18 @@ def test_bytes_in_open_transactions_are_limited(monkeypatch: pytest.MonkeyPatch)
     assert len(contents(host)) == 2
 
 
+def test_small_messages_count_for_the_memory_that_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_transactions, "MAX_BYTES", 100_000)
+    host = a_host()
+    client = Controller(host)
+    control, sender = client.control(), client.sender("q")
+    one = client.declare(control)
+    for _ in range(1000):  # with all that is kept of each, more than 100 bytes
+        client.send(sender, build(""), one)
+    client.turn()
+    assert client.discharge(control, one).condition == ROLLBACK
+
+
 def test_a_commit_that_does_not_fit_changes_nothing() -> None:
     host = a_host("full", max_count=3)
     host.broker.declare_queue("q")
@@ -429,6 +442,31 @@ def test_a_commit_is_answered_when_it_is_safe() -> None:
     host.release_all()
     client.turn()
     assert (sent.state, sent.is_settled) == (ACCEPTED, True)
+
+
+def test_discharges_that_wait_are_limited_though_their_sender_heeds_no_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = Coordinator.start
+
+    def generous(self: Coordinator, source: Terminus) -> None:
+        start(self, source)
+        assert self.end is not None
+        self.end.flow(10 * WINDOW)  # our client's engine sends nothing without credit
+
+    monkeypatch.setattr(Coordinator, "start", generous)
+    host = AHost(ha_replicate="all")
+    host.broker.recorder = CountingRecorder()
+    host.broker.declare_queue("q")
+    client = Controller(host)
+    control, sender = client.control(), client.sender("q")
+    host.holding = True
+    for number in range(2 * WINDOW):
+        one = client.declare(control)
+        client.send(sender, build(number), one)
+        client.discharge(control, one)
+        if "txn" in client.detached:
+            break
+    assert client.detached["txn"] == "amqp:link:transfer-limit-exceeded"
+    assert len(contents(host)) == WINDOW
 
 
 def test_a_service_takes_no_part_in_transactions() -> None:

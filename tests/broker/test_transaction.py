@@ -372,3 +372,22 @@ def test_any_sequence_of_work_is_whole_or_nothing_and_the_same_on_a_backup(steps
             transaction = Transaction(broker)
             demand, gone = {"q": 0, "r": 0}, {"q": 0, "r": 0}
     assert picture(copy_of(tape)) == picture(broker)
+
+
+def test_a_transaction_sent_again_is_committed_again_though_its_queue_is_full() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    queue, _ = broker.declare_queue("q", arguments={"qpidha.dedup": "message-id", "qpid.max_count": 2})
+    sequences = []
+    for _ in range(2):
+        transaction = Transaction(broker)
+        for number in range(2):
+            transaction.post(Post(build(number, properties={"message_id": str(number)}), 0, queue=queue))
+        sequences.append(transaction.commit())
+    assert len(queue.messages) == 2
+    assert sequences[1] == sequences[0]
+    transaction = Transaction(broker)
+    transaction.post(Post(build(0, properties={"message_id": "0"}), 0, queue=queue))
+    transaction.post(Post(build(2, properties={"message_id": "2"}), 0, queue=queue))
+    with pytest.raises(TransactionRolledBack, match="full"):
+        transaction.commit()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qpidha.ha.status import BrokerStatus
+from qpidha.words.records import QueueDeclared
 from tests.ha.cluster_world import SECOND, World
 
 ACTIVE, READY, JOINING = BrokerStatus.ACTIVE, BrokerStatus.READY, BrokerStatus.JOINING
@@ -164,3 +165,23 @@ def test_what_a_hand_over_waits_for_is_explained() -> None:
     entries = {entry["waits_for"]: entry for entry in world.machines[0].cluster.explain()}
     assert entries.keys() == {"backup", "hand-over"}
     assert entries["hand-over"]["address"] == "host2:5002"
+
+
+def test_what_clients_sent_meanwhile_is_on_its_way_at_once_when_a_hand_over_is_given_up() -> None:
+    world = started()
+    primary = world.machines[0]
+    world.machines[2].paused = True
+    primary.publish("a")
+    freeze = primary.freeze
+
+    def thaw(frozen: bool) -> None:
+        freeze(frozen)
+        if not frozen:
+            primary.log.append(QueueDeclared("meanwhile", ""))
+
+    primary.freeze = thaw  # type: ignore[method-assign]
+    primary.switchover("host2:5002")
+    world.close(next(number for number, ends in world.ends.items() if ends == (world.machines[2], primary)))
+    while primary.frozen:
+        assert world.step_one(lambda able: able[0])
+    assert not primary.log.has_pending

@@ -107,14 +107,15 @@ def test_a_backup_that_confirms_now_and_then_is_not_dropped() -> None:
     assert len(primary.accepted) == 4
 
 
-def test_a_primary_that_was_stopped_itself_does_not_take_its_backups_for_stalled() -> None:
+@pytest.mark.parametrize("stopped_for", [2.1, 2.5, 10])
+def test_a_primary_that_was_stopped_itself_does_not_take_its_backups_for_stalled(stopped_for: float) -> None:
     world = started(backup_timeout=2 * SECOND)
     primary = world.machines[0]
     world.machines[1].paused = world.machines[2].paused = True
     primary.publish("a")
     primary.paused = True
     world.machines[1].paused = world.machines[2].paused = False
-    world.run(10)
+    world.run(stopped_for)
     assert primary.inbox  # they have confirmed long ago
     primary.paused = False
     primary.cluster.tick(world.now)

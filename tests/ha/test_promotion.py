@@ -333,3 +333,33 @@ def test_a_backup_that_became_ready_just_before_the_primary_died_is_expected_by_
         assert "2-broker" in primary.in_sync.members
     assert late.words == world.machines[1].words
     assert replies
+
+
+def test_two_primaries_of_a_trusted_managers_mistake_have_different_epochs_and_one_of_them_gives_way() -> None:
+    world = World(3, safety="trust-manager")
+    first, one, other = world.machines
+    first.promote()
+    world.run(1)
+    first.publish("a")
+    world.run(0.2)
+    world.kill(0)
+    connect = world.connect
+
+    def refuse(caller: Machine, index: int) -> int:
+        world.next_id += 1
+        caller.inbox.append(("lost", world.next_id, b"refused"))
+        return world.next_id
+
+    world.connect = refuse  # type: ignore[method-assign]
+    world.cut(1)
+    world.run(0.2)
+    one.promote()
+    other.promote()
+    world.run(2)
+    one.publish("x")
+    other.publish("y")
+    world.connect = connect  # type: ignore[method-assign]
+    world.run(12)
+    assert one.log.epoch == other.log.epoch
+    assert sorted(machine.state.value for machine in (one, other)) == ["active", "ready"]
+    assert one.words == other.words

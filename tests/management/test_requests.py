@@ -190,6 +190,16 @@ def test_on_a_backup_reads_work_and_changes_are_refused_with_the_primary(asker: 
     assert asker.ask("promote") == {"state": "active"} and asker.target.promoted == 1
 
 
+def test_changes_are_refused_while_the_primary_hands_over_and_nobody_is_sent_to_itself(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = asker.target.status()
+    asker.target.serving = False
+    monkeypatch.setattr(asker.target, "status", lambda: status)
+    error = asker.refusal("declare_queue", name="q")
+    assert error.condition == "amqp:not-allowed" and "handing over" in error.text and "h1:5672" not in error.hint
+
+
 def test_the_broker_is_managed(asker: Asker) -> None:
     assert asker.ask("query")["replicate"] == "all"
     assert asker.ask("members")[0]["system_id"] == "s1"

@@ -14,7 +14,7 @@ import uvloop
 
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.log import Log
-from qpidha.runtime.network import RESERVED_CONNECTIONS, Network
+from qpidha.runtime.network import ADMIN_CONNECTIONS, RESERVED_CONNECTIONS, Network
 from qpidha.runtime.sockets import bind_admin, bind_port
 from qpidha.runtime.tls import identity_of, server_context
 from qpidha.runtime.turns import Turns
@@ -194,6 +194,21 @@ def test_the_admin_socket_knows_its_user(tmp_path, monkeypatch):
         assert opened.kind is ConnectionKind.LOCAL and opened.peer == f"process {os.getpid()}" and opened.identity
         assert os.stat(path).st_mode & 0o077 == 0
         writer.close()
+
+    monkeypatch.chdir(tmp_path)
+    play(scene)
+
+
+def test_many_quick_visitors_of_the_admin_socket_leave_room_for_the_next(tmp_path, monkeypatch):
+    async def scene(world):
+        await world.network.serve_admin(bind_admin("admin.sock"))
+        for number in range(ADMIN_CONNECTIONS + 20):
+            await world.until(lambda gone=number: len(world.node.lost) >= gone - ADMIN_CONNECTIONS // 2)
+            reader, writer = await asyncio.open_unix_connection("admin.sock")
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            writer.close()
+        await world.until(lambda: len(world.node.lost) == ADMIN_CONNECTIONS + 20)
 
     monkeypatch.chdir(tmp_path)
     play(scene)
