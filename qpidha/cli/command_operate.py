@@ -349,13 +349,15 @@ def _show_comparison(options: Options, found: dict[str, Any]) -> None:
         # What it last said may be long ago; one that was never heard has not even an identity.
         is_known = bool(row.get("system_id"))
         last = [row["epoch"], row["sequence"]] if is_known else [None, None]
-        rows.append([row.get("name"), row["address"], "unreachable", *last, None, bool(row.get("in_newest_set")) if is_known else "?", False])
+        rows.append(
+            [row.get("name"), row["address"], "unreachable", *last, None, bool(row.get("in_newest_set")) if is_known else "?", False]
+        )
     print_table([column.upper() for column in BROKER_COLUMNS], rows)
     best = _row(found, found.get("recommended"))
     print(f"recommended: {_row_name(best) if best is not None else 'nobody'}: {found.get('reason') or ''}".rstrip(": "))
     if best is not None:
-        unheard = _unheard(found, best)
-        print(f"would be lost: {f'what {" and ".join(unheard)} alone accepted, if anything' if unheard else 'nothing'}")
+        unheard = " and ".join(_unheard(found, best))
+        print(f"would be lost: what {unheard} alone accepted, if anything" if unheard else "would be lost: nothing")
         return
     chosen = _least_loss(found)
     if chosen is not None:

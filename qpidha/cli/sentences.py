@@ -40,7 +40,9 @@ def _for(since: object, now: int) -> str:
 
 
 def _until(until: object, now: int) -> str:
-    return f", and {(until - now) / 1e9:,.1f} s more at most" if isinstance(until, int) and now and until > now else ""
+    return (
+        f"; {(until - now) / 1e9:,.1f} s more, then the others go on without it" if isinstance(until, int) and now and until > now else ""
+    )
 
 
 def _count(number: int, noun: str) -> str:

@@ -157,6 +157,12 @@ class Comparison:
             return best, "this cluster has never had a primary: any broker will do"
         if best.is_live:
             return best, "it has all that was ever accepted"
+        silent = self.missing(best)
+        if silent:
+            return (
+                best,
+                f"of those that answered none has more than its {_written(best)}; {', '.join(silent)} did not answer and may have more",
+            )
         return best, f"all members of the in-sync set answered, and none has more than its {_written(best)}"
 
     def losses(self, row: Row) -> dict[str, object]:

@@ -99,6 +99,8 @@ class Cluster:
         deadlines = [self.peers.next_deadline()]
         if self.primary is not None:
             deadlines.append(self.primary.next_deadline)
+        if self.voting is not None:
+            deadlines.append(self.voting.next_deadline)
         if self.handover is not None:
             deadlines.append(self.handover.deadline)
         return min((deadline for deadline in deadlines if deadline), default=0)
@@ -223,6 +225,8 @@ class Cluster:
             self.backup.primary = None  # should it be promoted again, it is to be followed anew
         if self.primary is not None and status.promised > self.primary.in_sync.epoch:
             self.step_down(f"{peer.name} has promised epoch {status.promised}, ours is {self.primary.in_sync.epoch}")
+        if self.voting is not None:
+            self.voting.somebody_came()
         self._follow_newest()
 
     def _follow_newest(self) -> None:
@@ -432,6 +436,7 @@ class Cluster:
         self.peers.tick(now)
         primary, voting = self.primary, self.voting
         if primary is not None and voting is not None:
+            voting.tick(now)
             for system_id in primary.overdue(now) if self.state is BrokerStatus.RECOVERING else []:
                 name = self.peers.address_of(system_id)
                 self.port.announce("error", f"Recovering backup timed out: {name}")

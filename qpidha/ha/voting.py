@@ -33,6 +33,9 @@ class Voting:
         self.asked: Consultation | None = None
         self.since = 0
         """When the change that is on its way was begun; 0 if none is."""
+        self.next_deadline = 0
+        """When to ask again, 0 for never."""
+        self._attempts = 0
         self._in_force = in_force
 
     def drop(self, system_id: str, why: str, then: Callable[[], None] = nothing) -> None:
@@ -47,6 +50,17 @@ class Voting:
             return []
         return [peer.name for peer in self.peers.others() if peer not in self.asked.answered]
 
+    def tick(self, now: int) -> None:
+        """Ask again if it is time."""
+        if self.next_deadline and now >= self.next_deadline:
+            self.somebody_came()
+
+    def somebody_came(self) -> None:
+        """Do not wait for the time to ask again: there is somebody else to ask."""
+        if self.next_deadline and not self.over:
+            self.next_deadline = 0
+            self._propose(self._attempts)
+
     def _propose(self, attempts: int) -> None:
         set_ = self.primary.propose()
 
@@ -54,7 +68,9 @@ class Voting:
             if self.over:
                 return
             if not self.peers.hears_majority(consultation) and (self.peers.strict or attempts > 1):
-                self._propose(attempts - 1)
+                # Where nobody listens the answer is there at once; the question is not to be.
+                self.next_deadline, self._attempts = max(consultation.deadline, 1), attempts - 1
+                self.tick(self.peers.port.now)
                 return
             self.since = 0
             self._in_force(set_)

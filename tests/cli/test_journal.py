@@ -77,6 +77,25 @@ def test_damage_before_what_was_synced_is_65(tmp_path: Path, qpid_ha: Run) -> No
     # What is around the damage can be had all the same.
     said = qpid_ha("journal", "salvage", str(tmp_path / "data"), "--out", "-")
     assert [message_view.body(b64decode(json.loads(line)["payload"])) for line in said.out.splitlines()] == ["a", "c"]
+    assert said.code == 65 and f"not readable: {segment.name}" in said.err and "may be missing here" in said.err
+    listed = qpid_ha("journal", "list", str(tmp_path / "data"))
+    assert listed.code == 0 and f"not readable: {segment.name}" in listed.err
+
+
+def test_what_keeps_a_broker_from_starting_beside_the_journal_is_said(data: Path, qpid_ha: Run) -> None:
+    (data / "state").write_text("{")
+    said = qpid_ha("journal", "verify", str(data))
+    assert said.code == 65 and "damaged: the state file cannot be read" in said.out and said.out.endswith("verdict: damaged\n")
+    (data / "systemId").write_text("x")
+    said = qpid_ha("journal", "verify", str(data))
+    assert said.code == 78 and "put the former one back" in said.err and "stop the broker" not in said.err
+
+
+def test_a_journal_without_files_is_said_to_be_empty(data: Path, qpid_ha: Run) -> None:
+    for file in (data / "journal").iterdir():
+        file.unlink()
+    said = qpid_ha("journal", "verify", str(data))
+    assert said.code == 0 and "no files: a broker starts with nothing" in said.out
 
 
 def test_list_shows_live_messages_and_how_far_the_log_goes(data: Path, qpid_ha: Run) -> None:
@@ -105,11 +124,13 @@ def test_salvage_writes_the_messages_of_one_queue_or_all(data: Path, qpid_ha: Ru
     assert said == Said(0, "", "2 messages, 2 written\n")
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(line["queue"], message_view.body(b64decode(line["payload"]))) for line in lines] == [("orders", "b"), ("orders", "c")]
-    assert qpid_ha("journal", "salvage", str(data), "--out", str(out)).code == 1  # nothing is overwritten
+    said = qpid_ha("journal", "salvage", str(data), "--out", str(out))
+    assert said.code == 1 and "is there already" in said.err and len(out.read_text().splitlines()) == 2  # nothing is overwritten
     assert len(qpid_ha("journal", "salvage", str(data), "--out", "-").out.splitlines()) == 3
     said = qpid_ha("journal", "salvage", str(data), "--queue", "other", "--out", "-")
     assert said.code == 66 and "no queue other" in said.err
     assert qpid_ha("journal", "salvage", str(data)).code == 2
+    assert qpid_ha("journal", "dump", str(data), "--discarded", "discarded-1").code == 66
 
 
 def test_a_cut_tail_is_listed_with_counts_and_salvaged_by_name(tmp_path: Path, qpid_ha: Run) -> None:

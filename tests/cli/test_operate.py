@@ -81,6 +81,26 @@ def test_loss_is_accepted_only_by_name_and_after_a_yes(unsure: FakeBroker, qpid_
     assert said.code == 0 and unsure.asked[-1] == ("promote", {"accept_loss": True})
 
 
+def test_a_member_of_the_set_that_was_not_heard_is_a_loss_also_where_the_manager_is_trusted(compared: FakeBroker, qpid_ha: Run) -> None:
+    found = compared.answers["recover"]
+    found["strict"] = False
+    found["brokers"][0] |= {"answered": False, "system_id": "", "name": "", "epoch": 0, "sequence": 0, "in_newest_set": False}
+    found["losses"][1]["not_heard"] = ["127.0.0.1:1"]
+    said = qpid_ha("recover", "-b", compared.socket)
+    assert said.code == 1 and said.out.endswith("would be lost: what 127.0.0.1:1 alone accepted, if anything\n")
+    assert said.out.splitlines()[1].split() == ["-", "127.0.0.1:1", "unreachable", "-", "-", "-", "?", "no"]
+    said = qpid_ha("recover", "--promote", "-b", compared.socket)
+    assert said.code == 107 and LOSS in said.err and not any(asked[0] == "promote" for asked in compared.asked)
+    assert qpid_ha("recover", "--promote", "--accept-loss", "--yes", "-b", compared.socket).code == 0
+    assert ("promote", {}) in compared.asked
+
+
+def test_a_loss_is_not_accepted_where_nothing_is_promoted(unsure: FakeBroker, qpid_ha: Run) -> None:
+    for option in ("--accept-loss", "--yes"):
+        said = qpid_ha("recover", option, "-b", unsure.socket)
+        assert said.code == 2 and "without --promote" in said.err
+
+
 def test_nobody_is_promoted_beside_a_primary(unsure: FakeBroker, qpid_ha: Run) -> None:
     unsure.answers["recover"]["brokers"][0]["state"] = "active"
     unsure.answers["recover"]["reason"] = "127.0.0.1:1 is the primary: there is nothing to recover"
@@ -156,14 +176,24 @@ def test_explain_says_in_sentences_what_is_waited_for(broker: FakeBroker, qpid_h
         "unsafe_messages": 1204,
         "unsafe_queues": 3,
         "queues": [{"name": "orders", "unsafe": 1200}, {"name": "bills", "unsafe": 3}],
-        "waits": [{"waits_for": "backup", "since_ns": 101 * second, "text": "127.0.0.1:5673, which has 4 records less."}],
+        "waits": [
+            {
+                "waits_for": "backup",
+                "since_ns": 101 * second,
+                "text": "127.0.0.1:5673, which has 4 records less.",
+                "until_ns": 111 * second,
+            },
+            {"waits_for": "majority", "since_ns": 0, "text": "the consent of a majority"},
+        ],
     }
     said = qpid_ha("status", "--explain", "-b", broker.socket)
     assert said.out.splitlines() == [
         "127.0.0.1:5672 is recovering, for 3.0 s",
-        "waits: 127.0.0.1:5673, which has 4 records less, for 2.0 s",
+        "waits: 127.0.0.1:5673, which has 4 records less, for 2.0 s; 8.0 s more, then the others go on without it",
+        "waits: the consent of a majority",
         "1,204 messages in 3 queues not yet on every in-sync broker: orders 1,200, bills 3, and 1 more",
         "answers to clients that wait until what they confirm is safe: 1",
+        "next: start one of those that have not answered",
     ]
     assert json.loads(qpid_ha("status", "--explain", "-b", broker.socket, "-o", "json").out)["unsafe_queues"] == 3
     assert qpid_ha("status", "--explain", "--all", "-b", broker.socket).code == 2

@@ -447,3 +447,19 @@ def test_a_broker_promoted_without_content_says_so() -> None:
     world.run(1)
     assert world.machines[0].state is ACTIVE
     assert any("promoted without content" in line for line in world.machines[0].said)
+
+
+def test_a_primary_whose_backups_are_gone_asks_for_a_majority_now_and_then_and_not_all_the_time() -> None:
+    world = World(safety="strict")
+    world.machines[0].promote()
+    world.run(1)
+    world.kill(1)
+    world.kill(2)
+    before = world.machines[0].cluster.primary.version
+    world.run(10)
+    primary = world.machines[0].cluster.primary
+    assert primary is not None and primary.leaving
+    assert primary.version - before <= 2 + 10 * SECOND // world.machines[0].cluster.peers.patience
+    world.restart(1)
+    world.run(2)
+    assert world.machines[0].cluster.explain() == [] and world.machines[1].state == "ready"
