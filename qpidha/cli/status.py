@@ -6,6 +6,7 @@ The text of `status` is historic: one line with the state. `--expect` and `--is-
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 from qpidha.cli.arguments import Options
@@ -66,16 +67,21 @@ def ask_all(options: Options, method: str) -> list[tuple[str, Any]]:
         if not listed:
             raise
         own, mine = str(first), failure
-    answers: list[tuple[str, Any]] = []
-    for address in listed:
-        if address == own:
-            answers.append((address, mine))
-            continue
+    answers: dict[str, Any] = {address: mine for address in listed if address == own}
+
+    def ask_one(address: str) -> None:
         try:
-            answers.append((address, ask(options, method, target=beside(address, first))))
+            answers[address] = ask(options, method, target=beside(address, first))
         except Failure as failure:
-            answers.append((address, failure))
-    return answers
+            answers[address] = failure
+
+    # All at once: one that is frozen must not keep the others waiting.
+    asking = [threading.Thread(target=ask_one, args=(address,), daemon=True) for address in listed if address != own]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    return [(address, answers[address]) for address in listed]
 
 
 def addresses(url: object) -> list[str]:
