@@ -136,6 +136,7 @@ class Node:
     def _end_turn(self) -> list[Effect]:
         broker, cluster, log = self.broker, self.cluster, self.log
         if self.streams.frozen is None:
+            broker.withhold(cluster is not None and not cluster.may_deliver)
             broker.dispatch(self.now)
         if log.consumed:
             self.holds.release_consumed(log.consumed)
@@ -382,7 +383,7 @@ class Node:
     def state_changed(self, state: BrokerStatus) -> None:
         """Serve clients or send them away."""
         if state is BrokerStatus.RECOVERING:
-            self.holds.clear(self.log.safe)
+            self.holds.clear(0)  # what a snapshot brought is in our log, and perhaps not in that of all others
             self.broker.recorder = self.log
             self.broker.promoted(self.now)
         elif state is BrokerStatus.JOINING and self.broker.recorder is not None:

@@ -88,6 +88,8 @@ class Model:
         self.dirty: dict[Queue, None] = {}
         self.heavy: dict[Queue, None] = {}
         """Queues that got a message when they had more bytes in memory than they may; cleared by whoever pages them out."""
+        self.withholds = False
+        """Whether no message is handed out, because another broker may be handing them out; looking at them is not hindered."""
         self.records_durable_only = False
         """Whether durable objects are recorded, whatever their replicate level, and no others: so it is with a broker alone that
         has a journal. To be set before the first object is declared or recovered."""
@@ -109,6 +111,12 @@ class Model:
     def refuse_publishing(self) -> str:
         """A model refuses nothing: it follows."""
         return ""
+
+    def withhold(self, withholds: bool) -> None:
+        """Hand out nothing, or go on handing out."""
+        if self.withholds and not withholds:
+            self.dirty |= {queue: None for queue in self.queues.values() if queue.consumers}
+        self.withholds = withholds
 
     def apply(self, sequence: int, record: Record) -> None:
         """Follow one record; what it says of unknown objects does not concern this broker."""

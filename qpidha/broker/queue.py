@@ -36,6 +36,7 @@ class QueueHost(Protocol):
 
     dirty: dict[Queue, None]
     """Queues with something to dispatch."""
+    withholds: bool
     heavy: dict[Queue, None]
     """Queues with more bytes in memory than they may have."""
 
@@ -335,7 +336,7 @@ class Queue(Backlog):
             if consumer.credit > 0:
                 if consumer.browse:
                     self._show(consumer, now)
-                elif not self.follows:
+                elif not self.follows and not (self.uid > 0 and self._host.withholds):
                     takers.append(consumer)
         if takers:
             given = self._hand_out_selectively(takers, now) if self._excluded else self._hand_out(takers, now)

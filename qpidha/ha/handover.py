@@ -88,10 +88,7 @@ class Handover:
         if not self.has_stepped_down:
             self.cancel(f"{self.peer.name} has not confirmed everything within {self._primary.patience / 1e9:g} s")
             return
-        other = self.giver.current_primary()
-        if other is not None and other.status is not None and other.status.epoch > self._epoch:
-            self._succeed(other.name, other.status.system_id, other.status.epoch)  # its answer was lost
-        else:
+        if not self._ended_by_later(self._epoch):  # else its answer was lost
             self._fail(f"{self.peer.name} did not answer")
 
     def answered(self, connection_id: int, answer: TakenOver) -> None:
@@ -99,7 +96,8 @@ class Handover:
         if self.over or connection_id != self._connection_id or answer.nonce != self.since:
             return
         if answer.epoch:
-            self._succeed(self.peer.name, self.target.system_id, answer.epoch)
+            if not self._ended_by_later(answer.epoch):  # else it was late: another has followed it, and is the primary
+                self._succeed(self.peer.name, self.target.system_id, answer.epoch)
         else:
             self._fail(f"{self.peer.name} says: {answer.reason}")
 
@@ -110,6 +108,14 @@ class Handover:
         if not self.has_stepped_down:
             self.giver.port.freeze(False)
         self._reply(NotAllowed(f"not handed over to {self.peer.name}: {why}", hint="look at qpid-ha status --explain and try again"), None)
+
+    def _ended_by_later(self, epoch: int) -> bool:
+        """End with the primary of a later epoch, if we know of one."""
+        other = self.giver.current_primary()
+        if other is None or other.status is None or other.status.epoch <= epoch:
+            return False
+        self._succeed(other.name, other.status.system_id, other.status.epoch)
+        return True
 
     def _succeed(self, address: str, system_id: str, epoch: int) -> None:
         self.over = True

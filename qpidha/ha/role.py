@@ -105,6 +105,13 @@ class Cluster:
             deadlines.append(self.handover.deadline)
         return min((deadline for deadline in deadlines if deadline), default=0)
 
+    @property
+    def may_deliver(self) -> bool:
+        """Whether messages may be handed out: not by a primary that is cut off, where the others may have another one by now."""
+        if self.primary is None or not self.peers.strict or self.primary.in_sync.members == (self.system_id,):
+            return True
+        return 2 * (1 + len(self.peers.up())) > 1 + len(self.peers.others())
+
     def current_primary(self) -> Peer | None:
         """Return the primary that this backup knows of."""
         best: Peer | None = None

@@ -463,3 +463,18 @@ def test_a_primary_whose_backups_are_gone_asks_for_a_majority_now_and_then_and_n
     world.restart(1)
     world.run(2)
     assert world.machines[0].cluster.explain() == [] and world.machines[1].state == "ready"
+
+
+def test_a_primary_that_is_cut_off_hands_nothing_out_while_the_others_may_have_another() -> None:
+    world = World(safety="strict")
+    world.machines[0].promote()
+    world.run(1)
+    primary = world.machines[0].cluster
+    assert primary.may_deliver
+    world.kill(1)
+    assert primary.may_deliver
+    world.kill(2)
+    assert primary.primary is not None and not primary.may_deliver
+    world.restart(2)
+    world.run(2)
+    assert primary.may_deliver

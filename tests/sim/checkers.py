@@ -86,18 +86,31 @@ def nothing_unexpected(facts: Facts, present: Contents, where: str) -> None:
                 raise Violation(f"unexpected: {key} is on queue {name} of {where}, though its sender was refused")
 
 
+def moved_whole(facts: Facts, present: Contents, where: str) -> None:
+    """What was moved in a transaction is no longer where it came from."""
+    for origin, place in facts.moves.items():
+        both = [key for key in present.get(place, ()) if key in present.get(origin, ())]
+        if both:
+            raise Violation(f"half a transaction: {where} has {', '.join(both[:5])} on {place}, and still on {origin}")
+
+
 def order_kept(facts: Facts, present: Contents, where: str) -> None:
     """What one sender sent to a queue is there in the order in which it was sent."""
-    moved = set(facts.alternates.values())
+    elsewhere = (*facts.alternates.values(), *facts.moves.values())
     for name, keys in present.items():
-        if name in moved:
-            continue
         last: dict[str, int] = {}
-        for key in keys:
-            transmission = facts.transmissions[key]
-            if transmission.number < last.get(transmission.sender, 0):
-                raise Violation(f"order: {key} is behind number {last[transmission.sender]} on queue {name} of {where}")
-            last[transmission.sender] = transmission.number
+        for key in keys if name not in elsewhere else ():
+            in_order(facts, last, name, key, where)
+
+
+def in_order(facts: Facts, last: dict[str, int], queue: str, key: str, where: str) -> None:
+    """What comes next from a sender was sent after the `last` of it; of several times that it was sent, one will do."""
+    transmission = facts.transmissions[key]
+    behind = last.get(transmission.sender, 0)
+    number = next((number for number in transmission.numbers if number > behind), 0)
+    if not number:
+        raise Violation(f"order: {key} comes after number {behind} of its sender on queue {queue} of {where}")
+    last[transmission.sender] = number
 
 
 def expected_delivery(facts: Facts, queue: str, key: str, where: str) -> None:
@@ -106,19 +119,23 @@ def expected_delivery(facts: Facts, queue: str, key: str, where: str) -> None:
         raise Violation(f"unexpected: {where} gave {key} from queue {queue}, where nobody sent it")
 
 
-def settled_stays_settled(facts: Facts, queue: str, key: str, epoch: int, where: str) -> None:
-    """A receiver that was told that its acceptance is safe never sees that message again.
+def settled_stays_settled(facts: Facts, receiver: Any, key: str, where: str) -> None:
+    """A receiver that was told that its acceptance is safe never sees that message again, nor does one that comes later.
 
     But for one that goes to a primary cut off from the others, which cannot know that its time is over: nobody waits for leases
-    here. What such a primary is told will not count, but what it gives is seen.
+    here. What such a primary is told will not count, but what it gives is seen. And what was given to another receiver, who was
+    then taken for dead, may still be on its way.
     """
-    by = facts.settled.get((queue, key))
-    if by is None:
+    by = facts.settled.get((receiver.address, key))
+    if by is None or (by.receiver != receiver.host and receiver.since < by.when):
         return
-    if epoch < by[0]:
+    if receiver.epoch < by.epoch:
         facts.stale_deliveries += 1
         return
-    raise Violation(f"seen again: {where} gave {key} from queue {queue} in epoch {epoch}, and its consumption was settled in epoch {by[0]}")
+    raise Violation(
+        f"seen again: {where} gave {key} from queue {receiver.address} in epoch {receiver.epoch}, "
+        f"and its consumption was settled in epoch {by.epoch}"
+    )
 
 
 def one_primary_each_epoch(primaries: dict[int, tuple[str, int]], epoch: int, who: tuple[str, int]) -> None:
@@ -136,13 +153,16 @@ def one_acknowledging(facts: Facts, epoch: int, sent: int, key: str, where: str)
 
 
 def safe_is_everywhere(machine: Any, cluster: Any, safe: int) -> None:
-    """What a primary calls safe is confirmed by every member of its set, on the link that each has now (S1, S6)."""
+    """What a primary calls safe is confirmed by every member of its set (S1), on its present link (S6), and they are enough (S7)."""
     links = {system_id: backup.connection_id for system_id, backup in cluster.primary.backups.items()}
     confirmed = {system_id: machine.confirmed.get(connection, 0) for system_id, connection in links.items()}
     for member in cluster.primary.in_sync.members:
         if member != machine.system_id and confirmed.get(member, 0) < safe:
             has = f"{confirmed[member]} on its link" if member in confirmed else "nothing: it has no link"
             raise Violation(f"not safe: {machine.host} calls {safe} safe, and {member} of its set has confirmed {has}")
+    members, least = cluster.primary.in_sync.members, machine.cluster.settings.ha_min_in_sync
+    if len(members) < least:
+        raise Violation(f"too few: {machine.host} calls {safe} safe with {len(members)} in sync, and ha-min-in-sync is {least}")
 
 
 def counted_was_said(machine: Any, cluster: Any) -> None:
@@ -153,6 +173,13 @@ def counted_was_said(machine: Any, cluster: Any) -> None:
             raise Violation(
                 f"not said: {machine.host} counts {backup.confirmed} as confirmed by {backup.name}, which said {said} on its link"
             )
+
+
+def handed_over(primaries: dict[int, tuple[str, int]], cluster: Any, result: dict[str, Any], where: str) -> None:
+    """Who is said to have taken over became primary, of the epoch that is named."""
+    who = primaries.get(result["epoch"], ("nobody", 0))[0]
+    if f"{who}-id" != result["system_id"]:
+        raise Violation(f"not handed over: {where} says to {result['system_id']}, epoch {result['epoch']}, of which {who} was primary")
 
 
 def legal_change(before: str, after: str, who: str) -> None:

@@ -63,6 +63,8 @@ class Client:
         self.attached = False
         self.epoch = 0
         """Of the broker that let us in, as it was then."""
+        self.since = 0
+        """When it did."""
         self.stopped = False
         self.generation = 0
         self.credit = 0
@@ -117,6 +119,7 @@ class Client:
         assert self.target is not None
         self.attached = True
         self.epoch = self.target.node.log.epoch
+        self.since = self.world.now
 
     def link_detached(self, condition: str) -> None:
         """The broker ended the link."""
@@ -155,7 +158,9 @@ class Sender(Client):
         self.queues = queues
         """Where its messages go, as routed."""
         self.is_transactional = False
-        """Whether each message goes to its queues in a transaction of its own; at the model depth."""
+        """Whether each message goes to its queues in a transaction of its own."""
+        self.has_ids = False
+        """Whether a message that is sent again can be known again."""
         self.waiting: deque[int] = deque()
         """Numbers of the messages that are to be sent, or sent again."""
         self.unsettled: dict[int, int] = {}
@@ -253,6 +258,8 @@ class Receiver(Client):
         self.limit = -1
         """How many it takes; below 0 without end."""
         self.open_deliveries: dict[int, str] = {}
+        self.last_numbers: dict[str, int] = {}
+        """Sender -> the number of the last message that came first on this connection."""
         self.on_message: Any = None
 
     def message(self, number: int, payload: bytes, count: int) -> None:
@@ -288,6 +295,37 @@ class Receiver(Client):
     def lost(self) -> None:
         """What was not settled may come again."""
         self.open_deliveries.clear()
+        self.last_numbers.clear()
+
+
+class Mover(Receiver):
+    """Takes messages, and puts each on another queue, in one transaction; at the model depth."""
+
+    def __init__(self, *args: Any, target_queue: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.target_queue = target_queue
+
+    def _decide(self, generation: int, number: int, key: str) -> None:
+        if generation != self.generation or self.transport is None:
+            return
+        if self.world.chance(self.moods[0]):
+            self.transport.disposition(number, RELEASED)
+        else:
+            self.history.moving(self, key)
+            self.open_deliveries[number] = key
+            self.transport.move(number, self.target_queue)  # type: ignore[attr-defined]
+        self.transport.flow(1)
+
+    def unmoved(self, number: int) -> None:
+        """The broker would not commit: nothing was done."""
+        if self.open_deliveries.pop(number, None) is not None and self.transport is not None:
+            self.transport.disposition(number, RELEASED)
+
+    def settled(self, number: int) -> None:
+        """The broker has it that the message was moved."""
+        key = self.open_deliveries.pop(number, None)
+        if key is not None:
+            self.history.brought(self, key)
 
 
 class ModelTransport:
@@ -317,6 +355,10 @@ class ModelTransport:
     def commit(self, number: int, queues: tuple[str, ...], payload: bytes) -> None:
         """Send it as one word."""
         self._say("commit", 1, number, queues, payload)
+
+    def move(self, number: int, queue: str) -> None:
+        """Have a message taken and put on another queue, in one transaction."""
+        self._say("move", 1, number, queue)
 
     def credit(self) -> int:
         """There is always some."""
@@ -355,6 +397,8 @@ class ModelTransport:
             client.message(*values[1:])
         elif verb == "settled":
             client.settled(values[1])
+        elif verb == "unmoved":
+            client.unmoved(values[1])
         elif verb == "closed":
             self.close()
             client.ended(values[0], PeerError(values[0], "", values[1]))

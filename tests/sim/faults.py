@@ -1,7 +1,7 @@
 """Faults: what can go wrong, by the names the field has for it. Each takes a run, breaks something, and plans its end.
 
 Whatever has not ended by itself is ended by `end_all`. The manager's errors are faults too: with `ha-safety=strict` it may
-promote two brokers at once, late, or the wrong one.
+promote two brokers at once, late, or the wrong one; one that brokers trust makes none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ CRASH_WAYS = ("keep", "drop", "lose", "tear", "scramble")
 def plan(run: Any) -> None:
     """Draw the faults of a run, and when each begins."""
     rng, world = run.world.rng, run.world
-    names = [name for name in FAULTS if run.plan.disks or name not in NEED_DISKS]
+    without = [
+        *(() if run.plan.disks else NEED_DISKS), *(() if run.plan.depth == "wire" else NEED_BYTES), *(ERRORS if run.plan.trusting else ()),
+        *(() if run.plan.transactions or run.plan.moves else ("crash_committing",)),
+    ]  # fmt: skip
+    names = [name for name in FAULTS if name not in without]
     weights = [WEIGHTS.get(name, 2.0) for name in names]
     if run.plan.disks:
         weights[names.index("crash_all")] *= 5
@@ -27,9 +31,10 @@ def plan(run: Any) -> None:
 
 
 def inject(run: Any, name: str) -> None:
-    """Let one fault happen: now, or just when a sender is told next that a message is accepted, which is when it hurts."""
+    """Let one fault happen: now, or when it hurts: when a sender is told next that a message is accepted, or a transaction is under way."""
     if name in HURTING and run.world.chance(0.5):
-        run.upon_acceptance.append(name)
+        commits = (run.plan.transactions or run.plan.moves) and run.world.chance(0.5)
+        (run.upon_commit if commits else run.upon_acceptance).append(name)
     else:
         happen(run, name)
 
@@ -47,7 +52,9 @@ def end_all(run: Any) -> None:
     for pair in list(run.cuts):
         _join(run, *pair)
     for machine in run.cluster:
-        machine.crash_after = -1
+        machine.crash_after, machine.crash_committing = -1, False
+        for connection_id in machine.streams:
+            machine.congest(connection_id, False)
         if machine.disk is not None:
             machine.disk.slowness = 1
             machine.disk.capacity = -1
@@ -64,6 +71,13 @@ def crash(run: Any) -> None:
     else:
         machine.crash()
     _restart_later(run, machine)
+
+
+def crash_committing(run: Any) -> None:
+    """The primary ends as soon as it has committed a transaction, of which each backup has got all, a part or nothing."""
+    for machine in run.cluster.primaries():
+        machine.crash_committing = True
+        run.world.at(2 * _a_while(run), machine.restart)
 
 
 def power_failure(run: Any) -> None:
@@ -122,6 +136,27 @@ def partition(run: Any) -> None:
     side = {host: rng.random() < 0.5 for host in run.hosts()}
     pairs = [(one, other) for one in side for other in side if side[one] != side[other]]
     _part_for_a_while(run, pairs)
+
+
+def isolate(run: Any) -> None:
+    """A broker, often the primary, is cut off from the others, not from clients; the manager promotes one of those, and perhaps it too."""
+    rng, alone = run.world.rng, _anyone(run)
+    others = [machine for machine in run.cluster if machine is not alone]
+    pairs = [pair for other in others for pair in ((alone.host, other.host), (other.host, alone.host))]
+    _part_for_a_while(run, pairs)
+    if not run.plan.trusting:
+        backups = [machine for machine in others if not machine.state.is_primary]
+        for machine in (rng.choice(backups or others), alone)[: rng.choice([1, 2])]:
+            run.world.at(run.world.between(0, 4 * run.plan.settings.link_heartbeat_interval), _promote, run, machine)
+
+
+def congestion(run: Any) -> None:
+    """The other end of a connection reads slower than it is written to."""
+    machine = _anyone(run)
+    if machine.streams:
+        connection_id = run.world.rng.choice(list(machine.streams))
+        machine.congest(connection_id, True)
+        run.world.at(_a_while(run), machine.congest, connection_id, False)
 
 
 def clog(run: Any) -> None:
@@ -192,7 +227,7 @@ def double_promote(run: Any) -> None:
 def late_promote(run: Any) -> None:
     """A promotion arrives long after it was decided."""
     machine = _anyone(run)
-    run.world.at(_a_while(run), lambda: run.healing or run.manager.promote(machine))
+    run.world.at(_a_while(run), _promote, run, machine)
 
 
 def wrong_promote(run: Any) -> None:
@@ -208,6 +243,21 @@ def early_promote(run: Any) -> None:
 def demote(run: Any) -> None:
     """The manager demotes somebody."""
     run.manager.demote(_anyone(run))
+
+
+def switchover(run: Any) -> None:
+    """The operator has the primary hand over, to somebody or to whom he should not; the giver or the target may not live to see it."""
+    rng, world = run.world.rng, run.world
+    giver = rng.choice(run.cluster.primaries() or run.cluster.machines)
+    able = [machine for machine in run.cluster if machine.is_live and machine is not giver]
+    target = rng.choice(able if able and world.chance(0.7) else run.cluster.machines)
+    run.manager.switch_over(giver, rng.choice([f"{target.host}:5672"] * 4 + ["", target.system_id, "nobody"]))
+    if world.chance(0.4):
+        worse = rng.choice([target.crash, giver.crash, target.pause, giver.pause, lambda: run.manager.demote(giver)])
+        world.at(world.between(0, 10 * world.latency[1]), lambda: run.healing or worse())
+        for machine in (giver, target):
+            world.at(_a_while(run), machine.resume)
+            _restart_later(run, machine)
 
 
 def disconnect(run: Any) -> None:
@@ -232,6 +282,11 @@ def _a_while(run: Any) -> int:
 
 def _restart_later(run: Any, machine: Any) -> None:
     run.world.at(_a_while(run), machine.restart)
+
+
+def _promote(run: Any, machine: Any) -> None:
+    if not run.healing:
+        run.manager.promote(machine)
 
 
 def _power_off(run: Any, machine: Any, way: str) -> None:
@@ -265,16 +320,20 @@ def _quicken(disk: Any) -> None:
     disk.slowness = 1
 
 
+ERRORS = ("double_promote", "late_promote", "wrong_promote", "early_promote")
+NEED_BYTES = ("congestion",)
 NEED_DISKS = ("torn_write", "lost_tail", "slow_sync", "disk_full", "disk_low")
-HURTING = ("crash", "power_failure", "crash_all", "torn_write", "lost_tail", "pause", "partition", "reset", "restart")
+HURTING = ("crash", "power_failure", "crash_all", "torn_write", "lost_tail", "pause", "partition", "reset", "restart", "isolate")
 WEIGHTS = {
     "crash": 3.0, "cut": 4.0, "partition": 4.0, "clog": 3.0, "pause": 3.0, "wrong_promote": 8.0, "double_promote": 4.0, "late_promote": 3.0,
     "crash_all": 0.4, "heal": 1.0, "demote": 1.0, "swizzle_clog": 1.0, "disk_low": 1.0, "disk_full": 1.0,
+    "isolate": 4.0, "crash_committing": 8.0, "switchover": 4.0,
 }  # fmt: skip
 FAULTS: dict[str, Callable[[Any], None]] = {
     action.__name__: action
     for action in (
-        crash, power_failure, crash_all, torn_write, lost_tail, restart, pause, cut, partition, clog, swizzle_clog, reset, heal, slow_sync,
-        disk_full, disk_low, double_promote, late_promote, wrong_promote, early_promote, demote, disconnect,
+        crash, crash_committing, power_failure, crash_all, torn_write, lost_tail, restart, pause,
+        cut, partition, isolate, clog, swizzle_clog, congestion, reset, heal, slow_sync, disk_full, disk_low,
+        double_promote, late_promote, wrong_promote, early_promote, switchover, demote, disconnect,
     )
 }  # fmt: skip

@@ -1,6 +1,7 @@
 """History: what the clients of one run sent, were told and got; the facts that checkers judge by.
 
-A key names a transmission. For each queue that it goes to there is a `Duty`: once the transmission is accepted, the
+A key names a transmission, or, from a sender that gives its messages ids, a message with all its transmissions: where
+these are known again, that message is there once. For each queue that it goes to there is a `Duty`: once the transmission is accepted, the
 message has to be in one of the places of its duty until a receiver says that it is done with it.
 """
 
@@ -19,14 +20,17 @@ class Violation(AssertionError):
 
 @dataclass(slots=True)
 class Transmission:
-    """One message on its way from a sender, once."""
+    """One message on its way from a sender, once; or all the times that it was sent with the same id."""
 
     sender: str
     message: int
-    number: int
+    numbers: list[int]
+    """When it was sent, as its sender counts; more than one where it has an id."""
     durable: bool
     when: int
+    """The last time."""
     state: str = SENT
+    was_in_doubt: bool = False
 
 
 @dataclass(slots=True)
@@ -41,6 +45,16 @@ class Duty:
     excused: bool = False
 
 
+@dataclass(slots=True)
+class Settlement:
+    """That a broker has confirmed that a message was consumed."""
+
+    receiver: str
+    epoch: int
+    durable: bool
+    when: int
+
+
 @dataclass
 class Facts:
     """Everything that is known from outside."""
@@ -48,15 +62,17 @@ class Facts:
     transmissions: dict[str, Transmission] = field(default_factory=dict)
     duties: dict[tuple[str, str], Duty] = field(default_factory=dict)
     """By queue and key."""
-    settled: dict[tuple[str, str], tuple[int, bool]] = field(default_factory=dict)
-    """Consumptions that a broker has confirmed -> its epoch, and whether the message was durable."""
+    settled: dict[tuple[str, str], Settlement] = field(default_factory=dict)
+    """Consumptions that a broker has confirmed, by queue and key."""
     stale_deliveries: int = 0
     """Messages that a primary gave whose time was over, after their consumption had been settled by a later one."""
     seen: set[tuple[str, str]] = field(default_factory=set)
     first_acceptance: dict[int, int] = field(default_factory=dict)
-    """Epoch -> when a sender was first told by its primary that a message is accepted."""
+    """Epoch -> when a sender was first told by its primary that a message is accepted that nobody had consumed."""
     alternates: dict[str, str] = field(default_factory=dict)
     """Queue -> where its rejected messages go."""
+    moves: dict[str, str] = field(default_factory=dict)
+    """Queue -> where a mover brings its messages."""
     in_transactions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Transmission -> the queues on which it is to be, on all or on none."""
     accepted: int = 0
@@ -67,20 +83,31 @@ class Facts:
 
     def sent(self, sender: Any, message: int, number: int, now: int) -> bytes:
         """A sender is about to send; return what."""
-        key = f"{sender.host}.{message}.{number}"
-        self.transmissions[key] = Transmission(sender.host, message, number, sender.durable, now)
+        key = name_of(sender, message, number)
+        known = self.transmissions.get(key)
+        if known is None:
+            self.transmissions[key] = Transmission(sender.host, message, [number], sender.durable, now)
+        else:
+            known.numbers.append(number)
+            known.when, known.state = now, SENT
         for queue in sender.queues:
-            self.duties[queue, key] = Duty(key, sender.durable, {queue: None})
+            duty = self.duties.setdefault((queue, key), Duty(key, sender.durable, {queue: None}))
+            duty.excused = duty.excused and duty.accepted
         if sender.is_transactional:
             self.in_transactions[key] = sender.queues
         text = b"<" + key.encode() + b">" + sender.padding
-        return (DURABLE_HEADER if sender.durable else b"") + b"\x00\x53\x75\xb0" + len(text).to_bytes(4, "big") + text
+        head = DURABLE_HEADER if sender.durable else b""
+        if sender.has_ids:
+            head += b"\x00\x53\x73\xc0" + bytes((len(key) + 3, 1, 0xA1, len(key))) + key.encode()
+        return head + b"\x00\x53\x75\xb0" + len(text).to_bytes(4, "big") + text
 
     def outcome(self, sender: Any, message: int, number: int, state: str) -> Transmission:
         """A sender knows, or will never know."""
-        key = f"{sender.host}.{message}.{number}"
+        key = name_of(sender, message, number)
         transmission = self.transmissions[key]
-        transmission.state = state
+        transmission.was_in_doubt |= state == DOUBT
+        if state != REFUSED or not transmission.was_in_doubt:
+            transmission.state = state
         if state == ACCEPTED:
             self.accepted += 1
             for queue in sender.queues:
@@ -97,7 +124,7 @@ class Facts:
 
     def _duty(self, queue: str, key: str) -> Duty | None:
         """Return the duty that a message on a queue meets; where several lead to one place, rather one that is not met yet."""
-        duties = [self.duties.get((origin, key)) for origin in (queue, *self.alternates)]
+        duties = [self.duties.get((origin, key)) for origin in (queue, *self.alternates, *self.moves)]
         found = [duty for duty in duties if duty is not None and queue in duty.places]
         return next((duty for duty in found if not duty.consumed), found[0] if found else None)
 
@@ -110,9 +137,26 @@ class Facts:
         elif duty is not None and elsewhere is not None:
             duty.places[elsewhere] = None
 
+    def moving(self, queue: str, key: str) -> None:
+        """A mover commits: a message goes elsewhere, or stays where it is."""
+        duty = self._duty(queue, key)
+        if duty is not None:
+            duty.places[self.moves[queue]] = None
+
+    def settle(self, receiver: Any, key: str, now: int) -> None:
+        """A receiver was told that its acceptance, or its commit, is safe."""
+        durable = self.transmissions[key].durable
+        self.settled[receiver.address, key] = Settlement(receiver.host, receiver.epoch, durable, now)
+
+    def moved(self, queue: str, key: str) -> None:
+        """A mover was told that its commit is safe: so is the message, whatever its sender knows."""
+        duty = self._duty(queue, key)
+        if duty is not None and not duty.excused:
+            duty.accepted = True
+
     def may_be(self, queue: str, key: str) -> bool:
         """Tell whether a message may be on a queue at all."""
-        origins = (queue, *self.alternates)
+        origins = (queue, *self.alternates, *self.moves)
         return any((duty := self.duties.get((origin, key))) is not None and queue in duty.places for origin in origins)
 
     def total_failure(self, present: dict[str, dict[str, bool]], *, durable_too: bool) -> None:
@@ -121,9 +165,14 @@ class Facts:
             if not duty.consumed and not duty.excused and (durable_too or not duty.durable) and not is_present(duty, present):
                 duty.excused = True
                 self.lost_in_total_failures += duty.accepted
-        for place, (_, durable) in list(self.settled.items()):
-            if durable_too or not durable:
+        for place, settlement in list(self.settled.items()):
+            if durable_too or not settlement.durable:
                 del self.settled[place]
+
+
+def name_of(sender: Any, message: int, number: int) -> str:
+    """Return the key of a transmission."""
+    return f"{sender.host}.{message}" if sender.has_ids else f"{sender.host}.{message}.{number}"
 
 
 def is_present(duty: Duty, present: dict[str, dict[str, bool]]) -> bool:

@@ -18,12 +18,22 @@ from qpidha.ha.status import BrokerStatus
 from qpidha.ha.wire import Confirm
 from qpidha.node import Node
 from qpidha.words.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
-from qpidha.words.events import BytesReceived, ConnectionKind, ConnectionLost, ConnectionOpened, Event, StopRequested, Tick
+from qpidha.words.events import (
+    BytesReceived,
+    ConnectionCongested,
+    ConnectionKind,
+    ConnectionLost,
+    ConnectionOpened,
+    Event,
+    StopRequested,
+    Tick,
+)
 from qpidha.words.settings import Settings
 from tests.sim.disk import FakeDisk, Files
 from tests.sim.model_node import ModelNode
 from tests.sim.world import MICROSECOND, MILLISECOND, Stream, World
 
+DISCHARGE = b"\x00\x53\x32"
 Replied = Callable[[dict[str, Any]], None]
 
 
@@ -95,6 +105,8 @@ class Machine:
         self.without_power = False
         self.crash_after = -1
         """Effects that are still carried out before it crashes; below 0 it does not."""
+        self.crash_committing = False
+        """Whether it crashes in the next turn in which it commits something."""
         self.node: Node = None  # type: ignore[assignment]
         self.was_live = False
         self._reset()
@@ -178,10 +190,11 @@ class Machine:
         self.is_up = False
         self.life += 1
         self.was_live = False
-        self.crash_after = -1
+        self.crash_after, self.crash_committing = -1, False
         if self.disk is not None:
             self.disk.crash(disk)
         for stream, socket in list(self.streams.values()):
+            self.world.lose_tail(stream.from_(socket))  # what the kernel had not sent, or the other end not read
             if power:
                 self.world.vanish(stream, socket)
             else:
@@ -205,6 +218,11 @@ class Machine:
                         self.world.reset(stream, "connection reset by peer")
                         break
         self.start()
+
+    def congest(self, connection_id: int, congested: bool) -> None:
+        """Bytes pile up on a connection, or have left."""
+        if connection_id in self.streams:
+            self.put(ConnectionCongested(connection_id, congested))
 
     def cut_off(self, off: bool) -> None:
         """Take the machine off the network, or give it back, without touching other cuts."""
@@ -264,6 +282,8 @@ class Machine:
         if self.is_paused:
             return
         events, self.inbox = self.inbox, []
+        if self.crash_committing and any(is_commit(event) for event in events):
+            self.crash_after = self.world.rng.randrange(1, 5)
         self._obey(self.node.step(events, self.world.now))
 
     def _obey(self, effects: list[Effect]) -> None:
@@ -362,6 +382,14 @@ class Machine:
     def end(self) -> None:
         """Ask it to stop in good order."""
         self.put(StopRequested())
+
+
+def is_commit(event: Event) -> bool:
+    """Tell whether somebody ends a transaction, in words or in bytes."""
+    if type(event) is not BytesReceived:
+        return False
+    data: Any = event.data
+    return DISCHARGE in data if type(data) is bytes else data[0] in ("commit", "move")
 
 
 def reach(world: World, stream: Stream, dialler: Any, other: Socket, opened: Callable[[], None]) -> None:

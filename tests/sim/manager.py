@@ -17,9 +17,10 @@ READY_FIRST = {"ready": 0, "joining": 1, "catchup": 2}
 class Manager:
     """Decides who is promoted."""
 
-    def __init__(self, world: World, cluster: Cluster) -> None:
+    def __init__(self, world: World, cluster: Cluster, watcher: Any) -> None:
         self.world = world
         self.cluster = cluster
+        self.watcher = watcher
         self.healing = False
         self.missed = 0
         self.asked = 0
@@ -40,6 +41,17 @@ class Manager:
         if machine.is_up:
             self.world.note("mgr", f"demotes {machine.host}")
             machine.request("demote", {}, lambda reply: None)
+
+    def switch_over(self, machine: Machine, target: str) -> None:
+        """Ask a broker to hand over to another, by its address, its system id, or to whom it likes."""
+        if machine.is_up:
+            self.world.note("mgr", f"has {machine.host} hand over to {target or 'the best'}")
+            machine.request("switchover", {"target": target}, lambda reply: self._handed_over(machine, reply))
+
+    def _handed_over(self, machine: Machine, reply: dict[str, Any]) -> None:
+        self.world.note("mgr", f"{machine.host} says of its switchover: {reply.get('result') or reply['error']['message']}")
+        if "result" in reply:
+            self.watcher.handed_over(machine, reply["result"])
 
     def heal(self) -> None:
         """All faults are over: get one primary, whatever it takes."""
@@ -87,3 +99,53 @@ class Manager:
                 self.world.note("mgr", f"starts {machine.host} again")
                 machine.crash()
                 machine.restart()
+
+
+class TrustedManager(Manager):
+    """One that never errs: it knows the newest in-sync set, waits for its members, and fences before it promotes.
+
+    It sees the state files of all machines, as a manager does that keeps the set in a store of its own.
+    """
+
+    def _look(self) -> None:
+        world, machines = self.world, self.cluster.machines
+        world.at(world.between(100 * MILLISECOND, 300 * MILLISECOND), self._look)
+        visible = [machine for machine in machines if machine.is_up and not machine.is_paused]
+        if any(machine.state.is_primary or is_busy(machine) for machine in visible):
+            self.missed = 0
+            return
+        self.missed += 1
+        best = self._best(visible)
+        if self.missed < 2 or best is None:
+            return
+        self.missed = 0
+        for machine in machines:
+            if machine is not best and (machine.is_paused or machine.state.is_primary):
+                world.note("mgr", f"fences {machine.host}")
+                machine.crash(power=True, disk="drop")
+                world.at(world.between(100 * MILLISECOND, 1000 * MILLISECOND), machine.restart)
+        for machine in machines:
+            if machine.is_live and machine.system_id not in self._newest():
+                world.note("mgr", f"starts {machine.host} again, it is out of date")
+                machine.crash()
+                machine.restart()
+        self.promote(best)
+
+    def _newest(self) -> tuple[str, ...]:
+        return max(machine.memory.in_sync for machine in self.cluster.machines).members
+
+    def _best(self, visible: list[Machine]) -> Machine | None:
+        """Return a live member of the newest set; where none is left, the member with the most, once all are there."""
+        newest = self._newest()
+        members = [machine for machine in self.cluster.machines if machine.system_id in newest or not newest]
+        present = [machine for machine in members if machine in visible]
+        live = [machine for machine in present if machine.is_live]
+        if not live and len(present) < len(members):
+            return None
+        return max(live or present, key=lambda machine: (machine.node.log.epoch, machine.node.log.last), default=None)
+
+
+def is_busy(machine: Machine) -> bool:
+    """Whether a promotion or a hand-over is under way there."""
+    cluster = machine.node.cluster
+    return cluster is not None and (cluster._promotion is not None or cluster.handover is not None)

@@ -2,8 +2,9 @@
 
 Everything else is the product's: broker model, HA machine, log, holds, management, the turn itself. Messages of the HA
 machine are handed over as `ha.wire` writes them. What a client says is a tuple whose first word is a verb:
-open, attach, transfer, commit, disposition, flow; what it hears: opened, closed, attached, detached, accepted, rejected,
-message, settled. `ModelLink` does to queues what `amqp.incoming` and `amqp.outgoing` do, in fewer words.
+open, attach, transfer, commit, move, disposition, flow; what it hears: opened, closed, attached, detached, accepted,
+rejected, message, settled, unmoved. Between brokers "taken" gives back credit, where replication has little of it.
+`ModelLink` does to queues what `amqp.incoming` and `amqp.outgoing` do, in fewer words.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from qpidha.amqp.connection import Counters
 from qpidha.amqp.terminus import ACCEPTED, MODIFIED, REJECTED, RELEASED, PeerError
-from qpidha.broker.transaction import Post, Transaction
+from qpidha.broker.transaction import Fate, Post, Retirement, Transaction
 from qpidha.ha.channels import Channels
 from qpidha.ha.wire import Spoken
 from qpidha.ha.wire import decode as decode_spoken
@@ -22,6 +23,9 @@ from qpidha.words.effects import Effect
 from qpidha.words.errors import InvariantBroken, NotFound, ProtocolViolation, QpidHaError, RefusedRequest
 from qpidha.words.events import ConnectionKind, ConnectionOpened, Event
 from qpidha.words.message_view import arrival
+
+PLENTY = 1000
+"""Replication credit that nobody counts."""
 
 
 class ModelNode(Node):
@@ -64,16 +68,21 @@ class ModelChannels(Channels):
     def __init__(self, node: ModelNode) -> None:
         super().__init__(node._channel_opened, node._heard)
         self.node = node
+        self.window = node.settings.ha_flow_messages
+        self.is_counted = self.window < PLENTY
+        """Whether the other end says what it has taken: with plenty of credit it need not."""
 
     def say(self, connection_id: int, data: bytes) -> None:
         """Send a message."""
         connection: Any = self.node.streams.by_id.get(connection_id)
         if connection is not None:
+            connection.untaken += 1
             connection.say(data)
 
     def credit(self, connection_id: int) -> int:
-        """There is always credit."""
-        return 1000
+        """Return how many messages the other end takes now."""
+        connection: Any = self.node.streams.by_id.get(connection_id)
+        return self.window - connection.untaken if connection is not None and self.is_counted else self.window
 
     def forget(self, connection_id: int) -> bool:
         """Nothing is kept."""
@@ -103,6 +112,8 @@ class ModelConnection:
         self.chunks: list[Any] = []
         self.links: dict[int, ModelLink] = {}
         self.outgoing: dict[Any, None] = {}
+        self.untaken = 0
+        """Messages to another broker that it has not taken."""
 
     def say(self, chunk: Any) -> None:
         """Have something sent at the end of the turn."""
@@ -118,6 +129,8 @@ class ModelConnection:
             if type(chunk) is bytes:
                 spoken: Spoken = decode_spoken(chunk)
                 self.host._heard(self.connection_id, spoken)
+                if self.host.channels.is_counted:  # type: ignore[attr-defined]
+                    self.say(("taken",))
             else:
                 VERBS[chunk[0]](self, *chunk[1:])
         except InvariantBroken:
@@ -133,6 +146,14 @@ class ModelConnection:
     def tick(self, now: int) -> int:
         """There are no heartbeats here."""
         return 0
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether this is a client, and not a broker."""
+        return self.kind is ConnectionKind.CLIENT and not self.is_backup and not self.is_admin
+
+    def set_patient(self, patient: bool) -> None:
+        """There are no heartbeats here."""
 
     def set_congested(self, congested: bool) -> None:
         """Nothing is written here."""
@@ -210,6 +231,12 @@ class ModelConnection:
 
     def _commit(self, link_id: int, number: int, queues: tuple[str, ...], payload: bytes) -> None:
         self._link("commit", link_id, number, queues, payload)
+
+    def _move(self, link_id: int, number: int, queue: str) -> None:
+        self._link("move", link_id, number, queue)
+
+    def _taken(self) -> None:
+        self.untaken -= 1  # streaming goes on at the end of the turn
 
     def _disposition(self, link_id: int, number: int, state: int) -> None:
         self._link("outcome", link_id, number, state)
@@ -296,6 +323,23 @@ class ModelLink:
             return
         self.host.hold(sequence, self, number)
 
+    def move(self, number: int, queue: str) -> None:
+        """A receiver's transaction: its message leaves, and is put on another queue, or nothing happens."""
+        broker = self.host.broker
+        message = self.unsettled.get(number)
+        if message is None:
+            return
+        transaction = Transaction(broker)
+        try:
+            transaction.retire(Retirement(transaction, self.queue, message, Fate.ACCEPT, settled=False))
+            transaction.post(Post(whole(message), 0, queue=broker.queue(queue)))
+            sequence = transaction.commit()
+        except RefusedRequest:
+            self.connection.say(("unmoved", self.link_id, number))
+            return
+        del self.unsettled[number]
+        self.host.hold(sequence, self, number)
+
     def flow(self, credit: int) -> None:
         """A receiver wants more."""
         if self.queue is not None and self.alive:
@@ -358,6 +402,8 @@ VERBS: dict[str, Any] = {
     "attach": ModelConnection._attach,
     "transfer": ModelConnection._transfer,
     "commit": ModelConnection._commit,
+    "move": ModelConnection._move,
+    "taken": ModelConnection._taken,
     "disposition": ModelConnection._disposition,
     "flow": ModelConnection._flow,
 }

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from qpidha.broker.dedup import Window
+from qpidha.broker.queue import Queue
+from qpidha.broker.transaction import Transaction
 from qpidha.ha import role
 from qpidha.ha.comparison import Comparison
 from qpidha.ha.following import Following
@@ -155,10 +158,66 @@ def half_transaction() -> AbstractContextManager[None]:
     return replaced((Log, "seal", in_halves))
 
 
+def forget_keys() -> AbstractContextManager[None]:
+    """Now and then forget that a message was there, where one that is sent again is to be known again."""
+    remember = Window.remember
+
+    def forgetful(self: Any, key: str, sequence: int) -> None:
+        if sequence % 5:
+            remember(self, key, sequence)
+
+    return replaced((Window, "remember", forgetful))
+
+
+def ignore_minimum() -> AbstractContextManager[None]:
+    """Acknowledge with any number of brokers in sync."""
+    advance = Primary._advance
+
+    def careless(self: Any) -> None:
+        least, self.min_in_sync = self.min_in_sync, 1
+        advance(self)
+        self.min_in_sync = least
+
+    return replaced((Primary, "_advance", careless))
+
+
+def move_by_halves() -> AbstractContextManager[None]:
+    """Let what a transaction takes leave before, and apart from, what it brings."""
+    carry_out = Transaction._carry_out
+
+    def by_halves(self: Any, routes: Any) -> int:
+        for retirement in self.retirements:
+            retirement.queue.drop([retirement.message])
+        if self.retirements:
+            Log.seal(self._broker.recorder)
+        return carry_out(self, routes)
+
+    return replaced((Transaction, "_carry_out", by_halves))
+
+
+def give_out_of_turn() -> AbstractContextManager[None]:
+    """Now and then give the second message of a queue before the first."""
+    hand_out = Queue._hand_out
+
+    def out_of_turn(self: Any, takers: Any, now: int) -> int:
+        order, head = self.order, self._head
+        if head + 1 >= len(order) or order[head] % 7:
+            return int(hand_out(self, takers, now))
+        first, all_ = order[head], list(takers)
+        self._head += 1
+        given = hand_out(self, takers, now)
+        self._rewind(first)
+        left = [taker for taker in all_ if taker.credit > 0]
+        return int(given + (hand_out(self, left, now) if left else 0))
+
+    return replaced((Queue, "_hand_out", out_of_turn))
+
+
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__.replace("_", "-"): bug
     for bug in (
         accept_early, skip_sync, promote_from_catchup, promote_dropped, promote_restarted, forget_dequeue, reuse_id, ignore_epoch,
         promote_without_promises, drop_without_recording, keep_confirmations, half_transaction,
+        forget_keys, ignore_minimum, move_by_halves, give_out_of_turn,
     )
 }  # fmt: skip

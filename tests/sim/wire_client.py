@@ -14,6 +14,7 @@ from qpidha.amqp.terminus import ACCEPTED, MODIFIED, PeerError, source, target
 from qpidha.words.errors import QpidHaError
 from qpidha.words.message_view import header
 from tests.sim.machine import Machine, Socket, reach
+from tests.sim.wire_transactions import WireTransactions
 from tests.sim.world import MILLISECOND, Stream, World
 
 
@@ -31,6 +32,7 @@ class WireTransport:
         self.deliveries: dict[Any, int] = {}
         self.numbers: dict[int, Any] = {}
         self.last = 0
+        self.transactions: WireTransactions | None = None
         self.told: list[tuple[Any, ...]] = []
         """What the engine said, for the client to hear when the engine is done: it may end the connection."""
         self.engine = Engine(self, is_server=False, max_frame_size=65536, channel_max=10)
@@ -63,13 +65,20 @@ class WireTransport:
         else:
             self.end.open(source(address, **node), target(self.host))
             self.end.flow(credit)
-        self._flush_soon()
+        self.flush_soon()
 
     def send(self, number: int, payload: bytes) -> None:
         """Send one message."""
         if self.end is not None:
             self.deliveries[self.end.send(payload)] = number
-            self._flush_soon()
+            self.flush_soon()
+
+    def commit(self, number: int, queues: tuple[str, ...], payload: bytes) -> None:
+        """Post one message to each of several queues, in one transaction."""
+        if self.transactions is None:
+            self.transactions = WireTransactions(self)
+        self.transactions.commit(number, queues, payload)
+        self.flush_soon()
 
     def credit(self) -> int:
         """What the broker allows."""
@@ -80,13 +89,13 @@ class WireTransport:
         delivery = self.numbers.get(number)
         if delivery is not None:
             update(delivery, state)
-            self._flush_soon()
+            self.flush_soon()
 
     def flow(self, credit: int) -> None:
         """Ask for more."""
         if self.end is not None and self.end.pointer is not None:
             self.end.flow(credit)
-            self._flush_soon()
+            self.flush_soon()
 
     def close(self) -> None:
         """End it without a word."""
@@ -107,7 +116,7 @@ class WireTransport:
             self.error = PeerError("amqp:framing-error", error.text)
             self.told.append(("closed",))
         self._tell()
-        self._flush_soon()
+        self.flush_soon()
 
     def stream_lost(self, stream: Stream, reason: str) -> None:
         """The connection is gone."""
@@ -127,7 +136,8 @@ class WireTransport:
             else:
                 getattr(self.client, verb)(*values)
 
-    def _flush_soon(self) -> None:
+    def flush_soon(self) -> None:
+        """Send what there is to send."""
         if not self._flushing and self.alive:
             self._flushing = True
             self.world.at(10_000, self._flush)
@@ -169,6 +179,8 @@ class WireTransport:
 
     def peer_attached(self, end: LinkEnd) -> None:
         """The link was answered; a refused one is ended at once."""
+        if end is not self.end:
+            return
         peer = end.remote_target() if end.is_sender else end.remote_source()
         if peer.kind:
             self.told.append(("link_attached",))

@@ -8,86 +8,22 @@ take what is left. Checkers look at every turn, every promotion and the end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from qpidha.ha.in_sync import InSyncSet, SavedState
 from qpidha.store import recovery
 from qpidha.words.effects import Announce
-from qpidha.words.settings import Settings
-from qpidha.words.url import parse_url
 from tests.sim import checkers, faults
-from tests.sim.clients import ModelTransport, Receiver, Sender
-from tests.sim.history import ACCEPTED, DOUBT, REFUSED, Facts, Violation, key_of
+from tests.sim.clients import ModelTransport, Mover, Receiver, Sender
+from tests.sim.history import ACCEPTED, DOUBT, REFUSED, Facts, Violation, key_of, name_of
 from tests.sim.machine import Cluster, Machine
-from tests.sim.manager import Manager
+from tests.sim.manager import Manager, TrustedManager
+from tests.sim.plan import ALTERNATE, MOVED, QUEUES, REJECTED, draw
 from tests.sim.wire_client import WireTransport
 from tests.sim.world import MILLISECOND, SECOND, World
 
-DISKS = True
-"""Whether runs may have disks: a node takes one."""
 PATIENCE = 40 * SECOND
 """How long a healed cluster may take until everybody is ready."""
-QUEUES = ("q0", "q1")
-ALTERNATE, REJECTED = "dead", "rejected"
-"""An exchange for rejected messages, and the queue behind it."""
-
-
-@dataclass
-class Plan:
-    """What a seed draws."""
-
-    depth: str
-    brokers: int
-    disks: bool
-    settings: Settings
-    durable: float
-    fan_out: bool
-    transactions: bool
-    alternate: bool
-    senders: int
-    receivers: int
-    window: int
-    credit: int
-    pause: int
-    messages: int
-    faults: int
-    length: int
-    padding: int
-    chunk: int
-    """Bytes of a part of a snapshot: small ones, so that a snapshot of a few messages has several."""
-    moods: tuple[float, float, float]
-
-
-def draw(world: World, depth: str) -> Plan:
-    """Draw the knobs of a run."""
-    rng = world.rng
-    brokers = rng.choice([3, 3, 3, 3, 3, 3, 2, 4, 5])
-    disks = DISKS and rng.random() < 0.5
-    heartbeat = rng.choice([60, 100, 200, 500]) * MILLISECOND
-    names = "abcdefgh"[:brokers]
-    options: dict[str, Any] = {
-        "ha_cluster": True, "ha_safety": "strict", "ha_replicate": "all",
-        "ha_brokers_url": parse_url(",".join(f"{name}:5672" for name in names)),
-        "ha_backup_timeout": rng.choice([100, 300, 1000, 3000]) * MILLISECOND, "link_heartbeat_interval": heartbeat,
-        "link_maintenance_interval": rng.choice([50, 100, 300]) * MILLISECOND,
-        "log_memory": rng.choice([1500, 6000, 1 << 20]), "link_credit": rng.choice([1, 10, 1000, 1000]),
-        "session_max_unacked": rng.choice([1, 10, 5000]), "ha_flow_bytes": rng.choice([0, 0, 300, 2000]),
-    }  # fmt: skip
-    if disks:
-        options |= {
-            "data_dir": "simulated", "journal_segment_size": rng.choice([4096, 4096, 1 << 20]), "log_disk": rng.choice([0, 8192, 1 << 20]),
-            "queue_memory": rng.choice([0, 1, 500, 1 << 20]),
-        }  # fmt: skip
-    return Plan(
-        depth=depth, brokers=brokers, disks=disks, settings=Settings(**options), durable=rng.choice([0.0, 0.5, 1.0]) if disks else 0.0,
-        fan_out=rng.random() < 0.2, transactions=depth == "model" and rng.random() < 0.3,
-        alternate=rng.random() < 0.3, senders=rng.choice([1, 1, 2, 3]), receivers=rng.choice([0, 1, 1, 2]),
-        window=rng.choice([1, 3, 10, 30]), credit=rng.choice([1, 1, 5, 50]), pause=rng.choice([2, 10, 40]) * MILLISECOND,
-        messages=rng.choice([20, 40, 80]), faults=rng.choice([2, 5, 10, 15, 20]), length=rng.choice([1000, 2000, 4000]) * MILLISECOND,
-        padding=rng.choice([0, 0, 30, 300]), chunk=rng.choice([100, 500, recovery.CHUNK]),
-        moods=rng.choice([(0.0, 0.0, 0.0), (0.05, 0.05, 0.02)]),
-    )  # fmt: skip
 
 
 class Run:
@@ -110,6 +46,8 @@ class Run:
         """How many brokers the manager promotes when they have just begun to catch up."""
         self.upon_acceptance: list[str] = []
         """Faults that happen when something is accepted next."""
+        self.upon_commit: list[str] = []
+        """Faults that happen while the next transaction is on its way."""
         slow = min(20 * MILLISECOND, plan.settings.link_heartbeat_interval // 20)
         world.latency = world.rng.choice([world.latency, world.latency, (slow // 10, slow)])
         if depth == "model":
@@ -118,7 +56,7 @@ class Run:
             world.carries_bytes = True
             world.split_chunks = world.chance(0.3)
         self.cluster = Cluster(world, list("abcdefgh"[: plan.brokers]), plan.settings, depth=depth, watcher=self, disks=plan.disks)
-        self.manager = Manager(world, self.cluster)
+        self.manager = TrustedManager(world, self.cluster, self) if plan.trusting else Manager(world, self.cluster, self)
         self.make_transport = ModelTransport if depth == "model" else WireTransport
         world.note("world", f"{plan}")
 
@@ -150,25 +88,29 @@ class Run:
 
     def _make_clients(self) -> None:
         plan, world = self.plan, self.world
-        options: dict[str, Any] = {"durable": plan.durable > 0} | ({"alternate": ALTERNATE} if plan.alternate else {})
         if plan.alternate:
             self.facts.alternates = dict.fromkeys(QUEUES, REJECTED)
+        if plan.moves:
+            self.facts.moves = {QUEUES[0]: MOVED}
         for number in range(plan.senders):
             spread = plan.fan_out and number == 0
             transactional = plan.transactions and number == plan.senders - 1 and not spread
             queue = world.rng.choice(QUEUES)
             address, queues = ("amq.fanout", QUEUES) if spread else (queue, QUEUES if transactional else (queue,))
             sender = Sender(
-                world, self.cluster, self, f"s{number}", address, options,
+                world, self.cluster, self, f"s{number}", address, plan.options(address),
                 window=plan.window, pause=plan.pause, durable=world.chance(plan.durable), queues=queues,
             )  # fmt: skip
             sender.is_transactional = transactional
             sender.padding = b"." * plan.padding
+            sender.has_ids = all(queue in plan.dedup for queue in queues)
             self.clients.append(sender)
             self._produce(sender, plan.messages)
         for number in range(plan.receivers):
             queue = QUEUES[number % 2]
-            self.clients.append(self._receiver(f"r{number}", queue, options, plan.moods))
+            self.clients.append(self._receiver(f"r{number}", queue, plan.moods))
+        if plan.moves:
+            self.clients.append(self._receiver("m0", QUEUES[0], (0.05, 0, 0), Mover, target_queue=MOVED))
 
     def _produce(self, sender: Sender, left: int) -> None:
         """Have a sender work all the time while faults happen, in bursts."""
@@ -178,9 +120,12 @@ class Run:
             pause = 2 * self.plan.length * burst // self.plan.messages
             self.world.at(self.world.between(0, pause), self._produce, sender, left - burst)
 
-    def _receiver(self, name: str, queue: str, options: dict[str, Any], moods: tuple[float, float, float]) -> Receiver:
+    def _receiver(
+        self, name: str, queue: str, moods: tuple[float, float, float], kind: type[Receiver] = Receiver, **more: Any
+    ) -> Receiver:  # fmt: skip
         plan = self.plan
-        return Receiver(self.world, self.cluster, self, name, queue, options, credit=plan.credit, think=plan.pause, moods=moods)
+        options = plan.options(queue)
+        return kind(self.world, self.cluster, self, name, queue, options, credit=plan.credit, think=plan.pause, moods=moods, **more)
 
     def prepare(self, machine: Machine, then: Callable[[bool], None]) -> None:
         """Make exchanges and bindings on a broker, one after the other; queues are made on demand."""
@@ -190,10 +135,11 @@ class Run:
             requests.append(("declare_exchange", {"name": ALTERNATE, "type": "fanout", "durable": durable}))
             requests.append(("declare_queue", {"name": REJECTED, "durable": durable}))
             requests.append(("bind", {"exchange": ALTERNATE, "queue": REJECTED}))
+        if self.plan.moves:
+            requests.append(("declare_queue", {"name": MOVED, "durable": durable}))
         if self.plan.fan_out or self.plan.transactions:
-            alternate = ALTERNATE if self.plan.alternate else ""
             for queue in QUEUES:
-                requests.append(("declare_queue", {"name": queue, "durable": durable, "alternate": alternate}))
+                requests.append(("declare_queue", {"name": queue, **self.plan.options(queue)}))
                 requests.append(("bind", {"exchange": "amq.fanout", "queue": queue}))
 
         def proceed(reply: dict[str, Any]) -> None:
@@ -233,10 +179,8 @@ class Run:
             client.stop()
         world.run_for(100 * MILLISECOND)
         self._judge_at_rest()
-        options = {"durable": self.plan.durable > 0} | ({"alternate": ALTERNATE} if self.plan.alternate else {})
-        last = [self._receiver(f"z{number}", queue, options, (0, 0, 0)) for number, queue in enumerate(QUEUES)]
-        if self.plan.alternate:
-            last.append(self._receiver("z9", REJECTED, {"durable": self.plan.durable > 0}, (0, 0, 0)))
+        queues = [*QUEUES, *([REJECTED] if self.plan.alternate else []), *([MOVED] if self.plan.moves else [])]
+        last = [self._receiver(f"z{number}", queue, (0, 0, 0)) for number, queue in enumerate(queues)]
         for receiver in last:
             receiver.connect()
         self.clients += last
@@ -254,13 +198,17 @@ class Run:
         self._wait(lambda: checkers.is_quiet(self.cluster.machines), "the brokers do not come to rest")
         if not checkers.all_ready(self.cluster.machines):
             raise Violation(f"not ready: without any fault the brokers came to be {self.states()}")
+        self._wait(lambda: not any(machine.requests for machine in self.cluster), "somebody waits for an answer")
         primary = self.cluster.primaries()[0]
-        present = checkers.contents(primary, shared=self._shared())
-        checkers.no_loss(self.facts, present, f"{primary.host}, at rest")
+        self._judge(primary, checkers.contents(primary, shared=self._shared()), "at rest")
+        checkers.backups_equal(self.cluster.machines)
+
+    def _judge(self, primary: Machine, present: checkers.Contents, when: str) -> None:
+        checkers.no_loss(self.facts, present, f"{primary.host}, {when}")
         checkers.all_or_nothing(self.facts, present, primary.host)
+        checkers.moved_whole(self.facts, present, primary.host)
         checkers.nothing_unexpected(self.facts, present, primary.host)
         checkers.order_kept(self.facts, present, primary.host)
-        checkers.backups_equal(self.cluster.machines)
 
     def _is_empty(self) -> bool:
         primaries = self.cluster.primaries()
@@ -302,6 +250,10 @@ class Run:
                 self.impatience -= 1
                 self.world.at(self.world.between(0, 4 * self.world.latency[1]), self.manager.promote, machine)
 
+    def handed_over(self, machine: Machine, result: dict[str, Any]) -> None:
+        """A broker says that another has taken over from it."""
+        checkers.handed_over(self.primaries, self.cluster, result, machine.host)
+
     def saved(self, machine: Machine) -> None:
         """A broker saved its state."""
         set_ = SavedState.decode(machine.saved).in_sync
@@ -336,16 +288,16 @@ class Run:
         """Judge a new primary."""
         self.promotions += 1
         self.world.note(machine.host, f"is primary of epoch {epoch}")
+        if epoch < max(self.primaries) and not self.plan.trusting:
+            return  # it heard late that it was elected; with a higher epoch promised by a majority it will never acknowledge anything
         present = checkers.contents(machine, shared=self._shared())
         others = [other for other in self.cluster if other is not machine and other.is_live]
         members = max((set_ for set_ in self.sets if set_.epoch < epoch), default=InSyncSet()).members
         if not machine.was_live and not any(other.system_id in members for other in others):
-            checkers.nothing_taken(self.facts, present, others, machine.host)
+            if not self.plan.trusting:
+                checkers.nothing_taken(self.facts, present, others, machine.host)
             self.facts.total_failure(present, durable_too=not self.plan.disks)
-        checkers.no_loss(self.facts, present, f"{machine.host}, promoted to epoch {epoch}")
-        checkers.all_or_nothing(self.facts, present, machine.host)
-        checkers.nothing_unexpected(self.facts, present, machine.host)
-        checkers.order_kept(self.facts, present, machine.host)
+        self._judge(machine, present, f"promoted to epoch {epoch}")
 
     def _shared(self) -> str:
         return REJECTED if (self.plan.fan_out or self.plan.transactions) and self.plan.alternate else ""
@@ -361,18 +313,26 @@ class Run:
 
     def sent(self, sender: Sender, message: int, number: int) -> bytes:
         """A sender sends."""
+        if sender.is_transactional:
+            self._commits()
         return self.facts.sent(sender, message, number, self.world.now)
+
+    def _commits(self) -> None:
+        """A transaction is under way; faults may meet it there, or its batch on the way to the backups."""
+        while self.upon_commit:
+            self.world.at(self.world.between(0, 4 * self.world.latency[1]), faults.happen, self, self.upon_commit.pop())
 
     def accepted(self, sender: Sender, message: int, number: int) -> None:
         """A sender was told that its message is accepted."""
         transmission = self.facts.outcome(sender, message, number, ACCEPTED)
-        key = f"{sender.host}.{message}.{number}"
+        key = name_of(sender, message, number)
         if self.world.tracing:
             self.world.note(sender.host, f"{key} is accepted")
-        self.facts.first_acceptance.setdefault(sender.epoch, self.world.now)
         while self.upon_acceptance:
             self.world.at(self.world.between(0, MILLISECOND // 2), faults.happen, self, self.upon_acceptance.pop())
-        if not all(self.facts.duties[queue, key].consumed for queue in sender.queues):
+        # What was known again, or is gone already, may be accepted by anybody: there is nothing that could be lost with him.
+        if len(transmission.numbers) == 1 and not all(self.facts.duties[queue, key].consumed for queue in sender.queues):
+            self.facts.first_acceptance.setdefault(sender.epoch, self.world.now)
             checkers.one_acknowledging(self.facts, sender.epoch, transmission.when, key, str(sender.target and sender.target.host))
 
     def refused(self, sender: Sender, message: int, number: int) -> None:
@@ -390,7 +350,11 @@ class Run:
         if self.world.tracing:
             self.world.note(receiver.host, f"gets {key} from {receiver.address} of {where}")
         checkers.expected_delivery(self.facts, receiver.address, key, where)
-        checkers.settled_stays_settled(self.facts, receiver.address, key, receiver.epoch, where)
+        if receiver.address != self._shared():
+            checkers.settled_stays_settled(self.facts, receiver, key, where)
+        if receiver.address in QUEUES and count == 0 and (receiver.address, key) not in self.facts.seen:
+            checkers.in_order(self.facts, receiver.last_numbers, receiver.address, key, f"{where}, as {receiver.host} sees it")
+        self.facts.seen.add((receiver.address, key))
         self.facts.delivered += 1
         return key
 
@@ -398,10 +362,20 @@ class Run:
         """A receiver is done with a message, and says so."""
         self.facts.consumed(receiver.address, key)
 
+    def moving(self, mover: Mover, key: str) -> None:
+        """A mover commits."""
+        self.facts.moving(mover.address, key)
+        self._commits()
+
+    def brought(self, mover: Mover, key: str) -> None:
+        """A mover was told that its commit is safe."""
+        self.facts.settle(mover, key, self.world.now)
+        self.facts.moved(mover.address, key)
+
     def rejected(self, receiver: Receiver, key: str) -> None:
         """A receiver will not have a message."""
         self.facts.rejected(receiver.address, key)
 
     def settled(self, receiver: Receiver, key: str) -> None:
         """A receiver was told that its acceptance is safe."""
-        self.facts.settled[receiver.address, key] = receiver.epoch, self.facts.transmissions[key].durable
+        self.facts.settle(receiver, key, self.world.now)

@@ -205,17 +205,25 @@ class World:
     def reset(self, stream: Stream, reason: str) -> None:
         """Break a stream: both ends are told, after what of their last bytes still came through."""
         for pipe in stream.pipes.values():
-            queue = pipe.queue
             if pipe.receiver is None:
                 continue
-            keep = 0 if self.quiet else self.rng.randint(0, len(queue))
-            while len(queue) > keep:
-                queue.pop()
-            if self.carries_bytes and queue and type(last := queue[-1]) is bytes and self.rng.random() < 0.5:
-                queue[-1] = last[: self.rng.randrange(len(last) + 1)]
+            if self.quiet:
+                pipe.queue.clear()
+            self.lose_tail(pipe)
             pipe.closed = False
             self._put(stream, pipe, _End(reason))
             pipe.closed = True
+
+    def lose_tail(self, pipe: Pipe) -> None:
+        """Lose the end of what is in flight, or nothing, or everything."""
+        queue = pipe.queue
+        if not queue or self.quiet:
+            return
+        keep = self.rng.randint(0, len(queue))
+        while len(queue) > keep:
+            queue.pop()
+        if self.carries_bytes and queue and type(last := queue[-1]) is bytes and self.rng.random() < 0.5:
+            queue[-1] = last[: self.rng.randrange(len(last) + 1)]
 
     def _put(self, stream: Stream, pipe: Pipe, chunk: Any) -> None:
         pipe.queue.append(chunk)
