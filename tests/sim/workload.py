@@ -39,6 +39,8 @@ class Run:
         self.cuts: dict[tuple[str, str], None] = {}
         self.last_states: dict[tuple[str, int], str] = {}
         self.primaries: dict[int, tuple[str, int]] = {}
+        self.elected: dict[int, tuple[str, int]] = {}
+        """By epoch who said that he is primary, were it for less than a turn."""
         self.sets: list[InSyncSet] = []
         self.clients: list[Any] = []
         self.healing = False
@@ -239,6 +241,8 @@ class Run:
     def announced(self, machine: Machine, effect: Announce) -> None:
         """A broker said what happened."""
         self.world.note(machine.host, f"{effect.level}: {effect.text}")
+        if effect.text.startswith("Promoted to primary"):
+            self.elected[int(str(effect.fields["epoch"]))] = (machine.host, machine.life)
         if "before" in effect.fields and "after" in effect.fields:
             who = (machine.host, machine.life)
             before, after = str(effect.fields["before"]), str(effect.fields["after"])
@@ -252,7 +256,7 @@ class Run:
 
     def handed_over(self, machine: Machine, result: dict[str, Any]) -> None:
         """A broker says that another has taken over from it."""
-        checkers.handed_over(self.primaries, self.cluster, result, machine.host)
+        checkers.handed_over(self.elected, self.cluster, result, machine.host)
 
     def saved(self, machine: Machine) -> None:
         """A broker saved its state."""
