@@ -104,10 +104,15 @@ def order_kept(facts: Facts, present: Contents, where: str) -> None:
 
 
 def in_order(facts: Facts, last: dict[str, int], queue: str, key: str, where: str) -> None:
-    """What comes next from a sender was sent after the `last` of it; of several times that it was sent, one will do."""
+    """What comes next from a sender was sent after the `last` of it; of several times that it was sent, one will do.
+
+    What was still on its way on a connection that its sender gave up may come after what he sent again on the next one.
+    """
     transmission = facts.transmissions[key]
     behind = last.get(transmission.sender, 0)
     number = next((number for number in transmission.numbers if number > behind), 0)
+    if not number and transmission.was_in_doubt:
+        return
     if not number:
         raise Violation(f"order: {key} comes after number {behind} of its sender on queue {queue} of {where}")
     last[transmission.sender] = number

@@ -215,9 +215,9 @@ class World:
             pipe.closed = True
 
     def lose_tail(self, pipe: Pipe) -> None:
-        """Lose the end of what is in flight, or nothing, or everything."""
+        """Lose the end of what is in flight, or nothing, or everything; but not the word that the stream has ended."""
         queue = pipe.queue
-        if not queue or self.quiet:
+        if not queue or self.quiet or type(queue[-1]) is _End:
             return
         keep = self.rng.randint(0, len(queue))
         while len(queue) > keep:
