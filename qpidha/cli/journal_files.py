@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from qpidha.cli.exits import BAD_DATA, NO_INPUT, UNREACHABLE, Failure
 from qpidha.runtime.disk import SYSTEM_ID, Disk
 from qpidha.runtime.exits import CannotStart
-from qpidha.store.frames import BATCH, CHUNK, CUT, END, HEAD, HEAD_SIZE, Frame, decode_frame, sound_frames
+from qpidha.store.frames import BATCH, CHUNK, CUT, END, HEAD, HEAD_SIZE, Frame, decode_frame, likely_salt, sound_frames
 from qpidha.store.journal import FORMAT
 from qpidha.store.opening import NAME, Reader
 
@@ -76,6 +76,9 @@ class Folder:
         self.path = path
         try:
             names = sorted(entry.name for entry in path.iterdir() if NAME.fullmatch(entry.name) and entry.is_file())
+            readers = [Reader(self, name, (path / name).stat().st_size) for name in names]
+            head = next((frame for reader in readers if (frame := reader.first()) is not None and frame.kind == HEAD), None)
+            self._salt = head.first if head is not None else likely_salt(b"".join(reader.whole() for reader in readers))
             self.files = [self._look(name) for name in names]
         except OSError as error:
             raise Failure(NO_INPUT, f"{path} cannot be read: {error.strerror}", hint="run it as the broker's user, or as root") from error
@@ -111,7 +114,7 @@ class Folder:
 
     def frame(self, place: Place) -> Frame:
         """Read a frame that was found sound."""
-        frame = decode_frame(self.read(place.name, place.offset, place.size))
+        frame = decode_frame(self.read(place.name, place.offset, place.size), salt=self._salt)
         if frame is None:
             raise Failure(BAD_DATA, f"{self.path / place.name} changed while it was read", hint="is the broker stopped?")
         return frame
@@ -175,7 +178,7 @@ class Folder:
                 found.head = self._head(name, frame)
         rest = reader.rest()
         found.unread = len(rest)
-        found.beyond = [_place(name, frame, reader.offset + frame.offset) for frame in sound_frames(rest)] if rest else []
+        found.beyond = [_place(name, frame, reader.offset + frame.offset) for frame in sound_frames(rest, self._salt)] if rest else []
         return found
 
     def _head(self, name: str, frame: Frame) -> dict[str, Any]:

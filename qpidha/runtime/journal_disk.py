@@ -45,8 +45,8 @@ class JournalDisk:
     """The files of one journal. `post` gets its events, in the thread; `strays` are files that are not ours."""
 
     __slots__ = (
-        "_clock", "_former", "_names", "_next_look", "_post", "_queue", "_readers", "_root", "_sizes", "_space", "_thread", "_writer",
-        "directory", "failure", "strays",
+        "_clock", "_former", "_held", "_names", "_next_look", "_post", "_queue", "_readers", "_root", "_sizes", "_space", "_thread",
+        "_writer", "directory", "failure", "strays",
     )  # fmt: skip
 
     def __init__(self, directory: str, post: Callable[[Event], None], *, free_limit: int = 0) -> None:
@@ -72,7 +72,9 @@ class JournalDisk:
         self._next_look = 0
         self._space = DiskSpace(lambda: free_space(self._root), free_limit)
         self._writer = Writer(self._root)
-        self._queue: SimpleQueue[Operation | None] = SimpleQueue()
+        # What is appended waits here for whoever needs more than that: most content needs no answer, and does not wake the thread.
+        self._held: list[Operation] = []
+        self._queue: SimpleQueue[list[Operation] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
         self._thread.start()
 
@@ -93,11 +95,12 @@ class JournalDisk:
             raise OSError(error.errno, error.strerror, os.path.join(self.directory, name)) from error
 
     def append(self, name: str, data: bytes) -> None:
-        """Add to a file, which is made if it does not exist."""
+        """Add to a file, which is made if it does not exist; carried out with the next call that is no append."""
         if name not in self._names:
             _check(name)
             self._names.add(name)
-        self._put(Append(name, data))
+        if not self.failure:
+            self._held.append(Append(name, data))
 
     def truncate(self, name: str, size: int) -> None:
         """Cut a file, and sync it."""
@@ -131,6 +134,7 @@ class JournalDisk:
 
     def close(self, timeout: float) -> bool:
         """Write and sync what is queued; whether that is done. The thread is left behind if the disk takes longer than `timeout`."""
+        self._queue.put(self._held)
         self._queue.put(None)
         self._thread.join(timeout)
         if self._thread.is_alive():
@@ -176,7 +180,9 @@ class JournalDisk:
 
     def _put(self, one: Operation) -> None:
         if not self.failure:
-            self._queue.put(one)
+            self._held.append(one)
+            self._queue.put(self._held)
+            self._held = []
 
     def _work(self) -> None:
         """Carry out groups until told to end, or until the first error."""
@@ -214,10 +220,10 @@ class JournalDisk:
         """Wait for something to do and take all that is there; and whether that was the last."""
         group: list[Operation] = []
         try:
-            one = self._queue.get(timeout=_LOOK)
-            while one is not None:
-                group.append(one)
-                one = self._queue.get_nowait()
+            some = self._queue.get(timeout=_LOOK)
+            while some is not None:
+                group += some
+                some = self._queue.get_nowait()
         except Empty:
             return group, False
         return group, True

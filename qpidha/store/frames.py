@@ -4,12 +4,16 @@ A file is a row of frames; a frame is a fixed head with a checksum over all of i
 frame, so it is read back whole or not at all. What a power cut leaves at the end of the last file is no frame, and is cut
 off. A frame says with `synced` how far the log was synced when it was written: a bad frame that a later one calls synced
 is damage, and nothing to be cut off silently.
+A client may send what looks like a frame. So every journal has a salt that no client knows, its checksums differ by it from
+those of another one, and each head, which has none itself, says it in `first`. The salt is added when all is counted: a
+count that begins with it comes out the same for any salt where a made-up frame reaches just over the next real one.
 Knows nothing of directories, nor of what a record means.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 from zlib import crc32
@@ -46,15 +50,19 @@ class Frame(NamedTuple):
 
 
 def encode_frame(
-    kind: int, data: bytes, *, flags: int = 0, epoch: int = 0, first: int = 0, last: int = 0, safe: int = 0, synced: int = 0
-) -> bytes:
+    kind: int, data: bytes, *, salt: int = 0, flags: int = 0, epoch: int = 0, first: int = 0, last: int = 0, safe: int = 0,
+    synced: int = 0,
+) -> bytes:  # fmt: skip
     """Write a frame."""
     rest = REST.pack(kind, flags, len(data), epoch, first, last, safe, synced)
-    return START.pack(MAGIC, crc32(data, crc32(rest))) + rest + data
+    return START.pack(MAGIC, crc32(data, crc32(rest)) ^ salt) + rest + data
 
 
-def decode_frame(content: bytes, offset: int = 0, *, begin: int = 0) -> Frame | None:
-    """Read the frame at an offset of a content, which begins at byte `begin` of a file; None if there is no whole and sound one."""
+def decode_frame(content: bytes, offset: int = 0, *, salt: int | None = 0, begin: int = 0) -> Frame | None:
+    """Read the frame at an offset of a content, which begins at byte `begin` of a file; None if there is no whole and sound one.
+
+    With None for the salt, any checksum will do.
+    """
     start = offset + START.size
     if len(content) < offset + HEAD_SIZE:
         return None
@@ -63,16 +71,27 @@ def decode_frame(content: bytes, offset: int = 0, *, begin: int = 0) -> Frame | 
         return None
     kind, flags, length, epoch, first, last, safe, synced = REST.unpack_from(content, start)
     end = offset + HEAD_SIZE + length
-    if kind not in KIND_NAMES or end > len(content) or crc32(memoryview(content)[start:end]) != checksum:
+    if kind not in KIND_NAMES or end > len(content):
+        return None
+    if salt is not None and crc32(memoryview(content)[start:end]) ^ salt != checksum:
         return None
     return Frame(begin + offset, kind, flags, epoch, first, last, safe, synced, content[offset + HEAD_SIZE : end])
 
 
-def sound_frames(content: bytes) -> Iterator[Frame]:
-    """Yield every whole frame that is anywhere in a content, whatever is between them."""
+def sound_frames(content: bytes, salt: int | None) -> Iterator[Frame]:
+    """Yield every whole frame that is anywhere in a content, whatever is between them; with None for the salt, all that may be one."""
     offset = 0
     while (offset := content.find(MAGIC, offset)) >= 0:
-        frame = decode_frame(content, offset)
+        frame = decode_frame(content, offset, salt=salt)
         if frame is not None:
             yield frame
         offset = frame.end if frame is not None else offset + 1
+
+
+def likely_salt(content: bytes) -> int:
+    """Guess the salt where every head is lost: what most of the frames would have."""
+    found = Counter(
+        crc32(memoryview(content)[frame.offset + START.size : frame.end]) ^ START.unpack_from(content, frame.offset)[1]
+        for frame in sound_frames(content, None)
+    )
+    return max(found, key=found.__getitem__, default=0)

@@ -16,6 +16,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
+from zlib import crc32
 
 from qpidha.store.codec import EnqueueRun, decode
 from qpidha.store.disk import Disk
@@ -34,7 +35,7 @@ from qpidha.store.frames import (
 from qpidha.words.errors import JournalDamaged
 from qpidha.words.records import Batch, Enqueued
 
-FORMAT = 1
+FORMAT = 2
 """Version of the files; another one is not read."""
 CACHED_FRAMES = 8
 """Decoded frames kept for messages that are read back one after the other."""
@@ -88,7 +89,7 @@ class Body:
     def frame(self, disk: Disk) -> Frame:
         """Read the whole frame."""
         try:
-            frame = decode_frame(self._file.read(disk, self._offset, self._size))
+            frame = decode_frame(self._file.read(disk, self._offset, self._size), salt=self._journal.salt)
         except OSError as error:
             raise JournalDamaged(f"journal file {self._file.name} cannot be read at byte {self._offset}: {error.strerror}") from error
         if frame is None:
@@ -113,8 +114,10 @@ class Part(NamedTuple):
 class Journal:
     """The files of one broker's log."""
 
-    def __init__(self, disk: Disk, system_id: str, *, segment_size: int, keep: int) -> None:
+    def __init__(self, disk: Disk, system_id: str, *, segment_size: int, keep: int, nonce: str = "") -> None:
         self.disk = disk
+        self.salt = crc32(nonce.encode())
+        """See `frames.py`; from a nonce that no client knows, but if there are files already, it is what they have."""
         self.now = 0
         """The time, ns since the Unix epoch; kept by the owner, for names only."""
         self.bytes_written = 0
@@ -214,8 +217,11 @@ class Journal:
         file.offsets.append(file.size)
         return self._write(
             file,
-            encode_frame(BATCH, batch.data, flags=flags, epoch=batch.epoch, first=batch.first, last=batch.last, safe=safe, synced=synced),
-        )
+            encode_frame(
+                BATCH, batch.data, salt=self.salt, flags=flags, epoch=batch.epoch, first=batch.first, last=batch.last, safe=safe,
+                synced=synced,
+            ),
+        )  # fmt: skip
 
     def rotate(self, epoch: int, last: int, *, base: int = 0) -> None:
         """Begin a new segment, which follows the record `(epoch, last)`; files between it and the one before it are void."""
@@ -231,9 +237,11 @@ class Journal:
         if any(batch.durable for batch in batches):
             folder = self._discarded_name(batches[0].epoch, batches[0].first)
             head = {"format": FORMAT, "system_id": self._system_id, "base": 0, "common": sequence}
-            parts = [encode_frame(HEAD, json.dumps(head).encode(), epoch=batches[0].epoch, last=batches[0].first - 1)]
+            parts = [encode_frame(HEAD, json.dumps(head).encode(), epoch=batches[0].epoch, first=self.salt, last=batches[0].first - 1)]
             parts += [
-                encode_frame(BATCH, batch.data, flags=DURABLE * batch.durable, epoch=batch.epoch, first=batch.first, last=batch.last)
+                encode_frame(
+                    BATCH, batch.data, salt=self.salt, flags=DURABLE * batch.durable, epoch=batch.epoch, first=batch.first, last=batch.last
+                )
                 for batch in batches
             ]
             self.disk.append(f"{folder}/{1:08d}.log", b"".join(parts))
@@ -242,7 +250,7 @@ class Journal:
                 file.firsts.pop()
                 file.offsets.pop()
         if self._files:
-            self._write(self._files[-1], encode_frame(CUT, b"", last=sequence, synced=synced))
+            self._write(self._files[-1], encode_frame(CUT, b"", salt=self.salt, last=sequence, synced=synced))
 
     def batches(self, sequence: int) -> Iterator[Batch]:
         """Read the log from the batch that begins with `sequence`."""
@@ -287,17 +295,17 @@ class Journal:
     def chunk(self, data: bytes) -> Body:
         """Write a part of the checkpoint."""
         assert self._partial is not None
-        return self._write(self._partial, encode_frame(CHUNK, data))
+        return self._write(self._partial, encode_frame(CHUNK, data, salt=self.salt))
 
     def end_checkpoint(self, through: int) -> int:
         """The checkpoint is whole, and may show effects of the log up to `through`; give the mark that says it is on disk."""
         file = self._partial
         assert file is not None
-        self._write(file, encode_frame(END, b"", last=through))
+        self._write(file, encode_frame(END, b"", salt=self.salt, last=through))
         name = f"{file.number:08d}.checkpoint"
         self.disk.rename(file.name, name)
         file.name = name
-        clear_away(self.disk, self._former, self._discard)
+        clear_away(self.disk, self._former, self._discard, self.salt)
         if self._checkpoint is not None:
             self.disk.remove(self._checkpoint.name)
         self._former, self._discard, self._receiving = [], {}, False
@@ -345,7 +353,7 @@ class Journal:
 
     def _head(self, file: File, fields: dict[str, object]) -> None:
         data = json.dumps({"format": FORMAT, "system_id": self._system_id, **fields}).encode()
-        self._write(file, encode_frame(HEAD, data, epoch=file.epoch, last=file.start))
+        self._write(file, encode_frame(HEAD, data, epoch=file.epoch, first=self.salt, last=file.start))
 
     def _write(self, file: File, frame: bytes) -> Body:
         body = Body(self, file, file.size, len(frame))
@@ -359,11 +367,11 @@ class Journal:
         return f"discarded-{self.now // 1_000_000_000}-{epoch}-{first}"
 
 
-def clear_away(disk: Disk, names: list[str], discard: dict[str, object]) -> None:
+def clear_away(disk: Disk, names: list[str], discard: dict[str, object], salt: int) -> None:
     """Remove files of a log that is void; or move them to a folder, with a note from where on they differ."""
     if discard and names:
         note = json.dumps({"format": FORMAT, "common": discard["common"]}).encode()
-        disk.append(f"{discard['folder']}/{0:08d}.log", encode_frame(HEAD, note))
+        disk.append(f"{discard['folder']}/{0:08d}.log", encode_frame(HEAD, note, first=salt))
     for name in names:
         if discard:
             disk.rename(name, f"{discard['folder']}/{name}")

@@ -40,12 +40,15 @@ class Reader:
         self.size = size
         self.offset = 0
         """The end of the last sound frame."""
+        self._salt: int | None = None
         self._window = b""
         self._from = 0
 
     def __iter__(self) -> Iterator[Frame]:
         while (frame := self._next()) is not None:
             self.offset = frame.end
+            if frame.kind == HEAD:
+                self._salt = frame.first
             yield frame
 
     def first(self) -> Frame | None:
@@ -65,9 +68,9 @@ class Reader:
         place = self.offset - self._from
         if len(self._window) < place + HEAD_SIZE:
             return None
-        length = REST.unpack_from(self._window, place + START.size)[2]
+        kind, _, length, *_ = REST.unpack_from(self._window, place + START.size)
         self._see(HEAD_SIZE + length)
-        return decode_frame(self._window, self.offset - self._from, begin=self._from)
+        return decode_frame(self._window, self.offset - self._from, salt=0 if kind == HEAD else self._salt, begin=self._from)
 
     def _see(self, size: int) -> None:
         """Have `size` bytes from the offset in the window, if there are so many."""
@@ -93,6 +96,8 @@ class Opening:
         self._journal = journal
         self._disk = journal.disk
         self._system_id = system_id
+        self._salt: int | None = None
+        """As the heads say it; None as long as none could be read."""
         self._point = 0
         self.floor = 0
         """What is in the checkpoint may show effects of records up to here."""
@@ -125,7 +130,7 @@ class Opening:
             if fields["reset"]:
                 former += [names[number, "log"] for number in logs if number < max(numbers)]
                 logs = [number for number in logs if number > max(numbers)]
-            clear_away(disk, former, fields["discard"])
+            clear_away(disk, former, fields["discard"], self._journal.salt)
         files = self._open_segments([Reader(disk, names[number, "log"], sizes[names[number, "log"]]) for number in logs], checkpoint)
         yield from self._batches(files)
         self.safe = max(min(max(self.safe, self.floor), self.last), self._point)
@@ -190,6 +195,7 @@ class Opening:
                 f"journal file {reader.name} is of broker {fields.get('system_id')}, and this one is {self._system_id}",
                 hint="put the former systemId back into data-dir, or move the journal away to join as a new broker",
             )
+        self._salt = self._journal.salt = frame.first
         return fields
 
     # -- batches ----------------------------------------------------------------------------------
@@ -248,7 +254,7 @@ class Opening:
         rests = [reader.rest() for _, reader in files[index : index + 1]] + [other.whole() for _, other in later]
         for rest in rests:
             lost += len(rest)
-            if any(frame.synced > position for frame in sound_frames(rest)):
+            if any(frame.synced > position for frame in sound_frames(rest, self._salt)):
                 raise self._damaged(files[max(index, 0)][1], f"the log was synced beyond record {position}, where it breaks off")
         self.notes.append(f"journal: {lost} bytes after record {position} were never synced and are not whole; cut off")
         for file, reader in files[index : index + 1]:

@@ -23,7 +23,7 @@ class Written:
         self.path = path
         self.disk = Disk(str(path))
         self.journal_disk = JournalDisk(str(path / "journal"), SimpleQueue[Any]().put)
-        self.journal = Journal(self.journal_disk, self.disk.system_id, segment_size=segment_size, keep=1 << 30)
+        self.journal = Journal(self.journal_disk, self.disk.system_id, segment_size=segment_size, keep=1 << 30, nonce="a nonce")
         self.journal.now = 1_700_000_000_000_000_000
         self.log = Log(1 << 20, self.journal)
         if epoch:

@@ -82,6 +82,25 @@ def test_damage_before_what_was_synced_is_65(tmp_path: Path, qpid_ha: Run) -> No
     assert listed.code == 0 and f"not readable: {segment.name}" in listed.err
 
 
+def test_around_a_damaged_head_messages_are_found_also_where_no_other_file_tells_the_salt(tmp_path: Path, qpid_ha: Run) -> None:
+    written = Written(tmp_path / "data")
+    written.declare("orders")
+    written.seal()
+    for content in ("a", "b", "c"):
+        written.send("orders", content)
+        written.log.synced = written.log.last
+    written.close()
+    (segment,) = written.segments
+    content = bytearray(segment.read_bytes())
+    content[10] ^= 1
+    content[content.index(b"id-b")] ^= 1
+    segment.write_bytes(content)
+    assert qpid_ha("journal", "verify", str(tmp_path / "data")).code == 65
+    said = qpid_ha("journal", "salvage", str(tmp_path / "data"), "--out", "-")
+    assert [message_view.body(b64decode(json.loads(line)["payload"])) for line in said.out.splitlines()] == ["a", "c"]
+    assert said.code == 65
+
+
 def test_what_keeps_a_broker_from_starting_beside_the_journal_is_said(data: Path, qpid_ha: Run) -> None:
     (data / "state").write_text("{")
     said = qpid_ha("journal", "verify", str(data))

@@ -304,9 +304,19 @@ def test_a_bug_in_the_thread_is_told_too(monkeypatch, tmp_path):
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     journal = Journal(tmp_path / "journal")
     journal.disk.append(ONE, "not bytes")
+    journal.disk.mark(1, sync=False)
     event = journal.next()
     assert isinstance(event, JournalFailed) and "TypeError" in event.reason
     assert not journal.disk.close(10)
+
+
+def test_what_nobody_waits_for_does_not_wake_the_thread_and_is_written_at_the_end(tmp_path):
+    journal = Journal(tmp_path / "journal")
+    journal.settle()
+    journal.disk.append(ONE, b"one")
+    assert journal.disk._queue.empty() and not (journal.directory / ONE).exists()
+    assert journal.disk.close(10)
+    assert (journal.directory / ONE).read_bytes() == b"one"
 
 
 def test_many_files_can_be_read_and_written_with_few_open(journal):

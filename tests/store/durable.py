@@ -32,7 +32,8 @@ class Machine:
         self.failed = ""
         self.disk = FakeDisk(self._post, self.rng, self.files)
         numbers = count(1)
-        self.journal = Journal(self.disk, SYSTEM_ID, segment_size=self.settings.journal_segment_size, keep=self.settings.log_disk)
+        size, keep = self.settings.journal_segment_size, self.settings.log_disk
+        self.journal = Journal(self.disk, SYSTEM_ID, segment_size=size, keep=keep, nonce=str(seed))
         self.log = Log(self.settings.log_memory, self.journal)
         self.broker = Broker(self.settings, None, lambda effect: None, lambda: f"uuid-{next(numbers)}")
         self.keeper = Keeper(self.broker, self.log, self.journal, system_id=SYSTEM_ID, segment_size=self.settings.journal_segment_size)

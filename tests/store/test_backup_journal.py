@@ -123,20 +123,26 @@ def test_a_backup_has_a_moment_of_its_primarys_log_whatever_happens(seed: int) -
         cluster.step()
 
 
-def test_a_snapshot_leaves_the_memory_though_what_came_beside_it_is_not_safe() -> None:
+def in_a_snapshot(messages: int, **options: object) -> tuple[Follower, Source]:
+    """A backup that has the objects of a snapshot, and none of the messages on its durable queue q."""
     source = Source([], 1)
     source.broker.declare_queue("q", durable=True)
-    for number in range(200):
+    for number in range(messages):
         source.broker.publish("", "q", a_message(b"%d" % number), headers=dict)
     source.seal()
     source.log.limit = 0
     source.broker.declare_queue("other", durable=True)
     source.seal()
     source.log.safe = source.log.last
-    follower = Follower(queue_memory=50)
+    follower = Follower(**options)  # type: ignore[arg-type]
     follower.follow(source)
     while not follower.has_objects:
         follower.hear()
+    return follower, source
+
+
+def test_a_snapshot_leaves_the_memory_though_what_came_beside_it_is_not_safe() -> None:
+    follower, source = in_a_snapshot(200, queue_memory=50)
     source.broker.publish("", "q", a_message(b"live"), headers=dict)
     source.seal()
     follower.backup.logged(Logged(source.log.safe, source.batches[-1]))
@@ -155,19 +161,7 @@ def test_a_snapshot_leaves_the_memory_though_what_came_beside_it_is_not_safe() -
 
 def with_a_snapshot_that_shows_more() -> tuple[Follower, Source]:
     """A backup whose snapshot shows effects of records that are not safe: delivery counts, which are synced for nobody else."""
-    source = Source([], 1)
-    source.broker.declare_queue("q", durable=True)
-    for number in range(50):
-        source.broker.publish("", "q", a_message(b"%d" % number), headers=dict)
-    source.seal()
-    source.log.limit = 0
-    source.broker.declare_queue("other", durable=True)
-    source.seal()
-    source.log.safe = source.log.last
-    follower = Follower()
-    follower.follow(source)
-    while not follower.has_objects:
-        follower.hear()
+    follower, source = in_a_snapshot(50)
     queue = source.broker.queue("q")
     for message in queue.available()[:5]:
         queue.acquire(message)

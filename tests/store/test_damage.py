@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from zlib import crc32
 
 from qpidha.amqp.sasl import Users
 from qpidha.node import Node
+from qpidha.store.frames import decode_frame
 from qpidha.words.effects import SaveState, SendBytes, Stop
 from qpidha.words.events import Event, Tick
 from qpidha.words.message import Message
@@ -55,6 +57,8 @@ def test_a_body_that_cannot_be_read_back_ends_the_broker() -> None:
             pass
     queue = node.broker.queue("q")
     assert queue.cold
+    head = decode_frame(next(iter(disk.files.written.values())))
+    assert head is not None and head.first == crc32(b"uuid")  # the salt: what no client knows
     disk.files.written = {name: content[:-1] + b"?" for name, content in disk.files.written.items()}
     node.journal._cache.clear()  # type: ignore[union-attr]
     queue.subscribe(Reader())  # type: ignore[arg-type]

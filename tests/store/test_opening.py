@@ -164,11 +164,11 @@ def unsynced(content: bytes) -> bytes:
     """Write the frames of a file anew, as if none had been synced."""
     parts = []
     offset = 0
-    while (frame := decode_frame(content, offset)) is not None:
-        parts.append(
-            encode_frame(frame.kind, frame.data, flags=frame.flags, epoch=frame.epoch, first=frame.first, last=frame.last, safe=frame.safe)
-        )
-        offset = frame.end
+    salt = 0
+    while (frame := decode_frame(content, offset, salt=salt)) is not None:
+        fields = {"flags": frame.flags, "epoch": frame.epoch, "first": frame.first, "last": frame.last, "safe": frame.safe}
+        parts.append(encode_frame(frame.kind, frame.data, salt=salt, **fields))
+        offset, salt = frame.end, frame.first if frame.kind == HEAD else salt
     return b"".join(parts) + content[offset:]
 
 
