@@ -59,4 +59,15 @@ class Stop:
     damaged: bool = False
 
 
-Effect = SendBytes | Connect | Disconnect | SaveState | Announce | Stop
+@dataclass(slots=True)
+class Note:
+    """Write events into the journal of events.
+
+    `at` is the time of all, ns since the Unix epoch; each row is what stands in a line after its times, as JSON without braces.
+    """
+
+    at: int
+    rows: list[str]
+
+
+Effect = SendBytes | Connect | Disconnect | SaveState | Announce | Stop | Note

@@ -15,6 +15,7 @@ from typing import Any
 
 from qpidha.words.duration import MILLISECOND, SECOND
 from qpidha.words.errors import InvalidArgument
+from qpidha.words.notes import LEVELS as NOTE_LEVELS
 from qpidha.words.options import Bool, Choice, Duration, Integer, LogSelectors, Option, Size, Text, Urls, Words, option
 from qpidha.words.sources import Given, resolve
 from qpidha.words.url import Url, parse_address
@@ -124,6 +125,21 @@ class Settings:
         64 << 20, Size(), "Bytes of message bodies that a queue keeps in memory; more are read back from the journal. 0 is no limit.",
         group=STORAGE,
     )  # fmt: skip
+    journal_events: str = option(
+        "state", Choice(NOTE_LEVELS), "What goes into the journal of events: the broker's own life, also some messages, or all.",
+        group=STORAGE,
+    )  # fmt: skip
+    journal_events_dir: str = option("", Text(), "Directory for the journal of events; empty is <data-dir>/events.", group=STORAGE)
+    journal_events_limit: int = option(
+        2 << 30, Size(1 << 20), "Size of the journal of events, beyond which its oldest files are removed.", group=STORAGE
+    )
+    journal_events_interval: int = option(
+        60 * SECOND, Duration(MILLISECOND), "Time after which a file of the journal of events is closed, for others to read.", group=STORAGE
+    )
+    journal_events_sampling: int = option(100, Integer(1), "With journal-events=sampled, one message in so many.", group=STORAGE)
+    journal_events_queues: tuple[str, ...] = option(
+        (), Words(), "Queues whose messages are told of, names or patterns such as orders.*; empty is all.", group=STORAGE, repeat=True
+    )
     disk_free_limit: int = option(
         50 << 20, Size(), "With less space left for data-dir no message is accepted until there is more.", group=STORAGE
     )
