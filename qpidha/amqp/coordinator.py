@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qpidha.amqp.client_link import ClientLink
 from qpidha.amqp.engine_links import is_settled, settle, update
 from qpidha.amqp.engine_values import reject, set_state
 from qpidha.amqp.incoming import TransferLimitExceeded
 from qpidha.amqp.open_transactions import UnknownTransaction
-from qpidha.amqp.terminus import ACCEPTED, COORDINATOR, SOURCE, PeerError, Pointer, Terminus
+from qpidha.amqp.terminus import ACCEPTED, COORDINATOR, SOURCE, Pointer, Terminus
 from qpidha.amqp.transaction_wire import CAPABILITIES, DECLARED, Declare, Discharge, read_control
 from qpidha.broker.transaction import TransactionRolledBack
 from qpidha.words.errors import MessageTooLarge, QpidHaError, RefusedRequest
@@ -34,18 +35,16 @@ class PresettledControl(RefusedRequest):
     condition = "amqp:illegal-state"
 
 
-class Coordinator:
+class Coordinator(ClientLink):
     """A link to a coordinator."""
 
-    __slots__ = ("_connection", "_held", "_host", "_rejects", "_used", "end")
+    __slots__ = ("_held", "_rejects", "_used")
 
     def __init__(self, connection: LinkHome, end: LinkEnd, outcomes: list[str]) -> None:
-        self._connection = connection
-        self._host = connection.host
+        super().__init__(connection, end)
         self._rejects = not outcomes or "amqp:rejected:list" in outcomes
         self._held = 0
         self._used = 0
-        self.end: LinkEnd | None = end
 
     def start(self, source: Terminus) -> None:
         """Answer the attach."""
@@ -136,26 +135,8 @@ class Coordinator:
     def flowed(self) -> None:
         """Ignore what a controller says of how much it has."""
 
-    def detached(self, closed: bool, error: PeerError | None) -> None:
-        """The peer ended the link; what it left open is rolled back."""
-        end = self._leave()
-        if end is not None:
-            end.end(closed=closed)
-        self._connection.wake()
-
-    def lost(self) -> None:
-        """The session or connection is gone."""
-        self._leave()
-
-    def fail(self, error: QpidHaError) -> None:
-        """End the link, and roll back what was begun on it."""
-        end = self._leave()
-        if end is not None:
-            end.end(error)
-        self._connection.wake()
-
-    def _leave(self) -> LinkEnd | None:
-        end, self.end = self.end, None
-        if end is not None:
+    def _leave(self) -> None:
+        """Roll back what was begun here."""
+        if self.end is not None:
+            self.end = None
             self._connection.transactions.abandon(self)
-        return end

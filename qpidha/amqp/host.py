@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from qpidha.amqp.terminus import PeerError
     from qpidha.broker.broker import Broker
     from qpidha.words.errors import QpidHaError
+    from qpidha.words.notes import Notes
     from qpidha.words.settings import Settings
 
 
@@ -116,6 +117,10 @@ class Host(Protocol):
     @property
     def broker(self) -> Broker:
         """The broker model."""
+
+    @property
+    def notes(self) -> Notes:
+        """What there is to tell the journal of events."""
 
     @property
     def users(self) -> Users:

@@ -15,14 +15,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qpidha.amqp.address import find_address
+from qpidha.amqp.client_link import ClientLink
 from qpidha.amqp.engine_links import is_aborted, is_settled, remote_state, settle, update
 from qpidha.amqp.engine_values import reject, remote_fields, set_state
 from qpidha.amqp.open_transactions import UnknownTransaction
 from qpidha.amqp.registry import LinkStolen
-from qpidha.amqp.terminus import ACCEPTED, RELEASED, PeerError, Pointer
+from qpidha.amqp.terminus import ACCEPTED, RELEASED, Pointer
 from qpidha.amqp.transaction_wire import TRANSACTIONAL, accepted, read_state, rejected
 from qpidha.broker.transaction import Post
-from qpidha.words.errors import MessageTooLarge, NotFound, ProtocolViolation, QpidHaError, RefusedRequest, ResourceDeleted
+from qpidha.words.errors import LimitExceeded, MessageTooLarge, NotFound, ProtocolViolation, QpidHaError, RefusedRequest, ResourceDeleted
 from qpidha.words.message_view import application_properties, arrival, properties
 
 if TYPE_CHECKING:
@@ -44,20 +45,18 @@ class TransferLimitExceeded(QpidHaError):
     condition = "amqp:link:transfer-limit-exceeded"
 
 
-class IncomingLink:
+class IncomingLink(ClientLink):
     """A link on which a peer sends."""
 
     __slots__ = (
-        "_broker", "_connection", "_counters", "_exchange", "_half", "_held", "_host", "_key", "_payload", "_posting", "_queue", "_rejects",
-        "_used", "_window", "address", "end",
+        "_broker", "_counters", "_exchange", "_half", "_held", "_key", "_payload", "_posting", "_queue", "_rejects", "_used", "_window",
+        "address",
     )  # fmt: skip
 
     def __init__(self, connection: LinkHome, end: LinkEnd, *, address: str, outcomes: list[str]) -> None:
-        self._connection = connection
+        super().__init__(connection, end)
         self._counters = connection.counters
-        self._host = connection.host
         self._broker = connection.host.broker
-        self.end: LinkEnd | None = end
         self.address = address
         self._queue: Queue | None = None
         self._exchange = ""
@@ -100,7 +99,7 @@ class IncomingLink:
         try:
             payload = end.take(delivery)
         except MessageTooLarge as error:
-            self._fail(error)
+            self.fail(error)
             return
         if payload is None:
             if remote_state(delivery) == TRANSACTIONAL:
@@ -133,7 +132,7 @@ class IncomingLink:
         self._held += 1
         if self._held > self._window:
             # The engine does not enforce credit, and what is held must not grow without bound.
-            self._fail(TransferLimitExceeded(f"more than link-credit {self._window} deliveries await their outcome"))
+            self.fail(TransferLimitExceeded(f"more than link-credit {self._window} deliveries await their outcome"))
         elif sequence:
             self._host.hold(sequence, self, delivery)
         else:
@@ -164,28 +163,9 @@ class IncomingLink:
     def flowed(self) -> None:
         """Ignore what a sender says of how much it has."""
 
-    def detached(self, closed: bool, error: PeerError | None) -> None:
-        """The peer ended the link; held deliveries are settled without an outcome."""
-        end = self.end
-        self._leave()
-        if end is not None:
-            end.end(closed=closed)
-        self._connection.wake()
-
-    def lost(self) -> None:
-        """The session or connection is gone."""
-        self._leave()
-
     def stolen(self) -> None:
         """Another link took this one's name."""
-        self._fail(LinkStolen("another link of this name was attached by the same container"))
-
-    def _fail(self, error: QpidHaError) -> None:
-        end = self.end
-        self._leave()
-        if end is not None:
-            end.end(error)
-        self._connection.wake()
+        self.fail(LinkStolen("another link of this name was attached by the same container"))
 
     def _leave(self) -> None:
         end, self.end = self.end, None
@@ -210,7 +190,7 @@ class IncomingLink:
         try:
             self._posting = self._connection.transactions.find(read_state(remote_fields(delivery))[0])
         except UnknownTransaction as error:
-            self._fail(error)
+            self.fail(error)
             return
         self._posting.posting[self] = None
 
@@ -227,7 +207,7 @@ class IncomingLink:
         try:
             work = transactions.find(transaction_id)
         except UnknownTransaction as error:
-            self._fail(error)
+            self.fail(error)
             return
         try:
             kept, expires = arrival(payload, self._host.now)
@@ -235,7 +215,7 @@ class IncomingLink:
             state = accepted(transaction_id)
         except ResourceDeleted as error:
             transactions.doom(work, error)
-            self._fail(error)
+            self.fail(error)
             return
         except (RefusedRequest, ProtocolViolation) as found:
             # Not every client looks at the outcomes of what it sends; every one looks at that of its commit.
@@ -300,6 +280,9 @@ class IncomingLink:
 
     def _refuse(self, delivery: Pointer, error: QpidHaError) -> None:
         """Reject one message and go on."""
+        if isinstance(error, LimitExceeded):
+            is_disk = bool(self._broker.refuse_publishing)
+            self._host.notes.limit("disk-free-limit" if is_disk else "queue-size", "rejected", self._queue.name if self._queue else "")
         if is_settled(delivery):
             settle(delivery)
         elif self._rejects:
@@ -315,7 +298,7 @@ class IncomingLink:
         try:
             queue = self._replace_queue(error)
         except ResourceDeleted:
-            self._fail(error)
+            self.fail(error)
             return
         try:
             self._taken(delivery, queue.enqueue(payload, expires))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from qpidha.amqp.client_link import ClientLink
 from qpidha.amqp.engine_links import is_settled, remote_state, settle, update
 from qpidha.amqp.engine_values import remote_fields, remote_outcome
 from qpidha.amqp.open_transactions import UnknownTransaction
@@ -50,25 +51,24 @@ class IllegalState(QpidHaError):
     condition = "amqp:illegal-state"
 
 
-class OutgoingLink:
+class OutgoingLink(ClientLink):
     """A link on which a peer receives."""
 
     __slots__ = (
-        "_broken", "_broker", "_connection", "_deletes", "_enlisted", "_host", "_limit", "_max_bytes", "_max_size", "_queue", "_resume",
-        "_settled", "_unsettled", "address", "browse", "credit", "cursor", "end", "exclusive",
+        "_broken", "_broker", "_deletes", "_enlisted", "_limit", "_max_bytes", "_max_size", "_queue", "_resume", "_settled", "_tracer",
+        "_unsettled", "address", "browse", "credit", "cursor", "exclusive",
     )  # fmt: skip
 
     def __init__(self, connection: LinkHome, end: LinkEnd, *, browse: bool, exclusive: bool = False) -> None:
-        self._connection = connection
-        self._host = connection.host
+        super().__init__(connection, end)
         self._broker = connection.host.broker
-        self.end: LinkEnd | None = end
         self.address = ""
         self.credit = 0
         self.browse = browse
         self.exclusive = exclusive
         self.cursor = 0
         self._queue: Queue | None = None
+        self._tracer = connection.host.notes.tracer
         self._settled = end.remote_sender_mode() == SETTLED
         self._unsettled: dict[Pointer, Message] = {}
         self._enlisted: dict[Pointer, Retirement] = {}
@@ -113,6 +113,8 @@ class OutgoingLink:
         self.credit -= 1
         delivery = end.send(payload)
         connection = self._connection
+        if self._tracer is not None and queue.recorder is not None and not self.browse:
+            self._tracer.delivered(queue.name, message.sequence, payload, message.delivery_count, connection.peer)
         if self._settled:
             settle(delivery)
             if not self.browse:
@@ -144,13 +146,13 @@ class OutgoingLink:
 
     def queue_deleted(self) -> None:
         """End the link: its queue is gone."""
-        self._fail(ResourceDeleted(f"queue '{self.address}' was deleted"))
+        self.fail(ResourceDeleted(f"queue '{self.address}' was deleted"))
 
     def refresh_credit(self) -> None:
         """Find out how many messages the queue may hand over, and have it do so."""
         end, queue = self.end, self._queue
         if self._broken is not None:
-            self._fail(self._broken)
+            self.fail(self._broken)
             return
         if end is None or queue is None:
             return
@@ -278,7 +280,7 @@ class OutgoingLink:
         try:
             work = self._connection.transactions.find(transaction_id)
         except UnknownTransaction as error:
-            self._fail(error)
+            self.fail(error)
             return
         settled, queue = bool(is_settled(delivery)), self._queue
         if outcome is None and not settled:
@@ -312,14 +314,14 @@ class OutgoingLink:
             try:
                 work = self._connection.transactions.find(transaction_id)
             except UnknownTransaction as error:
-                self._fail(error)
+                self.fail(error)
                 return
             if retirement.transaction is not work.transaction:
                 work.owner.fail(TransactionRolledBack("an outcome was given in two transactions that are both open"))
             elif outcome is not None:
                 self._change(retirement, outcome)
         elif state in FATES:
-            self._fail(IllegalState("an outcome was given outside of the transaction that the delivery's outcome belongs to"))
+            self.fail(IllegalState("an outcome was given outside of the transaction that the delivery's outcome belongs to"))
 
     def _change(self, retirement: Retirement, outcome: Outcome) -> None:
         """Take what the peer says is to become of a message."""
@@ -354,32 +356,18 @@ class OutgoingLink:
 
     def detached(self, closed: bool, error: PeerError | None) -> None:
         """The peer ended the link; a subscription that is closed, not detached, ends with it."""
-        end, queue = self.end, self._queue
+        queue = self._queue
         deletes = closed and self._deletes
-        self._leave()
-        if end is not None:
-            end.end(closed=closed)
+        super().detached(closed, error)
         if deletes and queue is not None and not queue.deleted and not queue.consumers:
             self._broker.delete_queue(queue.name)
-        self._connection.wake()
-
-    def lost(self) -> None:
-        """The session or connection is gone."""
-        self._leave()
 
     def stolen(self) -> None:
         """Another link took this one's name."""
         if self._queue is None:
             self._leave()  # Not answered yet: whoever answers finds it gone.
         else:
-            self._fail(LinkStolen("another link of this name was attached by the same container"))
-
-    def _fail(self, error: QpidHaError) -> None:
-        end = self.end
-        self._leave()
-        if end is not None:
-            end.end(error)
-        self._connection.wake()
+            self.fail(LinkStolen("another link of this name was attached by the same container"))
 
     def _leave(self) -> None:
         """Give back what was not settled, and everything else."""

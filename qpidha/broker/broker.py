@@ -446,18 +446,19 @@ class Broker(Model):
         return self._delete_exchange(exchange)
 
     def enqueue_on_all(self, queues: list[Queue], payload: bytes, expires: int) -> int:
-        """Put one message on several queues; the log gets its payload once."""
-        size = len(payload)
-        taking: list[Queue] = []
-        sequence = 0
-        for queue in queues:
-            original = queue.duplicate_of(payload)
-            if original is None:
-                taking.append(queue)
-            else:
-                sequence = max(sequence, original)
-        leaving = [queue.room_for(size) for queue in taking]
-        for queue, messages in zip(taking, leaving, strict=True):
+        """Put one message on several queues, and give what it makes leave them to their alternate exchanges."""
+        sequence, leaving = self.put_on_all(queues, payload, expires)
+        for queue, messages in leaving:
+            self.evict(queue, messages)
+        return sequence
+
+    def put_on_all(self, queues: list[Queue], payload: bytes, expires: int) -> tuple[int, list[tuple[Queue, list[Message]]]]:
+        """Put one message on several queues, the payload once into the log; give the sequence to wait for, and what leaves which queue."""
+        originals = [queue.duplicate_of(payload) for queue in queues]
+        taking = [queue for queue, original in zip(queues, originals, strict=True) if original is None]
+        sequence = max(filter(None, originals), default=0)
+        leaving = [(queue, messages) for queue in taking if (messages := queue.room_for(len(payload)))]
+        for queue, messages in leaving:
             queue.drop(messages)
         recorder = self._recorder
         recorded = [queue for queue in taking if queue.recorder is not None]
@@ -472,10 +473,7 @@ class Broker(Model):
                 queue.insert_local(payload, expires)
             else:
                 queue.insert(sequence, payload, expires)
-        for queue, messages in zip(taking, leaving, strict=True):
-            if messages:
-                self.evict(queue, messages)
-        return sequence
+        return sequence, leaving
 
 
 def _follower(what: str) -> RefusedRequest:

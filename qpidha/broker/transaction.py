@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from qpidha.broker.content import application_properties
 from qpidha.words.errors import LimitExceeded, NotFound, QpidHaError, RefusedRequest
-from qpidha.words.message_view import is_durable
 
 if TYPE_CHECKING:
     from qpidha.broker.broker import Broker
@@ -276,30 +275,8 @@ class Transaction:
                 exchange.dropped += 1
                 exchange.bytes_dropped += len(post.payload)
                 return 0
-        payload, expires = post.payload, post.expires
-        # As `Broker.enqueue_on_all`, but what has to make room is not rerouted before the last post is in its place:
-        # it might take the room that was found for that one.
-        taking: list[Queue] = []
-        sequence = 0
-        for queue in queues:
-            original = queue.duplicate_of(payload)
-            if original is None:
-                taking.append(queue)
-                leaving = queue.room_for(len(payload))
-                queue.drop(leaving)
-                self._evicted.setdefault(queue, []).extend(leaving)
-            else:
-                sequence = max(sequence, original)
-        recorder = self._broker.recorder
-        recorded = [queue for queue in taking if queue.recorder is not None]
-        if recorded and recorder is not None:
-            for queue in recorded:
-                if queue.durable and is_durable(payload):
-                    recorder.must_sync = queue.syncs = True
-            sequence = recorder.enqueue_shared(tuple(queue.uid for queue in recorded), payload, expires)
-        for queue in taking:
-            if queue.recorder is None:
-                queue.insert_local(payload, expires)
-            else:
-                queue.insert(sequence, payload, expires)
+        sequence, leaving = self._broker.put_on_all(queues, post.payload, post.expires)
+        # Not rerouted before the last post is in its place: it might take the room that was found for that one.
+        for queue, messages in leaving:
+            self._evicted.setdefault(queue, []).extend(messages)
         return sequence

@@ -11,6 +11,7 @@ from qpidha.amqp.service_link import ServiceLink
 from qpidha.broker.broker import Broker
 from qpidha.words.errors import QpidHaError, RefusedRequest
 from qpidha.words.events import ConnectionKind
+from qpidha.words.notes import Notes
 from qpidha.words.settings import Settings
 
 SECOND = 1_000_000_000
@@ -27,6 +28,7 @@ class AHost:
         self.announced: list[Any] = []
         self.broker = Broker(self.settings, None, self.announced.append, self.make_uuid)
         self.users = Users()
+        self.notes = Notes()
         self.links = LinkRegistry()
         self.serving = True
         self.services: dict[str, Any] = {}
