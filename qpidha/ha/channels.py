@@ -21,6 +21,14 @@ DATA_SECTION = b"\x00\x53\x75\xb0"
 """Start of an AMQP data section (section 3.2.6) with a 32-bit length."""
 
 
+def caller(connection: Any) -> tuple[str, str]:
+    """Return the system id of the broker that opened a connection, and what to call it."""
+    info = connection.remote_properties.get("qpid.ha-backup")
+    if not isinstance(info, dict) or not info.get("system-id"):
+        raise ProtocolViolation("qpid.ha-backup must be a map with a system-id")
+    return str(info["system-id"]), str(info.get("address") or info.get("name") or connection.peer)
+
+
 class Channels:
     """All channels of one broker; the service at REPLICATION, at both ends."""
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from qpidha.ha.status import BrokerStatus
 from qpidha.words.errors import QpidHaError
+from qpidha.words.notes import Notes
 from qpidha.words.records import Batch, Record
 
 Reply = Callable[[QpidHaError | None], None]
@@ -22,6 +23,10 @@ class Port(Protocol):
     """The node, as the HA machine sees it."""
 
     now: int
+
+    @property
+    def notes(self) -> Notes:
+        """Where to note what the journal of events is to have."""
 
     def dial(self, host: str, port: int, encrypted: bool) -> int:
         """Open a replication connection to another broker and return its id."""

@@ -44,8 +44,9 @@ class RemoteBackup:
     """One subscribed backup. Lives as long as its link."""
 
     __slots__ = (
-        "chunks_confirmed", "chunks_sent", "confirmed", "connection_id", "cursor", "flight", "flight_bytes", "heard", "is_doubted",
-        "is_ready", "join_point", "messages", "name", "objects", "required", "settle_point", "since", "system_id", "through", "told_safe",
+        "chunks_confirmed", "chunks_sent", "confirmed", "confirmed_bytes", "connection_id", "cursor", "flight", "flight_bytes", "heard",
+        "is_doubted", "is_ready", "join_point", "messages", "name", "objects", "required", "settle_point", "since", "system_id", "through",
+        "told_safe", "took",
     )  # fmt: skip
 
     def __init__(self, connection_id: int, system_id: str, name: str) -> None:
@@ -68,9 +69,11 @@ class RemoteBackup:
         """Its snapshot may show effects of records up to here."""
         self.chunks_sent = 0
         self.chunks_confirmed = 0
-        self.flight: deque[tuple[int, int]] = deque()
-        """(last sequence, bytes) of each batch that is unconfirmed."""
-        self.flight_bytes = 0
+        self.flight: deque[tuple[int, int, int]] = deque()
+        """(last sequence, bytes, when it was sent) of each batch that is unconfirmed."""
+        self.flight_bytes = self.confirmed_bytes = 0
+        self.took = 0
+        """For how long the batch that was confirmed last was on its way, in ns."""
         self.required = False
         self.settle_point = 0
         """What had been sent to it when that was everything; while it has not confirmed that, publishers would wait for it long."""
@@ -269,7 +272,10 @@ class Primary:
         backup.chunks_confirmed = message.chunks
         flight = backup.flight
         while flight and flight[0][0] <= message.sequence:
-            backup.flight_bytes -= flight.popleft()[1]
+            _, size, sent = flight.popleft()
+            backup.flight_bytes -= size
+            backup.confirmed_bytes += size
+            backup.took = self.port.now - sent
         # Until it has all that its snapshot may show effects of, it could not start again with what it has.
         if message.sequence > backup.confirmed and backup.is_whole and message.sequence >= backup.through:
             backup.confirmed = message.sequence
@@ -300,6 +306,7 @@ class Primary:
         members = len(self.in_sync.members)
         if members < self.min_in_sync and not self.short_since:
             self.short_since = now
+            self.port.notes.limit("ha-min-in-sync", "accepting nothing")
             self.port.announce(
                 "warning", f"Nothing is acknowledged: {members} in sync, and ha-min-in-sync is {self.min_in_sync}", in_sync=members
             )  # fmt: skip
@@ -369,7 +376,7 @@ class Primary:
                     break
                 port.say(backup.connection_id, encode_logged(batch, log.safe))
                 size = len(batch.data)
-                backup.flight.append((batch.last, size))
+                backup.flight.append((batch.last, size, port.now))
                 backup.flight_bytes += size
                 backup.cursor = batch.last + 1
                 backup.told_safe = log.safe

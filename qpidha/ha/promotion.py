@@ -23,7 +23,7 @@ from typing import Protocol
 from qpidha.ha.comparison import STILL_CATCHING_UP, Comparison, Refusal
 from qpidha.ha.in_sync import InSyncSet, SavedState
 from qpidha.ha.peers import ATTEMPTS, Consultation, Peers
-from qpidha.ha.port import Reply
+from qpidha.ha.port import Port, Reply
 from qpidha.ha.status import BrokerStatus
 from qpidha.ha.wire import Ask, Status
 from qpidha.words.errors import NotAllowed, ProtocolViolation
@@ -36,6 +36,7 @@ class Candidate(Protocol):
     is_live: bool
     saved: SavedState
     peers: Peers
+    port: Port
     system_id: str
 
     def status(self) -> Status:
@@ -83,6 +84,7 @@ class Promotion:
 
     def start(self) -> None:
         """Ask the others."""
+        self.candidate.port.notes.add("promotion", f="asked", x="accept-loss" if self.accept_loss else "")
         if self.accept_loss or not self.candidate.is_live:
             self.peers.consult(self._others_known)
         elif self.peers.strict:
@@ -96,6 +98,7 @@ class Promotion:
         self.over = True
         self._given_up()
         self.candidate.announce("error", f"promotion refused: {text}")
+        self.candidate.port.notes.add("promotion", f="refused", x=text)
         self._reply(NotAllowed(text, hint=hint))
 
     def _compare(self) -> Comparison:
@@ -192,6 +195,7 @@ class Promotion:
 
     def _succeed(self, epoch: int) -> None:
         self.over = True
+        self.candidate.port.notes.add("promotion", f="granted", e=epoch)
         comparison = self._compare()
         answered = [system_id for system_id, row in comparison.of.items() if row.answered]
         newest = comparison.newest

@@ -82,7 +82,7 @@ class Cluster:
         self._promotion: Promotion | None = None
         self._taking_over_from = ""
         """The system id of a primary that stepped down for us and is about to follow."""
-        self._granted = (0, "")
+        self.granted = (0, "")
         """The last promise given to another: (epoch, system id)."""
 
     def start(self) -> None:
@@ -110,6 +110,11 @@ class Cluster:
         """Whether messages may be handed out: not by a primary that is cut off, where the others may have another one by now."""
         if self.primary is None or not self.peers.strict or self.primary.in_sync.members == (self.system_id,):
             return True
+        return self.hears_majority
+
+    @property
+    def hears_majority(self) -> bool:
+        """Whether this broker and those it is connected to are more than half of all."""
         return 2 * (1 + len(self.peers.up())) > 1 + len(self.peers.others())
 
     def current_primary(self) -> Peer | None:
@@ -423,10 +428,10 @@ class Cluster:
             if granted:
                 saved.promised = question.epoch
                 self.set_in_sync(InSyncSet(question.epoch, question.version, question.members))
-        elif question.epoch and (question.epoch, question.candidate) != self._granted:  # not asked again by the same
+        elif question.epoch and (question.epoch, question.candidate) != self.granted:  # not asked again by the same
             granted = question.epoch > saved.promised
             if granted:
-                self._granted = (question.epoch, question.candidate)
+                self.granted = (question.epoch, question.candidate)
                 saved.promised = question.epoch
                 self.save()
                 if self.primary is not None:

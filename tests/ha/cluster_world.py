@@ -22,6 +22,7 @@ from qpidha.store.log import Log
 from qpidha.store.opening import Opening
 from qpidha.words.errors import ProtocolViolation, QpidHaError
 from qpidha.words.events import Event, JournalWritten
+from qpidha.words.notes import Notes
 from qpidha.words.records import HA_RECORDS, QueueDeclared, Record
 from qpidha.words.settings import Settings
 from qpidha.words.url import parse_url
@@ -60,6 +61,7 @@ class Machine:
         self.cluster = Cluster(
             self, self.log, world.settings, system_id=self.system_id, name=address, address=address, saved=SavedState.decode(saved)
         )
+        self.notes = Notes()
         self.paused = False
         self.frozen = False
         self.disk_hangs = False

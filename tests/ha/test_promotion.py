@@ -35,9 +35,9 @@ def total_failure(world: World, order: tuple[int, ...] = (0, 1, 2)) -> None:
         world.machines[index].paused = False
 
 
-def uneven() -> World:
+def uneven(*, safety: str = "strict") -> World:
     """Return a cluster that failed as a whole; 0 and 1 have a word that 2 has not, which nobody has accepted."""
-    world = started()
+    world = started(safety=safety)
     world.machines[0].publish("a")
     world.settle()
     world.machines[2].paused = True
@@ -45,6 +45,14 @@ def uneven() -> World:
     world.settle()
     total_failure(world)
     return world
+
+
+def until(world: World, machine: Machine, state: BrokerStatus) -> Machine:
+    """Go on until a broker is in a state, and not one event further."""
+    while machine.state is not state:
+        if not world.step_one(lambda able: able[0]):
+            world.run(0.02)
+    return machine
 
 
 def test_a_restarted_backup_goes_on_from_its_journal_without_a_snapshot() -> None:
@@ -144,13 +152,7 @@ def test_a_broker_that_was_dropped_is_refused_whatever_its_journal_has() -> None
 
 
 def test_with_a_trusted_manager_the_silent_are_skipped_and_who_answered_with_more_is_not() -> None:
-    world = started(safety="trust-manager")
-    world.machines[0].publish("a")
-    world.settle()
-    world.machines[2].paused = True
-    world.machines[0].publish("b")
-    world.settle()
-    total_failure(world)
+    world = uneven(safety="trust-manager")
     world.restart(2)
     world.restart(1)
     replies = world.machines[2].promote()
@@ -230,10 +232,7 @@ def test_accept_loss_takes_a_broker_out_of_a_catch_up_that_will_never_end() -> N
         world.machines[0].publish(f"w{number}")
         world.settle()
     world.run(1)
-    late = world.revive(1)
-    while late.state is not CATCHUP:
-        if not world.step_one(lambda able: able[0]):
-            world.run(0.02)
+    late = until(world, world.revive(1), CATCHUP)
     world.kill(0)
     world.run(0.5)
     assert late.state is CATCHUP
@@ -319,10 +318,7 @@ def test_a_backup_that_became_ready_just_before_the_primary_died_is_expected_by_
     world = started()
     world.kill(2)
     world.run(1)
-    late = world.revive(2)
-    while late.state is not READY:
-        if not world.step_one(lambda able: able[0]):
-            world.run(0.02)
+    late = until(world, world.revive(2), READY)
     world.kill(0)  # whatever the other backup has heard of it by now
     world.machines[1].promote()
     world.run(0.2)

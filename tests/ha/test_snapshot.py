@@ -13,6 +13,7 @@ from qpidha.ha.primary import CHUNKS_IN_FLIGHT, Primary
 from qpidha.ha.wire import Begin, Chunk, Confirm, Logged, Safe, SnapshotEnd, Subscribe, decode
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
+from qpidha.words.notes import Notes
 from qpidha.words.records import Record
 from qpidha.words.settings import Settings
 from qpidha.words.url import Address
@@ -32,6 +33,7 @@ class Side:
         self.log = Log(log_memory)
         self.said: list[bytes] = []
         self.hung_up = False
+        self.notes = Notes()
 
     def say(self, connection_id: int, data: bytes) -> None:
         self.said.append(data)

@@ -20,6 +20,7 @@ from tests.sim.clients import Client, Receiver, Sender
 from tests.sim.history import DURABLE_HEADER, key_of
 from tests.sim.machine import Cluster, Machine
 from tests.sim.model_node import whole
+from tests.sim.network import Network
 from tests.sim.wire_client import WireTransport
 from tests.sim.world import MILLISECOND, SECOND, World
 
@@ -51,19 +52,20 @@ class Actor(Sender):
         super().connect()
 
 
-class Stage:
+class Stage(Network):
     """One play."""
 
+    clients: list[Client]
+
     def __init__(self) -> None:
+        super().__init__()
         self.world = World("play", quiet=True)
         self.world.latency = (MILLISECOND, MILLISECOND)
         self.world.carries_bytes = True
         self.make_transport = WireTransport
         self.lines: list[str] = []
-        self.clients: list[Client] = []
         self.senders: dict[str, Actor] = {}
         self.receivers = 0
-        self.cuts: dict[tuple[str, str], None] = {}
         self.cluster: Cluster = None  # type: ignore[assignment]
         self.last_word = 0
         self.is_durable = False
@@ -315,15 +317,6 @@ class Stage:
             self.say(f"{name} waits: {cause.get('text') or cause.get('what') or cause}")
 
     # -- what machines tell -----------------------------------------------------------------------
-
-    def hosts(self) -> list[str]:
-        """Name every host."""
-        return [machine.host for machine in self.cluster] + [client.host for client in self.clients]
-
-    def is_cut(self, source: str, target: str) -> bool:
-        """Tell whether a way is cut."""
-        powerless = any(machine.without_power and machine.host in (source, target) for machine in self.cluster)
-        return powerless or (source, target) in self.cuts
 
     def announced(self, machine: Machine, effect: Announce) -> None:
         """A broker said what happened."""
