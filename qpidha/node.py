@@ -20,13 +20,14 @@ from qpidha.amqp.registry import LinkRegistry
 from qpidha.amqp.sasl import Users
 from qpidha.amqp.streams import Streams
 from qpidha.broker.broker import Broker
-from qpidha.ha.channels import REPLICATION, Channels
+from qpidha.ha.channels import REPLICATION, Channels, caller
 from qpidha.ha.holds import Holds
 from qpidha.ha.in_sync import SavedState
 from qpidha.ha.role import Cluster
 from qpidha.ha.status import BrokerStatus
 from qpidha.ha.wire import Spoken
 from qpidha.management.admission import admit, elsewhere, refusal, server
+from qpidha.management.chronicle import Chronicle
 from qpidha.management.link_pair import LinkPairService
 from qpidha.management.local import LocalSession
 from qpidha.management.report import cluster_report, standalone_report
@@ -39,7 +40,7 @@ from qpidha.store.keeper import Keeper
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
 from qpidha.words.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
-from qpidha.words.errors import ConnectionForced, InvariantBroken, JournalDamaged, NotAllowed, ProtocolViolation, QpidHaError
+from qpidha.words.errors import ConnectionForced, InvariantBroken, JournalDamaged, NotAllowed, QpidHaError
 from qpidha.words.events import (
     BytesReceived,
     ConnectionCongested,
@@ -72,20 +73,20 @@ class Node:
         self.address = address
         self.name = settings.name or address
         self.make_uuid = make_uuid
-        self.now = 0
-        self.next_deadline = 0
+        self.now = self.next_deadline = self.dialled = 0
         self.effects: list[Effect] = []
         self.streams = Streams()
         self.sessions: dict[int, LocalSession] = {}
         self.links = LinkRegistry()
         self.journal: Journal | None = None
         if disk is not None:
-            self.journal = Journal(disk, system_id, segment_size=settings.journal_segment_size, keep=settings.log_disk)
+            self.journal = Journal(disk, system_id, segment_size=settings.journal_segment_size, keep=settings.log_disk, nonce=make_uuid())
         self.log = Log(settings.log_memory, self.journal)
         self.holds = Holds()
         self.broker = Broker(settings, None, lambda effect: self.effects.append(effect), make_uuid)
         self.broker.passive = settings.ha_cluster
         self.broker.records_durable_only = not settings.ha_cluster
+        self.notes = Chronicle(settings, self.log, self.broker, self.name)
         self.keeper: Keeper | None = None
         if self.journal is not None:
             self.keeper = Keeper(self.broker, self.log, self.journal, system_id=system_id, segment_size=settings.journal_segment_size)
@@ -97,7 +98,6 @@ class Node:
             "$management": ManagementService(self.requests, self),
             "/management": LinkPairService(self.requests, self),
         }
-        self.dialled = 0
         self.stopping = self.broken = False
         self.cluster: Cluster | None = None
         if settings.ha_cluster:
@@ -113,7 +113,7 @@ class Node:
         if self.cluster is not None:
             self.cluster.start()
         elif self.journal is not None:
-            self.broker.recorder = self.log
+            self.broker.recorder = self.notes.recorder
             self.broker.promoted(now)
         return self._end_turn()
 
@@ -149,6 +149,7 @@ class Node:
             self.holds.release(log.safe)
         if self.keeper is not None:
             self.keeper.turn(self._applied())
+        self.notes.turn(self.now, cluster, self.effects)
         woken = self.streams.woken
         while woken:
             for connection_id in list(woken):
@@ -239,11 +240,11 @@ class Node:
     def _drop_connection(self, connection_id: int, reason: str = "") -> None:
         connection = self.streams.remove(connection_id)
         self.channels.forget(connection_id)
+        if connection is not None and connection.error is not None:
+            reason = f"{connection.error.description} ({connection.error.condition})"
+        self.notes.left(connection_id, reason)
         if self.cluster is not None:
-            reached = connection is not None
-            if connection is not None and connection.error is not None:
-                reason = f"{connection.error.description} ({connection.error.condition})"
-            self.cluster.lost(connection_id, reason or "closed", reached=reached)
+            self.cluster.lost(connection_id, reason or "closed", reached=connection is not None)
 
     def _tick(self, event: Tick) -> None:
         now = self.now
@@ -344,11 +345,7 @@ class Node:
         if connection.kind is ConnectionKind.OUTGOING:
             self.cluster.opened(connection.connection_id)
         else:
-            info = connection.remote_properties.get("qpid.ha-backup")
-            if not isinstance(info, dict) or not info.get("system-id"):
-                raise ProtocolViolation("qpid.ha-backup must be a map with a system-id")
-            name = str(info.get("address") or info.get("name") or connection.peer)
-            self.cluster.called(connection.connection_id, str(info["system-id"]), name)
+            self.cluster.called(connection.connection_id, *caller(connection))
 
     def _heard(self, connection_id: int, message: Spoken) -> None:
         assert self.cluster is not None
@@ -382,9 +379,10 @@ class Node:
 
     def state_changed(self, state: BrokerStatus) -> None:
         """Serve clients or send them away."""
+        self.notes.role(state.value)
         if state is BrokerStatus.RECOVERING:
             self.holds.clear(0)  # what a snapshot brought is in our log, and perhaps not in that of all others
-            self.broker.recorder = self.log
+            self.broker.recorder = self.notes.recorder
             self.broker.promoted(self.now)
         elif state is BrokerStatus.JOINING and self.broker.recorder is not None:
             self.broker.recorder = None

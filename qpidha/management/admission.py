@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from qpidha.ha.role import Cluster
 from qpidha.words.errors import ConnectionForced, LimitExceeded, NotAllowed, QpidHaError, Redirect, Unauthorized
 from qpidha.words.events import ConnectionKind
+from qpidha.words.notes import Notes
 from qpidha.words.settings import Settings
 from qpidha.words.url import Address
 
@@ -22,6 +23,10 @@ class House(Protocol):
     settings: Settings
     cluster: Cluster | None
     streams: Any
+
+    @property
+    def notes(self) -> Notes:
+        """Where to note who came."""
 
     @property
     def serving(self) -> bool:
@@ -45,7 +50,10 @@ def admit(house: House, connection: Any) -> None:
     elif not house.serving:
         raise elsewhere(house)
     elif _count_clients(house) > settings.max_connections:
+        house.notes.limit("max-connections", "refused")
         raise LimitExceeded(f"there are max-connections {settings.max_connections} clients already", hint="try again later")
+    else:
+        house.notes.came(connection.connection_id, connection.peer)
 
 
 def _count_clients(house: House) -> int:

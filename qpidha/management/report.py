@@ -22,7 +22,7 @@ def standalone_report(settings: Settings, *, system_id: str, name: str, address:
         "state": BrokerStatus.STANDALONE.value, "since_ns": 0, "epoch": 0, "promised": 0, "sequence": 0, "safe": 0, "applied": 0,
         "primary": None, "in_sync": {"epoch": 0, "version": 0, "members": []}, "members": [], "expected": [], "leaving": [], "held": 0,
         "handing_over": "", "brokers_url": str(settings.ha_brokers_url), "public_url": str(settings.ha_public_url),
-        "replicate": settings.ha_replicate,
+        "replicate": settings.ha_replicate, "live": False, "strict": False, "majority": False,
     }  # fmt: skip
 
 
@@ -41,4 +41,5 @@ def cluster_report(cluster: Cluster) -> dict[str, Any]:
         "members": cluster.members(), "expected": [] if cluster.primary is None else list(cluster.primary.expected),
         "leaving": [] if cluster.primary is None else list(cluster.primary.leaving),
         "handing_over": cluster.handover.peer.name if cluster.handover is not None else "",
+        "live": cluster.is_live, "strict": cluster.peers.strict, "majority": cluster.hears_majority,
     }  # fmt: skip

@@ -13,14 +13,15 @@ import uuid
 class Clock:
     """Time that never goes back."""
 
-    __slots__ = ("_offset",)
+    __slots__ = ("offset",)
 
     def __init__(self) -> None:
-        self._offset = time.time_ns() - time.monotonic_ns()
+        self.offset = time.time_ns() - time.monotonic_ns()
+        """What it is ahead of the monotonic clock."""
 
     def now(self) -> int:
         """Nanoseconds since the Unix epoch."""
-        return time.monotonic_ns() + self._offset
+        return time.monotonic_ns() + self.offset
 
 
 def new_uuid() -> str:

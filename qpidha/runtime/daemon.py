@@ -17,7 +17,7 @@ import socket
 import ssl
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 import uvloop
@@ -28,6 +28,7 @@ from qpidha.runtime.clock import Clock, new_uuid
 from qpidha.runtime.configuration import Configuration, configure
 from qpidha.runtime.describe import config_text, help_text
 from qpidha.runtime.disk import Disk
+from qpidha.runtime.event_journal import EventJournal
 from qpidha.runtime.exits import CONFIG, DATA_ERROR, FAILED, IO_ERROR, OK, SOFTWARE, CannotStart, reason_of
 from qpidha.runtime.journal_disk import JOURNAL, SWITCH_INTERVAL, JournalDisk
 from qpidha.runtime.log import Log
@@ -35,9 +36,10 @@ from qpidha.runtime.network import Network
 from qpidha.runtime.sockets import admin_socket_path, bind_admin, bind_port, inherited, listen, own_address
 from qpidha.runtime.tls import client_context, server_context
 from qpidha.runtime.turns import Turns
-from qpidha.words.effects import Announce, SaveState, Stop
+from qpidha.words.effects import Announce, Note, SaveState, Stop
 from qpidha.words.errors import JournalDamaged, QpidHaError
 from qpidha.words.events import Event, StopRequested
+from qpidha.words.notes import quoted
 from qpidha.words.settings import Settings
 
 _FLUSH = 2.0
@@ -61,6 +63,7 @@ class Daemon:
         self._network = Network(loop, settings, self._turns.put, self._log)
         self._disk = Disk(settings.data_dir)
         self._journal: JournalDisk | None = None
+        self._events: EventJournal | None = None
         self._plain: list[socket.socket] = []
         self._secure: list[socket.socket] = []
         self._admin_path = ""
@@ -75,6 +78,8 @@ class Daemon:
             self._turns.stop()
             await self._network.close(_FLUSH)
             reason = await self._loop.run_in_executor(None, self._close_journal)
+            if self._events is not None:
+                await self._loop.run_in_executor(None, self._events.close, _SYNC)
             if reason and code != IO_ERROR:
                 self._log.write("critical", "store", reason)
             return IO_ERROR if reason else code
@@ -107,7 +112,10 @@ class Daemon:
         gc.collect()
         gc.disable()
         node = self._make_node(users, address.host_port)
-        self._turns.start(node, {**self._network.handlers, SaveState: self._save, Announce: self._announce, Stop: self._stop})
+        if node.notes.is_on:
+            self._events = EventJournal(settings, node.name, offset=self._clock.offset, warn=self._warn_soon)
+        handlers: dict[type, Callable[[Any], None]] = {SaveState: self._save, Announce: self._announce, Stop: self._stop, Note: self._note}
+        self._turns.start(node, {**self._network.handlers, **handlers})
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop_requested)
         await self._network.serve_admin(admin)
@@ -205,7 +213,20 @@ class Daemon:
             self._turns.stop()
             self._end(IO_ERROR)
 
+    def _note(self, effect: Note) -> None:
+        if self._events is not None:
+            self._events.take(effect)
+
+    def _warn_soon(self, text: str) -> None:
+        """Take a warning from the thread of the journal of events."""
+        try:
+            self._loop.call_soon_threadsafe(self._log.write, "warning", "events", text)
+        except RuntimeError:
+            pass  # the loop is closed
+
     def _stop(self, effect: Stop) -> None:
+        if effect.failed:
+            self._note(Note(self._clock.now(), [f'"k":"error","err":{quoted(effect.reason)},"x":"stopping"']))
         self._log.write("critical" if effect.failed else "notice", "broker", f"stopping: {effect.reason}")
         has_disk_failed = self._journal is not None and bool(self._journal.failure)
         self._end(DATA_ERROR if effect.damaged else IO_ERROR if has_disk_failed else FAILED if effect.failed else OK)

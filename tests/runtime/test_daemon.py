@@ -21,7 +21,7 @@ def test_a_signal_ends_it_cleanly(place, number):
             client.settimeout(5)
         assert code == 0
         assert f"listening on port {daemon.port}" in log and f"127.0.0.1:{daemon.port}" in log
-    assert sorted(os.listdir(place)) == ["journal", "lock", "systemId"]
+    assert sorted(os.listdir(place)) == ["events", "journal", "lock", "systemId"]
 
 
 def test_the_admin_socket_answers(place):
