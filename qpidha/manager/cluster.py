@@ -147,7 +147,12 @@ def configuration(spec: BrokerSpec, options: ClusterOptions) -> str:
         "link-heartbeat-interval": f"{options.heartbeat:g}",
         "link-maintenance-interval": "0.1",
     }
-    settings.update(options.settings)
+    for name, value in options.settings.items():
+        broker, colon, own = name.partition(":")
+        if not colon:
+            settings[name] = value
+        elif broker == spec.name:
+            settings[own] = value
     lines = [f"# broker {spec.name} of the local cluster {options.name}, written by its manager"]
     return "\n".join(lines + [f"{name}={value}" for name, value in settings.items()]) + "\n"
 

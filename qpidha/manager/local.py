@@ -45,7 +45,7 @@ STOP_PATIENCE = 5.0
 
 
 class LocalManager:
-    """A ResourceManager for a cluster of child processes."""
+    """Keeps one of its child processes promoted; commands reach it as `builtin.BuiltinManager`."""
 
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options

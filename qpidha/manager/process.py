@@ -74,10 +74,14 @@ class BrokerProcess:
 
 
 def start_time(pid: int) -> int:
-    """Return when a process started, in clock ticks since boot (0: no such process); with the pid it names one process for ever."""
+    """Return when a process started, in clock ticks since boot (0: no such process); with the pid it names one process for ever.
+
+    A dead first thread does not make it dead: another one may still have its locks and sockets.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
+        threads = len(os.listdir(f"/proc/{pid}/task"))
     except OSError:
         return 0
     fields = stat.rpartition(")")[2].split()
-    return 0 if fields[0] == "Z" else int(fields[19])
+    return 0 if fields[0] == "Z" and threads < 2 else int(fields[19])

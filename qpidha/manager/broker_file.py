@@ -1,0 +1,47 @@
+"""The configuration file of a broker, as a resource manager reads it on one node: the admin socket, and the addresses of all brokers.
+
+Other nodes' files are taken to say the same, apart from the node's own address. Knows no manager.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from qpidha.words.errors import InvalidArgument
+from qpidha.words.settings import Settings
+
+CONFIG = "/etc/qpidha/qpidha.conf"
+"""Where agents look for it unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFile:
+    """The configuration file of the brokers, as it is on this node."""
+
+    path: str
+    settings: Settings | None
+    """None where it cannot be read."""
+    problem: str
+    admin_socket: str
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """`host:port` of every broker of the cluster."""
+        return () if self.settings is None else tuple(address.host_port for address in self.settings.ha_brokers_url)
+
+    @property
+    def port(self) -> int:
+        """Where clients connect."""
+        return 0 if self.settings is None else self.settings.port
+
+
+def read_broker_file(path: str, admin_socket: str = "") -> BrokerFile:
+    """Read the file at `path`; an `admin_socket` that is given counts instead of its own. Never raises."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            settings, _ = Settings.load(file.read(), {}, [], file_name=path)
+    except (OSError, UnicodeDecodeError, InvalidArgument) as error:
+        return BrokerFile(path, None, getattr(error, "strerror", None) or str(error), admin_socket)
+    in_data = os.path.join(settings.data_dir, "admin.sock") if settings.data_dir else ""
+    return BrokerFile(path, settings, "", admin_socket or settings.admin_socket or in_data)

@@ -1,0 +1,288 @@
+"""The plan for Pacemaker: which pcs commands make a cluster of brokers out of a bare Pacemaker cluster.
+
+Two styles. `promotable`: one promotable clone, whose promoted instance is the primary; the virtual addresses follow it.
+`two-primitives`: rgmanager's shape, a clone `qpidd` of plain brokers and one `qpidd-primary` that promotes the broker beside it.
+Pure: it runs nothing. Knows how pcs is spoken to, not what the cluster has already; each step says how that is seen.
+Source: Clusters from Scratch, "promotable clones"; Qpid's cluster.conf example.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import shlex
+from dataclasses import dataclass, field
+
+from qpidha.words.errors import InvalidArgument
+
+PROMOTABLE, TWO_PRIMITIVES = "promotable", "two-primitives"
+STYLES = (PROMOTABLE, TWO_PRIMITIVES)
+BROKER, PRIMARY, VIP = "broker", "qpidd-primary", "vip"
+"""What the resources are called."""
+PLAIN_BROKER = "qpidd"
+"""What the clone is called in the two-primitives style."""
+PRIMARY_GROUP = "primary-service"
+SHARED = ("config", "admin_socket", "rundir", "answer")
+"""Parameters that the agents of both primitives have."""
+OUR_VIP, IPADDR2 = "ocf:qpidha:vip", "ocf:heartbeat:IPaddr2"
+MONITOR_TIMEOUT = 5
+"""Seconds for a monitor; ours answers within one, and a busy machine gets some more."""
+CLUSTER_DELAY = 10
+"""Seconds for an answer from another node, beside what the action takes. With Pacemaker's 60 a coordinator that dies together with the
+primary stalls the next one for a minute."""
+ADDRESS_MONITOR = 2
+"""Seconds between looks at an address, at most: nobody pushes the loss of a network."""
+FAILURE_TIMEOUT = 10
+"""Seconds after which a node where a broker failed is given another chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualAddress:
+    """An address that clients connect to."""
+
+    address: str
+    prefix: int
+    interface: str = ""
+    """Empty: the one whose network has the address."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What is wanted. Times are in seconds."""
+
+    nodes: tuple[str, ...]
+    others: tuple[str, ...] = ()
+    """Nodes of the cluster on which no broker is to run."""
+    vips: tuple[VirtualAddress, ...] = ()
+    fence: tuple[tuple[str, ...], ...] = ()
+    """For each fence device what follows `pcs stonith create`."""
+    fencing: bool = True
+    style: str = PROMOTABLE
+    vip_agent: str = OUR_VIP
+    monitor: int = 2
+    dc_deadtime: int = 5
+    recheck: int = 60
+    broker: dict[str, str] = field(default_factory=dict)
+    """Parameters of the broker agent, beside its defaults."""
+    vip: dict[str, str] = field(default_factory=dict)
+    """Parameters of the agent of the virtual addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A primitive with all that the plan says of it."""
+
+    name: str
+    agent: str
+    parameters: dict[str, str] = field(default_factory=dict)
+    monitors: tuple[tuple[int, str], ...] = ()
+    """(interval, role); role is empty for all."""
+    meta: dict[str, str] = field(default_factory=dict)
+    clone: str = ""
+    """`clone`, `promotable` or empty; the meta attributes are the clone's then."""
+
+    def words(self) -> tuple[str, ...]:
+        """Say it as pcs wants it."""
+        words = ["resource", "create", self.name, self.agent, *_pairs(self.parameters)]
+        for interval, role in self.monitors:
+            words += ["op", "monitor", f"interval={interval}s", *([f"role={role}"] if role else []), f"timeout={MONITOR_TIMEOUT}s"]
+        meta = self.clone or ("meta" if self.meta else "")
+        return (*words, *([meta] if meta else []), *_pairs(self.meta))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of pcs."""
+
+    what: str
+    words: tuple[str, ...]
+    seen: str = ""
+    """Where in the CIB one sees that it was done."""
+    resource: Resource | None = None
+    """What it creates, to be compared with what is there."""
+    properties: dict[str, str] = field(default_factory=dict)
+    """The cluster properties that it sets."""
+
+
+def steps(options: PlanOptions) -> list[Step]:
+    """Give the calls of pcs in their order. Raises InvalidArgument for what cannot work."""
+    _check(options)
+    two = options.style == TWO_PRIMITIVES
+    return [_properties(options), *map(_device, options.fence), *(_two_primitives(options) if two else _promotable(options))]
+
+
+def script(options: PlanOptions, *, file: str = "qpidha-cib.xml") -> str:
+    """Write the whole plan as a shell script: the calls change a copy of the configuration, which is put in place at once."""
+    lines = ["#!/bin/sh", "set -e", "# the configuration as it is, twice: one is changed, and the difference is put in place at the end"]
+    lines += [shlex.join(("pcs", *words)) for words in fetch(file)]
+    lines.append(f"cp {shlex.quote(file)} {shlex.quote(file)}.before")
+    for step in steps(options):
+        lines += [f"# {step.what}", shlex.join(("pcs", "-f", file, *step.words))]
+    lines += ["# all at once", *(shlex.join(("pcs", *words)) for words in push(file))]
+    return "\n".join(lines) + "\n"
+
+
+def fetch(file: str) -> list[tuple[str, ...]]:
+    """Calls of pcs that write the configuration into a file."""
+    return [("cluster", "cib", file)]
+
+
+def push(file: str) -> list[tuple[str, ...]]:
+    """Calls of pcs that put a changed file in place; what others changed meanwhile stays."""
+    return [("cluster", "cib-push", file, f"diff-against={file}.before")]
+
+
+def virtual_address(text: str) -> VirtualAddress:
+    """Read ADDRESS/PREFIX[@INTERFACE]; without a prefix the address stands alone."""
+    where, _, interface = text.partition("@")
+    address, _, prefix = where.partition("/")
+    try:
+        known = ipaddress.ip_address(address)
+        bits = int(prefix) if prefix else known.max_prefixlen
+        ipaddress.ip_network(f"{address}/{bits}", strict=False)
+    except ValueError as error:
+        raise InvalidArgument(f"virtual address {text!r}: {error}", hint="--vip 10.0.0.100/24, or 10.0.0.100/24@eth0") from error
+    return VirtualAddress(str(known), bits, interface)
+
+
+def fence_hosts(words: tuple[str, ...]) -> set[str] | None:
+    """Name the nodes that a fence device says it can switch off; None if it finds out by itself."""
+    values = dict(word.split("=", 1) for word in words if "=" in word)
+    hosts = values.get("pcmk_host_list", "").replace(",", " ").split()
+    mapped = [pair.partition(":")[0] for pair in values.get("pcmk_host_map", "").replace(";", " ").split()]
+    return {*hosts, *mapped} or None
+
+
+def _check(options: PlanOptions) -> None:
+    if len(set(options.nodes)) != len(options.nodes) or len(options.nodes) < 2:
+        raise InvalidArgument("a cluster needs two different nodes at least", hint="--nodes a,b,c with the names that Pacemaker knows")
+    if options.style not in STYLES:
+        raise InvalidArgument(f"there is no style {options.style!r}", hint=f"one of {', '.join(STYLES)}")
+    for words in options.fence:
+        if len(words) < 2 or "=" in words[0] + words[1]:
+            text = f"fence device {shlex.join(words)!r} is not NAME AGENT [PARAMETER=VALUE ...]"
+            raise InvalidArgument(text, hint="--fence 'ipmi-a fence_ipmilan ip=10.0.0.1 pcmk_host_list=a'; pcs stonith list")
+    hosts = [fence_hosts(words) for words in options.fence]
+    reached = {host for known in hosts for host in known or ()}
+    missing = [node for node in options.nodes if node not in reached]
+    if options.fence and missing and None not in hosts:
+        text = f"no fence device can switch off {', '.join(missing)}"
+        raise InvalidArgument(text, hint="add it to a pcmk_host_list; a node that cannot be fenced stops the failover when it is lost")
+
+
+def _properties(options: PlanOptions) -> Step:
+    values = {
+        "no-quorum-policy": "stop",
+        "stonith-enabled": "true" if options.fencing else "false",
+        "dc-deadtime": f"{options.dc_deadtime}s",
+        "cluster-recheck-interval": f"{options.recheck}s",
+        "cluster-delay": f"{CLUSTER_DELAY}s",
+    }
+    return Step("a minority stops its brokers; lost nodes are fenced", ("property", "set", *_pairs(values)), properties=values)
+
+
+def _device(words: tuple[str, ...]) -> Step:
+    given = words[2:]
+    end = next((at for at, word in enumerate(given) if "=" not in word), len(given))
+    parameters = dict(word.split("=", 1) for word in given[:end])
+    device = Resource(words[0], words[1], parameters)
+    return Step(f"fence device {words[0]}", ("stonith", "create", *words), resource=device)
+
+
+def _promotable(options: PlanOptions) -> list[Step]:
+    meta = {"promoted-max": "1", "notify": "false", "interleave": "true"}
+    monitors = ((options.monitor, "Promoted"), (options.monitor + 1, "Unpromoted"))
+    broker = Resource(BROKER, "ocf:qpidha:broker", options.broker, monitors, {**meta, **_give_up()}, "promotable")
+    clone = f"{BROKER}-clone"
+    made = [_create("a broker on every node, one of them promoted", broker), *_elsewhere(clone, options)]
+    for name, address in _named(options):
+        made.append(_create(f"the virtual address {address.address}", _address(name, address, options)))
+        made.append(
+            Step(
+                "it is where the primary is",
+                ("constraint", "colocation", "add", name, "with", "Promoted", clone),
+                f".//rsc_colocation[@rsc='{name}'][@with-rsc='{clone}'][@with-rsc-role='Promoted'][@score='INFINITY']",
+            )
+        )
+        made.append(
+            Step(
+                "and not before the promotion",
+                ("constraint", "order", "promote", clone, "then", "start", name),
+                f".//rsc_order[@first='{clone}'][@then='{name}'][@first-action='promote']",
+            )
+        )
+    return made
+
+
+def _two_primitives(options: PlanOptions) -> list[Step]:
+    every = ((options.monitor, ""),)
+    clone = f"{PLAIN_BROKER}-clone"
+    broker = Resource(PLAIN_BROKER, "ocf:qpidha:qpidd", options.broker, every, {"interleave": "true"}, "clone")
+    shared = {name: value for name, value in options.broker.items() if name in SHARED}
+    primary = Resource(PRIMARY, "ocf:qpidha:qpidd-primary", shared, every, {**_give_up(), "resource-stickiness": "0"})
+    names = [name for name, _ in _named(options)]
+    return [
+        _create("a broker on every node", broker),
+        *_elsewhere(clone, options),
+        _create("what promotes one of them", primary),
+        *(_create(f"the virtual address {address.address}", _address(name, address, options)) for name, address in _named(options)),
+        Step(
+            "a broker runs before it is promoted",
+            ("constraint", "order", "start", clone, "then", "start", PRIMARY),
+            f".//rsc_order[@first='{clone}'][@then='{PRIMARY}']",
+        ),
+        Step(
+            "only a node with a broker can have the primary",
+            ("constraint", "colocation", "add", PRIMARY, "with", clone),
+            f".//rsc_colocation[@rsc='{PRIMARY}'][@with-rsc='{clone}'][@score='INFINITY']",
+        ),
+        Step(
+            "the broker that has most comes first, and none that lacks something",
+            ("constraint", "location", PRIMARY, "rule", "score-attribute=qpid-ready", "defined", "qpid-ready"),
+            f".//rsc_location[@rsc='{PRIMARY}']/rule[@score-attribute='qpid-ready']",
+        ),
+        *(
+            Step(
+                f"{name} is where the primary is, and starts after those before it",
+                ("resource", "group", "add", PRIMARY_GROUP, name),
+                f".//group[@id='{PRIMARY_GROUP}']/primitive[@id='{name}']",
+            )
+            for name in [PRIMARY, *names]
+        ),
+    ]
+
+
+def _named(options: PlanOptions) -> list[tuple[str, VirtualAddress]]:
+    return [(VIP if at == 0 else f"{VIP}{at + 1}", address) for at, address in enumerate(options.vips)]
+
+
+def _address(name: str, address: VirtualAddress, options: PlanOptions) -> Resource:
+    where = {"ip": address.address, "cidr_netmask": str(address.prefix)}
+    parameters = {**where, **({"nic": address.interface} if address.interface else {}), **options.vip}
+    # Stickiness would pull the promotion back to the node whose primary has just failed; and a start that failed would
+    # keep the address off a node for good.
+    meta = {"resource-stickiness": "0", "failure-timeout": f"{FAILURE_TIMEOUT}s"}
+    return Resource(name, options.vip_agent, parameters, ((min(options.monitor, ADDRESS_MONITOR), ""),), meta)
+
+
+def _elsewhere(clone: str, options: PlanOptions) -> list[Step]:
+    return [
+        Step(
+            f"no broker on {node}",
+            ("constraint", "location", clone, "avoids", node),
+            f".//rsc_location[@rsc='{clone}'][@node='{node}'][@score='-INFINITY']",
+        )
+        for node in options.others
+    ]
+
+
+def _give_up() -> dict[str, str]:
+    # Another broker is promoted at once, instead of after the failed one was started again.
+    return {"migration-threshold": "1", "failure-timeout": f"{FAILURE_TIMEOUT}s"}
+
+
+def _create(what: str, resource: Resource) -> Step:
+    return Step(what, resource.words(), resource=resource)
+
+
+def _pairs(values: dict[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in values.items()]

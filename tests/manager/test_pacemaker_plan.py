@@ -1,0 +1,114 @@
+"""The plan for Pacemaker: what pcs is asked, that the real pcs takes it, and that nothing is done twice."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qpidha.manager.pacemaker_cib import Cib, is_done
+from qpidha.manager.pacemaker_plan import IPADDR2, TWO_PRIMITIVES, PlanOptions, VirtualAddress, script, steps, virtual_address
+from qpidha.words.errors import InvalidArgument
+from tests.manager.pacemaker_tools import in_room, need
+
+DEVICE = ("watchdog", "fence_watchdog", "pcmk_host_list=a b c")
+OPTIONS = PlanOptions(nodes=("a", "b", "c"), vips=(VirtualAddress("10.0.0.100", 24, "eth0"),), fence=(DEVICE,))
+
+
+def lines(options: PlanOptions) -> list[str]:
+    return [shlex.join(step.words) for step in steps(options)]
+
+
+def test_the_promotable_plan_is_this() -> None:
+    assert lines(OPTIONS) == [
+        "property set no-quorum-policy=stop stonith-enabled=true dc-deadtime=5s cluster-recheck-interval=60s cluster-delay=10s",
+        "stonith create watchdog fence_watchdog 'pcmk_host_list=a b c'",
+        "resource create broker ocf:qpidha:broker op monitor interval=2s role=Promoted timeout=5s "
+        "op monitor interval=3s role=Unpromoted timeout=5s "
+        "promotable promoted-max=1 notify=false interleave=true migration-threshold=1 failure-timeout=10s",
+        "resource create vip ocf:qpidha:vip ip=10.0.0.100 cidr_netmask=24 nic=eth0 op monitor interval=2s timeout=5s "
+        "meta resource-stickiness=0 failure-timeout=10s",
+        "constraint colocation add vip with Promoted broker-clone",
+        "constraint order promote broker-clone then start vip",
+    ]
+
+
+def test_the_plan_in_two_primitives_is_this() -> None:
+    options = replace(OPTIONS, style=TWO_PRIMITIVES, vip_agent=IPADDR2, broker={"config": "/c", "binary": "/b"}, others=("d",))
+    assert lines(options)[2:] == [
+        "resource create qpidd ocf:qpidha:qpidd config=/c binary=/b op monitor interval=2s timeout=5s clone interleave=true",
+        "constraint location qpidd-clone avoids d",
+        "resource create qpidd-primary ocf:qpidha:qpidd-primary config=/c op monitor interval=2s timeout=5s "
+        "meta migration-threshold=1 failure-timeout=10s resource-stickiness=0",
+        "resource create vip ocf:heartbeat:IPaddr2 ip=10.0.0.100 cidr_netmask=24 nic=eth0 op monitor interval=2s timeout=5s "
+        "meta resource-stickiness=0 failure-timeout=10s",
+        "constraint order start qpidd-clone then start qpidd-primary",
+        "constraint colocation add qpidd-primary with qpidd-clone",
+        "constraint location qpidd-primary rule score-attribute=qpid-ready defined qpid-ready",
+        "resource group add primary-service qpidd-primary",
+        "resource group add primary-service vip",
+    ]
+
+
+def test_every_address_follows_the_primary() -> None:
+    options = replace(OPTIONS, vips=(virtual_address("10.0.0.100/24"), virtual_address("fd00::100/64@eth0")))
+    made = [line for line in lines(options) if "vip2" in line]
+    assert len(made) == 3
+    assert "ip=fd00::100 cidr_netmask=64 nic=eth0" in made[0]
+
+
+def test_the_script_is_one_that_a_shell_reads() -> None:
+    text = script(OPTIONS)
+    assert subprocess.run(["sh", "-n"], input=text, text=True, check=False).returncode == 0
+    assert text.splitlines()[-1] == "pcs cluster cib-push qpidha-cib.xml diff-against=qpidha-cib.xml.before"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (replace(OPTIONS, nodes=("a",)), "two different nodes"),
+        (replace(OPTIONS, nodes=("a", "a")), "two different nodes"),
+        (replace(OPTIONS, nodes=("a", "b", "x")), "can switch off x"),
+        (replace(OPTIONS, fence=(("ip=1", "fence_x"),)), "is not NAME AGENT"),
+        (replace(OPTIONS, style="three"), "no style 'three'"),
+    ],
+)
+def test_a_plan_that_cannot_work_is_refused(options: PlanOptions, says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says):
+        steps(options)
+
+
+def test_a_device_that_finds_its_nodes_out_by_itself_may_reach_all() -> None:
+    assert steps(replace(OPTIONS, fence=(("fabric", "fence_x", "ip=1.2.3.4"),)))
+
+
+@pytest.mark.parametrize("text", ["10.0.0.300/24", "10.0.0.1/33", "vip", "10.0.0.1/x"])
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="virtual address"):
+        virtual_address(text)
+
+
+@pytest.mark.parametrize("style", ["promotable", TWO_PRIMITIVES])
+@pytest.mark.parametrize("vip_agent", ["ocf:qpidha:vip", IPADDR2])
+def test_the_real_pcs_takes_the_plan_and_pacemaker_finds_nothing_wrong(tmp_path: Path, style: str, vip_agent: str) -> None:
+    need("pcs", "crm_verify", "cibadmin")
+    options = replace(OPTIONS, style=style, vip_agent=vip_agent, broker={"config": "/etc/qpidha/b.conf", "binary": "/usr/bin/true"})
+    file = tmp_path / "cib.xml"
+    made = [shlex.join(("pcs", "-f", str(file), *step.words)) for step in steps(options)]
+    before = "\n".join(["set -e", f"cibadmin --empty >{file}"])
+    said = in_room(["sh", "-c", "\n".join([before, *made, f"crm_verify --verbose --xml-file {file}"])])
+    assert said.returncode == 0, said
+    assert "error" not in said.stderr.lower(), said.stderr
+    cib = Cib(file.read_text())
+    assert all(is_done(step, cib) for step in steps(options))
+    with pytest.raises(InvalidArgument, match="config is /etc/qpidha/b.conf, planned is /other"):
+        for step in steps(replace(options, broker={"config": "/other"})):
+            is_done(step, cib)
+
+
+def test_nothing_of_the_plan_is_in_an_empty_configuration() -> None:
+    empty = Cib("<cib><configuration><crm_config/><nodes/><resources/><constraints/></configuration></cib>")
+    assert not any(is_done(step, empty) for step in steps(OPTIONS))
