@@ -1,0 +1,45 @@
+"""Offenders: bring what is wrong to the driver, in order and within a limit, or all of it to files, one row in memory at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from qpidha.pipeline.facts import CASE
+from qpidha.pipeline.verdict import Finding, Row
+
+MOST = 1000
+"""Offenders of each kind in a finding, unless all are asked for."""
+
+
+class Offenders:
+    """Where offenders go: `most` of each kind into findings (0: all), and with a directory every one into a file."""
+
+    def __init__(self, most: int = MOST, directory: Path | None = None) -> None:
+        self.most = most
+        self.directory = directory
+
+    def put(
+        self, found: Mapping[int, Finding], what: str, rows: DataFrame, order: Sequence[str], shape: Callable[[dict[str, Any]], Row],
+    ) -> None:  # fmt: skip
+        """Put rows as offenders of kind `what` into the finding of their case."""
+        check = next(iter(found.values())).name
+        ordered = rows.orderBy(CASE, *(F.col(name).asc() for name in order))
+        first = [(row[CASE], shape(row.asDict())) for row in (ordered.limit(self.most) if self.most else ordered).collect()]
+        for case, row in first:
+            found[case].offenders.setdefault(what, []).append(row)
+        if self.directory is not None:
+            is_all = not self.most or len(first) < self.most
+            self._write(check, what, (row for _, row in first) if is_all else (shape(row.asDict()) for row in ordered.toLocalIterator()))
+
+    def _write(self, check: str, what: str, rows: Iterable[Row]) -> None:
+        assert self.directory is not None
+        folder = self.directory / "offenders"
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{check}-{what}.jsonl").open("w") as out:
+            out.writelines(json.dumps(row) + "\n" for row in rows)

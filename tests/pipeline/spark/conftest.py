@@ -1,0 +1,59 @@
+"""One Spark session for all tests here, in one worker; without PySpark, pyarrow or Java they are skipped and say why."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qpidha.pipeline import generate
+
+HERE = Path(__file__).parent
+SECONDS = 240
+"""Of one test: the first one starts the session."""
+
+
+def absent() -> str:
+    """Return what is missing, or nothing."""
+    missing = [package for package in ("pyspark", "pyarrow") if find_spec(package) is None]
+    return ", ".join([*missing, *(["java"] if shutil.which("java") is None else [])])
+
+
+# What imports PySpark at its top cannot even be collected without it; this module says so.
+collect_ignore_glob = ["test_[!_]*.py"] if absent() else []
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep the tests together, and skip them where they cannot run. Hooks for all items at once would come after xdist's."""
+    if HERE not in item.path.parents:
+        return
+    item.add_marker(pytest.mark.spark)
+    item.add_marker(pytest.mark.xdist_group("spark"))
+    item.add_marker(pytest.mark.timeout(SECONDS))
+    if missing := absent():
+        item.add_marker(pytest.mark.skip(reason=f"not installed: {missing}"))
+
+
+@pytest.fixture(autouse=True)
+def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small synthetic histories have many segments."""
+    monkeypatch.setattr(generate, "CHUNK", 200)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Yield the session."""
+    from qpidha.pipeline.session import QUICK, session
+
+    folder = tmp_path_factory.mktemp("spark")
+    settings = {
+        **QUICK, "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4", "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }  # fmt: skip
+    found = session("local[2]", settings)
+    yield found
+    found.stop()

@@ -1,0 +1,75 @@
+"""Both engines find the same in thousands of histories: every number, every offender, every row of every table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from qpidha.pipeline.checks import Settings
+from qpidha.pipeline.events import Event
+from qpidha.pipeline.facts import CASE
+from qpidha.pipeline.python_engine import FINDERS, check
+from qpidha.pipeline.schema import record_batch
+from qpidha.pipeline.segments import Inputs
+from qpidha.pipeline.spark_engine import Asked, findings, tables_of
+from qpidha.pipeline.verdict import Finding
+from tests.pipeline.spark.histories import many
+
+
+def frame(spark: Any, histories: Sequence[list[Event]], folder: Any) -> Any:
+    """Return the events of all histories as one table, with the number of each."""
+    tables = []
+    for case, events in enumerate(histories):
+        batch = record_batch(events, "f")
+        tables.append(pyarrow.Table.from_batches([batch]).append_column(CASE, pyarrow.array([case] * len(events), pyarrow.int32())))
+    table = pyarrow.concat_tables(tables)
+    path = folder / "events.parquet"
+    pyarrow.parquet.write_table(table, path)
+    return spark.read.parquet(str(path))
+
+
+def by_spark(spark: Any, events: Any, cases: int, settings: Settings, inputs: Inputs) -> dict[str, dict[int, Finding]]:
+    tables = tables_of(
+        events, range(cases), lambda _, rows: rows.persist(), FINDERS, one_clock=inputs.one_clock, epsilon=inputs.clock_error_ns
+    )
+    try:
+        return findings(tables, settings, Asked(most=0))
+    finally:
+        for table in (tables.messages, tables.ops, tables.traffic):
+            table.unpersist()
+
+
+SETTINGS = [
+    (2500, Settings(), Inputs()),
+    (
+        1000,
+        Settings(strict_order=True, unavailable_ns=0, fault_reach_ns=10**6),
+        Inputs(one_clock=False, clock_error_ns=2_000_000),
+    ),
+]
+
+
+@pytest.mark.parametrize(("number", "settings", "inputs"), SETTINGS)
+def test_every_finding_is_that_of_the_python_engine(spark: Any, tmp_path: Any, number: int, settings: Settings, inputs: Inputs) -> None:
+    histories = list(many(number, number, 40))
+    found = by_spark(spark, frame(spark, histories, tmp_path), len(histories), settings, inputs)
+    seen: set[tuple[str, str]] = set()
+    for case, events in enumerate(histories):
+        verdict = check(events, settings, inputs=inputs)
+        for result in verdict.checks:
+            if result.name == "evidence":
+                continue
+            ours = found[result.name][case]
+            theirs = (result.counts, result.offenders, result.table)
+            assert (ours.counts, dict(sorted(ours.offenders.items())), ours.table) == theirs, shown(result.name, events)
+            seen |= {(result.name, name) for name, count in result.counts.items() if count}
+    assert len(seen) > 50, "the histories are too tame"
+
+
+def shown(name: str, events: list[Event]) -> str:
+    return f"{name}\n" + "\n".join(json.dumps(event) for event in events)
