@@ -31,7 +31,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "promote": ("operate", "make a broker the primary (with --cluster-manager)"),
     "journal": ("journal", "the journal of a stopped broker: verify, dump, list, salvage, compact"),
     "local": ("local", "a cluster on this machine: up, status, kill, restart, logs, down"),
+    "pacemaker": ("pacemaker", "a cluster under Pacemaker: plan, setup, status, verify, maintenance, install-agents"),
     "demo": ("demo", "break a cluster under load and count what was lost"),
+    "verify": ("verify", "run: clients that write everything down, under faults"),
     "bench": ("bench", "measure throughput and latency"),
     "send": ("messages", "send messages"),
     "receive": ("messages", "receive messages"),
@@ -40,13 +42,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bind": ("objects", "bind a queue to an exchange"),
     "unbind": ("objects", "remove a binding"),
     "user": ("users", "users of a users file: add, del, list"),
+    "pipeline": ("pipeline", "verdicts and tables from histories and journals: check, ingest, watch, submit, generate, doctor"),
+    "vip": ("vip", "a virtual address of this machine: add, remove, show"),
+    "rgmanager": ("rgmanager", "a cluster under rgmanager: plan, install-scripts"),
     "completion": ("misc", "print a completion script for a shell"),
     "version": ("misc", "print the version"),
     "help": ("misc", "this list"),
 }
 """Command -> (module, what it does)."""
-GROUPS = ("local", "journal", "queue", "exchange", "user")
+GROUPS = ("local", "pacemaker", "journal", "queue", "exchange", "user", "vip", "rgmanager", "pipeline", "verify")
 """Commands that have commands of their own."""
+USAGES = {"pipeline": 3}
+"""Command -> exit code for wrong words, where 2 is a verdict."""
 MANAGER_COMMANDS = ("promote",)
 """Commands that only a cluster resource manager should use; historic: shown and allowed with --cluster-manager."""
 OPTIONS_HELP = """Options of every command, before or after it:
@@ -80,7 +87,7 @@ def run(options: Options, words: list[str]) -> int:
     if words in ([group] for group in GROUPS):
         with redirect_stdout(sys.stderr):
             _invoke(_app([COMMANDS[name][0]]), options, [name, "--help"])
-        return USAGE
+        return USAGES.get(name, USAGE)
     return _invoke(_app([COMMANDS[name][0]]), options, words)
 
 
@@ -114,7 +121,7 @@ def _invoke(app: typer.Typer, options: Options, words: list[str]) -> int:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
-        raise Failure(USAGE, _plain(str(message())), hint=_advice(error, words)) from error
+        raise Failure(USAGES.get(words[0], USAGE), _plain(str(message())), hint=_advice(error, words)) from error
     return code if isinstance(code, int) else OK
 
 

@@ -31,6 +31,7 @@ from qpidha.cli.exits import BAD_DATA, DENIED, NO, NO_INPUT, TIMED_OUT, UNREACHA
 from qpidha.cli.target import Target
 from qpidha.words.errors import NotImplementedHere, QpidHaError
 from qpidha.words.events import ConnectionKind
+from qpidha.words.notes import Notes
 from qpidha.words.settings import Settings
 
 READ = 262144
@@ -373,6 +374,7 @@ class _Host:
         self.container_id = f"qpid-ha-{uuid4()}"
         self.serving = False
         self.links = LinkRegistry()
+        self.notes = Notes()
 
     def refusal(self) -> QpidHaError:
         """Nothing is offered here."""

@@ -1,7 +1,8 @@
 """Commands that change which broker is primary: switchover, failover, recover, demote, promote.
 
-Where the built-in manager runs the cluster, switchover and failover go through it, so that it promotes nobody of its own
-accord meanwhile; elsewhere the brokers are asked themselves. What may lose messages says what, and asks first.
+Where a resource manager runs the cluster (the built-in one, Pacemaker, or a plug-in), switchover and failover go through it, so that
+it promotes nobody of its own accord meanwhile; elsewhere the brokers are asked themselves. What may lose messages says what, and asks
+first.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from typing import Annotated, Any
 
 import typer
 
-from qpidha.cli.admin import AdminSocket
 from qpidha.cli.app import settings_of
 from qpidha.cli.arguments import Options
 from qpidha.cli.exits import NO, OK, TIMED_OUT, UNREACHABLE, UNSAFE, USAGE, Failure
+from qpidha.cli.explained import explained
 from qpidha.cli.output import EPILOG, print_json, print_table, talk
 from qpidha.cli.status import ask, ask_all
-from qpidha.cli.target import PRIMARY_STATES, Target, beside, local_cluster, managed, resolve
+from qpidha.cli.target import PRIMARY_STATES, Target, beside, cluster_places, local_cluster, place_of, resolve
+from qpidha.manager.plugins import manager_of
+from qpidha.manager.resource_manager import BrokerPlace, ResourceManager
 
 PATIENCE = 30.0
 """Seconds for a new primary to be active."""
@@ -63,9 +66,10 @@ def _switchover(
         raise Failure(NO, "there is no primary that could hand over", hint="qpid-ha failover, or qpid-ha recover")
     chosen = _chosen(statuses, primary, target)
     began = time.monotonic()
-    manager = managed(first)
+    manager = _manager(first)
     if manager is not None:
-        _ask_manager(options, manager, "switchover", chosen[0])
+        with explained():
+            manager.switch_over(chosen[0])
     else:
         ask(options, "switchover", {"target": chosen[0]}, target=beside(primary[0], first))
     _report_change(options, first, primary, chosen, began)
@@ -84,12 +88,13 @@ def _failover(
     statuses = _statuses(replace(options, timeout=QUICK if options.timeout is None else options.timeout))
     primary = _primary(statuses)
     began = time.monotonic()
-    manager = managed(first)
+    manager = _manager(first)
     last: Failure | None = None
     for chosen in [_chosen(statuses, primary, target)] if target else _candidates(statuses, primary):
         try:
             if manager is not None:
-                _ask_manager(options, manager, "failover", chosen[0])
+                with explained():
+                    manager.take_over(chosen[0])
             else:
                 ask(options, "promote", target=beside(chosen[0], first))
         except Failure as failure:
@@ -254,12 +259,11 @@ def _plan(options: Options, statuses: Statuses, primary: tuple[str, dict[str, An
 # What they share: doing it.
 
 
-def _ask_manager(options: Options, path: str, method: str, target: str) -> Any:
-    link = AdminSocket(path, options.patience(PATIENCE))
-    try:
-        return link.call(method, {"target": target})
-    finally:
-        link.close()
+def _manager(target: Target) -> ResourceManager | None:
+    """Find who runs the broker's cluster."""
+    socket, address = place_of(target)
+    with explained():
+        return manager_of(BrokerPlace(socket, address, tuple(cluster_places())))
 
 
 def _report_change(

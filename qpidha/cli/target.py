@@ -116,27 +116,9 @@ def beside(address: str, first: Target) -> Target:
     return target
 
 
-def managed(target: Target) -> str | None:
-    """Find the socket of the built-in manager that runs the cluster of a broker."""
-    for place in cluster_places():
-        cluster = local_cluster(place)
-        path = os.path.join(place, "manager.sock")
-        for broker in cluster["brokers"] if cluster is not None else ():
-            if (target.socket == broker["admin_socket"] or (target.host and broker["address"] == _loopback(target))) and _listens(path):
-                return path
-    return None
-
-
-def _listens(path: str) -> bool:
-    try:
-        AdminSocket(path, QUICK).close()
-    except Failure:
-        return False
-    return True
-
-
-def _loopback(target: Target) -> str:
-    return f"{'127.0.0.1' if target.host == 'localhost' else target.host}:{target.port}"
+def place_of(target: Target) -> tuple[str, str]:
+    """Say where a broker is as resource managers want it: its admin socket's path, and `host:port`; one of them is empty."""
+    return (target.socket, "") if target.socket else ("", f"{_bracketed(target.host)}:{target.port}")
 
 
 def _named(name: str) -> Target | None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
 
+from qpidha.cli import command_operate
+from qpidha.manager import plugins
+from qpidha.manager.admin import LinkBroken
+from qpidha.manager.pacemaker_tools import ToolFailed, ToolForbidden
+from qpidha.words.errors import NotAllowed
 from tests.cli.conftest import FakeBroker, Said
 
 Run = Callable[..., Said]
@@ -132,6 +138,38 @@ def test_a_switchover_that_nobody_can_take_over_names_every_reason(broker: FakeB
     said = qpid_ha("switchover", "--dry-run", "-b", broker.socket)
     assert said.code == 1 and said.out.startswith("plan: b1 (127.0.0.1:5672) -> nobody\n") and "is the primary" in said.out
     assert json.loads(qpid_ha("switchover", "--dry-run", "-b", broker.socket, "-o", "json").out)["target"] is None
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (ToolFailed("`pcs resource move` failed", code=1), 1),
+        (ToolFailed("`pcs resource move` did not end within 60 s"), 69),
+        (ToolForbidden("moving needs root"), 77),
+        (NotAllowed("b2 has no score"), 1),
+        (LinkBroken("the manager does not answer"), 69),
+    ],
+)
+def test_what_a_manager_answers_has_the_exit_code_of_its_kind(
+    broker: FakeBroker, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch, failure: Exception, code: int
+) -> None:
+    class Manager:
+        def take_over(self, name: str) -> None:
+            raise failure
+
+    broker.answers["status"] |= {"state": "ready", "address": broker.socket, "brokers_url": broker.socket}
+    monkeypatch.setattr(command_operate, "manager_of", lambda place: Manager())
+    said = qpid_ha("failover", broker.socket, "-b", broker.socket)
+    assert said.code == code and str(failure) in said.err
+    assert ("promote", {}) not in broker.asked, "nobody is promoted behind the manager's back"
+
+
+def test_a_broken_plug_in_is_told_and_nobody_is_promoted(broker: FakeBroker, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.answers["status"] |= {"state": "ready", "address": broker.socket, "brokers_url": broker.socket}
+    monkeypatch.setattr(plugins, "OURS", (EntryPoint("broken", "no_such_plug_in:find", plugins.GROUP),))
+    said = qpid_ha("failover", broker.socket, "-b", broker.socket)
+    assert said.code == 2 and "'broken' cannot be loaded" in said.err
+    assert ("promote", {}) not in broker.asked
 
 
 def test_a_failover_without_a_ready_backup_points_to_recover(broker: FakeBroker, qpid_ha: Run) -> None:

@@ -1,0 +1,105 @@
+"""`qpid-ha vip`: put a virtual address on this machine, take it away, show which are here.
+
+For scripts and for the agent when no watch runs; beside a watch, an address does not stay where the broker is no primary.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qpidha.cli.app import settings_of
+from qpidha.cli.exits import UNREACHABLE, Failure, refused
+from qpidha.cli.output import EPILOG, print_json, print_table
+from qpidha.manager.vip_notes import Wanted
+from qpidha.manager.vip_wire import repeat
+from qpidha.words.errors import QpidHaError
+
+if TYPE_CHECKING:
+    from qpidha.manager.vip import Added, VirtualAddresses
+
+FOLDER = "/run/qpidha/vip"
+Folder = Annotated[str, typer.Option("--vips", metavar="DIR", help="folder of the notes of held addresses")]
+COLUMNS = ("address", "prefix", "interface", "present")
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands into the tree."""
+    group = typer.Typer(help="Virtual addresses of this machine.", no_args_is_help=True)
+    group.command("add", epilog=EPILOG)(_add)
+    group.command("remove", epilog=EPILOG)(_remove)
+    group.command("show", epilog=EPILOG)(_show)
+    app.add_typer(group, name="vip")
+
+
+def _add(
+    context: typer.Context,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS[/PREFIX]")],
+    interface: Annotated[str, typer.Option("--interface", help="default: the one whose network holds the address")] = "",
+    force: Annotated[bool, typer.Option("--force", help="do not ask whether another host has it")] = False,
+    folder: Folder = FOLDER,
+) -> None:
+    """Add a virtual address and tell the neighbours; one that is there already is announced again."""
+    try:
+        found = _addresses(folder)
+        added: Added = found.add(Wanted.parse(address, interface), force=force)
+    except QpidHaError as error:
+        raise refused(error.condition, error.text, error.hint) from error
+    if added.announcer is not None:
+        _in_background(lambda: repeat(added.announcer, lambda: found.notes.has(added.held.address)))
+    if settings_of(context).as_json:
+        print_json({"schema_version": 1, **added.held._asdict(), "changed": added.changed})
+    else:
+        print(f"{added.held.address}/{added.held.prefix} is {'now' if added.changed else 'already'} on {added.held.interface}")
+
+
+def _remove(context: typer.Context, address: Annotated[str, typer.Argument()], folder: Folder = FOLDER) -> None:
+    """Remove a virtual address; succeeds also if it is not here."""
+    try:
+        wanted = Wanted.parse(address)
+        changed = _addresses(folder).remove(wanted.address)
+    except QpidHaError as error:
+        raise refused(error.condition, error.text, error.hint) from error
+    if settings_of(context).as_json:
+        print_json({"schema_version": 1, "address": wanted.address, "changed": changed})
+    else:
+        print(f"{wanted.address} {'is removed' if changed else 'was not here'}")
+
+
+def _show(context: typer.Context, folder: Folder = FOLDER) -> None:
+    """Show the virtual addresses that this machine holds."""
+    rows = _addresses(folder).show()
+    if settings_of(context).as_json:
+        print_json({"schema_version": 1, "addresses": rows})
+    else:
+        print_table(COLUMNS, ([row[column] for column in COLUMNS] for row in rows))
+
+
+def _addresses(folder: str) -> VirtualAddresses:
+    try:
+        found: VirtualAddresses = import_module("qpidha.manager.vip").VirtualAddresses(Path(folder))
+    except ImportError as error:
+        raise Failure(UNREACHABLE, "virtual addresses need pyroute2, which is not installed", hint="pip install 'qpidha[vip]'") from error
+    return found
+
+
+def _in_background(work: Any) -> None:
+    """Let a process of its own do what takes longer than the command should."""
+    sys.stdout.flush()
+    if os.fork():
+        return
+    code = 1
+    try:
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        work()
+        code = 0
+    finally:
+        os._exit(code)
