@@ -1,4 +1,4 @@
-"""What all tests share: where a test lies decides its marker, its patience and the worker it runs in."""
+"""What all tests share: where a test lies decides its marker, its patience and its turn."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent
-# Folders whose tests start real brokers -> seconds a test may take. They run one after the other in one worker, so that
-# they do not take the two cores from each other, while the other worker runs the rest.
-REAL_BROKERS = {"system": 180, "interop": 180, "fidelity": 180, "hostile": 240}
+# Folders whose tests start real brokers -> seconds a test may take.
+REAL_BROKERS = {"system": 180, "interop": 180, "fidelity": 180, "hostile": 240, "ocf": 180, "agents": 240, "lab": 240}
 
 # Deadlines would make a busy machine fail tests; one fixed seed in CI, so that a change is judged by its own merits.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,14 +29,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests with real brokers and keep them together."""
+    """Mark the tests with real brokers, and keep those of the one lab in one worker."""
     for item in items:
         folder = item.path.relative_to(ROOT).parts[0]
         if folder not in REAL_BROKERS:
             continue
         item.add_marker(getattr(pytest.mark, folder))
-        item.add_marker(pytest.mark.xdist_group("real-brokers"))
+        if folder == "lab":
+            item.add_marker(pytest.mark.xdist_group("lab"))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(REAL_BROKERS[folder]))
-    # The long group first: the unit tests fill the other worker meanwhile.
-    items.sort(key=lambda item: item.path.relative_to(ROOT).parts[0] not in REAL_BROKERS)
+    # The lab first, since no other worker can help with it, and quick tests last.
+    order = {"lab": 0, **dict.fromkeys(REAL_BROKERS.keys() - {"lab"}, 1)}
+    items.sort(key=lambda item: order.get(item.path.relative_to(ROOT).parts[0], 2))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -27,21 +31,45 @@ def test_every_broker_service_restarts_in_place_on_a_node_of_its_own() -> None:
 
 
 def test_one_service_relocates_and_takes_the_virtual_address_along() -> None:
+    """The address inside the script: rgmanager starts parents before children, and beside each other addresses before scripts."""
     (primary,) = [service for service in CLUSTER.iterfind("rm/service") if service.attrib["recovery"] == "relocate"]
-    assert [child.tag for child in primary] == ["script", "ip"]
+    (script,) = primary
+    assert (script.tag, script.attrib["ref"]) == ("script", "qpidd-primary")
+    assert [child.tag for child in script] == ["action", "ip"]
     assert primary.attrib["autostart"] == "1" and primary.attrib["exclusive"] == "0"
+
+
+def test_the_status_of_every_script_is_asked_for_as_often_as_rgmanager_looks() -> None:
+    scripts = list(CLUSTER.iterfind("rm/service/script"))
+    (poll,) = names("rm", "status_poll_interval")
+    assert [script.find("action[@name='status']").attrib["interval"] for script in scripts] == [poll] * 4
 
 
 def test_every_reference_names_a_resource() -> None:
     scripts, addresses = names("rm/resources/script"), names("rm/resources/ip", "address")
     assert all(reference in scripts for reference in names("rm/service/script", "ref"))
-    assert all(reference in addresses for reference in names("rm/service/ip", "ref"))
+    assert set(names("rm/service/script/ip", "ref")) == set(addresses)
+    assert set(names("clusternodes/clusternode/fence/method/device")) == set(names("fencedevices/fencedevice"))
 
 
-def test_every_script_it_names_exists_or_is_said_to_come_with_the_agents() -> None:
-    text = (ROOT / "examples" / "cluster.conf").read_text()
+def test_every_node_can_be_fenced() -> None:
+    assert all(node.find("fence/method/device") is not None for node in CLUSTER.iterfind("clusternodes/clusternode"))
+
+
+def test_every_script_it_names_exists_and_can_be_run() -> None:
     for script in names("rm/resources/script", "file"):
-        assert (ROOT / "agents" / Path(script).name).exists() or "come with the agents" in text
+        assert os.access(ROOT / "agents" / Path(script).name, os.X_OK)
+
+
+def test_the_example_is_what_the_plan_writes_for_its_nodes() -> None:
+    """In the documents' own words, so that these cannot be wrong either."""
+    text = (ROOT / "docs" / "rgmanager.md").read_text()
+    (command,) = re.findall(r"^qpid-ha rgmanager plan (.*?[^\\])$", text, flags=re.MULTILINE | re.DOTALL)
+    words = shlex.split(command.replace("\\\n", " ").partition(">")[0])
+    written = subprocess.run(
+        [sys.executable, "-m", "qpidha.cli.main", "rgmanager", "plan", *words], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert written.stdout == (ROOT / "examples" / "cluster.conf").read_text() and written.stderr == ""
 
 
 def test_the_lock_files_pin_by_hash_and_name_no_registry() -> None:

@@ -31,6 +31,14 @@ BUILD = HERE / "build"
 GENERATORS = {"amqpbench": ["-lqpid-proton"], "rabbitbench": ["-lrabbitmq", "-lpthread"]}
 WARM_UP = 5000
 """Messages of the round that is not counted: code is loaded, tables grow, Erlang compiles."""
+OURS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
+    ("qpidha-3", 3, ()),
+    ("qpidha-1", 1, ()),
+    ("qpidha-3-no-events", 3, ("--journal-events=off",)),
+    ("qpidha-3-sampled", 3, ("--journal-events=sampled",)),
+    ("qpidha-3-full", 3, ("--journal-events=full",)),
+)
+"""Name, brokers and further options of each subject that is ours; the last three show what the journal of events costs."""
 
 
 @dataclass(slots=True)
@@ -161,7 +169,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--window", type=int, default=500)
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--durable", action="store_true", help="durable messages in all cases; quorum queues always have them")
-    parser.add_argument("--subjects", default="qpidha-3,qpidha-1,rabbitmq", help="of: qpidha-3, qpidha-1, rabbitmq")
+    parser.add_argument("--subjects", default="qpidha-3,qpidha-1,rabbitmq", help="of: rabbitmq, " + ", ".join(name for name, _, _ in OURS))
     parser.add_argument("--cases", type=lambda text: text.split(","), default=["consumed", "kept", "durable"])
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds for one load")
     parser.add_argument("--results", type=Path, default=BUILD, help="folder for bench.json and bench.svg")
@@ -175,10 +183,10 @@ def bring_up(folder: Path, ask: argparse.Namespace, running: list[QpidhaBrokers 
     wanted = ask.subjects.split(",")
     subjects: list[Subject] = []
     versions: dict[str, str] = {}
-    for name, size in (("qpidha-3", 3), ("qpidha-1", 1)):
+    for name, size, options in OURS:
         if name in wanted:
             say(f"starting {name}")
-            brokers = QpidhaBrokers(folder / name, size)
+            brokers = QpidhaBrokers(folder / name, size, options=options)
             running.append(brokers)
             brokers.up()
             subjects.append(our_subject(name, brokers, ask))

@@ -26,7 +26,7 @@ from tests.fidelity.raw_types import (
     walk,
 )
 
-pytestmark = [pytest.mark.xdist_group("real-brokers"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.timeout(180)]
 COUNT = 1000
 SEED = 20260101
 

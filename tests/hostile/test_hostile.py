@@ -32,7 +32,7 @@ from tests.hostile.frames import (
 from tests.system.clients import Refusal, connect
 from tests.system.cluster import Cluster, wait_for
 
-pytestmark = [pytest.mark.xdist_group("real-brokers"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(240)]
 
 SEED = 20260102
 COUNT = 1000

@@ -17,7 +17,7 @@ from qpidha.ha.in_sync import SavedState
 from qpidha.ha.status import BrokerStatus
 from qpidha.ha.wire import Confirm
 from qpidha.node import Node
-from qpidha.words.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
+from qpidha.words.effects import Announce, Connect, Disconnect, Effect, Note, SaveState, SendBytes, Stop
 from qpidha.words.events import (
     BytesReceived,
     ConnectionCongested,
@@ -289,6 +289,9 @@ class Machine:
     def _obey(self, effects: list[Effect]) -> None:
         life = self.life
         for effect in effects:
+            if type(effect) is Note:
+                self.noted(effect)
+                continue
             if self.crash_after >= 0:
                 self.crash_after -= 1
                 if self.crash_after < 0:
@@ -319,6 +322,9 @@ class Machine:
             self._arm()
 
     # -- effects ----------------------------------------------------------------------------------
+
+    def noted(self, effect: Note) -> None:
+        """Something goes into the journal of events: that changes nothing, nor is it a step at which a machine may crash."""
 
     def _send(self, effect: SendBytes) -> None:
         end = self.streams.get(effect.connection_id)

@@ -18,6 +18,7 @@ from tests.sim.clients import ModelTransport, Mover, Receiver, Sender
 from tests.sim.history import ACCEPTED, DOUBT, REFUSED, Facts, Violation, key_of, name_of
 from tests.sim.machine import Cluster, Machine
 from tests.sim.manager import Manager, TrustedManager
+from tests.sim.network import Network
 from tests.sim.plan import ALTERNATE, MOVED, QUEUES, REJECTED, draw
 from tests.sim.wire_client import WireTransport
 from tests.sim.world import MILLISECOND, SECOND, World
@@ -26,23 +27,22 @@ PATIENCE = 40 * SECOND
 """How long a healed cluster may take until everybody is ready."""
 
 
-class Run:
+class Run(Network):
     """One history."""
 
     def __init__(self, seed: int, *, depth: str, tracing: bool = False) -> None:
+        super().__init__()
         self.seed = seed
         self.world = world = World(f"{depth} {seed}", tracing=tracing)
         self.plan = plan = draw(world, depth)
         self.facts = Facts()
         self.injected: dict[str, int] = {}
         self.promotions = 0
-        self.cuts: dict[tuple[str, str], None] = {}
         self.last_states: dict[tuple[str, int], str] = {}
         self.primaries: dict[int, tuple[str, int]] = {}
         self.elected: dict[int, tuple[str, int]] = {}
         """By epoch who said that he is primary, were it for less than a turn."""
         self.sets: list[InSyncSet] = []
-        self.clients: list[Any] = []
         self.healing = False
         self.impatience = 0
         """How many brokers the manager promotes when they have just begun to catch up."""
@@ -228,15 +228,6 @@ class Run:
         return ", ".join(f"{machine.host} {machine.state.value if machine.is_up else 'down'}" for machine in self.cluster)
 
     # -- what machines tell -----------------------------------------------------------------------
-
-    def hosts(self) -> list[str]:
-        """Name every host."""
-        return [machine.host for machine in self.cluster] + [client.host for client in self.clients]
-
-    def is_cut(self, source: str, target: str) -> bool:
-        """Tell whether a way is cut on purpose, or a host at its end without power."""
-        powerless = any(machine.without_power and machine.host in (source, target) for machine in self.cluster)
-        return powerless or (source, target) in self.cuts
 
     def announced(self, machine: Machine, effect: Announce) -> None:
         """A broker said what happened."""

@@ -124,7 +124,7 @@ class Soak:
             queues = [self.queues[number // 2]] if role == "receiver" else self.queues
             name = f"{role}{number // 2}"
             reports = self.options.directory / f"{name}.reports"
-            command = [sys.executable, "-m", "tests.soak.client", role, "--addresses", addresses, "--queues", ",".join(queues)]
+            command = [sys.executable, "-m", "qpidha.cli.verify_client", role, "--addresses", addresses, "--queues", ",".join(queues)]
             command += ["--history", str(self.histories), "--run", self.name, "--index", str(number + 1), "--rate", str(self.options.rate)]
             with reports.open("wb") as out, (self.options.directory / "clients.log").open("ab") as log:
                 process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=log, preexec_fn=die_with_parent)

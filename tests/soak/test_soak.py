@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.xdist_group("real-brokers"), pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.timeout(150)]
 
 LOSSY = """
 import sys

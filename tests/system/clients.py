@@ -14,11 +14,13 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, Copy, LinkOption
 from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached
 
+from qpidha.cli.verify_connection import REDIRECT, redirected_to
 from tests.system.cluster import Broker, wait_for
+
+__all__ = ["REDIRECT", "redirected_to"]
 
 PATIENCE = 10.0
 """Seconds that a blocking call may take."""
-REDIRECT = "amqp:connection:redirect"
 ADMIN = {symbol("qpid.ha-admin"): True}
 """The connection property with which tools are let in by a backup."""
 
@@ -66,15 +68,6 @@ def connect_any(addresses: Sequence[str], *, deadline: float = PATIENCE, timeout
             if time.monotonic() > end:
                 raise
         waiting = targets + waiting or list(addresses)
-
-
-def redirected_to(connection: Any) -> list[str]:
-    """Return where a redirect points, if it says so."""
-    condition = connection.remote_condition
-    info = (condition and condition.info) or {}
-    if condition is None or condition.name != REDIRECT or "network-host" not in info or "port" not in info:
-        return []
-    return [f"{info['network-host']}:{info['port']}"]
 
 
 def send(broker: Broker, address: str, bodies: Iterable[object], *, admin: bool = False) -> None:

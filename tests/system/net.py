@@ -8,20 +8,21 @@ Both cut between brokers; only namespaces can cut a broker off from its clients 
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import os
 import random
 import shutil
-import socket
 import subprocess
-import threading
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Protocol
+from itertools import count
+from typing import Protocol
+
+from qpidha.cli.relays import Relays as LoopbackRelays
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
+_NUMBERS = count(1)
 NOBODY = "02:00:00:00:ff:ff"
 """A hardware address that no host has."""
 
@@ -97,7 +98,8 @@ class Namespaces:
         self.count = count
         self.cuts: set[tuple[int, int]] = set()
         self.made: list[tuple[str, ...]] = []
-        self.tag = f"{os.getpid() % 100_000}{random.randrange(36):x}"
+        # Never the names of one before: the kernel removes its links some time after their namespace.
+        self.tag = f"{os.getpid():x}-{next(_NUMBERS):x}"
         self.subnet = f"10.{random.randrange(64, 250)}.{random.randrange(256)}"
         try:
             self._build()
@@ -173,102 +175,10 @@ class Namespaces:
         self.made.clear()
 
 
-class Relays:
+class Relays(LoopbackRelays):
     """A relay from each broker to each other on the loopback, in one thread."""
 
     isolates = False
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.targets: dict[tuple[int, int], int] = {}
-        self._held: dict[tuple[int, int], socket.socket] = {}
-        for one in range(count):
-            for other in range(count):
-                if one != other:
-                    held = socket.socket()
-                    held.bind(("127.0.0.1", 0))
-                    held.listen(64)
-                    self._held[one, other] = held
-        self._open: dict[tuple[int, int], asyncio.Event] = {}
-        self._loop = asyncio.new_event_loop()
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="relays")
-        self._thread.start()
-        self._started.wait(10)
-
     def host(self, index: int) -> Host:
         return Host()
-
-    def brokers_url(self, index: int, ports: Sequence[int]) -> str:
-        for other, port in enumerate(ports):
-            self.targets[index, other] = port
-        relays = [port if other == index else self._held[index, other].getsockname()[1] for other, port in enumerate(ports)]
-        return ",".join(f"127.0.0.1:{port}" for port in relays)
-
-    def cut(self, one: int, other: int, *, both: bool = True) -> None:
-        self._set([(one, other), (other, one)][: 2 if both else 1], passing=False)
-
-    def isolate(self, index: int) -> None:
-        for other in range(self.count):
-            if other != index:
-                self.cut(index, other)
-
-    def heal(self) -> None:
-        self._set(list(self._open), passing=True)
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        for held in self._held.values():
-            held.close()
-
-    def _set(self, ways: list[tuple[int, int]], *, passing: bool) -> None:
-        done = threading.Event()
-
-        def change() -> None:
-            for way in ways:
-                (self._open[way].set if passing else self._open[way].clear)()
-            done.set()
-
-        self._loop.call_soon_threadsafe(change)
-        assert done.wait(10), "the relays hang"
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        for way in self._held:
-            self._open[way] = asyncio.Event()
-            self._open[way].set()
-        for way, held in self._held.items():
-            self._loop.run_until_complete(asyncio.start_server(self._server(way), sock=held))
-        self._started.set()
-        self._loop.run_forever()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-
-    def _server(self, way: tuple[int, int]) -> Callable[..., Any]:
-        back = (way[1], way[0])
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._open[way].wait()
-            await self._open[back].wait()
-            try:
-                there, onward = await asyncio.open_connection("127.0.0.1", self.targets[way])
-            except OSError:
-                writer.close()
-                return
-            await asyncio.gather(self._carry(reader, onward, way), self._carry(there, writer, back))
-
-        return serve
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: tuple[int, int]) -> None:
-        """Carry bytes one way until the stream ends; while the way is cut nothing moves, not even the end."""
-        try:
-            while data := await reader.read(65536):
-                await self._open[way].wait()
-                writer.write(data)
-                await writer.drain()
-        except OSError:
-            pass
-        await self._open[way].wait()
-        writer.close()

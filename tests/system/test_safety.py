@@ -22,6 +22,22 @@ def test_a_majority_fails_over(a_cluster):
     assert browse(cluster[1], "q") == ["a", "b", "c"]
 
 
+def test_a_broker_says_whether_it_lives_and_hears_a_majority(a_cluster):
+    """What a resource manager looks at before it calls a broker fit to be promoted, or a primary cut off."""
+    cluster = a_cluster(3, ha_safety="strict")
+
+    def facts(broker) -> tuple[bool, bool, bool]:
+        status = broker.status()
+        return status["strict"], status["majority"], status["live"]
+
+    assert {facts(broker) for broker in cluster} == {(True, True, True)}
+    for broker in cluster[:2]:
+        broker.kill()
+    wait_for(lambda: facts(cluster[2]), (True, False, True).__eq__, what="whether the last one is alone")
+    cluster[0].restart()
+    wait_for(lambda: {facts(broker) for broker in (cluster[0], cluster[2])}, {(True, True, False), (True, True, True)}.__eq__, what="both")
+
+
 def test_without_a_majority_nobody_is_promoted(a_cluster):
     """Two of three die: the last one says why it may not serve, and may as soon as one of them is back."""
     cluster = a_cluster(3, ha_safety="strict")

@@ -1,0 +1,311 @@
+"""The benchmark of the pipeline: a synthetic history of N operations, made by Spark in columns, and how long each check takes.
+
+`python -m tests.bench.pipeline --operations 1000000 --operations 10000000`. Half of the operations are enqueues; 64 producers send into 16
+queues, ten locks are taken in turn. What is planted is found with the exact number, or the benchmark fails. Everything depends on the
+number of the message alone, so the same arguments give the same history. Times are those of a warm session after a first small run;
+peak memory is that of the Java process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from qpidha.pipeline.checks import SECOND
+from qpidha.pipeline.events import CLIENT, KIND, OPERATIONS, OUTCOMES
+from qpidha.pipeline.schema import EVENTS, WRITTEN
+from qpidha.pipeline.segments import Segment
+from qpidha.pipeline.session import session
+from qpidha.pipeline.spark_engine import Asked, check_lake
+from qpidha.pipeline.spark_lake import Lake
+from qpidha.pipeline.verdict import Verdict
+
+PRODUCERS, QUEUES, LOCKS = 64, 16, 10
+STEP_NS = 100_000
+"""Between two messages."""
+PAUSE_NS = 3 * SECOND
+START_NS = 10 * SECOND
+LOCK_STEP_NS = 1_000_000
+PERIOD = 200
+"""Of 200 messages one is refused and two have an unknown outcome, one of which was sent nevertheless."""
+FAIL, INFO_SEEN, INFO_UNSEEN, LOST, TWICE, LATE, INVENTED = 13, 57, 157, 3, 5, 7, 9
+"""Places in such a period."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much there is, and of what."""
+
+    operations: int
+
+    @property
+    def messages(self) -> int:
+        """Messages, a multiple of the period."""
+        return self.operations // 2 // PERIOD * PERIOD
+
+    @property
+    def planted(self) -> dict[str, int]:
+        """Return how many of each anomaly there are."""
+        periods = self.messages // PERIOD
+        return {"lost": min(100, periods // 10), "twice": periods // 5, "late": min(50, periods // 10), "invented": min(20, periods // 10)}
+
+    @property
+    def pauses(self) -> int:
+        """Times at which everything stands still."""
+        return 5
+
+    @property
+    def holds(self) -> int:
+        """Holds of all locks."""
+        return self.operations // 50
+
+    @property
+    def overlaps(self) -> int:
+        """Holds that begin while another lasts."""
+        return min(10, self.holds // 100)
+
+    def expected(self) -> dict[str, dict[str, int]]:
+        """Return the numbers that must be found."""
+        periods, planted = self.messages // PERIOD, self.planted
+        return {
+            "total-queue": {
+                "attempts": self.messages, "acknowledged": self.messages - 3 * periods, "failed": periods, "lost": planted["lost"],
+                "duplicated": planted["twice"], "unexpected": planted["invented"], "recovered": periods, "phantom": 0, "missing": 0,
+            },
+            "order": {"streams": PRODUCERS, "inversions": planted["late"], "violations": planted["late"]},
+            "redelivery": {"redelivered": planted["twice"], "flagged": planted["twice"], "unflagged": 0},
+            "availability": {"windows": 2 * QUEUES * self.pauses},
+            "mutex": {"locks": LOCKS, "holds": self.holds, "overlaps": self.overlaps},
+            "evidence": {"problems": 0},
+        }  # fmt: skip
+
+
+def is_planted(number: Column, place: int, count: int, periods: int) -> Column:
+    """Whether a message is one of `count` at this place of a period, evenly spread."""
+    every = max(periods // max(count, 1), 1)
+    period = F.floor(number / PERIOD)
+    return (number % PERIOD == place) & (period % every == 0) & (period < every * count)
+
+
+def jitter(number: Column, salt: int, most: int) -> Column:
+    """Return a number below `most` that looks random."""
+    return F.pmod(F.xxhash64(number, F.lit(salt)), F.lit(most))
+
+
+def messages(spark: Any, size: Size) -> DataFrame:
+    """Return one row a message with the times of its steps."""
+    number = F.col("id")
+    block = size.messages // (size.pauses + 1)
+
+    def shifted(ahead: int) -> Column:
+        # The messages just before a pause are under way while it lasts.
+        paused = F.least(F.floor((number + ahead) / block), F.lit(size.pauses))
+        return number * STEP_NS + START_NS + paused * PAUSE_NS
+
+    periods = size.messages // PERIOD
+    late = is_planted(number, LATE, size.planted["late"], periods)
+    # A late one comes after the next of its producer, which is so many steps behind.
+    behind = F.when(late, PRODUCERS * STEP_NS * 3 // 2).otherwise(0)
+    producer = (number % PRODUCERS).cast("int")
+    rows = spark.range(size.messages).select(
+        "id", producer.alias("producer"), (F.floor(number / PRODUCERS) + 1).alias("seq"),
+        F.concat(F.lit("q"), (producer % QUEUES).cast("string")).alias("queue"),
+        shifted(0).alias("sent"), (shifted(500) + 1_000_000 + jitter(number, 1, 2_000_000)).alias("told"),
+        (shifted(1000) + 20_000_000 + jitter(number, 2, 2_000_000) + behind).alias("taken"),
+        (number % PERIOD).alias("place"),
+    )  # fmt: skip
+    return rows
+
+
+def step(what: str, outcome: int | Column, at: str | Column, **more: Column) -> Column:
+    """Return one event as a struct of all columns that differ."""
+    stands = outcome if isinstance(outcome, Column) else F.lit(outcome)
+    fields = {
+        "op": F.lit(OPERATIONS[what]).cast("tinyint"), "otype": stands.cast("tinyint"), "at": F.col(at) if isinstance(at, str) else at,
+        "queue": F.col("queue"), "op_id": F.lit(0).cast("bigint"), "process": F.lit(0).cast("bigint"),
+        "producer": F.lit(None).cast("int"), "seq": F.lit(None).cast("bigint"), "delivery_count": F.lit(None).cast("int"), **more,
+    }  # fmt: skip
+    return F.struct(*(value.alias(name) for name, value in fields.items()))
+
+
+def sent(rows: DataFrame) -> DataFrame:
+    """Return what the senders wrote."""
+    unknown = F.col("place").isin(INFO_SEEN, INFO_UNSEEN)
+    outcome = F.when(F.col("place") == FAIL, OUTCOMES["fail"]).when(unknown, OUTCOMES["info"]).otherwise(OUTCOMES["ok"])
+    same = {
+        "op_id": F.col("id") * 2 + 1, "process": (F.col("producer") + 1).cast("bigint") * CLIENT, "producer": F.col("producer"),
+        "seq": F.col("seq"),
+    }  # fmt: skip
+    steps = F.array(step("enqueue", OUTCOMES["invoke"], "sent", **same), step("enqueue", outcome, "told", **same))
+    return rows.select(F.explode(steps).alias("e")).select("e.*")
+
+
+def taken(rows: DataFrame, size: Size) -> DataFrame:
+    """Return what the receivers wrote."""
+    periods, planted = size.messages // PERIOD, size.planted
+    number = F.col("id")
+    seen = ~F.col("place").isin(FAIL, INFO_UNSEEN) & ~is_planted(number, LOST, planted["lost"], periods)
+    process = ((F.col("producer") % QUEUES) + 1000).cast("bigint") * CLIENT
+    asked = {"op_id": number * 2 + 2, "process": process}
+    first = {**asked, "producer": F.col("producer"), "seq": F.col("seq"), "delivery_count": F.lit(0)}
+    again = first | {"op_id": number + (1 << 40), "delivery_count": F.lit(1)}
+    wrong = first | {"op_id": number + (1 << 41), "producer": F.lit(CLIENT)}
+    later = F.col("taken") + 500_000
+    rows = rows.where(seen).withColumn("asked", F.col("taken") - 500_000)
+    twice, invented = (is_planted(number, place, planted[name], periods) for place, name in ((TWICE, "twice"), (INVENTED, "invented")))
+    steps = F.array_compact(F.array(
+        step("dequeue", OUTCOMES["invoke"], "asked", **asked), step("dequeue", OUTCOMES["ok"], "taken", **first),
+        F.when(twice, step("dequeue", OUTCOMES["ok"], later, **again)), F.when(invented, step("dequeue", OUTCOMES["ok"], later, **wrong)),
+    ))  # fmt: skip
+    return rows.select(F.explode(steps).alias("e")).select("e.*")
+
+
+def drains(spark: Any, size: Size) -> DataFrame:
+    """Return the drain of each queue."""
+    end = START_NS + size.messages * STEP_NS + size.pauses * PAUSE_NS + SECOND // 10
+    rows = spark.range(QUEUES).select(F.concat(F.lit("q"), F.col("id").cast("string")).alias("queue"), F.lit(end).alias("at"), "id")
+    return rows.select(step("drain", OUTCOMES["ok"], "at", op_id=F.col("id") + (1 << 42)).alias("e")).select("e.*")
+
+
+def locks(spark: Any, size: Size) -> DataFrame:
+    """Return the history of locks: each is taken a little after it was released, but for the planted holds."""
+    number = F.col("id")
+    every = max(size.holds // LOCKS // max(size.overlaps // LOCKS, 1), 2)
+    turn = F.floor(number / LOCKS)
+    overlong = (turn % every == 0) & (turn < every * (size.overlaps // LOCKS))
+    rows = spark.range(size.holds).select("id", F.concat(F.lit("lock"), (number % LOCKS).cast("string")).alias("queue"))
+    begin = START_NS + turn * LOCK_STEP_NS
+    given = begin + F.when(overlong, LOCK_STEP_NS + LOCK_STEP_NS // 5).otherwise(LOCK_STEP_NS // 2)
+    process = (turn % 5 + 2000).cast("bigint") * CLIENT
+    first, second = ({"op_id": number * 2 + place + (1 << 43), "process": process} for place in (0, 1))
+    steps = F.array(
+        step("acquire", OUTCOMES["invoke"], begin, **first), step("acquire", OUTCOMES["ok"], begin + LOCK_STEP_NS // 10, **first),
+        step("release", OUTCOMES["invoke"], given, **second), step("release", OUTCOMES["ok"], given + LOCK_STEP_NS // 10, **second),
+    )  # fmt: skip
+    return rows.select(F.explode(steps).alias("e")).select("e.*")
+
+
+def generate(lake: Lake, size: Size) -> int:
+    """Write the history as a batch of a lake; return the number of events."""
+    spark = lake.create().spark
+    rows = messages(spark, size)
+    parts = {
+        "client-send": sent(rows), "client-receive": taken(rows, size), "client-drain": drains(spark, size),
+        "client-lock": locks(spark, size),
+    }  # fmt: skip
+    path = lake.batch_path("once-000001")
+    notes = []
+    for place, (node, part) in enumerate(parts.items()):
+        mode = "append" if place else "overwrite"
+        events(part, node).write.mode(mode).partitionBy("kind_group").parquet(path)
+        count = spark.read.parquet(path).where(F.col("node") == node).count()
+        notes.append(note(node, count))
+    texts = [(f"journal-{index}.jsonl", json.dumps(each)) for index, each in enumerate(notes)]
+    columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in WRITTEN if field.name not in ("file", "note", "kind_group")]
+    about = spark.createDataFrame(texts, "file string, note string").select("*", *columns, F.lit("segment").alias("kind_group"))
+    about.select(*(field.name for field in WRITTEN)).write.mode("append").partitionBy("kind_group").parquet(path)
+    return sum(each["events"] for each in notes)
+
+
+def events(part: DataFrame, node: str) -> DataFrame:
+    """Return rows with all columns of the table of events."""
+    known = {
+        "node": F.lit(node), "boot": F.lit("0"), "s": F.monotonically_increasing_id(), "kind": F.lit(KIND["op"].code),
+        "run_id": F.lit("bench"),
+        "ts_us": F.col("at").cast("bigint") / 1000 + 1_750_000_000_000_000, "mono_ns": F.col("at"), "file": F.lit(f"journal-{node}"),
+        **{name: F.col(name) for name in part.columns if name != "at"},
+    }  # fmt: skip
+    types = {field.name: field.dataType for field in WRITTEN}
+    columns = [known.get(name, F.lit(None)).cast(types[name]).alias(name) for name, *_ in EVENTS]
+    return part.select(*columns, F.lit("op").alias("kind_group"))
+
+
+def note(node: str, count: int) -> dict[str, Any]:
+    """Return what ingestion would have noted of a file with so many events."""
+    segment = Segment(f"journal-{node}", node, "0", "bench", "clock", lines=count, state="closed", is_final=True)
+    return {
+        "segment": {name: getattr(segment, name) for name in Segment.__slots__}, "events": count, "duplicates": 0, "lines": count,
+        "quarantined": 0, "problems": [], "ranges": [[0, count - 1]], "operations": True, "unknown_fields": {}, "runs": ["bench"],
+        "brokers": False, "drops": [], "path": f"journal-{node}", "size": count, "changed": 0,
+    }  # fmt: skip
+
+
+def wrong_numbers(verdict: Verdict, size: Size) -> list[str]:
+    """Return which numbers are not those that were planted."""
+    return [
+        f"{check} {name}: {verdict[check].counts[name]}, and {number} were planted"
+        for check, numbers in size.expected().items()
+        for name, number in numbers.items()
+        if verdict[check].counts[name] != number
+    ]
+
+
+def measure(spark: Any, size: Size, folder: Path) -> dict[str, Any]:
+    """Generate, check, and return the seconds of each step."""
+    lake = Lake(spark, str(folder / f"lake-{size.operations}"))
+    begun = time.monotonic()
+    count = generate(lake, size)
+    made = time.monotonic() - begun
+    seconds: dict[str, float] = {}
+    last = ["files", time.monotonic()]
+
+    def noticed(what: str) -> None:
+        now = time.monotonic()
+        seconds[str(last[0])] = round(now - float(last[1]), 1)
+        last[:] = [what, now]
+
+    begun = time.monotonic()
+    verdict = check_lake(lake, asked=Asked(noticed=noticed))
+    noticed("end")
+    total = time.monotonic() - begun
+    shutil.rmtree(folder / f"lake-{size.operations}")
+    wrong = wrong_numbers(verdict, size)
+    return {
+        "operations": size.operations, "events": count, "generate_s": round(made, 1), "total_s": round(total, 1), "seconds": seconds,
+        "java_peak_mb": java_peak(spark), "wrong": wrong,
+    }  # fmt: skip
+
+
+def java_peak(spark: Any) -> int:
+    """Return the peak of resident memory of the Java process, in MB."""
+    pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--operations", type=int, action="append", help="may be given again; default 1000000")
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--memory", default="4g", help="of the driver")
+    parser.add_argument("--no-warm-up", action="store_true")
+    arguments = parser.parse_args()
+    spark = session(arguments.master, {"spark.driver.memory": arguments.memory})
+    results = []
+    folder = Path(tempfile.mkdtemp(prefix="qpidha-pipeline-bench-"))
+    try:
+        if not arguments.no_warm_up:
+            measure(spark, Size(20_000), folder)
+        for operations in arguments.operations or [1_000_000]:
+            results.append(measure(spark, Size(operations), folder))
+            print(json.dumps(results[-1]), file=sys.stderr, flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(json.dumps({"master": arguments.master, "memory": arguments.memory, "kernel": platform.release(), "results": results}, indent=1))
+    return int(any(result["wrong"] for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
