@@ -136,11 +136,18 @@ class Node:
             return ""
 
     def close(self) -> None:
-        for pid in self.processes():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        """End all processes; return when none is left that could still write into the directory."""
+
+        def killed() -> dict[int, str]:
+            alive = self.processes()
+            for pid in alive:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            return alive
+
+        wait_for(killed, lambda alive: not alive, what="the node")
 
 
 def wait_for(look: Callable[[], Any], until: Callable[[Any], object] = bool, *, what: str = "this") -> Any:
