@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-recovery sim soak lock clean
+.PHONY: help demo test lint format bench bench-recovery sim soak verify lab lab-down lab-exec lab-test lab-measure lock clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -13,6 +13,13 @@ START ?= 0
 DEPTH ?= both
 SOAK_MINUTES ?= 10
 SIM_SEEDS ?= 20000
+VERIFY_MINUTES ?= 2
+VERIFY_FAULTS ?= kill,stop,terminate,partition,switchover
+VERIFY_ENGINE ?= python
+VERIFY_DIR ?= verify
+LAB_RUNS ?= 5
+HOST ?= ha1
+COMMAND ?=
 FAULTS := kill stop kill-backup stop-backup
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -48,7 +55,7 @@ sim: ## play SEEDS simulated histories from START on; DEPTH is model, wire or bo
 	@.ci/setup demo
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --start $(START) --depth $(DEPTH) --jobs 2
 
-soak: ## minutes of random faults, the demo with each fault, and SIM_SEEDS simulated histories
+soak: ## minutes of random faults, the demo with each fault, SIM_SEEDS simulated histories, and every order of the scripts' calls
 	@.ci/setup demo
 	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES)
 	@for round in $$(seq $(SOAK_ROUNDS)); do for fault in $(FAULTS); do \
@@ -56,6 +63,31 @@ soak: ## minutes of random faults, the demo with each fault, and SIM_SEEDS simul
 	    $(BIN)/qpid-ha demo --fault $$fault --seconds $(SECONDS_OF_DEMO) --dir $(DEMO_DIR) -o json; \
 	done; done
 	$(BIN)/python -m tests.sim --seeds $(SIM_SEEDS) --jobs 2
+	QPIDHA_SOAK=1 $(BIN)/python -m pytest -q tests/agents
+
+verify: ## VERIFY_MINUTES of clients and faults, everything written down in VERIFY_DIR, and judged
+	@.ci/setup demo
+	@out=$(VERIFY_DIR)/$$(date -u +%Y%m%d-%H%M%S); \
+	    $(BIN)/qpid-ha verify run --minutes $(VERIFY_MINUTES) --faults $(VERIFY_FAULTS) --out $$out; \
+	    $(BIN)/qpid-ha pipeline check --engine $(VERIFY_ENGINE) $$out
+
+lab: ## bring up three hosts with Pacemaker and brokers in namespaces (as root), and leave them to play with
+	@.ci/setup lab
+	@$(BIN)/python -m tests.lab up
+
+lab-exec: ## run COMMAND in HOST of the lab (ha1, ha2, ha3, or switch, where clients are); a shell without COMMAND
+	@$(BIN)/python -m tests.lab exec $(HOST) $(COMMAND)
+
+lab-down: ## end the lab
+	@$(BIN)/python -m tests.lab down
+
+lab-test: ## play every scenario of tests/lab on real Pacemaker, in the lab that is up or in one of its own
+	@.ci/setup lab
+	$(BIN)/python -m pytest tests/lab --durations=20 $(PYTEST_ARGS)
+
+lab-measure: ## time the failovers of LAB_RUNS runs of each event in the lab
+	@.ci/setup lab
+	@$(BIN)/python -m tests.lab.measure --runs $(LAB_RUNS)
 
 bench-recovery: ## start-up, catch-up, rejoin and memory with millions of durable messages
 	@.ci/setup bench
@@ -72,5 +104,5 @@ lock: ## rewrite the lock files from pyproject.toml (needs uv on the PATH)
 	done
 
 clean: ## remove everything that was made
-	rm -rf .venv demo tests/interop/node_modules tests/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv demo verify tests/interop/node_modules tests/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
