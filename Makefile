@@ -96,7 +96,8 @@ bench-recovery: ## start-up, catch-up, rejoin and memory with millions of durabl
 	$(BIN)/python -m tests.bench.memory
 
 lock: ## rewrite the lock files from pyproject.toml (needs uv on the PATH)
-	@for pair in "requirements --extra=dev pyproject.toml" "requirements-build --group=pyproject.toml:build"; do \
+	@for pair in "requirements --extra=dev pyproject.toml" "requirements-build --group=pyproject.toml:build" \
+	    "requirements-data --extra=data --constraints=requirements.lock --no-annotate pyproject.toml"; do \
 	    set -- $$pair; name=$$1; shift; \
 	    { echo "# Written by 'make lock' from pyproject.toml; do not edit."; \
 	      uv pip compile "$$@" --universal --python-version 3.11 --generate-hashes --no-header --quiet; } > $$name.lock.new; \
