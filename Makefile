@@ -15,7 +15,6 @@ SOAK_MINUTES ?= 10
 SIM_SEEDS ?= 20000
 VERIFY_MINUTES ?= 2
 VERIFY_FAULTS ?= kill,stop,terminate,partition,switchover
-VERIFY_ENGINE ?= python
 VERIFY_DIR ?= verify
 LAB_RUNS ?= 5
 HOST ?= ha1
@@ -65,11 +64,11 @@ soak: ## minutes of random faults, the demo with each fault, SIM_SEEDS simulated
 	$(BIN)/python -m tests.sim --seeds $(SIM_SEEDS) --jobs 2
 	QPIDHA_SOAK=1 $(BIN)/python -m pytest -q tests/agents
 
-verify: ## VERIFY_MINUTES of clients and faults, everything written down in VERIFY_DIR, and judged
-	@.ci/setup demo
+verify: ## VERIFY_MINUTES of clients and faults, everything written down in VERIFY_DIR, judged on Spark, and a report
+	@.ci/setup verify
 	@out=$(VERIFY_DIR)/$$(date -u +%Y%m%d-%H%M%S); \
 	    $(BIN)/qpid-ha verify run --minutes $(VERIFY_MINUTES) --faults $(VERIFY_FAULTS) --out $$out; \
-	    $(BIN)/qpid-ha pipeline check --engine $(VERIFY_ENGINE) $$out
+	    $(BIN)/qpid-ha pipeline check --out $$out/check $$out
 
 lab: ## bring up three hosts with Pacemaker and brokers in namespaces (as root), and leave them to play with
 	@.ci/setup lab
