@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).parent
 # Folders whose tests start real brokers -> seconds a test may take.
 REAL_BROKERS = {"system": 180, "interop": 180, "fidelity": 180, "hostile": 240, "ocf": 180, "agents": 240, "lab": 240}
+SPARK = ROOT / "pipeline" / "spark"
 
 # Deadlines would make a busy machine fail tests; one fixed seed in CI, so that a change is judged by its own merits.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -39,6 +40,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("lab"))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(REAL_BROKERS[folder]))
-    # The lab first, since no other worker can help with it, and quick tests last.
+    # The lab first, since no other worker can help with it, then brokers; one worker then has Spark, and the other quick tests.
     order = {"lab": 0, **dict.fromkeys(REAL_BROKERS.keys() - {"lab"}, 1)}
-    items.sort(key=lambda item: order.get(item.path.relative_to(ROOT).parts[0], 2))
+    items.sort(key=lambda item: 2 if SPARK in item.path.parents else order.get(item.path.relative_to(ROOT).parts[0], 3))
