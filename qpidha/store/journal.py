@@ -313,12 +313,6 @@ class Journal:
         self._purge()
         return self.mark(sync=True)
 
-    def abandon_checkpoint(self) -> None:
-        """Give up our own checkpoint."""
-        if self._partial is not None and not self._receiving:
-            self.disk.remove(self._partial.name)
-            self._partial = None
-
     def _purge(self) -> None:
         """Remove the oldest segments that nothing needs but backups that are far behind, when they are too many."""
         # Only from the oldest on: after a cut a later one may begin before an earlier one, and what it cuts must not come back.

@@ -201,6 +201,9 @@ class Opening:
     # -- batches ----------------------------------------------------------------------------------
 
     def _batches(self, files: list[tuple[File, Reader]]) -> Iterator[Part]:
+        if files and self._point < files[0][0].start < HEADLESS:
+            # It is not torn: what came before was on disk before this file was begun.
+            raise self._damaged(files[0][1], f"it follows record {files[0][0].start}, and what had all up to there is gone", at=0)
         position = min(files[0][0].start, self._point) if files else self._point
         for index, (file, reader) in enumerate(files):
             is_whole = file.start == position

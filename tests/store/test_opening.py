@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from qpidha.store.frames import HEAD, decode_frame, encode_frame
 from qpidha.store.recovery import fold
 from qpidha.words.errors import JournalDamaged
@@ -185,3 +187,18 @@ def test_bodies_of_what_was_not_safe_at_the_start_leave_the_memory_too() -> None
     queue = again.broker.queue("q")
     assert queue.bytes - queue.cold <= 300
     assert again.bodies("q") == words(100)
+
+
+def test_a_checkpoint_that_is_gone_is_damage_and_not_an_empty_journal() -> None:
+    machine = Machine(log_disk=0, log_memory=0)
+    machine.broker.declare_queue("q", durable=True)
+    machine.publish("q", *words(5))
+    machine.turn()
+    machine.keeper.checkpoint(machine.log.last)
+    machine.settle()
+    machine.disk.crash("keep")
+    (checkpoint,) = names_of(machine, ".checkpoint")
+    del machine.files.written[checkpoint]
+    assert names_of(machine, ".log")
+    with pytest.raises(JournalDamaged, match="what had all up to there is gone"):
+        Machine(machine.files)
