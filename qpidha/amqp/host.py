@@ -64,26 +64,6 @@ class LinkHome(ConnectionView, Protocol):
         """Have output fetched at the end of the turn."""
 
 
-class ServiceView(Protocol):
-    """One link of a service, on either side of a connection."""
-
-    name: str
-    address: str
-    sends: bool
-    credit: int
-    properties: dict[str, Any]
-
-    @property
-    def connection(self) -> ConnectionView:
-        """The connection it is on."""
-
-    def send(self, payload: bytes) -> None:
-        """Send one encoded message pre-settled; it waits here while the peer gives no credit."""
-
-    def close(self, error: QpidHaError | None = None) -> None:
-        """End the link, telling the peer why."""
-
-
 class Service(Protocol):
     """Something at an address that is neither queue nor exchange, or the local end of a link we opened."""
 
@@ -98,13 +78,6 @@ class Service(Protocol):
 
     def detached(self, link: Any) -> None:
         """The link is gone; `link.error` says why if the peer said so."""
-
-
-class OutcomeService(Service, Protocol):
-    """A service whose sends are not pre-settled and that wants to hear of their outcomes."""
-
-    def outcome(self, link: Any, delivery: int, outcome: Any) -> None:
-        """Delivery number `delivery` of this link came to its end with `outcome` (an engine.Outcome)."""
 
 
 class Host(Protocol):

@@ -428,6 +428,8 @@ class Cluster:
             if granted:
                 saved.promised = question.epoch
                 self.set_in_sync(InSyncSet(question.epoch, question.version, question.members))
+                if self.primary is not None and question.epoch > self.primary.in_sync.epoch:
+                    self.step_down(f"{self.peers.address_of(question.candidate)} is the primary of epoch {question.epoch}")
         elif question.epoch and (question.epoch, question.candidate) != self.granted:  # not asked again by the same
             granted = question.epoch > saved.promised
             if granted:

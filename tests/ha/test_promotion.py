@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qpidha.ha.status import BrokerStatus
+from qpidha.ha.wire import Ask
 from qpidha.words.errors import QpidHaError
 from tests.ha.cluster_world import SECOND, Machine, World
 
@@ -359,3 +360,13 @@ def test_two_primaries_of_a_trusted_managers_mistake_have_different_epochs_and_o
     assert one.log.epoch == other.log.epoch
     assert sorted(machine.state.value for machine in (one, other)) == ["active", "ready"]
     assert one.words == other.words
+
+
+def test_a_primary_that_is_told_the_set_of_a_higher_epoch_steps_down() -> None:
+    world = started()
+    primary = world.machines[0]
+    question = Ask(nonce=1, epoch=7, candidate="1-broker", version=3, members=("1-broker", "2-broker"))
+    connection = next(iter(primary.cluster.primary.backups.values())).connection_id
+    primary.cluster.heard(connection, question)
+    assert primary.state is JOINING and primary.cluster.primary is None
+    assert (primary.cluster.saved.promised, primary.cluster.saved.in_sync.epoch) == (7, 7)
