@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from base64 import b64encode
 from pathlib import Path
@@ -25,7 +26,7 @@ from qpidha.store.journal import Journal
 from qpidha.store.opening import Opening
 from qpidha.words.errors import InvalidArgument, JournalDamaged
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="the data-dir of a broker that does not run")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="the data-dir of a broker that does not run")]
 FILE_COLUMNS = ("file", "frames", "records", "bytes", "first", "last", "state")
 QUEUE_COLUMNS = ("queue", "messages", "bytes", "durable", "replicate")
 DISCARDED_COLUMNS = ("name", "messages", "epoch", "first", "last", "bytes")
@@ -113,7 +114,10 @@ def _dump(
     bodies: Annotated[bool, typer.Option("--bodies", help="with the bytes of each message, in base64")] = False,
     discarded: Annotated[str, typer.Option(help="a discarded-... folder instead of the journal")] = "",
 ) -> None:
-    """Print every record as a line of JSON, file by file."""
+    """Print every record as a line of JSON, file by file.
+
+    Where a part of the journal is damaged, the rest is printed, and the exit code is 65.
+    """
     with stopped_broker(directory) as stopped:
         folder = Folder(_discarded_path(stopped, discarded)) if discarded else stopped.journal()
         names = queue_names(stopped.journal()) | queue_names(folder)
@@ -121,6 +125,9 @@ def _dump(
             if bodies and payload is not None:
                 described["payload"] = b64encode(payload).decode()
             print(json.dumps(described))
+        damaged = folder.problems()[0]
+    _tell_unread(settings_of(context), damaged)
+    raise typer.Exit(BAD_DATA if damaged else OK)
 
 
 def _discarded_path(stopped: StoppedBroker, name: str) -> Path:
@@ -130,7 +137,10 @@ def _discarded_path(stopped: StoppedBroker, name: str) -> Path:
 
 
 def _list(context: typer.Context, directory: Directory) -> None:
-    """Show the queues with the messages that are on them, how far the log goes, and what was discarded from it."""
+    """Show the queues with the messages that are on them, how far the log goes, and what was discarded from it.
+
+    Where a part of the journal is damaged, the rest is shown, and the exit code is 65.
+    """
     options = settings_of(context)
     with stopped_broker(directory) as stopped:
         content = Content(stopped.journal())
@@ -151,7 +161,7 @@ def _list(context: typer.Context, directory: Directory) -> None:
         unread = _unread(content)
     if options.as_json:
         print_json({"schema_version": 1, **head, "bytes": size, "queues": queues, "discarded": discarded, "unread": unread})
-        return
+        raise typer.Exit(BAD_DATA if unread else OK)
     set_ = head["in_sync"]
     print(f"broker {head['system_id']}   epoch {head['epoch']}   promised {head['promised']}   log ends with {head['last']:,}", end="")
     print(f", safe up to {head['safe']:,}   {size:,} bytes")
@@ -161,6 +171,7 @@ def _list(context: typer.Context, directory: Directory) -> None:
         print("\ndiscarded, because a primary did not have it:")
         print_table([column.upper() for column in DISCARDED_COLUMNS], [[row[column] for column in DISCARDED_COLUMNS] for row in discarded])
     _tell_unread(options, unread)
+    raise typer.Exit(BAD_DATA if unread else OK)
 
 
 def _saved(stopped: StoppedBroker) -> dict[str, Any]:
@@ -202,7 +213,8 @@ def _write(found: Salvage, out: Path) -> None:
         sys.stdout.writelines(found.lines())
         return
     try:
-        with out.open("x") as file:
+        # Messages are nobody else's business, as in the journal.
+        with open(out, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.writelines(found.lines())
     except FileExistsError as error:
         raise Failure(NO, f"{out} is there already, and is not written over", hint="another FILE, or - for standard output") from error

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qpidha.cli.exits import BAD_DATA, NO_INPUT, UNREACHABLE, Failure
+from qpidha.cli.exits import BAD_DATA, DENIED, NO_INPUT, UNREACHABLE, Failure
 from qpidha.runtime.disk import SYSTEM_ID, Disk
 from qpidha.runtime.exits import CannotStart
 from qpidha.store.frames import BATCH, CHUNK, CUT, END, HEAD, HEAD_SIZE, Frame, decode_frame, likely_salt, sound_frames
@@ -24,6 +24,7 @@ from qpidha.store.journal import FORMAT
 from qpidha.store.opening import NAME, Reader
 
 FOLDER = "journal"
+AS_ITS_USER = "run it as the broker's user, or as root"
 DISCARDED = re.compile(r"discarded-[\w.:+-]+", re.ASCII)
 
 
@@ -81,7 +82,8 @@ class Folder:
             self._salt = head.first if head is not None else likely_salt(b"".join(reader.whole() for reader in readers))
             self.files = [self._look(name) for name in names]
         except OSError as error:
-            raise Failure(NO_INPUT, f"{path} cannot be read: {error.strerror}", hint="run it as the broker's user, or as root") from error
+            code = DENIED if isinstance(error, PermissionError) else NO_INPUT
+            raise Failure(code, f"{path} cannot be read: {error.strerror}", hint=AS_ITS_USER) from error
         self.files.sort(key=lambda found: (found.number, found.kind != "checkpoint"))
 
     # What a Reader asks for.
@@ -120,9 +122,13 @@ class Folder:
         return frame
 
     def content(self) -> list[Place]:
-        """Return the frames that count, in order: the newest whole checkpoint, then what follows it and is not cut off."""
-        whole = [found for found in self.files if found.is_whole]
-        checkpoint = whole[-1] if whole else None
+        """Return the frames that count, in order: the newest whole checkpoint, then what follows it and is not cut off.
+
+        Of a damaged checkpoint, if there is no whole one, what is sound counts, and what older segments have of the rest.
+        """
+        checkpoints = [found for found in self.files if found.kind == "checkpoint"]
+        whole = [found for found in checkpoints if found.is_whole]
+        checkpoint = (whole or checkpoints)[-1] if checkpoints else None
         point = checkpoint.start if checkpoint is not None else 0
         segments: list[Found] = []
         for found in self.files:
@@ -142,7 +148,8 @@ class Folder:
                 elif place.kind == BATCH:
                     kept.append(place)
         chunks = [place for place in checkpoint.frames if place.kind == CHUNK] if checkpoint is not None else []
-        return chunks + [place for place in kept if place.last > point]
+        older = [] if whole else [place for place in kept if place.last <= point]
+        return older + chunks + [place for place in kept if place.last > point]
 
     def problems(self) -> tuple[list[str], list[str]]:
         """Say what is damaged, and what a power cut left that a broker cuts off when it starts."""
@@ -217,6 +224,21 @@ class StoppedBroker:
 @contextmanager
 def stopped_broker(given: Path) -> Iterator[StoppedBroker]:
     """Lock the data directory of a stopped broker; `given` is that or the journal in it."""
+    try:
+        path = _data_dir(given)
+        disk = Disk(str(path))
+    except PermissionError as error:
+        raise Failure(DENIED, f"{given} may not be read", hint=AS_ITS_USER) from error
+    except CannotStart as error:
+        hints = {UNREACHABLE: "stop the broker first, or look at a copy of the directory", DENIED: AS_ITS_USER}
+        raise Failure(error.code, error.text, hint=hints.get(error.code, error.hint)) from error
+    try:
+        yield StoppedBroker(path, disk)
+    finally:
+        disk.close()
+
+
+def _data_dir(given: Path) -> Path:
     path = given.absolute()
     if path.name == FOLDER and not (path / FOLDER).exists() and (path.parent / SYSTEM_ID).exists():
         path = path.parent
@@ -225,12 +247,4 @@ def stopped_broker(given: Path) -> Iterator[StoppedBroker]:
     if not (path / SYSTEM_ID).exists() or not (path / FOLDER).is_dir():
         lacks = SYSTEM_ID if not (path / SYSTEM_ID).exists() else FOLDER
         raise Failure(NO_INPUT, f"{given} is no data-dir with a journal: it has no {lacks}", hint="give the data-dir of a broker")
-    try:
-        disk = Disk(str(path))
-    except CannotStart as error:
-        hint = "stop the broker first, or look at a copy of the directory" if error.code == UNREACHABLE else error.hint
-        raise Failure(error.code, error.text, hint=hint) from error
-    try:
-        yield StoppedBroker(path, disk)
-    finally:
-        disk.close()
+    return path

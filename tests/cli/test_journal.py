@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from qpidha.cli.journal_files import Folder, Place
 from qpidha.store.codec import encode_enqueues, encode_record
+from qpidha.store.frames import CHUNK, END, HEAD
 from qpidha.words import message_view
 from qpidha.words.records import Dequeued
 from tests.cli.conftest import Said
@@ -79,7 +81,42 @@ def test_damage_before_what_was_synced_is_65(tmp_path: Path, qpid_ha: Run) -> No
     assert [message_view.body(b64decode(json.loads(line)["payload"])) for line in said.out.splitlines()] == ["a", "c"]
     assert said.code == 65 and f"not readable: {segment.name}" in said.err and "may be missing here" in said.err
     listed = qpid_ha("journal", "list", str(tmp_path / "data"))
-    assert listed.code == 0 and f"not readable: {segment.name}" in listed.err
+    assert listed.code == 65 and f"not readable: {segment.name}" in listed.err
+    dumped = qpid_ha("journal", "dump", str(tmp_path / "data"))
+    assert dumped.code == 65 and f"not readable: {segment.name}" in dumped.err and len(dumped.out.splitlines()) == 1 + 2
+
+
+@pytest.fixture
+def compacted(tmp_path: Path, qpid_ha: Run) -> Path:
+    """A data directory with 2,000 messages, all but the last of them in a checkpoint of several chunks."""
+    written = Written(tmp_path / "data")
+    written.declare("orders")
+    written.seal()
+    written.send("orders", *(f"{number:04}" + "x" * 1000 for number in range(1999)))
+    written.send("orders", "last")
+    written.close()
+    assert qpid_ha("journal", "compact", str(tmp_path / "data")).code == 0
+    return tmp_path / "data"
+
+
+def chunks_of(checkpoint: Path) -> list[Place]:
+    return [place for found in Folder(checkpoint.parent).files if found.kind == "checkpoint" for place in found.frames]
+
+
+@pytest.mark.parametrize(("kind", "which"), [(CHUNK, 1), (CHUNK, -1), (CHUNK, 0), (END, 0), (HEAD, 0)])
+def test_of_a_damaged_checkpoint_all_that_is_sound_is_salvaged(compacted: Path, qpid_ha: Run, kind: int, which: int) -> None:
+    (checkpoint,) = (compacted / "journal").glob("*.checkpoint")
+    places = chunks_of(checkpoint)
+    assert sum(place.kind == CHUNK for place in places) > 3
+    hurt = [place for place in places if place.kind == kind][which]
+    content = bytearray(checkpoint.read_bytes())
+    content[hurt.offset + hurt.size // 2] ^= 1
+    gone = content.count(b"id-", hurt.offset, hurt.offset + hurt.size)
+    checkpoint.write_bytes(content)
+    assert qpid_ha("journal", "verify", str(compacted)).code == 65
+    said = qpid_ha("journal", "salvage", str(compacted), "--out", "-")
+    assert said.code == 65 and f"not readable: {checkpoint.name}" in said.err
+    assert len(said.out.splitlines()) == 2000 - gone and (gone > 0) == (kind == CHUNK and which != 0)
 
 
 def test_around_a_damaged_head_messages_are_found_also_where_no_other_file_tells_the_salt(tmp_path: Path, qpid_ha: Run) -> None:
@@ -99,6 +136,15 @@ def test_around_a_damaged_head_messages_are_found_also_where_no_other_file_tells
     said = qpid_ha("journal", "salvage", str(tmp_path / "data"), "--out", "-")
     assert [message_view.body(b64decode(json.loads(line)["payload"])) for line in said.out.splitlines()] == ["a", "c"]
     assert said.code == 65
+
+
+def test_a_directory_that_may_not_be_read_is_no_wrong_usage(data: Path, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: str, *_: object) -> int:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("qpidha.runtime.disk.os.open", denied)  # root may read everything
+    said = qpid_ha("journal", "list", str(data))
+    assert said.code == 77 and "Permission denied" in said.err and "as the broker's user" in said.err
 
 
 def test_what_keeps_a_broker_from_starting_beside_the_journal_is_said(data: Path, qpid_ha: Run) -> None:
@@ -140,6 +186,7 @@ def test_dump_gives_one_line_of_json_for_each_record(data: Path, qpid_ha: Run) -
 def test_salvage_writes_the_messages_of_one_queue_or_all(data: Path, qpid_ha: Run, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     said = qpid_ha("journal", "salvage", str(data), "--queue", "orders", "--out", str(out))
+    assert out.stat().st_mode & 0o77 == 0
     assert said == Said(0, "", "2 messages, 2 written\n")
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(line["queue"], message_view.body(b64decode(line["payload"]))) for line in lines] == [("orders", "b"), ("orders", "c")]
