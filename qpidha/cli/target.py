@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from qpidha.cli.admin import AdminSocket
 from qpidha.cli.arguments import Options
 from qpidha.cli.exits import BAD_CONFIG, NO_INPUT, UNREACHABLE, USAGE, Failure
+from qpidha.runtime.places import admin_socket
 
 DEFAULT_PORT = 5672
 PRIMARY_STATES = ("active", "recovering")
@@ -170,16 +171,20 @@ def _default() -> Target:
             found = path
     if found:
         return Target(socket=found)
-    for path in daemon_sockets():
-        if os.path.exists(path):
-            return Target(socket=path)
-    return Target(host="localhost")
+    alive = daemon_socket()
+    return Target(socket=alive) if alive else Target(host="localhost")
 
 
-def daemon_sockets() -> list[str]:
-    """Name the places where a daemon puts its admin socket by default."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    return [path for path in ("/run/qpidha/admin.sock", runtime and os.path.join(runtime, "qpidha", "admin.sock")) if path]
+def daemon_socket() -> str:
+    """Return the admin socket of this user's daemon at the usual port, or of the only one that lives; empty if there is none."""
+    usual = admin_socket(os.environ, DEFAULT_PORT)
+    folder = os.path.dirname(usual)
+    try:
+        names = [name for name in os.listdir(folder) if name.startswith("admin-") and name.endswith(".sock")]
+    except OSError:
+        return ""
+    alive = [path for path in sorted(os.path.join(folder, name) for name in names) if _state(path)]
+    return usual if usual in alive else alive[0] if len(alive) == 1 else ""
 
 
 def _state(path: str) -> str:

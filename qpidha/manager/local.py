@@ -221,6 +221,7 @@ class LocalManager:
 
     def _launch(self, broker: LocalBroker) -> None:
         try:
+            broker.spec.config.touch(mode=0o600)  # It may hold a password.
             broker.spec.config.write_text(configuration(broker.spec, self.options))
             broker.spec.admin_socket.unlink(missing_ok=True)
             broker.process = BrokerProcess.start(

@@ -188,7 +188,7 @@ class EventJournal:
 
     def _make_room(self) -> None:
         """See that there is space for a segment: remove the oldest ones, and note that."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         found = os.statvfs(self.directory)
         if found.f_bavail * found.f_frsize < self._free_limit:
             raise OSError(errno.ENOSPC, "less space is left than disk-free-limit")

@@ -103,11 +103,11 @@ class SegmentWriter:
         return self.directory / f".{self._name}.open"
 
     def _begin(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self.number += 1
         self._since = time.monotonic()
         self._size = self._lines = self._crc = 0
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
         head: dict[str, object] = {"k": "segment", "v": FORMAT, "n": self.node, "b": self.boot, "run": self.run}
         head |= {
             "host": socket.gethostname(),

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from qpidha.runtime.exits import CONFIG, NO_PERMISSION, UNAVAILABLE, CannotStart, code_of, reason_of
+from qpidha.runtime.places import admin_socket
 from qpidha.words.settings import Settings
 from qpidha.words.url import Address, parse_address
 
@@ -134,10 +135,7 @@ def admin_socket_path(settings: Settings, port: int, env: Mapping[str, str]) -> 
         return os.path.abspath(settings.admin_socket)
     if settings.data_dir:
         return os.path.join(os.path.abspath(settings.data_dir), "admin.sock")
-    uid = os.getuid()
-    runtime = env.get("XDG_RUNTIME_DIR", "")
-    folder = "/run/qpidha" if uid == 0 else os.path.join(runtime, "qpidha") if runtime else f"/tmp/qpidha-{uid}"
-    return os.path.join(folder, f"admin-{port}.sock")
+    return admin_socket(env, port)
 
 
 def bind_admin(path: str) -> socket.socket:

@@ -10,6 +10,8 @@ import pytest
 from qpidha.cli.arguments import Options
 from qpidha.cli.exits import BAD_CONFIG, Failure
 from qpidha.cli.target import Target, brokers_url, parse, resolve
+from qpidha.runtime.sockets import admin_socket_path
+from qpidha.words.settings import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -99,3 +101,31 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, content: byt
     with pytest.raises(Failure) as refused:
         resolve(Options(config=str(path)))
     assert refused.value.code == BAD_CONFIG
+
+
+@pytest.fixture
+def sockets(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Admin sockets of a user who is not root, path -> state of the broker behind it; empty if there is none any more."""
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    found: dict[str, str] = {}
+    monkeypatch.setattr("qpidha.cli.target._state", lambda path: found.get(path, ""))
+    return found
+
+
+def put(sockets: dict[str, str], nowhere: Path, port: int, state: str) -> str:
+    path = Path(admin_socket_path(Settings(), port, {"XDG_RUNTIME_DIR": str(nowhere)}))
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    sockets[str(path)] = state
+    return str(path)
+
+
+def test_a_daemon_without_a_data_directory_is_found_by_its_admin_socket(nowhere: Path, sockets: dict[str, str]) -> None:
+    put(sockets, nowhere, 6000, "")
+    assert resolve(Options()) == Target(host="localhost")
+    other = put(sockets, nowhere, 5673, "ready")
+    assert resolve(Options()) == Target(socket=other)
+    put(sockets, nowhere, 5674, "ready")
+    assert resolve(Options()) == Target(host="localhost")  # Which of them is meant?
+    usual = put(sockets, nowhere, 5672, "ready")
+    assert resolve(Options()) == Target(socket=usual)

@@ -184,6 +184,7 @@ def test_a_full_disk_keeps_the_manager_from_writing_and_not_from_working(directo
             settled = await watched.event("settled")
             (directory / "cluster.new").mkdir()  # in the way of cluster.json
             config = directory / "b1" / "qpidd.conf"
+            assert config.stat().st_mode & 0o77 == 0
             config.unlink()
             config.mkdir()
             kill(watched, "b1")

@@ -55,6 +55,7 @@ def test_notes_become_numbered_events_with_the_time_of_their_turn(place: Path, l
     assert [(event["t"], event["m"]) for event in events] == [(7, 7000), (7, 7000), (9, 9000)]
     assert {event["n"] for event in events} == {"b_1"} and {event["x"] for event in events} == {"here"}
     (path,) = (place / "events").iterdir()
+    assert (path.parent.stat().st_mode & 0o7, path.stat().st_mode & 0o7) == (0, 0)
     assert json.loads(path.read_text().splitlines()[-1])["final"] is True and not journalled.warned
 
 
