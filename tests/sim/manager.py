@@ -78,7 +78,7 @@ class Manager:
             return
         self.missed = 0
         self.asked += 1
-        if self.healing and self.asked > 3 * len(visible) and self.asked % 4 == 0:
+        if self.healing and self.asked > 3 * len(visible) and self.asked % (len(visible) + 1) == 0:  # never in the turn of the same broker
             self._start_over()
             return
         best = sorted(visible, key=self._rank)
