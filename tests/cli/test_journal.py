@@ -144,7 +144,7 @@ def test_a_directory_that_may_not_be_read_is_no_wrong_usage(data: Path, qpid_ha:
 
     monkeypatch.setattr("qpidha.runtime.disk.os.open", denied)  # root may read everything
     said = qpid_ha("journal", "list", str(data))
-    assert said.code == 77 and "Permission denied" in said.err and "as the broker's user" in said.err
+    assert said.code == 77 and "permission denied" in said.err and "as the broker's user" in said.err
 
 
 def test_what_keeps_a_broker_from_starting_beside_the_journal_is_said(data: Path, qpid_ha: Run) -> None:
