@@ -49,6 +49,7 @@ class Store:
 
     def __init__(self, n: int) -> None:
         self.kept = InSyncSet()
+        self.history: list[InSyncSet] = []
         self.jobs: list[Job] = []
         self.reachable = [True] * n
         """From the machine of each broker; where it is not, the manager there says that it is not quorate."""
@@ -58,7 +59,7 @@ class Store:
 
     def ask(self, machine: Machine) -> None:
         """Ask a broker what is to be recorded, unless it is asked already."""
-        if not machine.is_asked:
+        if not machine.is_asked and machine.cluster.recorder.is_used:
             machine.is_asked = True
 
             def answered(error: QpidHaError | None, wanted: Mapping[str, Any] | None) -> None:
@@ -76,6 +77,7 @@ class Store:
             return
         if job.wanted["record"] is not None and (not self.compares or self.kept.is_same(read_record(job.wanted["instead"]))):
             self.kept = read_record(job.wanted["record"])
+            self.history.append(self.kept)
         job.kept = self.kept
 
     def tell(self, job: Job, machine: Machine) -> None:
