@@ -162,6 +162,14 @@ class PacemakerManager:
             return {address: {} for address in self.file.addresses}
         return {str(member["address"]): member for member in status.get("members") or []}
 
+    def foreign(self) -> tuple[str, ...]:
+        """Name the brokers that the broker of this node found to record in-sync sets elsewhere; none if it does not answer."""
+        try:
+            status = ask(self.file.admin_socket, "status", timeout=QUICK) if self.file.admin_socket else {}
+        except (LinkBroken, RefusedRequest):
+            return ()
+        return tuple(str(address) for address in status.get("foreign") or ())
+
     def is_at(self, address: str, node: str) -> bool:
         host = address.rpartition(":")[0].strip("[]")
         return host == node or bool(_numbers(host) & (_numbers(node) | self._links.get(node, set())))
