@@ -95,7 +95,9 @@ class PacemakerManager:
         self._move(target, state)
 
     def record_in_sync(self, epoch: int, version: int, members: tuple[str, ...]) -> bool:
-        """Keep a set in Pacemaker's store, if it is newer, and this part of the cluster is quorate."""
+        """Keep a set in Pacemaker's store, if it is newer, this part of the cluster is quorate, and no broker's wish is needed for it."""
+        if self.file.settings is not None and self.file.settings.ha_recorder == "manager":
+            return False
         return record(InSyncRecord(epoch, version, members))
 
     def newest_in_sync(self) -> InSyncRecord:
