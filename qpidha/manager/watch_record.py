@@ -73,13 +73,14 @@ class PacemakerRecord:
     async def _kept(self) -> InSyncRecord:
         """Return the record that nodes enough have."""
         state = await self._state()
-        others = [node for node in state.nodes if node.name != self.pacemaker.node]
+        nodes = [node for node in state.nodes if node.has_store]
+        others = [node for node in nodes if node.name != self.pacemaker.node]
         online = [node for node in others if node.online]
         own, found = await asyncio.gather(self._local(), asyncio.gather(*(self._remote(node.name) for node in online)))
         agreeing = [node for node, record in zip(online, found, strict=True) if record == own]
         if not state.quorate:
             raise NotQuorate("this part of the cluster is not quorate")
-        if 2 * (1 + len(agreeing)) <= len(state.nodes):
+        if 2 * (1 + len(agreeing)) <= len(nodes):
             self._check_off([node for node in others if node not in agreeing], state)
         return own
 

@@ -169,6 +169,16 @@ def test_of_three_nodes_two_are_enough(cib: Cib) -> None:
         cib.change(None)
 
 
+def test_a_remote_node_has_no_store_and_is_not_counted(cib: Cib) -> None:
+    cib.keep(BOTH)
+    lines = [f'<node name="{name}" online="{online}" type="{kind}"/>' for name, online, kind in NODES_AND_REMOTES]
+    cib.set("nodes", "\n".join(lines))
+    assert cib.change(ALONE, BOTH) == ALONE
+
+
+NODES_AND_REMOTES = (("n1", "true", "member"), ("n2", "true", "member"), ("n3", "false", "member"), ("r1", "true", "remote"))
+
+
 def test_what_is_no_record_and_a_command_that_fails_are_said(cib: Cib) -> None:
     cib.set("record", "perhaps")
     with pytest.raises(CommandFailed, match="no in-sync record"):
