@@ -151,7 +151,7 @@ class Target(Protocol):
         ...
 
     def record(self, kept: Mapping[str, object] | None, trouble: str, reply: Answer) -> None:
-        """Hear what the manager's store keeps (an empty `kept`: nothing), or why that is not known; without either tell what is wanted.
+        """Hear what the manager's store keeps (of epoch 0: nothing), or why that is not known; without either tell what is wanted.
 
         The answer to the latter comes when something is wanted, or after a while. May raise RefusedRequest.
         """
