@@ -55,7 +55,12 @@ DAEMON_PARAMETERS = (
     ("binary", "string", "/usr/bin/qpidhad", "The broker's program."),
     ("watch", "string", "/usr/bin/qpidha-watch", "Program of the watch: sets the promotion score and reports the broker's death at once."),
     ("user", "string", "", "User that the broker runs as. Empty is the user that runs the agent: root."),
-    ("isolation", "string", "3", "Seconds that a primary may be cut off from a majority before it counts as failed. 0 is never."),
+    (
+        "isolation",
+        "string",
+        "3",
+        "Seconds that a primary may be cut off from a majority, or from Pacemaker's store, before it counts as failed. 0 is never.",
+    ),
     ("term", "string", "3", "Seconds that the broker may take to end in good order before it is killed."),
 )
 

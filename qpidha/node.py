@@ -11,7 +11,7 @@ HA machine's Port. Source: the shape is etcd raft's RawNode and Ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from qpidha.amqp.connection import Connection
@@ -33,7 +33,7 @@ from qpidha.management.local import LocalSession
 from qpidha.management.report import cluster_report, standalone_report
 from qpidha.management.requests import Requests
 from qpidha.management.service import ManagementService
-from qpidha.management.target import Answer, Reply
+from qpidha.management.target import Answer, Reply, reporting
 from qpidha.store.disk import Disk
 from qpidha.store.journal import Journal
 from qpidha.store.keeper import Keeper
@@ -452,11 +452,15 @@ class Node:
 
     def compare(self, reply: Answer) -> None:
         """Compare what all brokers of the cluster have."""
-        self._member().compare(lambda error, found: reply(Reply(error=error) if error is not None else Reply(result=found)))
+        self._member().compare(reporting(reply))
 
     def switchover(self, target: str, reply: Answer) -> None:
         """Let another broker be primary, without a message in doubt."""
-        self._member().switchover(target, lambda error, found: reply(Reply(error=error) if error is not None else Reply(result=found)))
+        self._member().switchover(target, reporting(reply))
+
+    def record(self, kept: Mapping[str, object] | None, trouble: str, reply: Answer) -> None:
+        """Hear what the manager's store keeps, or tell what it is to keep."""
+        self._member().recorder.converse(kept, trouble, reporting(reply))
 
     def explain(self) -> list[dict[str, Any]]:
         """Tell what acknowledgements wait for."""
@@ -468,12 +472,9 @@ class Node:
         return self.cluster
 
     def _when_done(self, reply: Answer) -> Callable[[QpidHaError | None], None]:
-        def done(error: QpidHaError | None) -> None:
-            cluster = self.cluster
-            assert cluster is not None
-            reply(Reply(error=error) if error is not None else Reply(result={"state": cluster.state.value, "epoch": self.log.epoch}))
-
-        return done
+        return lambda error: reply(
+            Reply({"state": self._member().state.value, "epoch": self.log.epoch}) if error is None else Reply(None, error)
+        )
 
     def shutdown(self, reason: str = "asked to stop", *, failed: bool = False) -> None:
         """End the daemon."""

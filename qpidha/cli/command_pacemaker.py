@@ -17,7 +17,7 @@ from qpidha.cli.explained import explained
 from qpidha.cli.output import print_json, print_table, talk
 from qpidha.manager.pacemaker import PacemakerManager, connect
 from qpidha.manager.pacemaker_agents import install
-from qpidha.manager.pacemaker_plan import IPADDR2, OUR_VIP, PROMOTABLE, STYLES, PlanOptions, script, steps, virtual_address
+from qpidha.manager.pacemaker_plan import IPADDR2, OUR_VIP, PROMOTABLE, STYLES, PlanOptions, advice, script, steps, virtual_address
 from qpidha.manager.pacemaker_setup import set_up
 from qpidha.manager.pacemaker_state import ClusterState
 from qpidha.manager.pacemaker_tools import need_root, run
@@ -107,6 +107,8 @@ def _setup(
     options = settings_of(context)
     with explained():
         done = set_up(plan, tell=lambda command: talk(options, command))
+    for text in advice(plan):
+        talk(options, text)
     if options.as_json:
         rows = [{"what": one.step.what, "command": ["pcs", *one.step.words], "is_new": one.is_new} for one in done]
         print_json({"schema_version": 1, "applied": True, "steps": rows})

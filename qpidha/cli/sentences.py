@@ -6,6 +6,7 @@ from typing import Any
 
 NEXT = {
     "majority": "start one of those that have not answered",
+    "recorder": "see that the cluster manager runs here (qpidha-watch, or the built-in one) and is quorate, and that lost nodes are fenced",
     "ha-min-in-sync": "start another broker, or start this one with a lower ha-min-in-sync",
 }
 """What an operator can do, by what is waited for; the other waits end by themselves."""

@@ -11,9 +11,12 @@ Source: DESIGN section 5, S3 and S4; Raft section 5.4.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from qpidha.ha.in_sync import InSyncSet
-from qpidha.ha.peers import Peers
+from qpidha.ha.peers import Consultation, Peers
+from qpidha.ha.port import Report
+from qpidha.ha.recording import Recorder
 from qpidha.ha.status import BrokerStatus
 from qpidha.ha.wire import Status
 
@@ -49,15 +52,23 @@ class Row:
 class Comparison:
     """All brokers of a cluster, as one of them sees them."""
 
-    def __init__(self, own: Status, peers: Peers, answered: list[str]) -> None:
+    def __init__(self, own: Status, peers: Peers, answered: list[str], kept: InSyncSet | None = None, trouble: str = "") -> None:
         self.strict = peers.strict
+        self.recorder = peers.recorder
+        self.kept = kept
+        """What the manager's store keeps; None where it is not the recorder, or not known."""
+        self.trouble = trouble
+        """Why that is not known."""
         self.own = Row(own.address, own, answered=True)
         self.rows = [self.own]
         """Ourselves first. `answered` are addresses."""
         self.rows += [Row(peer.name, peer.known, peer.known is not None and peer.name in answered) for peer in peers.others()]
         statuses = [row.status for row in self.rows if row.status is not None]
         self.newest = max(InSyncSet(each.in_sync_epoch, each.in_sync_version, each.in_sync_members) for each in statuses)
-        """The newest set that anybody ever told us of."""
+        """The newest set that anybody ever told us of. Beside a store: those of what it keeps that are in any newer one as well."""
+        if kept is not None and kept.members:
+            newer = self.newest if self.newest > kept else kept
+            self.newest = InSyncSet(newer.epoch, newer.version, tuple(member for member in kept.members if member in newer.members))
         self.of: dict[str, Row] = {}
         """By system id; a broker may be known by two addresses."""
         for row in self.rows:
@@ -87,17 +98,27 @@ class Comparison:
 
     def outside(self, row: Row) -> Refusal | None:
         """Refuse a broker that is not in the newest set."""
-        if not self.newest.members or self.in_set(row):
+        if self.newest == InSyncSet() or self.in_set(row):
             return None
         members = ", ".join(self.name(member) for member in self.newest.members)
         return f"not in the newest in-sync set: {members}", f"promote one of {members}, or wait until this broker is ready"
+
+    def _unvouched(self) -> Refusal | None:
+        """Where the store lost its record, what the brokers know counts: of all of them."""
+        silent = ", ".join(other.name for other in self.rows if not other.answered)
+        if self.kept is None or self.kept.members or not self.newest.members or not silent:
+            return None
+        return (
+            f"the cluster manager's store keeps no record, though this cluster has had primaries, and {silent} did not answer",
+            f"start {silent}; to go on without, see what would be lost: qpid-ha recover",
+        )
 
     def refusal(self, row: Row) -> Refusal | None:
         """Say why a broker must not be promoted for what it and the others have, or None."""
         assert row.status is not None
         if row.is_live:
-            return self.outside(row)
-        found = self._better(row) or self.outside(row)
+            return self._unvouched() or self.outside(row)
+        found = self._better(row) or self._unvouched() or self.outside(row)
         if found is not None:
             return found
         # Silence may hide a broker with more. A trusted manager has seen to it that the silent are gone, but it does
@@ -141,8 +162,10 @@ class Comparison:
         for row in self.rows:
             if row.is_primary:
                 return None, f"{row.name} is the primary: there is nothing to recover"
+        if self.trouble:
+            return None, f"what the cluster manager's store keeps is not known: {self.trouble}"
         heard = sum(row.answered for row in self.rows)
-        if self.strict and 2 * heard <= len(self.rows):
+        if self.kept is None and self.strict and 2 * heard <= len(self.rows):
             return None, f"{heard} of {len(self.rows)} brokers answered, and a majority must: start the others"
         order = [self.of[member] for member in self.newest.members if member in self.of]
         able = [row for row in order or self.rows if row.answered and self.refusal(row) is None]
@@ -194,6 +217,7 @@ class Comparison:
         return {
             "schema_version": 1,
             "strict": self.strict,
+            "recorder": self.recorder,
             "newest_set": {
                 "epoch": self.newest.epoch,
                 "version": self.newest.version,
@@ -221,6 +245,32 @@ class Comparison:
             "in_newest_set": self.in_set(row),
             "refusal": refusal[0] if refusal is not None else "",
         }
+
+
+class Asker(Protocol):
+    """The broker that the operator asks to compare."""
+
+    peers: Peers
+    recorder: Recorder
+
+    def status(self) -> Status:
+        """Return how this broker is."""
+
+
+def compare_all(asker: Asker, reply: Report) -> None:
+    """Ask all others what they have, and the store if it is the recorder, and tell how they compare."""
+
+    def consult(kept: InSyncSet | None, trouble: str) -> None:
+        def done(consultation: Consultation) -> None:
+            answered = [peer.name for peer in consultation.answered]
+            reply(None, Comparison(asker.status(), asker.peers, answered, kept, trouble).report())
+
+        asker.peers.consult(done)
+
+    if asker.recorder.is_used:
+        asker.recorder.read(consult)
+    else:
+        consult(None, "")
 
 
 def _written(row: Row) -> str:

@@ -11,9 +11,10 @@ from typing import Protocol
 
 from qpidha.ha.backup import Backup
 from qpidha.ha.handover import Handover
-from qpidha.ha.peers import Peer, Peers, PeerState
+from qpidha.ha.peers import Peer, Peers, PeerState, foreign_text
 from qpidha.ha.port import Log, Port
 from qpidha.ha.primary import Primary
+from qpidha.ha.recording import Recorder
 from qpidha.ha.status import BrokerStatus
 from qpidha.ha.voting import Voting
 from qpidha.ha.wire import Status
@@ -27,6 +28,7 @@ class Explained(Protocol):
     port: Port
     log: Log
     peers: Peers
+    recorder: Recorder
     state: BrokerStatus
     since: int
     is_live: bool
@@ -53,6 +55,10 @@ def explain(cluster: Explained) -> list[Entry]:
         found = _of_primary(cluster, cluster.primary)
     elif cluster.backup is not None:
         found = _of_backup(cluster, cluster.backup)
+    for peer in cluster.peers.others():
+        if peer.foreign:
+            text = foreign_text(peer.name, peer.foreign, cluster.peers.recorder)
+            found.append({"waits_for": "ha-recorder", "address": peer.name, "since_ns": 0, "text": text})
     now = cluster.port.now
     for entry in found:
         since = entry["since_ns"]
@@ -81,9 +87,14 @@ def _of_primary(cluster: Explained, primary: Primary) -> list[Entry]:
         going = {cluster.peers.address_of(member): leaving for member, leaving in primary.leaving.items()}
         unheard = voting.unheard()
         why = "; ".join(leaving.why for leaving in going.values())
+        wanted = f"to go on without {', '.join(going)} ({why})"
+        trouble = cluster.recorder.trouble
         found.append({
+            "waits_for": "recorder", "leaving": list(going), "trouble": trouble, "since_ns": voting.since,
+            "text": f"the cluster manager's store to keep the smaller set, {wanted}; not yet: {trouble}",
+        } if cluster.recorder.is_used else {
             "waits_for": "majority", "leaving": list(going), "not_answered": unheard, "since_ns": voting.since,
-            "text": f"the consent of a majority to go on without {', '.join(going)} ({why}); not yet: {', '.join(unheard)}",
+            "text": f"the consent of a majority {wanted}; not yet: {', '.join(unheard)}",
         })  # fmt: skip
     if cluster.handover is not None:
         name = cluster.handover.peer.name

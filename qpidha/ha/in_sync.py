@@ -22,6 +22,10 @@ class InSyncSet:
     version: int = 0
     members: tuple[str, ...] = field(default=(), compare=False)
 
+    def is_same(self, other: InSyncSet) -> bool:
+        """Whether it is the very same record: two candidates may want one epoch, each with itself first."""
+        return (self.epoch, self.version, self.members) == (other.epoch, other.version, other.members)
+
 
 @dataclass(slots=True)
 class SavedState:

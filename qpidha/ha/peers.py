@@ -38,7 +38,7 @@ class PeerState(Enum):
 class Peer:
     """One address of the brokers URL."""
 
-    __slots__ = ("address", "connection_id", "deadline", "error", "failures", "known", "state", "status")
+    __slots__ = ("address", "connection_id", "deadline", "error", "failures", "foreign", "known", "state", "status")
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -52,6 +52,8 @@ class Peer:
         """When to dial again while DOWN, when to give up while DIALLING."""
         self.error = ""
         self.failures = 0
+        self.foreign = ""
+        """Its ha-recorder, where that is not ours: it is not followed, not counted, and not believed."""
 
     @property
     def name(self) -> str:
@@ -86,6 +88,7 @@ class Peers:
         self.port = port
         self.system_id = system_id
         self.strict = settings.ha_safety == "strict"
+        self.recorder = settings.ha_recorder
         self.redial = settings.link_maintenance_interval
         # How long to wait for an answer of somebody who seems to be alive. It is part of the time that a
         # failover takes when the old primary hangs, hence a fraction of the heartbeat.
@@ -151,6 +154,7 @@ class Peers:
         """The connection is gone, or (not `reached`) never came about."""
         peer.connection_id = 0
         peer.status = None
+        peer.foreign = ""
         if peer.state is PeerState.OURSELVES:
             return
         if reason != peer.error:
@@ -171,7 +175,13 @@ class Peers:
                 self._settle(consultation)
 
     def status(self, peer: Peer, status: Status) -> bool:
-        """Take a peer's word of itself; False if it is ourselves, and the connection needless."""
+        """Take a peer's word of itself; False if it is ourselves, and the connection needless, or `foreign`."""
+        if status.recorder != self.recorder and status.system_id != self.system_id:
+            if peer.foreign != status.recorder:
+                self.port.announce("error", foreign_text(peer.name, status.recorder, self.recorder), peer=peer.name)
+            peer.foreign, peer.status, peer.known = status.recorder, None, None
+            return False
+        peer.foreign = ""
         peer.status = peer.known = status
         if status.system_id != self.system_id:
             return True
@@ -189,10 +199,11 @@ class Peers:
         """Ask all others something, by default how they are. With `enough`, until a majority, with ourselves, has agreed."""
         self._nonce += 1
         question = question or Ask()
-        question.nonce = self._nonce
-        consultation = Consultation(question, self.others(), self.port.now + self.patience, done)
+        question.nonce, question.recorder = self._nonce, self.recorder
+        asked = [peer for peer in self.others() if not peer.foreign]
+        consultation = Consultation(question, asked, self.port.now + self.patience, done)
         if enough:
-            consultation.enough = (1 + len(consultation.waiting)) // 2
+            consultation.enough = (1 + len(self.others())) // 2
         self.consultations.append(consultation)
         for peer in list(consultation.waiting):
             if peer.state is PeerState.UP:
@@ -241,3 +252,11 @@ class Peers:
         if is_over and consultation in self.consultations:
             self.consultations.remove(consultation)
             consultation.done(consultation)
+
+
+def foreign_text(name: str, theirs: str, ours: str) -> str:
+    """Say that a broker records elsewhere than we do, and what to do."""
+    return (
+        f"{name} has ha-recorder={theirs}, and this broker {ours}: neither follows nor promises nor agrees. "
+        "Stop all brokers, give them the same ha-recorder, and start them"
+    )

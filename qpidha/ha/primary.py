@@ -122,6 +122,8 @@ class Primary:
         """Members that have not caught up since the promotion -> when to give up on them unless they are connected; 0 if we have."""
         self.leaving: dict[str, Leaving] = {}
         """Members of the set that are to be dropped."""
+        self.told_set = 0
+        """The sequence of the record that tells the set in force."""
         self.is_proposing = False
         """Whether a smaller set is on its way to be recorded: one change at a time."""
         self.safe_deadline = 0
@@ -204,6 +206,17 @@ class Primary:
         self.leaving = {member: going for member, going in self.leaving.items() if member not in self.backups}
         self.version += 1
         return InSyncSet(self.in_sync.epoch, self.version, tuple(member for member in self.in_sync.members if member not in self.leaving))
+
+    def is_back(self, system_id: str) -> bool:
+        """Whether a required backup is connected and holds nothing back."""
+        backup = self.backups.get(system_id)
+        return backup is not None and backup.is_whole and backup.confirmed >= self.log.last
+
+    @property
+    def all_know_set(self) -> bool:
+        """Whether every other member has the record that tells the set in force, and so knows that it may be promoted."""
+        members = (self.backups.get(member) for member in self.in_sync.members if member != self.system_id)
+        return all(backup is not None and backup.confirmed >= self.told_set for backup in members)
 
     def commit(self, set_: InSyncSet) -> list[Callable[[], None]]:
         """Put a proposed set in force; return what was to be done then."""
@@ -344,7 +357,7 @@ class Primary:
 
     def _put_in_force(self, set_: InSyncSet) -> None:
         self.in_sync = set_
-        self.log.append(InSyncChanged(set_.version, set_.members))
+        self.told_set = self.log.append(InSyncChanged(set_.version, set_.members))
 
     def _may_seal(self) -> bool:
         """Whether some required backup could take a batch now; if none can, more records gather for the next one."""

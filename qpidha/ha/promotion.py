@@ -7,6 +7,7 @@ without this broker, ends the attempt. With `ha-safety=strict` a majority of the
 every set that was ever in force is recorded by a majority, so somebody among them knows it (S3). A broker that
 is not live first asks what the others have, by the rules of `comparison.py` (S4); with the promises come newer
 answers, and they are held against the same rules again.
+With `ha-recorder=manager` the store decides in their place: `promotion_by_store.py`.
 
 `accept_loss` is the operator's override after a total failure: no rule about content, nobody is waited for
 who cannot be reached; what is known to be given up is announced. Who is reached must promise even so.
@@ -24,6 +25,7 @@ from qpidha.ha.comparison import STILL_CATCHING_UP, Comparison, Refusal
 from qpidha.ha.in_sync import InSyncSet, SavedState
 from qpidha.ha.peers import ATTEMPTS, Consultation, Peers
 from qpidha.ha.port import Port, Reply
+from qpidha.ha.recording import Recorder
 from qpidha.ha.status import BrokerStatus
 from qpidha.ha.wire import Ask, Status
 from qpidha.words.errors import NotAllowed, ProtocolViolation
@@ -37,6 +39,7 @@ class Candidate(Protocol):
     saved: SavedState
     peers: Peers
     port: Port
+    recorder: Recorder
     system_id: str
 
     def status(self) -> Status:
@@ -96,6 +99,7 @@ class Promotion:
     def refuse(self, text: str, hint: str) -> None:
         """End the attempt with a no."""
         self.over = True
+        self.candidate.recorder.withdraw()
         self._given_up()
         self.candidate.announce("error", f"promotion refused: {text}")
         self.candidate.port.notes.add("promotion", f="refused", x=text)
@@ -184,26 +188,31 @@ class Promotion:
         elif (found := self._objection()) is not None:  # the answers came with news
             self.refuse(*found)
         elif self.peers.hears_majority(consultation) and not (self.accept_loss and consultation.silent):
-            self._succeed(epoch)
+            self._succeed(epoch, self._first_set())
         elif self._attempts > 1:
             self._attempts -= 1
             self._consult(epoch)
         elif self.peers.strict and not self.accept_loss:
             self._refuse_minority(consultation, f"promised epoch {epoch}")
         else:
-            self._succeed(epoch)
+            self._succeed(epoch, self._first_set())
 
-    def _succeed(self, epoch: int) -> None:
+    def _first_set(self) -> InSyncSet:
+        """Return the set that the new epoch goes on with: the newest, by the operator's word without those who are not there."""
+        comparison = self._compare()
+        newest = comparison.newest
+        if not self.accept_loss:
+            return newest
+        there = tuple(member for member in newest.members if member in comparison.of and comparison.of[member].answered)
+        return InSyncSet(newest.epoch, newest.version, there)
+
+    def _succeed(self, epoch: int, first: InSyncSet) -> None:
         self.over = True
         self.candidate.port.notes.add("promotion", f="granted", e=epoch)
         comparison = self._compare()
         answered = [system_id for system_id, row in comparison.of.items() if row.answered]
-        newest = comparison.newest
-        if self.accept_loss:
-            kept = tuple(member for member in newest.members if member in answered)
-            newest = InSyncSet(newest.epoch, newest.version, kept)
         try:
-            self._become_primary(Election(epoch, newest, answered))
+            self._become_primary(Election(epoch, first, answered))
         except ProtocolViolation as error:
             self.refuse(f"this broker's log cannot be read: {error.text}", "promote another; this one fetches everything from it")
             return

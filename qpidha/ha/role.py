@@ -16,15 +16,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qpidha.ha.backup import Backup
-from qpidha.ha.comparison import Comparison
+from qpidha.ha.comparison import compare_all
 from qpidha.ha.explanation import describe_members, explain
 from qpidha.ha.following import Following
 from qpidha.ha.handover import Handover, choose
 from qpidha.ha.in_sync import InSyncSet, SavedState
-from qpidha.ha.peers import Consultation, Peer, Peers
+from qpidha.ha.peers import Peer, Peers
 from qpidha.ha.port import Log, Port, Reply, Report
 from qpidha.ha.primary import Primary
+from qpidha.ha.promising import answer
 from qpidha.ha.promotion import Election, Promotion, refusal_of_state
+from qpidha.ha.promotion_by_store import PromotionByStore
+from qpidha.ha.recording import Recorder
 from qpidha.ha.status import BrokerStatus, check_change
 from qpidha.ha.voting import Voting
 from qpidha.ha.wire import (
@@ -72,6 +75,8 @@ class Cluster:
         self.is_live = False
         """Whether this broker, since it started, has everything that it ever confirmed or accepted as a member of the in-sync set."""
         self.peers = Peers(port, settings, system_id)
+        self.recorder = Recorder(port, settings)
+        """The manager's store, if that is what records in-sync sets."""
         self.callers: dict[int, Caller] = {}
         self.backup: Backup | None = None
         self.primary: Primary | None = None
@@ -96,7 +101,7 @@ class Cluster:
     @property
     def next_deadline(self) -> int:
         """When to tick next, 0 for never."""
-        deadlines = [self.peers.next_deadline()]
+        deadlines = [self.peers.next_deadline(), self.recorder.next_deadline]
         if self.primary is not None:
             deadlines.append(self.primary.next_deadline)
         if self.voting is not None:
@@ -110,7 +115,10 @@ class Cluster:
         """Whether messages may be handed out: not by a primary that is cut off, where the others may have another one by now."""
         if self.primary is None or not self.peers.strict or self.primary.in_sync.members == (self.system_id,):
             return True
-        return self.hears_majority
+        if not self.recorder.is_used:
+            return self.hears_majority
+        there = [self.system_id, *(peer.status.system_id for peer in self.peers.up() if peer.status is not None)]
+        return all(member in there for member in self.primary.in_sync.members)  # each of the others may have become primary
 
     @property
     def hears_majority(self) -> bool:
@@ -136,7 +144,7 @@ class Cluster:
             epoch = last = 0  # half a snapshot is worth nothing, however far its log goes
         return Status(
             self.system_id, self.name, self.address, self.state.value, epoch, self.saved.promised, last,
-            set_.epoch, set_.version, set_.members, self.is_live,
+            set_.epoch, set_.version, set_.members, self.is_live, self.settings.ha_recorder,
         )  # fmt: skip
 
     def members(self) -> list[dict[str, object]]:
@@ -150,13 +158,10 @@ class Cluster:
     def compare(self, reply: Report) -> None:
         """Ask all others what they have, and tell how they compare: for the operator, after a total failure."""
 
-        def done(consultation: Consultation) -> None:
-            reply(None, Comparison(self.status(), self.peers, [peer.name for peer in consultation.answered]).report())
-
         if self.state is BrokerStatus.STANDALONE:
             reply(NotAllowed("this broker is not in a cluster", hint="set ha-cluster=yes"), None)
         else:
-            self.peers.consult(done)
+            compare_all(self, reply)
 
     @property
     def handover(self) -> Handover | None:
@@ -213,7 +218,7 @@ class Cluster:
                 if peer is not None:
                     self.peers.answered(peer, message)
             case Ask():
-                self._asked(connection_id, message)
+                answer(self, connection_id, message)
             case TakeOver():
                 self._take_over(connection_id, message)
             case TakenOver():
@@ -229,7 +234,7 @@ class Cluster:
         if peer is None:
             return
         if not self.peers.status(peer, status):
-            if status.address != self.address:
+            if not peer.foreign and status.address != self.address:
                 text = f"{peer.name} has our system id {self.system_id}; was its data directory copied from ours? It cannot be a member"
                 self.port.announce("error", text)
             return
@@ -278,7 +283,8 @@ class Cluster:
         elif refusal is not None and not accept_loss:
             reply(refusal)
         else:
-            self._promotion = Promotion(self, reply, self._become_primary, self._promotion_over, accept_loss=accept_loss)
+            kind = PromotionByStore if self.recorder.is_used else Promotion
+            self._promotion = kind(self, reply, self._become_primary, self._promotion_over, accept_loss=accept_loss)
             self._promotion.start()
 
     def _promotion_over(self) -> None:
@@ -301,7 +307,7 @@ class Cluster:
         self.log.append(EpochStarted(self.system_id, members))
         self.backup = None
         self.primary = Primary(self.port, self.log, self.settings, InSyncSet(epoch, 0, members))
-        self.voting = Voting(self.primary, self.peers, self.system_id, self.set_in_sync)
+        self.voting = Voting(self.primary, self.peers, self.recorder, self.set_in_sync, self.step_down)
         was_live, self.is_live = self.is_live, True
         if before and not was_live:
             self._announce_recovered(had)
@@ -403,7 +409,7 @@ class Cluster:
         if self.handover is not None and not self.handover.has_stepped_down:
             self.handover.cancel(f"this broker is stepping down: {reason}")
         if self.voting is not None:
-            self.voting.over = True
+            self.voting.end()
             self.voting = None
         self.log.seal()
         self.port.announce("warning", f"stepping down: {reason}", reason=reason)
@@ -420,34 +426,12 @@ class Cluster:
             self.step_down("demoted by the cluster manager")
         reply(None)
 
-    def _asked(self, connection_id: int, question: Ask) -> None:
-        saved = self.saved
-        granted, reason = True, ""
-        if question.version:
-            granted = question.epoch >= saved.promised
-            if granted:
-                saved.promised = question.epoch
-                self.set_in_sync(InSyncSet(question.epoch, question.version, question.members))
-                if self.primary is not None and question.epoch > self.primary.in_sync.epoch:
-                    self.step_down(f"{self.peers.address_of(question.candidate)} is the primary of epoch {question.epoch}")
-        elif question.epoch and (question.epoch, question.candidate) != self.granted:  # not asked again by the same
-            granted = question.epoch > saved.promised
-            if granted:
-                self.granted = (question.epoch, question.candidate)
-                saved.promised = question.epoch
-                self.save()
-                if self.primary is not None:
-                    self.step_down(f"{self.peers.address_of(question.candidate)} asked for epoch {question.epoch}")
-        if not granted:
-            reason = f"epoch {saved.promised} is promised already"
-        self.port.say(connection_id, encode(self.status()))
-        self.port.say(connection_id, encode(Answer(question.nonce, granted, reason)))
-
     # -- time -------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
         """Time went by."""
         self.peers.tick(now)
+        self.recorder.tick(now)
         primary, voting = self.primary, self.voting
         if primary is not None and voting is not None:
             voting.tick(now)
@@ -467,6 +451,8 @@ class Cluster:
         if self.primary is not None:
             self.primary.flush(now)
             self._note_set()
+            if self.voting is not None:
+                self.voting.flush()
             handover = self.handover
             if handover is not None:
                 handover.flush()

@@ -3,7 +3,8 @@
 Each broker opens one connection to every other and asks; the one that accepted it answers. The opener
 says `Ask`, `Subscribe`, `Confirm` and `TakeOver`; the acceptor says `Status`, `Answer`, `TakenOver`, `Begin`, batches,
 snapshot chunks and `Safe`. Batches, confirmations and chunks are binary, all else is JSON. Messages on one
-connection arrive in order or not at all.
+connection arrive in order or not at all. A field that came later (LATER) is written only where it says something else than
+its absence: an older version then reads all that it knows, and refuses what it does not.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Status:
     in_sync_members: tuple[str, ...]
     is_live: bool
     """Whether, since it started, it has everything that it confirmed or accepted as a member of the in-sync set."""
+    recorder: str = "brokers"
+    """Its ha-recorder: who records in-sync sets."""
 
 
 @dataclass(slots=True)
@@ -47,6 +50,8 @@ class Ask:
     candidate: str = ""
     version: int = 0
     members: tuple[str, ...] = ()
+    recorder: str = "brokers"
+    """The asker's ha-recorder; whoever has another promises and records nothing."""
 
 
 @dataclass(slots=True)
@@ -150,6 +155,8 @@ SAFE = struct.Struct("<cQ")
 CHUNK = struct.Struct("<cI")
 CONFIRM = struct.Struct("<cQQI")
 JSON_KINDS: dict[str, type] = {kind.__name__: kind for kind in (Status, Ask, Answer, TakeOver, TakenOver, Subscribe, Begin, SnapshotEnd)}
+LATER = {"recorder": "brokers"}
+"""Fields that came after the first version, and what their absence says."""
 
 
 def encode_logged(batch: Batch, safe: int) -> bytes:
@@ -169,7 +176,8 @@ def encode(message: Spoken) -> bytes:
         case Confirm(epoch, sequence, chunks):
             return CONFIRM.pack(b"C", epoch, sequence, chunks)
         case _:
-            return b"J" + json.dumps({"say": type(message).__name__, **asdict(message)}).encode()
+            said = {name: value for name, value in asdict(message).items() if LATER.get(name) != value}
+            return b"J" + json.dumps({"say": type(message).__name__, **said}).encode()
 
 
 def decode(data: bytes) -> Spoken:

@@ -23,6 +23,7 @@ def standalone_report(settings: Settings, *, system_id: str, name: str, address:
         "primary": None, "in_sync": {"epoch": 0, "version": 0, "members": []}, "members": [], "expected": [], "leaving": [], "held": 0,
         "handing_over": "", "brokers_url": str(settings.ha_brokers_url), "public_url": str(settings.ha_public_url),
         "replicate": settings.ha_replicate, "live": False, "strict": False, "majority": False,
+        "recorder": settings.ha_recorder, "to_record": None, "foreign": [],
     }  # fmt: skip
 
 
@@ -42,4 +43,5 @@ def cluster_report(cluster: Cluster) -> dict[str, Any]:
         "leaving": [] if cluster.primary is None else list(cluster.primary.leaving),
         "handing_over": cluster.handover.peer.name if cluster.handover is not None else "",
         "live": cluster.is_live, "strict": cluster.peers.strict, "majority": cluster.hears_majority,
+        "to_record": cluster.recorder.report(), "foreign": [peer.name for peer in cluster.peers.others() if peer.foreign],
     }  # fmt: skip

@@ -17,7 +17,7 @@ from qpidha.management.explanation import explained
 from qpidha.management.parameters import Parameters
 from qpidha.management.schema import BINDING, CONNECTION, EXCHANGE, QUEUE, BindingView, binding_of, bindings_of, describe
 from qpidha.management.target import Reply
-from qpidha.words.errors import ConnectionForced, NotAllowed, NotFound, NotImplementedHere, QpidHaError, RefusedRequest
+from qpidha.words.errors import ConnectionForced, InvalidArgument, NotAllowed, NotFound, NotImplementedHere, QpidHaError, RefusedRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +32,8 @@ Change = Callable[[Parameters, object], tuple[int, object]]
 Action = Callable[[Parameters, "Answer"], None]
 
 PRIMARY_STATES = ("recovering", "active")
+OF_THE_MANAGER = ("recording", "recorded")
+"""What only the cluster manager beside the broker does: on its word about its store nothing less than everything depends."""
 RESERVED = ("amq.", "qpid.", "qpidha.", "$")
 """Beginnings of names that belong to the broker."""
 
@@ -71,6 +73,8 @@ class Requests:
             "recover": self._recover,
             "switchover": self._switchover,
             "shutdown": self._shutdown,
+            "recording": self._recording,
+            "recorded": self._recorded,
         }
 
     def call(self, method: str, params: Mapping[Any, Any] | None, reply: Answer, *, owner: object = None) -> None:
@@ -82,6 +86,8 @@ class Requests:
             elif method in self._changes:
                 self._change(self._changes[method], parameters, reply, owner)
             elif method in self._actions:
+                if owner is not None and method in OF_THE_MANAGER:
+                    raise NotAllowed(f"{method} is for the cluster manager", hint="it speaks to the broker over the admin socket")
                 self._actions[method](parameters, reply)
             else:
                 raise self._unknown(method)
@@ -240,6 +246,17 @@ class Requests:
         target = parameters.text("target")
         parameters.finish()
         self._target.switchover(target, reply)
+
+    def _recording(self, parameters: Parameters, reply: Answer) -> None:
+        parameters.finish()
+        self._target.record(None, "", reply)
+
+    def _recorded(self, parameters: Parameters, reply: Answer) -> None:
+        kept, trouble = parameters.table("kept"), parameters.text("trouble")
+        parameters.finish()
+        if bool(kept) == bool(trouble):
+            raise InvalidArgument("recorded: give what the store keeps, or why that is not known", hint='"kept": {...} or "trouble": "..."')
+        self._target.record(kept or None, trouble, reply)
 
     def _shutdown(self, parameters: Parameters, reply: Answer) -> None:
         parameters.finish()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from qpidha.broker.broker import Broker
     from qpidha.words.errors import QpidHaError
@@ -30,6 +30,11 @@ class Reply:
 
 Answer = Callable[[Reply], None]
 """Where an answer goes; called exactly once for each request, at once or later."""
+
+
+def reporting(reply: Answer) -> Callable[[QpidHaError | None, dict[str, object] | None], None]:
+    """Return what takes an error, or something to tell, and answers with that."""
+    return lambda error, found: reply(Reply(found, error))
 
 
 class Released(Protocol):
@@ -142,6 +147,13 @@ class Target(Protocol):
         """Tell what this broker waits for, one entry for each cause; nothing when nothing waits.
 
         An entry has `waits_for` (a word), `text` (a sentence), `since_ns` and `for_ns`.
+        """
+        ...
+
+    def record(self, kept: Mapping[str, object] | None, trouble: str, reply: Answer) -> None:
+        """Hear what the manager's store keeps (of epoch 0: nothing), or why that is not known; without either tell what is wanted.
+
+        The answer to the latter comes when something is wanted, or after a while. May raise RefusedRequest.
         """
         ...
 

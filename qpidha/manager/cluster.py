@@ -141,8 +141,7 @@ def configuration(spec: BrokerSpec, options: ClusterOptions) -> str:
         "ha-brokers-url": url,
         "ha-public-url": url,
         "ha-replicate": "all",
-        # Of two brokers no majority is left when one is gone; this manager fences, which is what then keeps them apart.
-        "ha-safety": "trust-manager" if len(options.ports) == 2 else "strict",
+        "ha-safety": "strict",
         "ha-backup-timeout": f"{options.backup_timeout:g}",
         "link-heartbeat-interval": f"{options.heartbeat:g}",
         "link-maintenance-interval": "0.1",
@@ -153,6 +152,8 @@ def configuration(spec: BrokerSpec, options: ClusterOptions) -> str:
             settings[name] = value
         elif broker == spec.name:
             settings[own] = value
+    if len(options.ports) == 2 and settings["ha-safety"] == "strict":
+        settings.setdefault("ha-recorder", "manager")  # of two brokers no majority is left when one is gone
     lines = [f"# broker {spec.name} of the local cluster {options.name}, written by its manager"]
     return "\n".join(lines + [f"{name}={value}" for name, value in settings.items()]) + "\n"
 

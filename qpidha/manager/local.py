@@ -5,7 +5,8 @@ decides. An ended process is noticed at once; a broker that does not answer with
 one and a half heartbeats at most. Before another broker is promoted, one that may still be primary is killed and
 its death awaited (unless fencing is off: then its lower epoch has to make it step down). While a healthy primary
 exists nobody is promoted, nor while one hands over to another. Every in-sync set of which a broker's status tells is
-recorded, and nobody outside the newest is promoted. The manager speaks to brokers over their admin sockets only.
+recorded, and nobody outside the newest is promoted; or, with `ha-recorder=manager`, it records what the brokers want, when they
+want it. The manager speaks to brokers over their admin sockets only.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from qpidha.manager.in_sync_record import InSyncRecord, InSyncStore
 from qpidha.manager.local_broker import LocalBroker
 from qpidha.manager.placement import PRIMARY_STATES, Choice, Member, choose, primary_of
 from qpidha.manager.process import BrokerProcess, start_time
+from qpidha.manager.recording import keep_recording
 from qpidha.words.errors import NotAllowed, NotFound, RefusedRequest
 
 QUICK_LOOK = 0.02
@@ -244,13 +246,31 @@ class LocalManager:
         if link is None:
             return
         broker.link = link
+        recording: asyncio.Task[None] | None = None
         try:
             while broker.running and not link.closed:
                 await self._ask(broker)
+                if broker.recorder == "manager" and (recording is None or recording.done()):
+                    recording = asyncio.create_task(self._record_for(broker, link))
                 await self._beat(broker)
         finally:
             broker.link = None
             link.close()
+            if recording is not None:
+                recording.cancel()
+
+    async def _record_for(self, broker: LocalBroker, link: AdminLink) -> None:
+        async def change(record: InSyncRecord | None, instead: InSyncRecord) -> InSyncRecord:
+            kept = self._in_sync.newest if record is None else self._in_sync.replace(record, instead)
+            if kept == record:
+                self.events.add("in-sync set", epoch=kept.epoch, version=kept.version, members=len(kept.members))
+            return kept
+
+        try:
+            await keep_recording(link.call, change)
+        except (LinkBroken, RefusedRequest) as error:
+            if not link.closed:
+                self.events.add("refused", broker=broker.spec.name, what="recording", reason=error.text)
 
     async def _connect(self, broker: LocalBroker) -> AdminLink | None:
         began = time.monotonic()
@@ -308,6 +328,7 @@ class LocalManager:
         in_sync = status.get("in_sync") or {}
         member.sequence = int(status.get("sequence", 0))
         member.system_id = str(status.get("system_id", ""))
+        broker.recorder = str(status.get("recorder", ""))
         member.in_sync = tuple(in_sync.get("members") or ())
         member.in_sync_version = (int(in_sync.get("epoch", 0)), int(in_sync.get("version", 0)))
         self._record_set(member)
@@ -325,6 +346,8 @@ class LocalManager:
         self._show(broker, state, int(status.get("epoch", 0)))
 
     def _record_set(self, member: Member) -> None:
+        if self.brokers[member.name].recorder == "manager":
+            return  # It is recorded as they want it, and before it is so.
         try:
             if self.record_in_sync(*member.in_sync_version, member.in_sync):
                 epoch, version = member.in_sync_version

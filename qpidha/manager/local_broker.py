@@ -15,8 +15,8 @@ class LocalBroker:
     """One broker as its manager sees it."""
 
     __slots__ = (
-        "backoff", "hung_since", "launched", "link", "may_be_primary", "member", "poke", "process", "restarts", "short_lives", "since",
-        "spec", "stopped", "told",
+        "backoff", "hung_since", "launched", "link", "may_be_primary", "member", "poke", "process", "recorder", "restarts", "short_lives",
+        "since", "spec", "stopped", "told",
     )  # fmt: skip
 
     def __init__(self, spec: BrokerSpec) -> None:
@@ -35,6 +35,8 @@ class LocalBroker:
         self.backoff = 0.0
         self.short_lives = 0
         """How many times in a row it ended soon after its start."""
+        self.recorder = ""
+        """Its ha-recorder, as it said."""
         self.stopped = False
         """Whether it was sent SIGSTOP through us; only shown."""
         self.poke = asyncio.Event()

@@ -95,7 +95,9 @@ class PacemakerManager:
         self._move(target, state)
 
     def record_in_sync(self, epoch: int, version: int, members: tuple[str, ...]) -> bool:
-        """Keep a set in Pacemaker's store, if it is newer, and this part of the cluster is quorate."""
+        """Keep a set in Pacemaker's store, if it is newer, this part of the cluster is quorate, and no broker's wish is needed for it."""
+        if self.file.settings is not None and self.file.settings.ha_recorder == "manager":
+            return False
         return record(InSyncRecord(epoch, version, members))
 
     def newest_in_sync(self) -> InSyncRecord:
@@ -161,6 +163,14 @@ class PacemakerManager:
         except (LinkBroken, RefusedRequest):
             return {address: {} for address in self.file.addresses}
         return {str(member["address"]): member for member in status.get("members") or []}
+
+    def foreign(self) -> tuple[str, ...]:
+        """Name the brokers that the broker of this node found to record in-sync sets elsewhere; none if it does not answer."""
+        try:
+            status = ask(self.file.admin_socket, "status", timeout=QUICK) if self.file.admin_socket else {}
+        except (LinkBroken, RefusedRequest):
+            return ()
+        return tuple(str(address) for address in status.get("foreign") or ())
 
     def is_at(self, address: str, node: str) -> bool:
         host = address.rpartition(":")[0].strip("[]")

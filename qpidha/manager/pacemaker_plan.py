@@ -110,9 +110,20 @@ def steps(options: PlanOptions) -> list[Step]:
     return [_properties(options), *map(_device, options.fence), *(_two_primitives(options) if two else _promotable(options))]
 
 
+def advice(options: PlanOptions) -> list[str]:
+    """Say what two nodes need beside the plan, one sentence each; nothing for more of them."""
+    if len(options.nodes) != 2:
+        return []
+    needed = ["two nodes have no majority when one is gone: ha-recorder=manager in the brokers' configuration, on both nodes alike"]
+    if not options.fencing:
+        needed.append("without fencing a primary that loses the other node accepts nothing until it is back")
+    return needed
+
+
 def script(options: PlanOptions, *, file: str = "qpidha-cib.xml") -> str:
     """Write the whole plan as a shell script: the calls change a copy of the configuration, which is put in place at once."""
-    lines = ["#!/bin/sh", "set -e", "# the configuration as it is, twice: one is changed, and the difference is put in place at the end"]
+    lines = ["#!/bin/sh", "set -e", *(f"# {text}" for text in advice(options))]
+    lines += ["# the configuration as it is, twice: one is changed, and the difference is put in place at the end"]
     lines += [shlex.join(("pcs", *words)) for words in fetch(file)]
     lines.append(f"cp {shlex.quote(file)} {shlex.quote(file)}.before")
     for step in steps(options):

@@ -35,9 +35,16 @@ def is_primary(status: Status) -> bool:
     return status.get("state") in PRIMARY_STATES and int(status.get("epoch") or 0) >= int(status.get("promised") or 0)
 
 
-def is_cut_off(status: Status) -> bool:
-    """Whether the broker is a primary that needs a majority and hears none."""
-    return status.get("state") in PRIMARY_STATES and bool(status.get("strict")) and not status.get("majority")
+def is_recorded_here(status: Status) -> bool:
+    """Whether this manager's store is what records in-sync sets."""
+    return status.get("recorder") == "manager"
+
+
+def is_cut_off(status: Status, *, store_fails: bool = False) -> bool:
+    """Whether the broker is a primary that cannot go on: it hears no majority; or it waits for a store that cannot be changed here."""
+    if status.get("state") not in PRIMARY_STATES or not status.get("strict"):
+        return False
+    return bool(status.get("leaving")) and store_fails if is_recorded_here(status) else not status.get("majority")
 
 
 def own_record(status: Status) -> InSyncRecord:
@@ -67,8 +74,8 @@ def promotion_score(status: Status, recorded: InSyncRecord | None, *, waited: bo
     """Return the score of a broker, or None if it must not be promoted.
 
     `recorded` is the manager's record of the newest in-sync set (None: not known yet), `waited` whether a majority has been
-    connected for so long that the others need not be waited for, and `recommended` whether the comparison after a total
-    failure named this broker.
+    connected (or, where no majority counts, the broker has answered) for so long that the others need not be waited for, and
+    `recommended` whether the comparison after a total failure named this broker.
     """
     if status.get("state") in PRIMARY_STATES:
         return PRIMARY_SCORE if is_primary(status) else None
@@ -76,11 +83,12 @@ def promotion_score(status: Status, recorded: InSyncRecord | None, *, waited: bo
         if follows_primary(status):
             return None
         everybody = all(member.get("connected") for member in _others(status))
-        return FIRST_SCORE if everybody or (waited and status.get("majority")) else None
+        enough = status.get("majority") or is_recorded_here(status)
+        return FIRST_SCORE if everybody or (waited and enough) else None
     if not _is_member(status, recorded):
         return None
     if status.get("state") == "ready":
-        able = status.get("live") and (status.get("majority") or not status.get("strict"))
+        able = status.get("live") and (status.get("majority") or not status.get("strict") or is_recorded_here(status))
         return READY_SCORE - _penalty(status) if able else None
     return RECOMMENDED_SCORE if recommended and needs_comparison(status, recorded) else None
 
@@ -90,6 +98,8 @@ def _is_member(status: Status, recorded: InSyncRecord | None) -> bool:
     if recorded is None:
         return False
     own = own_record(status)
+    if is_recorded_here(status) and status.get("system_id") not in recorded.members:
+        return False  # Whatever set is in force: the record decides.
     newest = recorded if recorded.order > own.order else own
     return bool(status.get("system_id")) and status.get("system_id") in newest.members
 

@@ -24,6 +24,8 @@ class Node:
     """Whether it is known what it does; false until it is fenced."""
     standby: bool = False
     maintenance: bool = False
+    has_store: bool = True
+    """Whether it has the configuration; remote nodes and guests have not."""
     coordinates: bool = False
     """Whether it is the designated controller."""
     attributes: dict[str, str] = field(default_factory=dict)
@@ -124,6 +126,7 @@ def _node(element: ElementTree.Element) -> Node:
         clean=element.get("unclean") != "true",
         standby=element.get("standby") == "true",
         maintenance=element.get("maintenance") == "true",
+        has_store=element.get("type", "member") == "member",
         coordinates=element.get("is_dc") == "true",
     )
 

@@ -49,6 +49,8 @@ class Seen:
     units: tuple[str, ...]
     """Those of UNITS that are enabled."""
     has_agents: bool
+    foreign: tuple[str, ...] = ()
+    """Brokers that say they record in-sync sets elsewhere than the broker of this node."""
 
 
 def look(manager: PacemakerManager) -> Seen:
@@ -65,12 +67,13 @@ def look(manager: PacemakerManager) -> Seen:
         int(token) / 1000 if token.isdigit() else 0.0,
         units,
         os.path.exists(os.path.join(AGENTS_FOLDER, manager.brokers.agent.rpartition(":")[2])),
+        manager.foreign(),
     )
 
 
 def verify(seen: Seen) -> list[Finding]:
     """Judge what was seen; an empty list is good."""
-    return [*_fencing(seen), *_cluster(seen), *_brokers(seen), *_addresses(seen), *_settings(seen), *_machine(seen)]
+    return [*_fencing(seen), *_cluster(seen), *_brokers(seen), *_addresses(seen), *_recorder(seen), *_settings(seen), *_machine(seen)]
 
 
 def _fencing(seen: Seen) -> Iterator[Finding]:
@@ -182,6 +185,20 @@ def _settings(seen: Seen) -> Iterator[Finding]:
         if not address and node not in banned:
             why = "its broker is no member of the cluster, or cannot be recognised by its address"
             yield Finding(f"ha-brokers-url has no address of {node}", why, f"add it in {path}, on every node alike")
+
+
+def _recorder(seen: Seen) -> Iterator[Finding]:
+    """What two brokers need, and that all record at one place."""
+    settings, path = seen.file.settings, seen.file.path
+    if settings is not None and len(settings.ha_brokers_url) == 2 and settings.ha_recorder != "manager":
+        what = f"two brokers with ha-safety={settings.ha_safety} and ha-recorder={settings.ha_recorder}"
+        strict = "neither can be promoted, nor go on alone, without the other"
+        trusting = "a primary that is cut off goes on accepting what is lost when it is fenced"
+        why = strict if settings.ha_safety == "strict" else trusting
+        yield Finding(what, why, f"ha-safety=strict and ha-recorder=manager in {path}, on both nodes alike; stop both brokers for it")
+    if seen.foreign:
+        why = "they do not follow each other, nor agree to anything"
+        yield Finding(f"{', '.join(seen.foreign)} has another ha-recorder than this node", why, f"the same in {path} on every node")
 
 
 def _machine(seen: Seen) -> Iterator[Finding]:

@@ -29,15 +29,18 @@ from qpidha.manager.pacemaker_score import (
     follows_primary,
     is_cut_off,
     is_primary,
+    is_recorded_here,
     needs_comparison,
     own_record,
     promotion_score,
 )
+from qpidha.manager.recording import keep_recording
 from qpidha.manager.vip_notes import Notes, Wanted
 from qpidha.manager.vip_wire import repeat
 from qpidha.manager.watch_pacemaker import CommandFailed, Pacemaker
+from qpidha.manager.watch_record import NotQuorate, PacemakerRecord
 from qpidha.manager.watch_socket import WatchSocket
-from qpidha.words.errors import NotImplementedHere, RefusedRequest
+from qpidha.words.errors import NotImplementedHere, QpidHaError, RefusedRequest
 
 if TYPE_CHECKING:
     from qpidha.manager.vip import VirtualAddresses
@@ -82,6 +85,9 @@ class Watch:
         self.recorded: InSyncRecord | None = None
         """Newest in-sync set in Pacemaker's store; None until it was read."""
         self.score: int | None = None
+        self._record = PacemakerRecord(pacemaker)
+        self._store_fails = False
+        """Whether the store could not be read or changed here when the broker wanted that last."""
         self._published: tuple[int | None, float] | None = None
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._news = asyncio.Event()
@@ -110,7 +116,7 @@ class Watch:
         methods = {"vip_add": self._vip_add, "vip_remove": self._vip_remove, "vip_show": self._vip_show, "status": self._status}
         server = WatchSocket(self.options.socket, methods)
         await server.listen()
-        working = [asyncio.create_task(self._poll()), asyncio.create_task(self._publish())]
+        working = [asyncio.create_task(work) for work in (self._poll(), self._publish(), self._record_for_broker())]
         waiting: list[asyncio.Future[Any]] = [self._over, *working]
         done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if pidfd >= 0:
@@ -148,27 +154,28 @@ class Watch:
         while not self._over.done():
             asked = time.monotonic()
             try:
-                self._heard(await self._ask("status", self.options.answer))
+                self._heard(await self._ask("status", timeout=self.options.answer))
             except (LinkBroken, RefusedRequest) as error:
                 self._unheard(asked, error.text)
             await asyncio.sleep(self.options.interval)
 
-    async def _ask(self, method: str, patience: float) -> dict[str, Any]:
+    async def _ask(self, method: str, params: dict[str, Any] | None = None, *, timeout: float) -> dict[str, Any]:
         try:
-            async with self._opening, asyncio.timeout(patience):
+            async with self._opening, asyncio.timeout(self.options.answer):
                 if self._link is None or self._link.closed:
                     self._link = await AdminLink.open(self.options.admin_socket)
         except TimeoutError:
-            raise LinkBroken(f"admin socket {self.options.admin_socket}: no connection within {patience:g} s") from None
-        return await self._link.call(method, timeout=patience)
+            raise LinkBroken(f"admin socket {self.options.admin_socket}: no connection within {self.options.answer:g} s") from None
+        return await self._link.call(method, params, timeout=timeout)
 
     def _heard(self, status: Status) -> None:
         now = self._answered_at = time.monotonic()
         self.status = status
-        self._cut_since = (self._cut_since or now) if is_cut_off(status) else None
-        self._majority_since = (self._majority_since or now) if status.get("majority") else None
+        self._cut_since = (self._cut_since or now) if is_cut_off(status, store_fails=self._store_fails) else None
+        self._majority_since = (self._majority_since or now) if status.get("majority") or is_recorded_here(status) else None
         if self._cut_since is not None and 0 < self.options.isolation <= now - self._cut_since:
-            self._fail(f"the primary has heard no majority for {self.options.isolation:g} s")
+            what = "waited for Pacemaker's store" if is_recorded_here(status) else "heard no majority"
+            self._fail(f"the primary has {what} for {self.options.isolation:g} s")
         elif self.unfit and not self._over.done():
             _say("the broker is well again")
             self.unfit = ""
@@ -228,7 +235,7 @@ class Watch:
         text = f"{params.get('address', '')}{f'/{prefix}' if prefix else ''}"
         wanted = Wanted.parse(text, str(params.get("interface") or ""))
         try:
-            status = await self._ask("status", self.options.answer)
+            status = await self._ask("status", timeout=self.options.answer)
         except LinkBroken as error:
             raise RefusedRequest(f"the broker of this node does not answer: {error.text}", hint="qpid-ha status") from error
         if self.unfit or self._over.done() or not is_primary(status):
@@ -317,10 +324,11 @@ class Watch:
             self._published = (score, now)
 
     async def _keep_record(self, now: float, status: Status) -> None:
-        """Write the primary's newest in-sync set; know what others wrote."""
+        """Know what is recorded; write the primary's newest in-sync set, if that is not for the broker to say."""
         primary, own = is_primary(status), own_record(status)
-        newer = primary and bool(own.members) and (self.recorded is None or own.order > self.recorded.order)
-        fresh_for = REPUBLISH if primary or follows_primary(status) else RECORD_INTERVAL
+        is_behind, is_ours = self.recorded is None or own.order > self.recorded.order, is_recorded_here(status)
+        newer = primary and bool(own.members) and is_behind and not is_ours
+        fresh_for = REPUBLISH if (primary or follows_primary(status)) and not (is_behind and is_ours) else RECORD_INTERVAL
         if newer or self.recorded is None or now - self._read_at >= fresh_for:
             self.recorded = await self.pacemaker.read_record()
             self._read_at = now
@@ -328,13 +336,36 @@ class Watch:
                 await self.pacemaker.write_record(own, self.recorded)
                 self.recorded = own
 
+    async def _record_for_broker(self) -> None:
+        """Have the store keep what the broker wants, where that is what counts."""
+        while True:
+            if self.status is not None and is_recorded_here(self.status):
+                try:
+                    await keep_recording(self._ask, self._change)
+                except (LinkBroken, RefusedRequest):
+                    pass  # The broker ended or hangs, which others notice; or it was started anew and records otherwise.
+            await asyncio.sleep(self.options.interval)
+
+    async def _change(self, record: InSyncRecord | None, instead: InSyncRecord) -> InSyncRecord:
+        try:
+            self.recorded = await self._record.change(record, instead)
+        except (NotQuorate, CommandFailed):
+            self._store_fails = True
+            raise
+        except QpidHaError:
+            self._store_fails = False
+            raise
+        self._store_fails, self._read_at = False, time.monotonic()
+        self._news.set()
+        return self.recorded
+
     async def _compare(self, now: float, status: Status) -> None:
         """After a total failure: let the broker compare what all have."""
         if not needs_comparison(status, self.recorded):
             self._recommended = False
         elif now - self._compared_at >= RETRY:
             try:
-                found = await self._ask("recover", COMPARE_PATIENCE)
+                found = await self._ask("recover", timeout=COMPARE_PATIENCE)
             except (LinkBroken, RefusedRequest) as error:
                 found = {"reason": error.text}
             self._recommended = bool(found.get("recommended")) and found.get("recommended") == status.get("address")

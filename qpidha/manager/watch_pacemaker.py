@@ -158,6 +158,10 @@ class Pacemaker:
                 raise CommandFailed("another in-sync set was recorded meanwhile, or the partition is no longer quorate") from error
             raise
 
+    async def ask(self, command: list[str], *fine: int) -> str:
+        """Run a command and return what it printed, nothing for an exit code that is `fine`; raise CommandFailed."""
+        return await asyncio.to_thread(_finish, self._start(command), command, *fine)
+
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(

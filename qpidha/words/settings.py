@@ -22,6 +22,7 @@ from qpidha.words.url import Url, parse_address
 
 MECHANISMS = ("ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "EXTERNAL")
 SAFETY = ("strict", "trust-manager")
+RECORDERS = ("brokers", "manager")
 REPLICATE_LEVELS = ("none", "configuration", "all")
 PORT = Integer(0, 65535)
 
@@ -52,6 +53,10 @@ class Settings:
     ha_safety: str = option(
         "strict", Choice(SAFETY), "Whether a majority of the brokers must agree to a promotion and to going on without a backup.", group=HA
     )
+    ha_recorder: str = option(
+        "brokers", Choice(RECORDERS), "Who records which brokers are in sync: a majority of the brokers, or the cluster manager's store.",
+        group=HA,
+    )  # fmt: skip
     ha_min_in_sync: int = option(
         1, Integer(1), "Brokers, the primary included, that must be in sync for anything to be acknowledged.", group=HA
     )
@@ -234,6 +239,11 @@ def _check_together(settings: Settings, given: Mapping[str, Given]) -> None:
         _refuse(given, "sasl-mechanisms", "ANONYMOUS contradicts auth=yes", "leave ANONYMOUS out, or set auth=no")
     if settings.ha_password and not settings.ha_username:
         _refuse(given, "ha-password", "it needs ha-username", "set ha-username too")
+    if settings.ha_recorder == "manager" and settings.ha_safety != "strict":
+        _refuse(
+            given, "ha-recorder", "with ha-safety=trust-manager no set is recorded before it is in force: there is nothing for the store",
+            "set ha-safety=strict, or leave ha-recorder out",
+        )  # fmt: skip
     brokers = len(settings.ha_brokers_url)
     if settings.ha_cluster and settings.ha_min_in_sync > max(brokers, 1):
         _refuse(
@@ -254,10 +264,12 @@ def _worries(settings: Settings) -> list[str]:
         worries.append("ha-cluster=yes without ha-brokers-url: this broker knows no others, and no others can be its backups")
     if settings.ha_cluster and not settings.data_dir:
         worries.append("ha-cluster=yes without data-dir: this broker forgets its identity and its promises when it stops")
-    if settings.ha_cluster and settings.ha_safety == "strict" and len(settings.ha_brokers_url) == 2:
+    has_two = settings.ha_cluster and settings.ha_safety == "strict" and len(settings.ha_brokers_url) == 2
+    if has_two and settings.ha_recorder == "brokers":
         worries.append(
             "ha-safety=strict needs a majority: of two brokers neither can be promoted, nor go on alone, without the other. "
-            "Add a third broker, or set ha-safety=trust-manager where the cluster manager fences"
+            "Set ha-recorder=manager where the cluster manager keeps the record (Pacemaker, the built-in manager), or add a third broker, "
+            "or set ha-safety=trust-manager where the cluster manager fences"
         )
     if settings.ha_cluster and 1 < settings.ha_min_in_sync == len(settings.ha_brokers_url):
         worries.append(f"ha-min-in-sync={settings.ha_min_in_sync} of as many brokers: when any one is away nothing is acknowledged")

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from qpidha.ha.holds import Holds
-from qpidha.ha.in_sync import SavedState
+from qpidha.ha.in_sync import InSyncSet, SavedState
+from qpidha.ha.recording import fields_of, read_record
 from qpidha.ha.role import Cluster
 from qpidha.ha.status import BrokerStatus
 from qpidha.ha.wire import decode as decode_spoken
@@ -29,6 +32,71 @@ from qpidha.words.url import parse_url
 from tests.sim.disk import FakeDisk, Files
 
 SECOND = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Job:
+    """What the manager's process beside a broker is about to do: change the store as it was told, and then tell what is kept."""
+
+    index: int
+    wanted: Mapping[str, Any]
+    kept: InSyncSet | None = None
+    is_done: bool = False
+
+
+class Store:
+    """The cluster manager's store, and its processes beside the brokers: whoever asks what is wanted, does it, and says what is kept."""
+
+    def __init__(self, n: int) -> None:
+        self.kept = InSyncSet()
+        self.history: list[InSyncSet] = []
+        self.jobs: list[Job] = []
+        self.reachable = [True] * n
+        """From the machine of each broker; where it is not, the manager there says that it is not quorate."""
+        self.compares = True
+        self.answers = True
+        """Whether the manager does its work when `settle` lets it."""
+
+    def ask(self, machine: Machine) -> None:
+        """Ask a broker what is to be recorded, unless it is asked already."""
+        if not machine.is_asked and machine.cluster.recorder.is_used:
+            machine.is_asked = True
+
+            def answered(error: QpidHaError | None, wanted: Mapping[str, Any] | None) -> None:
+                machine.is_asked = False
+                assert error is None and wanted is not None
+                if wanted["wanted"]:
+                    self.jobs.append(Job(machine.index, wanted))
+
+            machine.cluster.recorder.converse(None, "", answered)
+
+    def do(self, job: Job) -> None:
+        """Change the store, if it can be reached and keeps what it is said to keep."""
+        job.is_done = True
+        if not self.reachable[job.index]:
+            return
+        if job.wanted["record"] is not None and (not self.compares or self.kept.is_same(read_record(job.wanted["instead"]))):
+            self.kept = read_record(job.wanted["record"])
+            self.history.append(self.kept)
+        job.kept = self.kept
+
+    def tell(self, job: Job, machine: Machine) -> None:
+        """Tell a broker what is kept."""
+        kept = fields_of(job.kept) if job.kept is not None else None
+        machine.cluster.recorder.converse(kept, "" if kept is not None else "not quorate", lambda error, wanted: None)
+        machine.cluster.flush(machine.now)
+
+    def work(self, machine: Machine) -> bool:
+        """Do all that a broker wants, at once; False if it wants nothing."""
+        if not self.answers or not self.reachable[machine.index]:
+            return False
+        self.ask(machine)
+        mine = [job for job in self.jobs if job.index == machine.index]
+        for job in mine:
+            self.jobs.remove(job)
+            self.do(job)
+            self.tell(job, machine)
+        return bool(mine)
 
 
 class Machine:
@@ -62,6 +130,7 @@ class Machine:
             self, self.log, world.settings, system_id=self.system_id, name=address, address=address, saved=SavedState.decode(saved)
         )
         self.notes = Notes()
+        self.is_asked = False
         self.paused = False
         self.frozen = False
         self.disk_hangs = False
@@ -181,9 +250,10 @@ class World:
 
     def __init__(
         self, n: int = 3, *, log_limit: int = 1 << 20, backup_timeout: int = 10 * SECOND, safety: str = "trust-manager",
-        min_in_sync: int = 1, durable: bool = False, log_disk: int = 1 << 20, seed: int = 1,
+        min_in_sync: int = 1, durable: bool = False, log_disk: int = 1 << 20, seed: int = 1, recorder: str = "brokers",
     ) -> None:  # fmt: skip
         self.now = SECOND
+        self.store = Store(n) if recorder == "manager" else None
         self.durable = durable
         self.log_disk = log_disk
         self.rng = random.Random(seed)
@@ -192,6 +262,7 @@ class World:
         self.settings = Settings(
             ha_cluster=True, ha_safety=safety, ha_brokers_url=parse_url(",".join(self.addresses)), ha_backup_timeout=backup_timeout,
             link_heartbeat_interval=SECOND, link_maintenance_interval=SECOND // 10, ha_min_in_sync=min_in_sync,
+            ha_recorder=recorder,
         )  # fmt: skip
         self.ends: dict[int, tuple[Machine, Machine]] = {}
         self.next_id = 0
@@ -240,6 +311,7 @@ class World:
                 if machine.paused or machine.index in self.dead:
                     continue
                 busy = machine.pump() or busy
+                busy = (self.store is not None and self.store.work(machine)) or busy
                 if machine.inbox:
                     busy = True
                     self._deliver(machine, *machine.inbox.popleft())

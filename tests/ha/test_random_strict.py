@@ -19,12 +19,13 @@ from tests.ha.cluster_world import Machine, World
 class History:
     """One run."""
 
-    def __init__(self, seed: int, *, durable: bool = False) -> None:
+    def __init__(self, seed: int, *, durable: bool = False, recorder: str = "brokers", sizes: tuple[int, ...] = (3, 3, 5)) -> None:
         self.rng = random.Random(seed)
         self.durable = durable
         self.world = World(
-            self.rng.choice([3, 3, 5]), log_limit=self.rng.choice([1500, 1 << 20]), backup_timeout=1_000_000_000, safety="strict",
+            self.rng.choice(sizes), log_limit=self.rng.choice([1500, 1 << 20]), backup_timeout=1_000_000_000, safety="strict",
             durable=durable, log_disk=self.rng.choice([0, 1 << 20]) if durable else 0, seed=seed,
+            recorder=recorder,
         )  # fmt: skip
         self.world.machines[0].promote()
         self.world.run(0.5)
@@ -175,7 +176,8 @@ class History:
 
     def recover(self) -> None:
         """After a total failure, start again whoever is ready by a set that is out of date: it stands in the others' way."""
-        newest = max(machine.cluster.saved.in_sync for machine in self.world.machines)
+        store = self.world.store
+        newest = store.kept if store is not None else max(machine.cluster.saved.in_sync for machine in self.world.machines)
         if not any(machine.cluster.is_live and machine.system_id in newest.members for machine in self.world.machines):
             for machine in list(self.world.machines):
                 if machine.cluster.is_live:

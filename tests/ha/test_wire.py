@@ -28,6 +28,7 @@ from qpidha.words.records import Batch
 
 SPOKEN: list[Spoken] = [
     Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id", "other"), True),
+    Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id", "other"), True, "manager"), Ask(1, 5, "id", recorder="manager"),
     Ask(1, 5, "id"), Ask(2, 5, "id", 7, ("id", "other")), Answer(1, False, "epoch 5 is promised already"),
     TakeOver(1, 3, 99), TakenOver(1, 4), TakenOver(1, 0, "why not"),
     Subscribe(3, 99, 2, 80), Begin(3, 99, 120, True, [(1, 1), (3, 70)], 3, 2, ("id",)), SnapshotEnd(4, 130),
@@ -65,3 +66,10 @@ def test_anything_else_is_a_protocol_violation(data: bytes) -> None:
 def test_values_that_a_field_is_not_for_are_a_protocol_violation(text: str) -> None:
     with pytest.raises(ProtocolViolation):
         decode(b"J" + text.encode())
+
+
+def test_what_came_later_is_said_only_where_its_absence_says_something_else() -> None:
+    status = Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id",), True)
+    assert b"recorder" not in encode(status) and b"recorder" not in encode(Ask(1, 5, "id"))
+    status.recorder = "manager"
+    assert b'"recorder": "manager"' in encode(status)

@@ -1,4 +1,4 @@
-"""One lab for all scenarios; where there can be none they are skipped and say why. A failure shows each host's logs."""
+"""One lab for all scenarios of a module; where there can be none they are skipped and say why. A failure shows each host's logs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.lab.hosts import NAMES
 from tests.lab.lab import Lab, why_not
 from tests.lab.play import Stage
 
@@ -15,16 +16,19 @@ OUTPUT = ("broker.log", "broker.watch.log")
 TAIL = 40
 
 
-@pytest.fixture(scope="session")
-def stage() -> Iterator[Stage]:
+@pytest.fixture(scope="module")
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     """Bring the lab up, make the cluster, watch it; everything is ended afterwards, disks and logs stay.
 
-    A lab that is up already is used as it is, and left so.
+    A lab that is up already is used as it is, and left so. A module with HOSTS has a lab of its own with these.
     """
     if reason := why_not():
         pytest.skip(reason)
+    hosts = getattr(request.module, "HOSTS", NAMES)
     found = Lab.running()
-    lab = found or Lab.up()
+    if found is not None and hosts != NAMES:
+        pytest.skip("a lab with other hosts is up: 'make lab-down' ends it")
+    lab = found or Lab.up(hosts=hosts)
     try:
         stage = Stage(lab)
         with stage.watch:

@@ -61,12 +61,12 @@ class Lab:
         self._rules: list[str] = []
 
     @staticmethod
-    def up(*, stay: bool = False) -> Lab:
-        """Make the switch and switch the three hosts on; an earlier lab's disks and logs are gone."""
+    def up(*, stay: bool = False, hosts: Sequence[str] = NAMES) -> Lab:
+        """Make the switch and switch the hosts on; an earlier lab's disks and logs are gone."""
         folder = lab_folder()
         folder.parent.mkdir(parents=True, exist_ok=True)
         log = folder.with_name(f"{folder.name}.rack.log")
-        command = [sys.executable, "-m", "tests.lab.rack", str(folder), *(["--stay"] if stay else [])]
+        command = [sys.executable, "-m", "tests.lab.rack", str(folder), "--hosts", ",".join(hosts), *(["--stay"] if stay else [])]
         with log.open("w") as errors:
             rack = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL if stay else subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
@@ -77,7 +77,8 @@ class Lab:
             rack.wait()
             raise RuntimeError(log.read_text().strip() or "the rack does not start")
         lab = Lab(folder, rack)
-        for name in NAMES:
+        lab.names = list(hosts)
+        for name in hosts:
             lab.on(name)
         return lab
 

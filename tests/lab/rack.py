@@ -1,6 +1,6 @@
 """The rack: the process that owns the switch and the power of the hosts; the lab is up as long as it runs.
 
-`python -m tests.lab.rack FOLDER [--stay]` makes the switch, then answers on FOLDER/rack/power.sock, one line each: `on HOST`,
+`python -m tests.lab.rack FOLDER [--hosts A,B] [--stay]` makes the switch, then answers on FOLDER/rack/power.sock, one line each: `on HOST`,
 `off HOST`, `reboot HOST`, `status HOST` and `list`. Switching off kills the host's first process, and with it the
 namespaces: no process, no interface and no address of it remains. The rack ends with SIGTERM, or unless told to stay when its
 standard input does, which is when whoever started it ends; it then switches everything off.
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,10 @@ def ip(*words: str, check: bool = True) -> None:
 class Host:
     """One host: off, or a tree of processes below its first one."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, names: Sequence[str]) -> None:
         self.name = name
+        self.names = names
+        """The hosts that the cluster begins with."""
         self.folder = folder / "nodes" / name
         self.lock = threading.Lock()
         self.process: subprocess.Popen[bytes] | None = None
@@ -50,7 +53,7 @@ class Host:
         if self.is_on:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        cluster = (self.name, *(other for other in NAMES if other != self.name)) if self.name not in NAMES else NAMES
+        cluster = dict.fromkeys((self.name, *self.names))
         unshare = ["unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--propagation", "private"]
         command = [*unshare, str(HERE / "init.sh"), str(self.folder), sys.executable, self.name, *sorted(cluster)]
         environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root"}
@@ -88,8 +91,8 @@ class Rack(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     daemon_threads = True
 
-    def __init__(self, folder: Path) -> None:
-        self.hosts = {name: Host(name, folder) for name in EVERY}
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self.hosts = {name: Host(name, folder, names) for name in EVERY}
         (folder / "rack").mkdir(parents=True)
         self.log = folder / "rack" / "power.log"
         ip("netns", "add", SWITCH)
@@ -161,7 +164,7 @@ def main() -> int:
     lock.flush()
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run(["ip", "netns", "del", SWITCH], check=False, capture_output=True)
-    rack = Rack(folder)
+    rack = Rack(folder, sys.argv[sys.argv.index("--hosts") + 1].split(",") if "--hosts" in sys.argv else NAMES)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=rack.shutdown).start())
     if "--stay" not in sys.argv:

@@ -60,6 +60,7 @@ class FakeTarget:
     """A primary whose records are safe when the test says so."""
 
     def __init__(self, *, recorded: bool = True) -> None:
+        self.recorded: list[tuple[Any, str]] = []
         self.settings = Settings(name="b1", ha_replicate="all" if recorded else "none")
         self.now = 1_000_000_000
         self.serving = True
@@ -119,6 +120,10 @@ class FakeTarget:
 
     def explain(self) -> list[dict[str, Any]]:
         return self.waits
+
+    def record(self, kept: Any, trouble: str, reply: Any) -> None:
+        self.recorded.append((kept, trouble))
+        reply(Reply({"wanted": False}))
 
     def demote(self, reply: Any) -> None:
         self.demoted += 1

@@ -262,3 +262,20 @@ def test_the_explanation_names_what_is_waited_for_and_the_queues_with_most_unsaf
     found = asker.answers[-1].result
     assert found["queues"] == [{"name": "many", "unsafe": 3}, {"name": "few", "unsafe": 1}]
     assert (found["unsafe_messages"], found["unsafe_queues"], found["waits"]) == (4, 2, asker.target.waits)
+
+
+def test_the_manager_asks_what_to_record_and_tells_what_is_kept(asker: Asker) -> None:
+    kept = {"epoch": 1, "version": 0, "members": ["s1"]}
+    assert asker.ask("recording") == {"wanted": False}
+    asker.ask("recorded", kept=kept)
+    asker.ask("recorded", trouble="not quorate")
+    assert asker.target.recorded == [(None, ""), (kept, ""), (None, "not quorate")]
+    for params in ({}, {"kept": kept, "trouble": "and yet"}, {"kept": {}}):
+        assert "give what the store keeps, or why that is not known" in asker.refusal("recorded", **params).text
+
+
+@pytest.mark.parametrize("method", ["recording", "recorded"])
+def test_nobody_speaks_for_the_managers_store_but_over_the_admin_socket(asker: Asker, method: str) -> None:
+    asker.requests.call(method, {}, asker.answers.append, owner=FakeConnection(1))
+    assert asker.answers[0].error is not None and "is for the cluster manager" in asker.answers[0].error.text
+    assert asker.target.recorded == []

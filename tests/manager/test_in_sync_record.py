@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from qpidha.manager.cluster import ClusterOptions, configuration
 from qpidha.manager.in_sync_record import InSyncRecord, InSyncStore
 from qpidha.words.errors import InvalidArgument
 from tests.manager.conftest import running
@@ -77,3 +78,34 @@ def test_the_record_of_brokers_that_are_all_gone_does_not_keep_new_ones_from_sta
             assert watched.manager.newest_in_sync() == InSyncRecord()
 
     asyncio.run(play())
+
+
+def test_a_record_takes_the_place_of_the_one_that_is_kept_and_of_no_other(tmp_path: Path) -> None:
+    store = InSyncStore(tmp_path / "in-sync.json")
+    first, second = InSyncRecord(1, 0, ("a", "b")), InSyncRecord(1, 1, ("a",))
+    assert store.replace(first, InSyncRecord()) == first
+    assert store.replace(InSyncRecord(2, 0, ("b", "a")), InSyncRecord()) == first
+    assert store.replace(InSyncRecord(2, 0, ("b", "a")), InSyncRecord(1, 0, ("b", "a"))) == first, "the order of the members counts"
+    assert store.replace(second, first) == second
+    assert InSyncStore(store.path).newest == second
+
+
+def test_what_cannot_be_written_is_not_kept(tmp_path: Path) -> None:
+    store = InSyncStore(tmp_path / "gone" / "in-sync.json")
+    with pytest.raises(OSError):
+        store.replace(InSyncRecord(1, 0, ("a",)), InSyncRecord())
+    assert store.newest == InSyncRecord()
+
+
+TRUSTING = {"ha-safety": "trust-manager"}
+BY_BROKERS = {"ha-recorder": "brokers"}
+
+
+@pytest.mark.parametrize(
+    ("count", "settings", "recorder"), [(2, {}, "manager"), (2, TRUSTING, None), (3, {}, None), (2, BY_BROKERS, "brokers")]
+)
+def test_two_brokers_record_with_their_manager(tmp_path: Path, count: int, settings: dict[str, str], recorder: str | None) -> None:
+    options = ClusterOptions(directory=tmp_path, ports=tuple(range(1, count + 1)), settings=settings)
+    text = configuration(options.brokers()[0], options)
+    lines = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    assert lines.get("ha-recorder") == recorder

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from qpidha.manager.pacemaker_cib import Cib, is_done
-from qpidha.manager.pacemaker_plan import IPADDR2, TWO_PRIMITIVES, PlanOptions, VirtualAddress, script, steps, virtual_address
+from qpidha.manager.pacemaker_plan import IPADDR2, TWO_PRIMITIVES, PlanOptions, VirtualAddress, advice, script, steps, virtual_address
 from qpidha.words.errors import InvalidArgument
 from tests.manager.pacemaker_tools import in_room, need
 
@@ -112,3 +112,11 @@ def test_the_real_pcs_takes_the_plan_and_pacemaker_finds_nothing_wrong(tmp_path:
 def test_nothing_of_the_plan_is_in_an_empty_configuration() -> None:
     empty = Cib("<cib><configuration><crm_config/><nodes/><resources/><constraints/></configuration></cib>")
     assert not any(is_done(step, empty) for step in steps(OPTIONS))
+
+
+def test_two_nodes_are_told_what_they_need_beside_the_plan() -> None:
+    two = replace(OPTIONS, nodes=("a", "b"), fence=())
+    assert [text.partition(":")[0] for text in advice(two)] == ["two nodes have no majority when one is gone"]
+    assert "# two nodes have no majority" in script(two)
+    assert "accepts nothing until it is back" in advice(replace(two, fencing=False))[1]
+    assert advice(replace(two, nodes=("a", "b", "c"))) == []

@@ -132,3 +132,22 @@ def test_the_agents_are_installed_where_pacemaker_looks(tmp_path: Path) -> None:
     assert all((folder / name).stat().st_mode & 0o777 == 0o755 for name in AGENTS)
     assert (tmp_path / "usr/lib/ocf/lib/qpidha/qpidha_ocf.py").exists()
     assert install(str(tmp_path)) == written_paths, "twice is like once"
+
+
+TWO = GOOD.replace(",10.78.0.13", "")
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("", "two brokers with ha-safety=strict and ha-recorder=brokers"),
+        ("ha-safety=trust-manager\n", "two brokers with ha-safety=trust-manager and ha-recorder=brokers"),
+        ("ha-recorder=manager\n", ""),
+    ],
+)
+def test_two_brokers_need_the_managers_store(tmp_path: Path, more: str, says: str) -> None:
+    assert found(replace(seen(tmp_path), file=written(tmp_path, TWO + more))) == ([says] if says else [])
+
+
+def test_a_broker_that_records_elsewhere_is_named(tmp_path: Path) -> None:
+    assert found(replace(seen(tmp_path), foreign=("10.78.0.12:5672",))) == ["10.78.0.12:5672 has another ha-recorder than this node"]

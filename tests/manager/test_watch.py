@@ -64,14 +64,14 @@ class Room:
         self.processes.append(process)
         return process
 
-    def broker(self, *, promote: bool = True) -> Broker:
-        """Start a real broker, a cluster of one."""
+    def broker(self, *, promote: bool = True, more: str = "") -> Broker:
+        """Start a real broker, a cluster of one; `more` are lines of its configuration."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         admin, config = self.path / "admin.sock", self.path / "qpidha.conf"
         config.write_text(
             f"port={port}\ninterface=127.0.0.1\ndata-dir={self.path}/data\nadmin-socket={admin}\nha-cluster=yes\n"
-            f"ha-brokers-url=amqp:127.0.0.1:{port}\nlink-maintenance-interval=0.1\nauth=no\n"
+            f"ha-brokers-url=amqp:127.0.0.1:{port}\nlink-maintenance-interval=0.1\nauth=no\n{more}"
         )
         broker = Broker(self.start(sys.executable, "-m", "qpidha.runtime.daemon", "--config", str(config)), str(admin))
         wait_for(lambda: broker.process.poll() is not None or answers(str(admin)), what="broker")
@@ -320,6 +320,19 @@ class Pretended(Broker):
             "majority": True,
         }
         self.recommended: str | None = None
+        self.wanted: dict[str, Any] = {}
+        """Its answer to `recording`, until it was told what is kept."""
+        self.told: dict[str, Any] = {}
+        """What it was told last."""
+
+    def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Answer a request."""
+        if method == "recover":
+            return {"recommended": self.recommended}
+        if method == "recorded":
+            self.told = params
+            self.wanted = {} if "kept" in params else self.wanted
+        return self.wanted if method in ("recording", "recorded") else self.status
 
 
 @pytest.fixture
@@ -331,7 +344,9 @@ def pretended(room: Room) -> Iterator[Pretended]:
         def handle(self) -> None:
             for line in self.rfile:
                 request = json.loads(line)
-                result = {"recommended": broker.recommended} if request["method"] == "recover" else broker.status
+                if request["method"] == "recording" and not broker.wanted:
+                    continue  # it is answered when there is something
+                result = broker.answer(request["method"], request["params"])
                 self.wfile.write(json.dumps({"id": request["id"], "result": result}).encode() + b"\n")
 
     with socketserver.ThreadingUnixStreamServer(broker.admin, Handler) as server:

@@ -157,3 +157,18 @@ def test_any_text_gives_settings_or_a_clear_refusal(text, argv):
         Settings.load(text, {}, argv)
     except InvalidArgument as error:
         assert error.text and error.hint
+
+
+TWO = "ha-cluster=yes\nha-brokers-url=a,b\ndata-dir=/tmp/x\nha-replicate=all\n"
+
+
+@pytest.mark.parametrize(("more", "is_worried"), [("", True), ("ha-recorder=manager", False), ("ha-safety=trust-manager", False)])
+def test_two_brokers_that_need_a_majority_are_worried_about(more, is_worried):
+    _, warnings = Settings.load(TWO + more, {}, [])
+    assert any("Set ha-recorder=manager where the cluster manager keeps the record" in text for text in warnings) is is_worried
+
+
+def test_a_store_for_what_is_not_recorded_is_refused():
+    error = refusal(TWO + "ha-safety=trust-manager\nha-recorder=manager")
+    assert "ha-recorder (line 6 of" in error.text and "with ha-safety=trust-manager no set is recorded" in error.text
+    assert "set ha-safety=strict" in error.hint

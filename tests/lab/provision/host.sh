@@ -12,6 +12,8 @@ number() { echo "$1" | sed 's/.*[^0-9]//'; }
 mkdir -p /etc/corosync /etc/qpidha /var/lib/qpidha /var/log/qpidha
 nodes="" urls="" names="127.0.0.1 localhost
 "
+two="" recorder=""
+if [ $# = 2 ]; then two="  two_node: 1" recorder="ha-recorder = manager"; fi
 for host in "$@"; do
     i=$(number "$host")
     nodes="$nodes  node {
@@ -45,6 +47,7 @@ nodelist {
 $nodes}
 quorum {
   provider: corosync_votequorum
+$two
 }
 system {
   sched_rr: yes
@@ -66,6 +69,7 @@ ha-brokers-url = ${urls#,}
 ha-public-url = $vip:5672
 advertised-address = 10.78.0.1$(number "$self"):5672
 data-dir = /var/lib/qpidha
+$recorder
 link-maintenance-interval = 0.1
 link-heartbeat-interval = 0.5
 log-to-file = /var/log/qpidha/broker.log
