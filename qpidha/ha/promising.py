@@ -1,8 +1,9 @@
 """Promising: what this broker answers when another asks it to promise an epoch, or to record an in-sync set.
 
 An epoch is promised once, to one candidate, and only a higher one than before. A set is recorded unless a
-higher epoch is promised. A primary that hears of a higher epoch by either steps down. Whoever records elsewhere than we do (`ha-recorder`) gets no promise at all: a majority of brokers and
-a store are two ways to agree, and one cluster has one. Must not know what the answer decides. Source: DESIGN section 5, S2, S3 and S5.
+higher epoch is promised. A primary that hears of a higher epoch by either steps down. Whoever records
+elsewhere than we do (`ha-recorder`) gets no promise at all: a majority of brokers and a store are two ways
+to agree, and one cluster has one. Must not know what the answer decides. Source: DESIGN section 5, S2, S3 and S5.
 """
 
 from __future__ import annotations

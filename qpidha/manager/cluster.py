@@ -158,6 +158,12 @@ def configuration(spec: BrokerSpec, options: ClusterOptions) -> str:
     return "\n".join(lines + [f"{name}={value}" for name, value in settings.items()]) + "\n"
 
 
+def write_configuration(spec: BrokerSpec, options: ClusterOptions) -> None:
+    """Write a broker's configuration, for nobody else to read, since it may hold a password; raises OSError."""
+    spec.config.touch(mode=0o600)
+    spec.config.write_text(configuration(spec, options))
+
+
 def write_state(options: ClusterOptions, *, manager_pid: int, processes: dict[str, tuple[int, int]]) -> None:
     """Write `cluster.json` in one step; `processes` has pid and start time by broker name."""
     brokers = []

@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 from qpidha.manager.admin import AdminLink, LinkBroken
-from qpidha.manager.cluster import ClusterOptions, configuration, read_state, write_state
+from qpidha.manager.cluster import ClusterOptions, read_state, write_configuration, write_state
 from qpidha.manager.events import EventLog
 from qpidha.manager.in_sync_record import InSyncRecord, InSyncStore
 from qpidha.manager.local_broker import LocalBroker
@@ -223,8 +223,7 @@ class LocalManager:
 
     def _launch(self, broker: LocalBroker) -> None:
         try:
-            broker.spec.config.touch(mode=0o600)  # It may hold a password.
-            broker.spec.config.write_text(configuration(broker.spec, self.options))
+            write_configuration(broker.spec, self.options)
             broker.spec.admin_socket.unlink(missing_ok=True)
             broker.process = BrokerProcess.start(
                 self.options.daemon, broker.spec.config, broker.spec.log, on_exit=lambda process: self._exited(broker, process)
