@@ -58,6 +58,7 @@ def add(app: typer.Typer) -> None:
     pipeline.command("generate", epilog=EPILOG)(_generate)
     pipeline.command("ingest", epilog=EPILOG)(_ingest)
     pipeline.command("check", epilog=EPILOG)(_check)
+    pipeline.command("report", epilog=EPILOG)(_report)
     pipeline.command("watch", epilog=EPILOG)(_watch)
     pipeline.command("submit", epilog=EPILOG)(_submit)
     app.add_typer(pipeline, name="pipeline")
@@ -214,6 +215,37 @@ def _check(
             verdict = _by_spark(options, spark, history or [], lake, out, settings, names, all_offenders=all_offenders)
     _print_verdict(options, verdict)
     raise typer.Exit(verdict.exit_code)
+
+
+def _report(
+    context: typer.Context,
+    check: Annotated[Path, typer.Option("--check", metavar="DIR", help="the --out of a check, with verdict.json")],
+    lake: Annotated[str, typer.Option("--lake", metavar="DIR", help="the lake of that check; default: lake below --check")] = "",
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="where the report goes; default: --check")] = None,
+) -> None:
+    """Write a report on a judged run: one HTML file, and its charts as PNG. Needs neither Spark nor Java.
+
+    Exit code: 0 the report is written, whatever the verdict; 3 bad input or usage.
+    """
+    options = settings_of(context)
+    with _judging():
+        _print_files(options, _written(check, lake, out))
+
+
+def _written(check: Path, lake: str, out: Path | None) -> list[Path]:
+    """Write a report, or say what is not installed."""
+    try:
+        from qpidha.pipeline.report import write_report
+    except ImportError as error:
+        raise Failure(BAD_INPUT, f"no report: {error}", hint="pip install 'qpidha[data]'") from error
+    return write_report(check, lake or str(check / "lake"), out or check)
+
+
+def _print_files(options: Options, files: list[Path]) -> None:
+    if options.as_json:
+        print_json({"schema_version": 1, "report": str(files[0]), "pictures": [str(file) for file in files[1:]]})
+    else:
+        print(f"report: {files[0]}, and {len(files) - 1} pictures beside it")
 
 
 def _refuse_wrong_words(
