@@ -194,6 +194,7 @@ def _check(
     unavailable: Unavailable = 1.0,
     max_unavailable: MaxUnavailable = 0.0,
     all_offenders: Annotated[bool, typer.Option("--all-offenders", help="write every offender into --out")] = False,
+    report: Annotated[bool, typer.Option("--report", help="write a report into --out, too")] = False,
     engine: Engine = "spark",
     master: Master = "",
     conf: Conf = None,
@@ -204,7 +205,7 @@ def _check(
         run, exactly_once, strict_ack, strict_order, mutex, round(unavailable * SECOND), round(max_unavailable * SECOND),
     )  # fmt: skip
     names = [name for name in checks.split(",") if name]
-    _refuse_wrong_words(engine, mutex, history, lake, out, all_offenders=all_offenders)
+    _refuse_wrong_words(engine, mutex, history, lake, out, all_offenders=all_offenders, report=report)
     with _judging():
         if engine == "python":
             verdict = check_paths(history or [], settings, names=names)
@@ -213,6 +214,8 @@ def _check(
         else:
             spark = _spark(master, conf)
             verdict = _by_spark(options, spark, history or [], lake, out, settings, names, all_offenders=all_offenders)
+        if report and out is not None:
+            talk(options, f"report: {_written(out, lake, None)[0]}")
     _print_verdict(options, verdict)
     raise typer.Exit(verdict.exit_code)
 
@@ -250,6 +253,7 @@ def _print_files(options: Options, files: list[Path]) -> None:
 
 def _refuse_wrong_words(
     engine: str, mutex: str, history: list[Path] | None, lake: str, out: Path | None, *, all_offenders: bool,
+    report: bool,
 ) -> None:  # fmt: skip
     if engine not in ENGINES:
         raise Failure(BAD_INPUT, f"no such engine: {engine}", hint="--engine spark or --engine python")
@@ -259,6 +263,8 @@ def _refuse_wrong_words(
         raise Failure(BAD_INPUT, "nothing to judge", hint="directories with segments, or --lake with the Spark engine")
     if engine == "spark" and not lake and out is None:
         raise Failure(BAD_INPUT, "tables need a place", hint="--lake DIR, or --out DIR for tables below it")
+    if report and (engine == "python" or out is None):
+        raise Failure(BAD_INPUT, "--report needs a place, and the tables of the Spark engine", hint="--out DIR --engine spark")
     if all_offenders and out is None:
         raise Failure(BAD_INPUT, "--all-offenders needs a place", hint="--out DIR")
 

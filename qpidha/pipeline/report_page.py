@@ -15,11 +15,28 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from qpidha.pipeline.checks import CHECK
-from qpidha.pipeline.report_charts import MOST_LOOKS, Chart, phases
+from qpidha.pipeline.report_failovers import MOST_LOOKS, phases
+from qpidha.pipeline.report_sheets import Chart
 from qpidha.pipeline.report_tables import Record, RunTables, finding
 from qpidha.pipeline.report_words import (
-    GLOSSARY, NUMBERS, VERDICTS, counted, duration, during, example_title, from_microseconds, headline, kind_title, milliseconds, number,
-    offences, plain, shown_count, told, utc,
+    GLOSSARY,
+    NUMBERS,
+    VERDICTS,
+    counted,
+    duration,
+    during,
+    example_title,
+    from_microseconds,
+    headline,
+    kind_title,
+    milliseconds,
+    number,
+    offences,
+    plain,
+    prose,
+    shown_count,
+    told,
+    utc,
 )  # fmt: skip
 from qpidha.pipeline.verdict import EXAMPLES
 
@@ -85,10 +102,11 @@ class Page:
         return str(environment.from_string(TEMPLATE.read_text()).render(
             run=self.run, valid=VERDICTS[self.verdict["valid"]], headline=word, sentences=sentences, figures=self.figures(),
             began=utc(self.began), length=self.length, checks=self.checks(), facts=self.facts(), faults=self.faults(),
-            charts={chart.name: chart for chart in self.charts}, looks=[chart for chart in self.charts if chart.name.startswith("failover-")],
+            charts={chart.name: chart for chart in self.charts}, looks=[each for each in self.charts if each.name.startswith("failover-")],
             failovers=self.failovers(), changes=self.changes(), most_looks=MOST_LOOKS, windows=self.windows(), latencies=self.latencies(),
             queues=self.queues(), kinds=self.kinds(), has_around=self.tables.around is not None, evidence=self.evidence(),
-            quarantine=self.quarantine(), gaps=self.gaps(), problems=self.problems(), glossary=GLOSSARY,
+            quarantine=self.quarantine(), gaps=self.gaps(), problems=self.problems(), cut=self.cut(),
+            glossary=[(word, prose(meaning)) for word, meaning in GLOSSARY],
         ))  # fmt: skip
 
     @property
@@ -107,10 +125,10 @@ class Page:
         """Return a time in a sentence."""
         return f"{self.seconds(at_ns)} s"
 
-    def seconds(self, at_ns: int | None) -> str:
+    def seconds(self, at_ns: int | None, digits: int = 3) -> str:
         """Return a time in seconds since the start of the run."""
         axis = self.tables.axis
-        return "–" if at_ns is None or axis is None else f"{axis.since(at_ns):,.3f}".replace("-", "−")
+        return "–" if at_ns is None or axis is None else f"{axis.since(at_ns):,.{digits}f}".replace("-", "−")
 
     def count(self, check: str, name: str) -> int | None:
         """Return a number of a check, if it was asked for and judged."""
@@ -142,8 +160,8 @@ class Page:
             shown = [shown_count(name, counts[name]) for name in NUMBERS.get(check["name"], counts) if name in counts]
             rows.append({
                 "name": plain(check["name"]), "verdict": VERDICTS[check["valid"]] if check["applies"] else "nothing to judge",
-                "meaning": known.meaning if known else "", "numbers": shown if check["applies"] else [],
-                "reasons": [plain(reason) for reason in check["reasons"]] if check["applies"] else [],
+                "meaning": prose(known.meaning) if known else "", "numbers": shown if check["applies"] else [],
+                "reasons": [prose(plain(reason)) for reason in check["reasons"]] if check["applies"] else [],
             })  # fmt: skip
         return rows
 
@@ -153,7 +171,9 @@ class Page:
         nodes: dict[str, set[str]] = {}
         for row in tables.roles:
             nodes.setdefault(row["node"], set()).add(row["boot"])
-        brokers = ", ".join(f"{plain(node)}{f' (started {len(boots)} times)' if len(boots) > 1 else ''}" for node, boots in sorted(nodes.items()))
+        brokers = ", ".join(
+            f"{plain(node)}{f' (started {len(boots)} times)' if len(boots) > 1 else ''}" for node, boots in sorted(nodes.items())
+        )
         found = [("Run", self.run), ("Began", f"{utc(self.began)}, lasted {self.length}"), ("Brokers", brokers or "no journals of brokers")]
         writers = [each["node"] for each in inputs.get("writers", []) if each["node"] not in nodes and each["node"] != "nemesis"]
         if writers:
@@ -161,8 +181,13 @@ class Page:
         queues = finding(verdict, "throughput")
         if queues and queues["applies"]:
             counts, axis = queues["counts"], tables.axis
-            rate = f", {counts['enqueued'] * 1e9 / (axis.end_ns - axis.start_ns):,.0f} a second" if axis and axis.end_ns > axis.start_ns else ""
-            load = f"{counts['enqueued']:,} messages accepted{rate}, {counts['delivered']:,} delivered, {counted(queues['table_rows'], 'queue')}"
+            rate = (
+                f", {counts['enqueued'] * 1e9 / (axis.end_ns - axis.start_ns):,.0f} a second"
+                if axis and axis.end_ns > axis.start_ns
+                else ""
+            )
+            taken = f"{counts['delivered']:,} delivered, {counted(queues['table_rows'], 'queue')}"
+            load = f"{counts['enqueued']:,} messages accepted{rate}, {taken}"
             found.append(("Load", load))
         kinds: dict[str, int] = {}
         for fault in tables.faults:
@@ -174,7 +199,12 @@ class Page:
         found.append(("Read", f"{inputs.get('events', 0):,} events from {counted(sum(inputs.get('segments', {}).values()), 'file')}"))
         found.append(("Judged by", ", ".join(f"{plain(name)} {plain(value)}" for name, value in verdict["versions"].items())))
         settings = {name: value for name, value in verdict["settings"].items() if name != "run"}
-        found.append(("Settings", ", ".join(f"{name.removesuffix('_ns').replace('_', ' ')}: {_setting(name, value)}" for name, value in settings.items())))
+        found.append(
+            (
+                "Settings",
+                ", ".join(f"{name.removesuffix('_ns').replace('_', ' ')}: {_setting(name, value)}" for name, value in settings.items()),
+            )
+        )
         return found
 
     def faults(self) -> Table:
@@ -261,7 +291,17 @@ class Page:
                 from_microseconds(p99.get(queue)), number(max(waiting.values(), default=0)) if waiting is not None else "–",
                 "–" if share is None else f"{share:.2f}",
             ])  # fmt: skip
-        heads = ("queue", "accepted", "delivered", "acknowledged", "accepted/s", "peak/s", "p99 until accepted, ms", "most waiting", "available, %")
+        heads = (
+            "queue",
+            "accepted",
+            "delivered",
+            "acknowledged",
+            "accepted/s",
+            "peak/s",
+            "p99 until accepted, ms",
+            "most waiting",
+            "available, %",
+        )
         return Table(heads, rows, frozenset(range(1, len(heads))), found["table_rows"] if found else 0)
 
     # What is wrong.
@@ -290,7 +330,7 @@ class Page:
         if len(shown) < len(rows) or count > len(rows):
             where = f"all are in {files[0]}" if files else "verdict.json has up to 20, and check --all-offenders writes all"
             left = f"{counted(len(shown), 'example')} shown; {where}."
-        return Kind(kind_title(check["name"], what), plain(check["name"]), number(count), is_wrong, examples, plain(left))
+        return Kind(prose(kind_title(check["name"], what)), plain(check["name"]), number(count), is_wrong, examples, plain(left))
 
     def _example(self, check: str, what: str, index: int, title: str) -> Example:
         events = (self.tables.around or {}).get((check, what, index), [])
@@ -298,7 +338,8 @@ class Page:
         for event in events:
             fields = json.loads(event["event"])
             process = f"process {fields['c']}, operation {fields['o']}" if event["kind"] == "op" else ""
-            rows.append([self.seconds(event["at_ns"]), plain(event["node"]), process, plain(told(fields)), GROUPS.get(event["kind"], "broker")])
+            group = GROUPS.get(event["kind"], "broker")
+            rows.append([self.seconds(event["at_ns"], 6), plain(event["node"]), process, plain(told(fields)), group])
         faults = ""
         if events:
             on = during(self.tables.faults, events[0]["at_ns"], events[-1]["at_ns"])
@@ -325,6 +366,10 @@ class Page:
         evidence = finding(self.verdict, "evidence")
         told_problems = [row["problem"] for row in evidence["examples"]] if evidence else []
         return [plain(problem) for problem in dict.fromkeys([*self.verdict["inputs"].get("problems", [])[:MOST_ROWS], *told_problems])]
+
+    def cut(self) -> list[str]:
+        """Return which tables are longer than what was read of them."""
+        return [f"Of the table {name}, with {whole:,} rows, only the first are in this report." for name, whole in self.tables.cut.items()]
 
     def quarantine(self) -> Table:
         """Return what was set aside."""

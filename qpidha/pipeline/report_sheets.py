@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import io
 import logging
+import math
+import os
 import re
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -26,20 +29,34 @@ DATA_WIDTH = WIDTH - LEFT - RIGHT
 DPI = 144
 INK, FAINT, GRID = "#222222", "#666666", "#e3e3e3"
 STYLE = {
-    "font.family": ["DejaVu Sans", "sans-serif"], "font.size": 9, "text.parse_math": False, "svg.fonttype": "none", "axes.edgecolor": "#999999",
-    "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False, "axes.labelcolor": INK, "axes.labelsize": 9,
-    "xtick.color": FAINT, "ytick.color": FAINT, "xtick.labelsize": 9, "ytick.labelsize": 9, "axes.grid": False, "hatch.linewidth": 0.6,
-    "path.simplify": True,
+    "font.family": ["DejaVu Sans", "sans-serif"], "font.size": 9, "text.parse_math": False, "svg.fonttype": "none",
+    "axes.edgecolor": "#999999", "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False, "axes.labelcolor": INK,
+    "axes.labelsize": 9, "xtick.color": FAINT, "ytick.color": FAINT, "xtick.labelsize": 9, "ytick.labelsize": 9, "hatch.linewidth": 0.6,
 }  # fmt: skip
 """How everything looks; math in labels is off, so that a queue named `a$b$` is a name."""
+MOST_LETTERS = 19
+"""Of a name in a legend."""
 LETTER = 0.072
 """Width of a letter in inches, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture and what it says."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+    png: bytes
 
 
 class Sheet:
     """One picture. Panels are added from the top down; use within `drawing`."""
 
-    def __init__(self, name: str, heights: Sequence[float], begin: float, end: float, unit: str = "seconds since the start of the run") -> None:
+    def __init__(
+        self, name: str, heights: Sequence[float], begin: float, end: float, unit: str = "seconds since the start of the run"
+    ) -> None:
         self.name = name
         height = TOP + sum(heights) + GAP * (len(heights) - 1) + BOTTOM
         self.begin, self.end = begin, max(end, begin + 1e-6)
@@ -70,12 +87,16 @@ class Sheet:
 
     def legend(self, axes: Any, handles: Sequence[Any], labels: Sequence[str], title: str = "") -> None:
         """Put a legend to the right of a panel."""
-        shown = [_unhidden(short(label)) for label in labels]
+        shown = [_unhidden(short(label, MOST_LETTERS)) for label in labels]
         found = axes.legend(
-            handles, shown, title=title or None, loc="upper left", bbox_to_anchor=(1.015, 1.03), frameon=False, fontsize=8.5, title_fontsize=8.5,
-            borderaxespad=0, handlelength=1.6, labelspacing=0.35, alignment="left",
+            handles, shown, title=title or None, loc="upper left", bbox_to_anchor=(1.015, 1.03), frameon=False, fontsize=8.5,
+            title_fontsize=8.5, borderaxespad=0, handlelength=1.6, labelspacing=0.35, alignment="left",
         )  # fmt: skip
         found.set_zorder(10)
+
+    def chart(self, title: str, caption: str) -> Chart:
+        """Return the finished picture."""
+        return Chart(self.name, title, caption, self.svg(), self.png())
 
     def svg(self) -> str:
         """Return it as an element of a page: as wide as there is room, its names its own."""
@@ -112,6 +133,14 @@ def short(name: str, most: int = 22) -> str:
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most // 2) :]}"
 
 
+def told_apart(names: Sequence[str]) -> list[str]:
+    """Return names without the beginning that all of them share, up to a dot, dash or slash, if they are too long for a legend."""
+    is_long = len(names) > 1 and max(map(len, names)) > MOST_LETTERS
+    begin = os.path.commonprefix(list(names)) if is_long else ""
+    cut = max(begin.rfind(mark) for mark in ".-/") + 1
+    return [name[cut:] or name for name in names]
+
+
 def _unhidden(label: str) -> str:
     """Keep matplotlib from dropping what begins with an underscore."""
     return f"\u2060{label}" if label.startswith("_") else label
@@ -131,7 +160,11 @@ def milliseconds(axes: Any, label: str) -> None:
     """Make a logarithmic axis of ms, with a light grid."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
-    axes.set_ylim(max(low, 1e-3), max(high, low * 10, 1e-2))
+    low, high = max(low, 1e-4), max(high, 1e-3)
+    if math.floor(math.log10(high)) - math.ceil(math.log10(low)) < 1:
+        # Two marks at least, so that the scale can be read.
+        low, high = 10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high * 1.001))
+    axes.set_ylim(low, high)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel(label)

@@ -8,6 +8,7 @@ Raises BadInput where a file or table is missing, of another version, or of anot
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ MOST_CURVES = 5
 """Queues or peers of a chart: those with the most events."""
 MOST_QUEUES = 50
 """Queues of which the backlog is followed."""
-MOST_ROWS = 5000
+MOST_ROWS = 50_000
 """Rows of a table that is read whole."""
 MOST_AROUND = 30_000
 """Events around examples."""
@@ -136,6 +137,8 @@ def read_verdict(check: Path) -> Record:
     version = verdict.get("schema") if isinstance(verdict, dict) else None
     if version != SCHEMA:
         raise BadInput(f"{path}: its schema is {version}, and this is for {SCHEMA}: {AGAIN.format(check=check)} writes it anew")
+    if absent := [name for name in ("run", "valid", "checks", "inputs", "versions", "settings") if name not in verdict]:
+        raise BadInput(f"{path} has no {', '.join(absent)}: {AGAIN.format(check=check)} writes it anew")
     return dict(verdict)
 
 
@@ -150,8 +153,7 @@ class Lake:
     def __init__(self, lake: str, verdict: Record) -> None:
         self.root = lake.rstrip("/")
         self.run: str = verdict["run"]
-        self._again = f"qpid-ha pipeline check --lake {self.root} --run {self.run}" if self.run else f"check --lake {self.root}"
-        self._again += " with the Spark engine writes it"
+        self._again = f"qpid-ha pipeline check --engine spark --lake {self.root} --run {shlex.quote(self.run)} writes it"
         try:
             system, path = fs.FileSystem.from_uri(self.root) if "://" in self.root else (fs.LocalFileSystem(), self.root)
         except (pyarrow.ArrowException, OSError, ValueError) as error:
@@ -273,10 +275,11 @@ def _traffic(lake: Lake, tables: RunTables, axis: Axis) -> dict[str, Record]:
 
 
 def _backlog(lake: Lake, tables: RunTables, axis: Axis, totals: dict[str, Record]) -> None:
-    """Follow the messages that wait in the queues with the most traffic: accepted, and not acknowledged, or delivered if nobody notes that."""
+    """Follow what waits in the queues with the most traffic: accepted, and not acknowledged; or not delivered, if nobody notes that."""
     busy = sorted((queue for queue in totals if totals[queue]["enqueue_ok"]), key=lambda queue: (-totals[queue]["enqueue_ok"], queue))
     shown = busy[:MOST_QUEUES]
-    gone = {queue: "ack_ok" if totals[queue]["ack_ok"] else "dequeue_ok" for queue in shown}
+    # Receivers that settle first never learn that the broker has settled: then a delivery is the end of a message.
+    gone = {queue: "ack_ok" if 2 * totals[queue]["ack_ok"] > totals[queue]["dequeue_ok"] else "dequeue_ok" for queue in shown}
     moved: dict[str, Curve] = {queue: {} for queue in shown}
     if not shown:
         return

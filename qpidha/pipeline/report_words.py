@@ -6,6 +6,7 @@ code. Knows no HTML and no tables. Source: the definitions in `checks.py` and `e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -81,8 +82,8 @@ GLOSSARY = (
     ("recovered", "Sent with unknown outcome (info), and delivered after all. No fault: the sender was not told anything wrong."),
     ("replication lag", "Time from sending a batch to a backup until that backup confirms it."),
     ("resurrected", "Delivered again after its acknowledgement was confirmed."),
-    ("roles", "joining: looks for the primary. catchup: copies what it lacks. ready: has everything, can be promoted. recovering: promoted, "
-     "waits for its backups. active: serves. standalone: has no cluster."),
+    ("roles", "joining: looks for the primary. catchup: copies what it lacks. ready: has everything, may be promoted. recovering: is "
+     "promoted and waits for its backups. active: serves. standalone: has no cluster."),
     ("unexpected", "A delivery of a message that nobody sent."),
     ("unknown", "The evidence does not suffice for a verdict: neither valid nor invalid is shown."),
     ("window of unavailability", "Somebody waited, and for longer than the threshold nothing was accepted (or delivered) in that queue."),
@@ -94,6 +95,11 @@ def plain(value: object) -> str:
     """Return text from outside so that all of it can be seen, and not too much of it."""
     text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in str(value)[: MOST_LETTERS + 1])
     return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"
+
+
+def prose(text: str) -> str:
+    """Return text of a definition as a reader of prose expects it."""
+    return re.sub(r"`([^`]*)`", r"“\1”", text)
 
 
 def number(value: float | None) -> str:
@@ -120,8 +126,8 @@ def duration(ns: int | None) -> str:
     """Return a length of time as a person says it."""
     if ns is None:
         return "–"
-    if ns < 0:
-        return "−" + duration(-ns)
+    if ns <= 0:
+        return "−" + duration(-ns) if ns else "0 s"
     if ns < 1_000_000:
         return f"{ns / 1000:.0f} µs"
     if ns < 1_000_000_000:
@@ -157,7 +163,7 @@ def shown_count(name: str, value: int) -> tuple[str, str]:
 
 def sentence(text: str) -> str:
     """Return text with a capital and a full stop."""
-    text = plain(text).strip()
+    text = prose(plain(text).strip())
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
 
 
@@ -222,8 +228,11 @@ def _of_message(row: Record) -> str:
     if "after_seq" in row:
         return f"{name}: came to client {row['client']} after number {row['after_seq']}, which was sent later"
     times = {0: "never", 1: "once", 2: "twice"}
-    words = [f"{verb} {times.get(row[key], str(row[key]) + ' times')}" for verb, key in (
-        ("sent", "attempts"), ("accepted", "acked"), ("refused", "failed"), ("delivered", "deliveries")) if row[key] or key != "failed"]
+    words = [
+        f"{verb} {times.get(row[key], str(row[key]) + ' times')}"
+        for verb, key in (("sent", "attempts"), ("accepted", "acked"), ("refused", "failed"), ("delivered", "deliveries"))
+        if row[key] or key != "failed"
+    ]
     return f"{name}: {', '.join(words)}"  # fmt: skip
 
 
@@ -267,6 +276,10 @@ def _silent(event: Record) -> str:
     return f", silent for {duration(event['dt'])}" if event.get("dt") is not None else ""
 
 
+def _in_epoch(event: Record) -> str:
+    return f", epoch {event['e']}" if event.get("e") is not None else ""
+
+
 _TOLD: dict[str, Callable[[Record], str]] = {
     "op": _operation,
     "fault": lambda event: f"fault {event['f']} of {event['x']}: {'begins' if event['y'] == 'start' else 'ends'}",
@@ -274,9 +287,10 @@ _TOLD: dict[str, Callable[[Record], str]] = {
     "member": lambda event: f"sees {event['x']} {'come' if event['f'] == 'up' else 'go'}",
     "epoch": lambda event: f"promises epoch {event['e']}{_because(event, 'to')}",
     "insync": lambda event: f"in-sync set of epoch {event['e']} is {event['set'] or 'empty'}",
-    "promotion": lambda event: f"promotion {event['f']}" + (f", epoch {event['e']}" if event.get("e") is not None else "") + _because(event),
-    "failover": lambda event: f"misses primary {event.get('x', '')}" + _silent(event) if event["f"] == "detected"
-    else f"accepts its first message in epoch {event.get('e', '')}",
+    "promotion": lambda event: f"promotion {event['f']}{_in_epoch(event)}{_because(event)}",
+    "failover": lambda event: (
+        f"misses primary {event.get('x', '')}{_silent(event)}" if event["f"] == "detected" else f"first acceptance{_in_epoch(event)}"
+    ),
     "link": lambda event: f"replication link to {event['x']} {event['f']}",
     "rep": lambda event: f"{event['x']} has confirmed {_range(event)} of epoch {event['e']}{_took(event)}",
     "enq": lambda event: f"enqueued at {_range(event)} of epoch {event['e']}{_named(event)}",
