@@ -86,10 +86,10 @@ def _draw_phases(sheet: Sheet, marks: list[tuple[str, float, int]], depth: int) 
     top.set_axis_off()
     top.set_ylim(depth, 0)
     for word, at, level in marks:
-        top.plot([at] * 2, [level + 0.2, depth + 1.3], color=INK, linewidth=0.8, linestyle=DASHES, clip_on=False)
+        top.plot([at] * 2, [level + 0.2, depth + 1.3], color=INK, linewidth=0.8, linestyle=DASHES, clip_on=False, zorder=1)
         is_last = at + sheet.per_inch * (LETTER * len(word) + 0.12) > sheet.end
         x, anchor = (at - 0.04 * sheet.per_inch, "right") if is_last else (at + 0.04 * sheet.per_inch, "left")
-        top.text(x, level + 0.5, word, fontsize=8, va="center", ha=anchor, bbox=BOX)
+        top.text(x, level + 0.5, word, fontsize=8, va="center", ha=anchor, bbox=BOX, zorder=6)
         for axes in others:
             axes.axvline(at, color=INK, linewidth=0.8, linestyle=DASHES, zorder=4)
 
