@@ -18,7 +18,8 @@ from tests.pipeline.builders import Story
 @pytest.mark.parametrize(
     ("ns", "says"),
     [
-        (None, "–"), (0, "0 s"), (999, "1 µs"), (999_999, "1000 µs"), (1_000_000, "1.0 ms"), (16_245_282, "16.2 ms"), (1_088_430_732, "1.09 s"),
+        (None, "–"), (0, "0 s"), (999, "1 µs"), (999_999, "1000 µs"), (1_000_000, "1.0 ms"), (16_245_282, "16.2 ms"),
+        (1_088_430_732, "1.09 s"),
         (119_990_000_000, "119.99 s"), (125_000_000_000, "2 min 05 s"), (7_260_000_000_000, "2 h 01 min"), (-2_000_000, "−2.0 ms"),
     ],
 )  # fmt: skip
@@ -87,7 +88,8 @@ def test_every_kind_of_example_has_a_title_and_a_sentence() -> None:
     assert seen >= {
         ("total-queue", what) for what in ("lost", "missing", "unexpected", "phantom", "duplicated", "recovered", "resurrected")
     } | {
-        ("redelivery", "unflagged"), ("order", "violations"), ("availability", "windows"), ("mutex", "overlaps"), ("mutex", "lease_overlaps"),
+        ("redelivery", "unflagged"), ("order", "violations"), ("availability", "windows"), ("mutex", "overlaps"),
+        ("mutex", "lease_overlaps"),
         ("accepted-before-safe", "unsafe"), ("accepted-before-safe", "client_unsafe"), ("primaries", "shared_epochs"),
         ("primaries", "epoch_regressions"), ("primaries", "overlaps"),
     }  # fmt: skip

@@ -9,11 +9,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import pytest
-
-for package in ("pyarrow", "matplotlib"):
-    pytest.importorskip(package, reason=f"pictures need {package}: pip install 'qpidha[data]'")
-
 from qpidha.cli.timeline import Timeline, svg
 from qpidha.pipeline.colours import LIGHT, STATES
 from qpidha.pipeline.events import ROLES
@@ -21,7 +16,7 @@ from qpidha.pipeline.report_charts import charts
 from qpidha.pipeline.report_lanes import CELLS, MOST_LANES, Spot, lanes_of, merged, placed
 from qpidha.pipeline.report_sheets import Chart, Sheet, drawing, first_fit, told_apart
 from qpidha.pipeline.report_tables import Axis, Lake, RunTables
-from tests.pipeline.lakes import put
+from tests.pipeline.report.lakes import put
 
 SECOND = 1_000_000_000
 

@@ -16,15 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-for package in ("pyarrow", "matplotlib", "jinja2"):
-    pytest.importorskip(package, reason=f"a report needs {package}: pip install 'qpidha[data]'")
-
 from matplotlib import image
 
 from qpidha.pipeline.report import write_report
-from tests.pipeline.lakes import around, lake_of
-from tests.pipeline.test_report import SECTIONS, cluster
+from tests.pipeline.report.lakes import around, lake_of
+from tests.pipeline.report.test_page import SECTIONS, cluster
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SECONDS = 90
@@ -49,20 +45,21 @@ frame.onload = () => {{
   const shown = element => element.getClientRects().length > 0;
   for (const one of page.querySelectorAll("details")) one.open = true;
   const root = page.documentElement;
-  const wide = [...page.querySelectorAll("body *:not(svg *)")].filter(e => shown(e) && e.getBoundingClientRect().right > root.clientWidth + 1)
-    .filter(e => !e.closest(".wide")).map(e => e.tagName + " " + e.className);
+  const beyond = element => element.getBoundingClientRect().right > root.clientWidth + 1;
+  const wide = [...page.querySelectorAll("body *:not(svg *)")].filter(e => shown(e) && beyond(e) && !e.closest(".wide"));
   const out = [];
   for (const text of page.querySelectorAll("svg text")) {{
     const t = text.getBoundingClientRect(), s = text.closest("svg").getBoundingClientRect();
     if (t.left < s.left - 2 || t.right > s.right + 2 || t.top < s.top - 2 || t.bottom > s.bottom + 2) out.push(text.textContent);
   }}
   document.getElementById("found").textContent = JSON.stringify({{
-    width: root.clientWidth, scroll: root.scrollWidth, wide: wide, out: out,
+    width: root.clientWidth, scroll: root.scrollWidth, wide: wide.map(e => e.tagName + " " + e.className), out: out,
     sections: [...page.querySelectorAll("header, section")].map(e => [e.id, ...box(e)]),
     pictures: [...page.querySelectorAll("svg")].map(box), texts: [...page.querySelectorAll("svg text")].filter(shown).length,
     empty: [...page.querySelectorAll("svg path, svg text")].filter(e => e.getBBox().width + e.getBBox().height === 0).length,
     drawn: page.querySelectorAll("svg path, svg text").length, text: page.body.innerText,
-    asked: view.performance.getEntriesByType("resource").map(e => e.name), colour: view.getComputedStyle(page.querySelector(".banner")).borderLeftColor,
+    asked: view.performance.getEntriesByType("resource").map(e => e.name),
+    colour: view.getComputedStyle(page.querySelector(".banner")).borderLeftColor,
     letters: Math.min(...[...page.querySelectorAll("svg text")].map(e => e.getBoundingClientRect().height)),
   }});
 }};
