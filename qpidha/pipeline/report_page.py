@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
@@ -40,7 +40,8 @@ from qpidha.pipeline.report_words import (
 )  # fmt: skip
 from qpidha.pipeline.verdict import EXAMPLES
 
-TEMPLATE = Path(__file__).with_name("report.html")
+TEMPLATE = files("qpidha.pipeline").joinpath("report.html")
+"""Found in a zip, too: what spark-submit takes."""
 MOST_ROWS = 50
 """Rows of a table on the page."""
 FEW_EXAMPLES = 5
@@ -325,10 +326,10 @@ class Page:
             self._example(check["name"], what, index, example_title(what, row, self.since)) for index, row in enumerate(shown)
         ]  # fmt: skip
         count = check["counts"].get(what, len(rows))
-        files = [file for file in check["offenders"] if file.endswith(f"-{what}.jsonl")]
+        kept = [file for file in check["offenders"] if file.endswith(f"-{what}.jsonl")]
         left = ""
         if len(shown) < len(rows) or count > len(rows):
-            where = f"all are in {files[0]}" if files else "verdict.json has up to 20, and check --all-offenders writes all"
+            where = f"all are in {kept[0]}" if kept else "verdict.json has up to 20, and check --all-offenders writes all"
             left = f"{counted(len(shown), 'example')} shown; {where}."
         return Kind(prose(kind_title(check["name"], what)), plain(check["name"]), number(count), is_wrong, examples, plain(left))
 

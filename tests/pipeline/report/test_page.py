@@ -21,6 +21,7 @@ from qpidha.pipeline.segments import BadInput, Gap, Inputs, Quarantined, Segment
 from tests.pipeline.builders import Story
 from tests.pipeline.report.lakes import around, lake_of
 
+ROOT = Path(__file__).parents[3]
 SECOND = 1_000_000_000
 SECTIONS = ["checks", "what", "timeline", "failovers", "windows", "latency", "queues", "anomalies", "evidence", "glossary"]
 
@@ -126,6 +127,13 @@ def test_sections_stand_in_their_order_and_links_lead_to_them(tmp_path: Path) ->
     assert [attributes["href"] for tag, attributes in page.tags if tag == "a" and attributes["href"] != "#glossary"][:9] == [
         f"#{name}" for name in SECTIONS[:9]
     ]
+
+
+def test_the_documents_name_the_sections(tmp_path: Path) -> None:
+    report(tmp_path, cluster())
+    titles = re.findall(r"<h2>(.*?)</h2>", (tmp_path / "report.html").read_text())
+    rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "report.md").read_text().split("## What it shows")[1], re.MULTILINE)
+    assert titles == [row for row in rows if row not in ("Section", "---", "verdict")]
 
 
 EVIL = '<script>alert("1")</script>&amp;\x00\x1b[2J\u202e$x^{$_'
@@ -365,4 +373,4 @@ def test_without_its_packages_the_command_says_what_to_install(
 
 def test_a_report_needs_no_spark() -> None:
     code = "import sys; import qpidha.pipeline.report; sys.exit('pyspark' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
