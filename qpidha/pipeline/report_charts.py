@@ -18,14 +18,13 @@ from qpidha.pipeline.report_failovers import closer_looks
 from qpidha.pipeline.report_lanes import (
     CELLS,
     LANE,
-    MOST_BARS,
+    MOST_NAMED,
     draw_bands,
     draw_lanes,
     draw_marks,
-    fault_bar,
+    fault_spots,
     lanes_of,
     merged,
-    placed,
     rows_of,
 )  # fmt: skip
 from qpidha.pipeline.report_sheets import FAINT, INK, Chart, Sheet, drawing, milliseconds, numbers, told_apart
@@ -49,17 +48,17 @@ def charts(lake: Lake, tables: RunTables) -> list[Chart]:
 
 def timeline(tables: RunTables, axis: Axis) -> Chart:
     """Draw states of brokers and faults over throughput over latency."""
-    faults = tables.faults[:MOST_BARS]
+    faults = tables.faults
     with drawing("timeline"):
         end = axis.since(axis.end_ns)
         lanes, names = lanes_of(tables.roles, axis.start_ns, axis.end_ns)
-        spots = placed([fault_bar(fault, axis.since, end) for fault in faults], 0, end)
+        spots = fault_spots(faults, axis.since, end)
         high = LANE * (len(names) + rows_of(spots)) + 0.1
         sheet = Sheet("timeline", [*([high] if names or faults else []), 1.6, 1.9], 0, end)
         if names or faults:
-            marks = [(axis.since(row["promoted_ns"]), f"epoch {row['epoch']}") for row in tables.failovers[:MOST_BARS]]
+            marks = [(axis.since(row["promoted_ns"]), f"epoch {row['epoch']}") for row in tables.failovers]
             draw_lanes(sheet, sheet.panels[0], lanes, names, spots, axis.since)
-            draw_marks(sheet, sheet.panels[0], marks)
+            draw_marks(sheet, sheet.panels[0], marks if len(marks) <= MOST_NAMED else [])
         _throughput(sheet, sheet.panels[-2], tables, axis)
         _latency(sheet, sheet.panels[-1], tables, axis)
         for axes in sheet.panels[-2:]:
@@ -71,14 +70,15 @@ def _timeline_caption(tables: RunTables, axis: Axis, names: Sequence[str]) -> st
     parts = []
     if names:
         parts.append("Top: what each broker was; blank means that it wrote nothing, because it was not running or was held up.")
-        parts.append("Dashed lines are promotions, each the begin of an epoch.")
+        if 0 < len(tables.failovers) <= MOST_NAMED:
+            parts.append("Dashed lines are promotions, each the begin of an epoch.")
     elif not tables.roles:
         parts.append("There are no journals of brokers, so their states are not known.")
     nodes = len({row["node"] for row in tables.roles})
     if nodes > len(names):
         parts.append(f"{len(names)} of {nodes} brokers are drawn.")
-    if len(tables.faults) > MOST_BARS:
-        parts.append(f"The first {MOST_BARS} of {len(tables.faults)} faults are drawn.")
+    if len(tables.failovers) > MOST_NAMED:
+        parts.append(f"The {len(tables.failovers)} promotions are too many to be drawn.")
     if tables.faults:
         parts.append("Dark bars and grey bands are faults.")
     parts.append("Middle: messages per second of all queues together. Bottom: time from sending a message to its acceptance, in the queue "
@@ -168,7 +168,7 @@ def lag(tables: RunTables, axis: Axis) -> Chart | None:
                     x, y = _points(axis, tables.latency.get((what, name, percentile), {}), 1e-3, gaps=True)
                     axes.plot(x, y, color=colour, linestyle=style, linewidth=1.3, marker=".", markersize=2)
             milliseconds(axes, titles[what])
-            draw_bands(axes, tables.faults[:MOST_BARS], axis.since, sheet.end)
+            draw_bands(axes, tables.faults, axis.since, sheet.end)
             handles: list[Any] = [Line2D([], [], color=colour) for _, colour in zip(names, SERIES, strict=False)]
             handles += [Line2D([], [], color=FAINT, linestyle=style) for _, _, style in styles]
             sheet.legend(axes, handles, [*(name or "all queues" for name in told_apart(names)), *(label for label, *_ in styles)], what)
@@ -194,7 +194,7 @@ def backlog(tables: RunTables, axis: Axis) -> Chart | None:
             x, y = _points(axis, tables.backlog[queue], 1.0, gaps=False)
             handles += axes.plot(x, y, color=colour, linewidth=1.3)
         numbers(axes, "messages")
-        draw_bands(axes, tables.faults[:MOST_BARS], axis.since, sheet.end)
+        draw_bands(axes, tables.faults, axis.since, sheet.end)
         sheet.legend(axes, handles, told_apart(sorted(highest)), "in the queue")
         caption = "Messages accepted and not yet acknowledged, as clients saw it, at the end of each point's time: an estimate, "
         caption += "since messages with unknown outcome are not counted. "

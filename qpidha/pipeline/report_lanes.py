@@ -19,8 +19,8 @@ from qpidha.pipeline.report_tables import Record
 LANE = 0.27
 """Height of a lane in inches."""
 MOST_LANES = 12
-MOST_BARS = 400
-"""Faults and promotions that are drawn."""
+MOST_NAMED = 60
+"""Faults and promotions that have room for a name each."""
 CELLS = 1500
 """A bar is not narrower than the time axis divided by this."""
 FAULT, FAULT_BAND = "#555555", "#efefef"
@@ -89,6 +89,14 @@ def placed(spots: list[Spot], begin: float, end: float) -> list[Spot]:
     for spot, row in zip(spots, first_fit(spans, 4), strict=True):
         spot.row = row
     return spots
+
+
+def fault_spots(faults: Sequence[Record], since: Callable[[int], float], end: float) -> list[Spot]:
+    """Return faults as bars with names; if they are too many for that, as bars in one row."""
+    bars = [fault_bar(fault, since, end) for fault in faults]
+    if len(bars) <= MOST_NAMED:
+        return placed(bars, 0, end)
+    return [Spot(begin, stop, "") for begin, stop in merged(((bar.begin, bar.end) for bar in bars), end / CELLS)]
 
 
 def rows_of(spots: Sequence[Spot]) -> int:

@@ -29,7 +29,7 @@ MOST_CURVES = 5
 """Queues or peers of a chart: those with the most events."""
 MOST_QUEUES = 50
 """Queues of which the backlog is followed."""
-MOST_ROWS = 50_000
+MOST_ROWS = 200_000
 """Rows of a table that is read whole."""
 MOST_AROUND = 30_000
 """Events around examples."""
@@ -194,7 +194,7 @@ class Lake:
         """Yield the record batches of a table."""
         found = self._dataset(name)
         if found.files:
-            yield from found.to_batches(columns=columns, filter=filter_)
+            yield from found.to_batches(columns=columns, filter=filter_, batch_readahead=2, fragment_readahead=1)
 
     def rows(self, name: str, cut: dict[str, int], most: int = MOST_ROWS) -> list[Record]:
         """Return the rows of a small table; the first of them, and how many there are in `cut`, if it is not small."""

@@ -13,7 +13,7 @@ from qpidha.cli.timeline import Timeline, svg
 from qpidha.pipeline.colours import LIGHT, STATES
 from qpidha.pipeline.events import ROLES
 from qpidha.pipeline.report_charts import charts
-from qpidha.pipeline.report_lanes import CELLS, MOST_LANES, Spot, lanes_of, merged, placed
+from qpidha.pipeline.report_lanes import CELLS, MOST_LANES, MOST_NAMED, Spot, lanes_of, merged, placed
 from qpidha.pipeline.report_sheets import Chart, Sheet, drawing, first_fit, told_apart
 from qpidha.pipeline.report_tables import Axis, Lake, RunTables
 from tests.pipeline.report.lakes import put
@@ -186,3 +186,18 @@ def test_every_role_has_a_colour_that_letters_can_be_read_on() -> None:
         assert (light + 0.05) / (dark + 0.05) >= 3.0, state
     picture = svg(Timeline("t", 10.0, lanes={"b1": [(0.0, "active"), (5.0, "ready")]}))
     assert STATES["active"] in picture and STATES["ready"] in picture, "the demo has the same colours"
+
+
+def test_what_is_too_many_to_be_named_is_drawn_without_names(tmp_path: Path) -> None:
+    faults = [
+        {"op_id": number, "kind": "kill", "target": "b1", "start_ns": number * SECOND, "stop_ns": number * SECOND + SECOND // 2}
+        for number in range(MOST_NAMED + 1)
+    ]  # fmt: skip
+    changes = [change(epoch, epoch, promoted=epoch, served=epoch + 0.1) for epoch in range(MOST_NAMED + 1)]
+    few = drawn(tmp_path, tables_of(100, faults=faults[1:], failovers=changes[1:]))["timeline"]
+    many = drawn(tmp_path, tables_of(100, faults=faults, failovers=changes))["timeline"]
+    assert few.svg.count(">kill b1<") == MOST_NAMED and ">epoch 9<" in few.svg
+    assert ">kill b1<" not in many.svg and ">epoch 9<" not in many.svg
+    assert f"The {MOST_NAMED + 1} promotions are too many to be drawn." in many.caption
+    far = [fault | {"start_ns": 10_000 * number, "stop_ns": 10_000 * number + 5} for number, fault in enumerate(faults * 50)]
+    assert len(drawn(tmp_path, tables_of(100, faults=far))["timeline"].svg) < len(many.svg), "what cannot be told apart is one bar"
