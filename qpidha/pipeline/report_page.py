@@ -70,6 +70,11 @@ class Example:
     events: list[list[str]]
     """Time, writer, process, what; the group of the event last."""
 
+    @property
+    def has_processes(self) -> bool:
+        """Whether clients did any of it."""
+        return any(process for _, _, process, *_ in self.events)
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
