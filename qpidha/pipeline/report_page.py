@@ -47,6 +47,7 @@ MOST_ROWS = 50
 FEW_EXAMPLES = 5
 """Examples of what is only reported; of what makes a run invalid all that verdict.json has."""
 PHASES = ("detected", "asked", "promoted", "active", "accepted", "served")
+ONLY_REPORTS = " This check reports; nothing that it finds makes a run invalid."
 GROUPS = {"op": "client", "fault": "fault"}
 
 
@@ -166,7 +167,8 @@ class Page:
             shown = [shown_count(name, counts[name]) for name in NUMBERS.get(check["name"], counts) if name in counts]
             rows.append({
                 "name": plain(check["name"]), "verdict": VERDICTS[check["valid"]] if check["applies"] else "nothing to judge",
-                "meaning": prose(known.meaning) if known else "", "numbers": shown if check["applies"] else [],
+                "meaning": prose(known.meaning) + (ONLY_REPORTS if known.invalid.startswith("never: ") else "") if known else "",
+                "numbers": shown if check["applies"] else [],
                 "reasons": [prose(plain(reason)) for reason in check["reasons"]] if check["applies"] else [],
             })  # fmt: skip
         return rows

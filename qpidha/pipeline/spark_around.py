@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from qpidha.pipeline.events import FOREVER, KIND, OPERATIONS
+from qpidha.pipeline.events import FIELDS, FOREVER, KIND, OPERATIONS
 from qpidha.pipeline.facts import SECOND, Tables
 from qpidha.pipeline.schema import event_of
 from qpidha.pipeline.verdict import EXAMPLES, Finding, Row
@@ -32,6 +32,8 @@ OF_EPOCH = (*(KIND[name].code for name in ("role", "epoch", "insync", "promotion
 OF_PLACE = tuple(KIND[name].code for name in ("enq", "rep", "conf", "dlv", "deq"))
 LOCKS = tuple(OPERATIONS[what] for what in ("acquire", "release", "lost"))
 BELOW = ("by_value", "by_op", "by_msg", "by_place", "by_span", "by_epoch")
+
+COLUMNS = tuple(field.column for field in FIELDS)
 
 Key = tuple[Any, ...]
 
@@ -163,7 +165,7 @@ def _matched(tables: Tables, keys: Keys, examples: Sequence[Example]) -> DataFra
         F.col("op").isin(*LOCKS), F.concat(F.lit("lock "), F.col("queue"))
     )
     last = F.coalesce("position_to", "position")
-    rows = tables.events.withColumn("track", track)
+    rows = tables.events.select(*COLUMNS, "at", "kind_group", "op").withColumn("track", track)
     epoch = F.when(kind.isin(*OF_EPOCH), F.col("epoch"))
     placed = F.when(kind.isin(*OF_PLACE), F.col("epoch"))
     joins: tuple[tuple[str, str, dict[str, Column], Column | None], ...] = (
@@ -176,6 +178,8 @@ def _matched(tables: Tables, keys: Keys, examples: Sequence[Example]) -> DataFra
     )
     for name, names, columns, more in joins:
         rows = _joined(rows, name, names, columns, more, keys.wanted[name])
+    # Nearly all rows end here: what follows is dear.
+    rows = rows.where(F.coalesce(*BELOW).isNotNull())
     wanted = F.array_distinct(F.flatten(F.array(*(F.coalesce(name, F.array().cast("array<int>")) for name in BELOW))))
     rows = rows.withColumn("is_own", F.coalesce("by_value", "by_op", "by_msg", "by_place").isNotNull())
     rows = rows.withColumn("example", F.explode(wanted)).drop(*BELOW, "track")

@@ -109,6 +109,8 @@ def test_the_numbers_are_those_of_the_verdict(tmp_path: Path) -> None:
         shown = re.findall(r"<span>([^<]+) <b>([^<]+)</b></span>", part)
         wanted = NUMBERS[entry["name"]] if entry["applies"] else ()
         assert shown == [shown_count(number, entry["counts"][number]) for number in wanted]
+    told = [row[0] for row in page.rows if "nothing that it finds makes a run invalid" in " ".join(row)]
+    assert told == ["redelivery", "latency", "failover", "throughput"]
     assert page.row("epoch", "begin, s")[5:] == ["detected", "asked", "promoted", "active", "accepted", "served", "total"]
     assert page.row("2")[2:5] == ["kill b1", "b1", "b2"]
     assert page.row("2")[5:10] == ["100.0", "200.0", "300.0", "400.0", "450.0"], "milliseconds since the fault"
