@@ -58,6 +58,7 @@ def add(app: typer.Typer) -> None:
     pipeline.command("generate", epilog=EPILOG)(_generate)
     pipeline.command("ingest", epilog=EPILOG)(_ingest)
     pipeline.command("check", epilog=EPILOG)(_check)
+    pipeline.command("report", epilog=EPILOG)(_report)
     pipeline.command("watch", epilog=EPILOG)(_watch)
     pipeline.command("submit", epilog=EPILOG)(_submit)
     app.add_typer(pipeline, name="pipeline")
@@ -193,6 +194,7 @@ def _check(
     unavailable: Unavailable = 1.0,
     max_unavailable: MaxUnavailable = 0.0,
     all_offenders: Annotated[bool, typer.Option("--all-offenders", help="write every offender into --out")] = False,
+    report: Annotated[bool, typer.Option("--report", help="write a report into --out, too")] = False,
     engine: Engine = "spark",
     master: Master = "",
     conf: Conf = None,
@@ -203,7 +205,7 @@ def _check(
         run, exactly_once, strict_ack, strict_order, mutex, round(unavailable * SECOND), round(max_unavailable * SECOND),
     )  # fmt: skip
     names = [name for name in checks.split(",") if name]
-    _refuse_wrong_words(engine, mutex, history, lake, out, all_offenders=all_offenders)
+    _refuse_wrong_words(engine, mutex, history, lake, out, all_offenders=all_offenders, report=report)
     with _judging():
         if engine == "python":
             verdict = check_paths(history or [], settings, names=names)
@@ -212,12 +214,46 @@ def _check(
         else:
             spark = _spark(master, conf)
             verdict = _by_spark(options, spark, history or [], lake, out, settings, names, all_offenders=all_offenders)
+        if report and out is not None:
+            talk(options, f"report: {_written(out, lake, None)[0]}")
     _print_verdict(options, verdict)
     raise typer.Exit(verdict.exit_code)
 
 
+def _report(
+    context: typer.Context,
+    check: Annotated[Path, typer.Option("--check", metavar="DIR", help="the --out of a check, with verdict.json")],
+    lake: Annotated[str, typer.Option("--lake", metavar="DIR", help="the lake of that check; default: lake below --check")] = "",
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="where the report goes; default: --check")] = None,
+) -> None:
+    """Write a report on a judged run: one HTML file, and its charts as PNG. Needs neither Spark nor Java.
+
+    Exit code: 0 the report is written, whatever the verdict; 3 bad input or usage.
+    """
+    options = settings_of(context)
+    with _judging():
+        _print_files(options, _written(check, lake, out))
+
+
+def _written(check: Path, lake: str, out: Path | None) -> list[Path]:
+    """Write a report, or say what is not installed."""
+    try:
+        from qpidha.pipeline.report import write_report
+    except ImportError as error:
+        raise Failure(BAD_INPUT, f"no report: {error}", hint="pip install 'qpidha[data]'") from error
+    return write_report(check, lake or str(check / "lake"), out or check)
+
+
+def _print_files(options: Options, files: list[Path]) -> None:
+    if options.as_json:
+        print_json({"schema_version": 1, "report": str(files[0]), "pictures": [str(file) for file in files[1:]]})
+    else:
+        print(f"report: {files[0]}, and {len(files) - 1} pictures beside it")
+
+
 def _refuse_wrong_words(
     engine: str, mutex: str, history: list[Path] | None, lake: str, out: Path | None, *, all_offenders: bool,
+    report: bool,
 ) -> None:  # fmt: skip
     if engine not in ENGINES:
         raise Failure(BAD_INPUT, f"no such engine: {engine}", hint="--engine spark or --engine python")
@@ -227,6 +263,8 @@ def _refuse_wrong_words(
         raise Failure(BAD_INPUT, "nothing to judge", hint="directories with segments, or --lake with the Spark engine")
     if engine == "spark" and not lake and out is None:
         raise Failure(BAD_INPUT, "tables need a place", hint="--lake DIR, or --out DIR for tables below it")
+    if report and (engine == "python" or out is None):
+        raise Failure(BAD_INPUT, "--report needs a place, and the tables of the Spark engine", hint="--out DIR --engine spark")
     if all_offenders and out is None:
         raise Failure(BAD_INPUT, "--all-offenders needs a place", hint="--out DIR")
 

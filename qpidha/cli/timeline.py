@@ -12,28 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from qpidha.pipeline.colours import LIGHT, STATES
+
 WIDTH, LEFT, RIGHT = 960, 90, 20
 CHART, LANE, GAP = 130, 22, 34
 ROW = 14
 """Height of a line of text."""
 LETTER = 6.8
 """Width of a letter, about, at the usual size."""
-COLOURS = {
-    "active": "#2e9e5b",
-    "recovering": "#9ccf3c",
-    "ready": "#4a90d9",
-    "catchup": "#e8c34a",
-    "joining": "#e39a3c",
-    "starting": "#c9c9c9",
-    "stopped": "#8e6bb8",
-    "hung": "#b04fa0",
-    "stale": "#7b3f1d",
-    "down": "#d64545",
-    "standalone": "#7a7a7a",
-}
-"""State -> fill, in the order of the legend."""
-LIGHT = ("recovering", "catchup", "starting")
-"""States whose fill needs dark letters."""
 SERIES = ("#2e6fb7", "#e07b39", "#7a7a7a")
 STEPS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
 BINS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -232,7 +218,7 @@ def _lanes(panel: Panel, timeline: Timeline) -> list[str]:
             if width <= 0:
                 continue
             title = f"<title>{escape(name)} {escape(state)} {begin:.3f}-{end:.3f} s</title>"
-            colour = COLOURS.get(state, "#bbb")
+            colour = STATES.get(state, "#bbb")
             parts.append(f'<rect x="{x}" y="{panel.y}" width="{width:.1f}" height="{LANE}" fill="{colour}">{title}</rect>')
             size = next((size for size in (12, 9) if width > LETTER * size / 12 * len(state) + 6), 0)
             if size:
@@ -258,12 +244,12 @@ def _legend(panel: Panel, timeline: Timeline) -> list[str]:
     """Name the colours of the states that occur, always in the same order."""
     bars = [bar for states in timeline.lanes.values() for bar in merged(states, timeline.seconds)]
     occurring = {state for begin, end, state in bars if end > begin}
-    known = [state for state in COLOURS if state in occurring]
+    known = [state for state in STATES if state in occurring]
     parts = []
     panel.y += 12
     x = float(LEFT)
-    for state in [*known, *sorted(occurring - COLOURS.keys())]:
-        parts.append(f'<rect x="{x:.0f}" y="{panel.y}" width="12" height="12" fill="{COLOURS.get(state, "#bbb")}"/>')
+    for state in [*known, *sorted(occurring - STATES.keys())]:
+        parts.append(f'<rect x="{x:.0f}" y="{panel.y}" width="12" height="12" fill="{STATES.get(state, "#bbb")}"/>')
         parts.append(f'<text x="{x + 16:.0f}" y="{panel.y + 10}">{escape(state)}</text>')
         x += 16 + LETTER * len(state) + 16
     panel.y += 16

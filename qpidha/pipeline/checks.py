@@ -256,11 +256,10 @@ def judge(finding: Finding, settings: Settings) -> CheckResult:
     """Return the verdict on what an engine found for one check."""
     counts = finding.counts
     applies = _applies(finding)
-    broken = [f"{counts[name]} {BROKEN[name]}" for name in _promises(finding.name, settings) if counts.get(name, 0)]
+    broken = [f"{counts[name]} {BROKEN[name]}" for name in promises(finding.name, settings) if counts.get(name, 0)]
     if finding.name == "mutex" and broken:
         broken.append(NO_FENCING)
     if finding.name == "availability" and 0 < settings.max_unavailable_ns < counts["longest_ns"]:
-        longest, allowed = counts["longest_ns"] / SECOND, settings.max_unavailable_ns / SECOND
         longest, allowed = counts["longest_ns"] / SECOND, settings.max_unavailable_ns / SECOND
         broken.append(f"unavailable for {longest:.3f} s, and {allowed:g} s are allowed")
     doubts = list(_doubts(finding)) if applies else ["nothing to judge"]
@@ -268,7 +267,7 @@ def judge(finding: Finding, settings: Settings) -> CheckResult:
     return CheckResult(finding.name, valid, applies, counts, broken + doubts, dict(sorted(finding.offenders.items())), finding.table)
 
 
-def _promises(name: str, settings: Settings) -> tuple[str, ...]:
+def promises(name: str, settings: Settings) -> tuple[str, ...]:
     """Return which numbers of a check must be 0."""
     if name == "total-queue":
         more = (("duplicated",) if settings.exactly_once else ()) + (("resurrected",) if settings.strict_ack else ())

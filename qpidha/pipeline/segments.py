@@ -26,6 +26,8 @@ RAW_BYTES = 4096
 """What is kept of a line in quarantine."""
 KEPT = 1000
 """Entries of quarantine, gaps and ignored files that `Inputs` holds; all are counted."""
+KEPT_WRITERS = 100
+"""Writers that verdict.json names."""
 PATTERNS = ("journal-*.jsonl", "journal-*.jsonl.gz", ".journal-*.jsonl.open")
 
 
@@ -112,6 +114,7 @@ class Inputs:
         states = [segment.state for segment in self.segments]
         return {
             "segments": {state: states.count(state) for state in ("closed", "open", "damaged")},
+            "writers": self._writers()[:KEPT_WRITERS],
             "torn": sum(segment.torn for segment in self.segments),
             "events": self.events,
             "duplicates": self.duplicates,
@@ -124,6 +127,15 @@ class Inputs:
             "unknown_fields": self.unknown_fields,
             "clock": {"one": self.one_clock, "error_ns": self.clock_error_ns},
         }
+
+    def _writers(self) -> list[dict[str, Any]]:
+        """Return who wrote, by name and start."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for segment in self.segments:
+            key = (segment.node, segment.boot)
+            writer = found.setdefault(key, {"node": segment.node, "boot": segment.boot, "segments": 0})
+            writer["segments"] += 1
+        return [found[key] for key in sorted(found) if key[0]]
 
 
 class Numbers:

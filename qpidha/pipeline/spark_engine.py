@@ -16,12 +16,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from qpidha.pipeline.checks import CHECK, CHECKS, Settings, judge
+from qpidha.pipeline.columns import TABLES
 from qpidha.pipeline.events import FOREVER, ROLES
 from qpidha.pipeline.facts import CASE, Tables, learn, message_facts, operations, paired, queue_names, traffic, with_time
 from qpidha.pipeline.python_engine import refuse_bad_input
-from qpidha.pipeline.schema import TABLES
 from qpidha.pipeline.segments import KEPT, BadInput
 from qpidha.pipeline.session import versions
+from qpidha.pipeline.spark_around import around
 from qpidha.pipeline.spark_brokers import accepted_before_safe, failover, learn_brokers, primaries
 from qpidha.pipeline.spark_lake import Files, Lake, each_once, quarantine_of
 from qpidha.pipeline.spark_messages import order, redelivery, summed, throughput, total_queue
@@ -173,6 +174,10 @@ def write_small(lake: Lake, run: str, tables: Tables, found: dict[str, Finding],
         asked.noticed("latency_1s")
         names = [name for name, *_ in TABLES["latency_1s"][1]]
         lake.write_table(run, "latency_1s", latency_by_second(tables).select(*names).coalesce(1))
+    if asked.charts:
+        if any(finding.offenders or finding.counts.get("failovers") for finding in found.values()):
+            asked.noticed("around")
+        lake.write_rows(run, "around", around(tables, found.values()))
     roles = []
     for (node, boot), rows in sorted(few.roles.items()):
         ordered = sorted(rows)

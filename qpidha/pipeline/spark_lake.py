@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from qpidha.pipeline.schema import LAKE_SCHEMA, STORED, TABLES, arrow
+from qpidha.pipeline.columns import LAKE_SCHEMA, TABLES, run_folder
+from qpidha.pipeline.schema import STORED, arrow
 from qpidha.pipeline.segments import BadInput, Inputs, Numbers, Quarantined, Reader, Segment
 
 Note = dict[str, Any]
@@ -98,7 +98,7 @@ class Lake:
 
     def table_path(self, run: str, name: str) -> str:
         """Return where a table of a run is; a run may have any name."""
-        return f"{self.root}/runs/{quote(run, safe='').replace('%', '+') or '_'}/{name}"
+        return f"{self.root}/{run_folder(run)}/{name}"
 
     def write_table(self, run: str, name: str, rows: DataFrame) -> DataFrame:
         """Write a table of a run anew, and return what was written."""

@@ -55,7 +55,7 @@ class CheckResult:
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of verdict.json."""
-        examples = [{"what": what, **row} for what, rows in self.offenders.items() for row in rows[:EXAMPLES]]
+        examples = [{"what": what} | row | {"what": what} for what, rows in self.offenders.items() for row in rows[:EXAMPLES]]
         return {
             "name": self.name,
             "valid": word(self.valid),

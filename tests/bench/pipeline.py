@@ -23,8 +23,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from qpidha.pipeline.checks import SECOND
+from qpidha.pipeline.columns import EVENTS
 from qpidha.pipeline.events import CLIENT, KIND, OPERATIONS, OUTCOMES
-from qpidha.pipeline.schema import EVENTS, WRITTEN
+from qpidha.pipeline.schema import WRITTEN
 from qpidha.pipeline.segments import Segment
 from qpidha.pipeline.session import session
 from qpidha.pipeline.spark_engine import Asked, check_lake

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from qpidha.pipeline.checks import CHECKS, Settings
+from qpidha.pipeline.columns import TABLES
 from qpidha.pipeline.generate import BY_BROKERS, EFFECTS, Plan, write
 from qpidha.pipeline.ingest import File, Ingested, follow, ingest, shared_out, write_batch
 from qpidha.pipeline.python_engine import check_paths
-from qpidha.pipeline.schema import TABLES
 from qpidha.pipeline.segments import BadInput, Segment
 from qpidha.pipeline.spark_engine import Asked, check_lake
 from qpidha.pipeline.spark_lake import Files, Lake

@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import functions as F
 
 import qpidha.pipeline
+from qpidha.pipeline.columns import EVENTS, documentation
 from qpidha.pipeline.events import FIELDS, KINDS, OPERATIONS
 from qpidha.pipeline.facts import CASE, message_facts, operations, paired, traffic, with_time
-from qpidha.pipeline.schema import ARROW, EVENTS, STORED, WRITTEN, documentation, event_of, record_batch
+from qpidha.pipeline.schema import ARROW, STORED, WRITTEN, event_of, record_batch
 from tests.pipeline.builders import Story
 
 ROOT = Path(__file__).parent.parent.parent.parent
