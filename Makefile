@@ -68,7 +68,7 @@ verify: ## VERIFY_MINUTES of clients and faults, everything written down in VERI
 	@.ci/setup verify
 	@out=$(VERIFY_DIR)/$$(date -u +%Y%m%d-%H%M%S); \
 	    $(BIN)/qpid-ha verify run --minutes $(VERIFY_MINUTES) --faults $(VERIFY_FAULTS) --out $$out; \
-	    $(BIN)/qpid-ha pipeline check --out $$out/check $$out
+	    $(BIN)/qpid-ha pipeline check --report --out $$out/check $$out
 
 lab: ## bring up three hosts with Pacemaker and brokers in namespaces (as root), and leave them to play with
 	@.ci/setup lab
