@@ -1,4 +1,4 @@
-"""Connections of the verification workload: one connection to whoever is the primary, through every failover, on python-qpid-proton.
+"""Failover clients: one connection to whoever is the primary, through every failover, on python-qpid-proton.
 
 A client follows redirects and its list of addresses, gives up brokers that take a connection and say nothing, and begins anew
 after every loss. Its AMQP side runs in the thread of a `ClientLoop`, which several can share.
