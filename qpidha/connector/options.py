@@ -112,7 +112,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
         if lower in SPARKS or (lower.startswith(ASYNC) and value.strip().lower() != "true"):
             continue
         if lower.startswith(ASYNC):
-            raise InvalidArgument(f"option {key} is refused: messages are settled by the log of commits, which would come too late")
+            raise InvalidArgument("option asyncProgressTrackingEnabled is refused: with it Spark asks for more before a batch is committed")
         if lower not in _NAMES:
             raise InvalidArgument(_unknown(key))
         found[_NAMES[lower]] = value.strip()

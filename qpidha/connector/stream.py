@@ -71,7 +71,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Share the messages of a batch out; there are none if another process has taken them."""
-        payloads = self._feed.payloads(position(start), position(end)) if self._feed is not None else []
+        begin, finish = position(start), position(end)
+        payloads = self._feed.payloads(begin, finish) if self._feed is not None else []
         each = -(-len(payloads) // self.options.partitions) or 1
         return [Slice(payloads[at : at + each]) for at in range(0, len(payloads), each)] or [Slice([])]
 
