@@ -84,10 +84,12 @@ COLUMNS = (
     Column("annotations", "map<string,string>", False, "message annotations as text"),
     Column("properties", "map<string,string>", True, "application properties; values that are no strings as text"),
     Column("body", "binary", True, "see `body_type`; written: binary or string"),
-    Column("body_type", "string", True, "`data`, `text`, `value`, `sequence` or `message`, see below; written: `data` unless it says"),
+    Column(
+        "body_type", "string", True, "`data`, `text`, `binary`, `value`, `sequence` or `message`, see below; written: `data` unless it says"
+    ),
 )
 BY_NAME = {column.name: column for column in COLUMNS}
-_SECTIONS = {"data": DATA, "text": VALUE, "value": VALUE, "sequence": SEQUENCE}
+_SECTIONS = {"data": DATA, "text": VALUE, "binary": VALUE, "value": VALUE, "sequence": SEQUENCE}
 BODY_TYPES = (*_SECTIONS, "message")
 _SPARK: dict[str, DataType] = {
     "string": StringType(), "binary": BinaryType(), "bigint": LongType(), "smallint": ShortType(), "boolean": BooleanType(),
@@ -283,7 +285,9 @@ def _body(bodies: Sequence[tuple[int, Any]]) -> tuple[str, bytes]:
         return "sequence", _json([plain(item) for _, part in bodies for item in part])
     if code != VALUE:
         raise ProtocolViolation("a body section is not of the type it must be")
-    return ("text", value.encode()) if type(value) is str else ("value", _json(plain(value)))
+    if type(value) is str:
+        return "text", value.encode()
+    return ("binary", value) if isinstance(value, bytes) else ("value", _json(plain(value)))
 
 
 def _json(value: Any) -> bytes:
@@ -375,7 +379,7 @@ def _content(kind: str, body: bytes) -> Any:
     """Return the value of a body section."""
     if kind not in BODY_TYPES:
         raise InvalidArgument(f"column body_type is {kind!r}, must be one of {', '.join(BODY_TYPES)}")
-    if kind == "data":
+    if kind in ("data", "binary"):
         return body
     try:
         text = body.decode()

@@ -16,9 +16,9 @@ from pyspark.sql.types import IntegerType, LongType, MapType, StringType, Struct
 
 from qpidha.connector import columns, options
 from qpidha.connector.columns import BY_NAME, COLUMNS, SCHEMA, check_written, digest, message_of, read_schema, record_batch, row_of, rows
-from qpidha.words.encoding import Described, Symbol, Timestamp, UByte, ULong, Uuid, encode
+from qpidha.words.encoding import Described, Symbol, Timestamp, UByte, ULong, Uuid, encode, sections
 from qpidha.words.errors import InvalidArgument
-from qpidha.words.message_view import SEQUENCE, build, departure
+from qpidha.words.message_view import SEQUENCE, VALUE, build, departure
 from qpidha.words.message_view import body as body_of
 from qpidha.words.message_view import properties as properties_of
 from tests.fidelity import raw_types
@@ -117,6 +117,9 @@ def test_json_bodies_are_read_as_they_were_written(items: list[Any]) -> None:
 def test_a_text_is_a_string_for_other_clients() -> None:
     assert body_of(message_of({"body_type": "text", "body": "grüße"}, "x")) == "grüße"
     assert body_of(message_of({"body": "grüße"}, "x")) == "grüße".encode()
+    as_value = message_of({"body_type": "binary", "body": b"\xff"}, "x")
+    assert body_of(as_value) == b"\xff" and sections(as_value)[-1][0] == VALUE
+    assert (row_of("q", as_value)["body_type"], row_of("q", as_value)["body"]) == ("binary", b"\xff")
 
 
 def test_a_delivery_that_failed_says_so_and_is_the_same_message() -> None:
@@ -173,7 +176,7 @@ def test_rows_need_to_go_somewhere() -> None:
         ({"ttl_ms": -1}, "column ttl_ms is -1, must be from 0 to"),
         ({"group_sequence": 2**32}, "column group_sequence is 4294967296"),
         ({"content_type": "ü"}, "column content_type is 'ü', must be ASCII"),
-        ({"body_type": "json"}, "column body_type is 'json', must be one of data, text, value, sequence, message"),
+        ({"body_type": "json"}, "column body_type is 'json', must be one of data, text, binary, value, sequence, message"),
         ({"body_type": "text", "body": b"\xff"}, "column body_type is text, and body is not that"),
         ({"body_type": "value", "body": "{"}, "column body_type is value, and body is not that"),
         ({"body_type": "value", "body": str(2**64)}, "column body_type is value, and body is not that"),
@@ -188,7 +191,9 @@ def test_values_that_no_message_has_are_named(row: dict[str, Any], says: str) ->
 
 def test_some_columns_in_any_order_may_be_asked_for() -> None:
     schema = read_schema(StructType([SCHEMA["body"], SCHEMA["message_id"]]))
-    assert record_batch(schema, "q", [build("a", properties={"message_id": Symbol("i")})]).to_pylist() == [{"body": b"a", "message_id": "i"}]
+    assert record_batch(schema, "q", [build("a", properties={"message_id": Symbol("i")})]).to_pylist() == [
+        {"body": b"a", "message_id": "i"}
+    ]
     for fields, says in (({"id": StringType()}, "column id is unknown"), ({"body": StringType()}, "column body is string in the schema")):
         with pytest.raises(InvalidArgument, match=says):
             read_schema(StructType([StructField(name, kind) for name, kind in fields.items()]))

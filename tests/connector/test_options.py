@@ -89,7 +89,13 @@ def test_a_queue_is_not_overwritten(call: str) -> None:
 def test_everything_that_spark_sends_to_workers_can_be_pickled_and_connects_to_nobody() -> None:
     source = QueueSource(GOOD)
     written = StructType([SCHEMA["body"]])
-    for one in (source, source.reader(SCHEMA), source.streamReader(SCHEMA), source.writer(written, False), source.streamWriter(written, False)):
+    for one in (
+        source,
+        source.reader(SCHEMA),
+        source.streamReader(SCHEMA),
+        source.writer(written, False),
+        source.streamWriter(written, False),
+    ):
         assert type(pickle.loads(pickle.dumps(one))) is type(one)
     reader = source.streamReader(SCHEMA)
     assert reader.initialOffset() == {"v": 1, "n": 0} and len(reader.partitions({"v": 1, "n": 0}, {"v": 1, "n": 9})) == 1

@@ -107,7 +107,9 @@ def test_a_queue_that_is_not_there_is_named_at_once(a_cluster):
 
 def test_no_primary_within_the_timeout_says_what_is_wrong(a_cluster):
     cluster = a_cluster(1, promote=False)
-    with pytest.raises(ConnectorFailure, match=rf"no primary among {re.escape(cluster.addresses[0])}: .*waited for 0.5 s \(option timeout\)"):
+    with pytest.raises(
+        ConnectorFailure, match=rf"no primary among {re.escape(cluster.addresses[0])}: .*waited for 0.5 s \(option timeout\)"
+    ):
         read(cluster, "q", timeout="0.5")
     cluster[0].kill()
     with pytest.raises(ConnectorFailure, match="onnection refused"):
@@ -125,7 +127,7 @@ def test_users_log_in_over_tls_and_nobody_else_does(a_cluster, tmp_path, monkeyp
     tls = {"ssl_cert": certificate, "ssl_key": key, "ssl_trusted": authority.certificate}
     cluster = a_cluster(2, encrypted=True, users_file=users, ha_username="ha", ha_password="ha", **tls)
     cluster[0].declare_queue("q")
-    url = ",".join(f"amqps://127.0.0.1:{broker.encrypted_port.number}" for broker in reversed(cluster.brokers))
+    url = ",".join(f"amqps://localhost:{broker.encrypted_port.number}" for broker in reversed(cluster.brokers))
     (tmp_path / "password").write_text("secret\n")
     login = {"url": url, "username": "ann", "passwordFile": tmp_path / "password", "tlsCa": authority.certificate}
     assert put(cluster, "q", ["a"], **login) == 1

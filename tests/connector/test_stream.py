@@ -39,6 +39,26 @@ def test_a_batch_is_settled_when_it_is_committed_and_not_before(a_cluster):
         assert query.trigger() == [] and messages(cluster[0], "q") == 0
 
 
+def test_what_is_committed_and_was_not_settled_comes_twice_and_says_so(a_cluster):
+    """The process dies after a commit and before the next trigger: this is what at-least-once allows."""
+    cluster = a_cluster(1, ha_cluster="no", promote=False)
+    cluster[0].declare_queue("q")
+    put(cluster, "q", NAMES[:20])
+    with Query(cluster, "q") as query:
+        wait_for(lambda: query.trigger(), what="a batch")
+        count = query.at["n"]
+    wait_for(lambda: cluster[0].call("list_queues")[0]["acquired"], lambda acquired: acquired == 0, what="acquired messages")
+    with Query(cluster, "q") as again:
+        again.at = query.at
+        rows = []
+        while len(rows) < 20:
+            end = again.plan()
+            rows += again.rows(end)
+            again.at = end
+    assert [row["body"].decode() for row in rows] == NAMES[:20]
+    assert [row["delivery_count"] for row in rows] == [1] * count + [0] * (20 - count)
+
+
 def test_rows_are_in_order_and_shared_out(a_cluster):
     cluster = a_cluster(1, ha_cluster="no", promote=False)
     cluster[0].declare_queue("q")

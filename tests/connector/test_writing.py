@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 
 import pyarrow
 import pytest
+from proton import Delivery
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
 
+from qpidha.connector.columns import message_of
 from qpidha.connector.inbox import ConnectorFailure
 from qpidha.connector.options import parse_options
 from qpidha.connector.outbox import Outbox
 from qpidha.connector.writing import write
 from qpidha.words.errors import InvalidArgument
 from tests.connector.clients import batches, messages, options_of, put, read
-from tests.system.cluster import wait_for
+from tests.system.cluster import Port
 
 NAMES = [f"{number:05}" for number in range(3000)]
 
@@ -22,7 +27,9 @@ def test_rows_go_where_they_say_and_have_an_id(a_cluster):
     cluster = a_cluster(1, ha_cluster="no", promote=False)
     for name in ("q", "r"):
         cluster[0].declare_queue(name)
-    rows = pyarrow.RecordBatch.from_pylist([{"queue": "r", "body": "1", "message_id": "mine"}, {"queue": None, "body": "2", "message_id": None}])
+    rows = pyarrow.RecordBatch.from_pylist(
+        [{"queue": "r", "body": "1", "message_id": "mine"}, {"queue": None, "body": "2", "message_id": None}]
+    )
     assert write(parse_options(options_of(cluster, "q")).for_writing(), iter([rows]), "run").accepted == 2
     found = [(row["queue"], row["message_id"], row["durable"]) for name in "qr" for batch in batches(cluster, name) for row in batch]
     assert found == [("q", "run/0/1", True), ("r", "mine", True)]
@@ -59,8 +66,6 @@ def test_a_failover_in_the_middle_loses_nothing(a_cluster, dedup):
 
 
 def _message(name):
-    from qpidha.connector.columns import message_of
-
     return message_of({"body": name}, name)
 
 
@@ -91,15 +96,52 @@ def test_what_is_not_accepted_in_time_is_named(a_cluster):
     cluster[1].cont()
 
 
-def test_messages_that_are_given_back_are_sent_again(a_cluster):
-    """A broker gives back what it has not accepted when it hands over to another one in order."""
+class Fickle(MessagingHandler):
+    """A broker that gives every message back twice, once so and once so, before it accepts it."""
+
+    def __init__(self):
+        super().__init__(auto_accept=False)
+        self.port = Port()
+        self.tries = Counter()
+        self.listener = None
+
+    def on_start(self, event):
+        self.listener = event.container.listen(f"127.0.0.1:{self.port.number}")
+
+    def on_link_opening(self, event):
+        event.link.target.copy(event.link.remote_target)
+
+    def on_message(self, event):
+        self.tries[event.message.id] += 1
+        outcome = {1: Delivery.RELEASED, 2: Delivery.MODIFIED}.get(self.tries[event.message.id], Delivery.ACCEPTED)
+        event.delivery.update(outcome)
+        event.delivery.settle()
+
+    def on_connection_closing(self, event):
+        self.listener.close()
+
+
+def test_messages_that_are_given_back_are_sent_again():
+    broker = Fickle()
+    thread = threading.Thread(target=Container(broker).run)
+    thread.start()
+    with Outbox(parse_options({"url": f"127.0.0.1:{broker.port.number}", "timeout": "20"})) as outbox:
+        for name in NAMES[:20]:
+            outbox.send("q", _message(name), name)
+        outbox.finish()
+        assert outbox.accepted == 20
+    thread.join()
+    broker.port.close()
+    assert broker.tries == dict.fromkeys(NAMES[:20], 3)
+
+
+def test_a_hand_over_in_order_loses_nothing(a_cluster):
     cluster = a_cluster(2)
     cluster[0].declare_queue("q")
     with Outbox(parse_options(options_of(cluster, "q", prefetch=50))) as outbox:
         for number, name in enumerate(NAMES[:1000]):
             outbox.send("q", _message(name), name)
             if number == 500:
-                cluster[0].call("switchover", to=cluster[1].address)
+                cluster[0].call("switchover", target=cluster[1].address)
         outbox.finish()
-    wait_for(lambda: cluster[1].state, lambda state: state == "active", what="state of b1")
-    assert set(read(cluster, "q")) == set(NAMES[:1000])
+    assert cluster[1].state == "active" and set(read(cluster, "q")) == set(NAMES[:1000])
