@@ -85,7 +85,7 @@ COLUMNS = (
     Column("properties", "map<string,string>", True, "application properties; values that are no strings as text"),
     Column("body", "binary", True, "see `body_type`; written: binary or string"),
     Column(
-        "body_type", "string", True, "`data`, `text`, `binary`, `value`, `sequence` or `message`, see below; written: `data` unless it says"
+        "body_type", "string", True, "what `body` is: see below; written: `data` unless it says"
     ),
 )
 BY_NAME = {column.name: column for column in COLUMNS}

@@ -1,7 +1,8 @@
 """The inbox: messages of one queue as they come, through failovers, for a thread that takes and settles them.
 
 The AMQP side runs in the thread of the client's loop; `take`, `settle` and `check` are for one other thread. Messages that were not
-taken when their link is lost are forgotten: the broker delivers them again. Brokers bound what one session may leave unsettled, so that
+taken when their link is lost are forgotten: the broker delivers them again. Proton's objects stay in the loop's thread, down to their
+last reference: letting go of one elsewhere would race with the engine. Brokers bound what one session may leave unsettled, so that
 receivers take turns on several sessions of the connection, one at a time, which keeps the order of the queue.
 """
 
@@ -43,16 +44,17 @@ class ConnectorFailure(QpidHaError):
 
 
 class Received:
-    """A message that was delivered: its bytes, and what is needed to settle it on the link that it came on."""
+    """A message that was delivered."""
 
-    __slots__ = ("delivery", "generation", "is_settled", "lane", "payload", "size")
+    __slots__ = ("generation", "is_settled", "number", "payload", "size")
 
-    def __init__(self, payload: bytes, delivery: Any, lane: Lane, generation: int) -> None:
+    def __init__(self, payload: bytes, number: int, generation: int) -> None:
         self.payload = payload
         self.size = len(payload)
-        self.delivery = delivery
-        self.lane = lane
+        self.number = number
+        """Of the delivery, by which the inbox knows it."""
         self.generation = generation
+        """Of the link that it came on."""
         self.is_settled = False
         """Whether the broker has confirmed that the message is gone."""
 
@@ -96,10 +98,12 @@ class Inbox(FailoverClient):
         self._lane: Lane | None = None
         self._arrived_at = 0.0
         self._settling: deque[Received] = deque()
+        self._deliveries: dict[int, tuple[Any, Lane]] = {}
+        """Unsettled deliveries of the present connection, by number."""
         self._awaited: dict[Any, Received] = {}
         self._failure = ""
         self._down_since: float | None = time.monotonic()
-        self._names = 0
+        self._names = self._number = 0
 
     # For the thread that takes.
 
@@ -196,6 +200,7 @@ class Inbox(FailoverClient):
             self._buffered = 0
             self._settling.clear()
             self._awaited.clear()
+            self._deliveries.clear()
             self._lane = None
             self._down_since = self._down_since or time.monotonic()
             del self.losses[:-10]
@@ -244,12 +249,14 @@ class Inbox(FailoverClient):
         if lane is None:
             return
         self._arrived_at = time.monotonic()
-        item = Received(payload, delivery, lane, self.generation)
+        self._number += 1
+        item = Received(payload, self._number, self.generation)
         self._largest = max(item.size, self._largest * 0.99 if self._buffered else 1)
         if self.browse or delivery.settled:
             item.is_settled = True
             delivery.settle()
         else:
+            self._deliveries[item.number] = delivery, lane
             lane.messages += 1
             lane.bytes += item.size
         self._buffer.append(item)
@@ -264,8 +271,9 @@ class Inbox(FailoverClient):
         if item is None:
             return
         item.is_settled = delivery.remote_state == Delivery.ACCEPTED
-        item.lane.messages -= 1
-        item.lane.bytes -= item.size
+        _, lane = self._deliveries.pop(item.number)
+        lane.messages -= 1
+        lane.bytes -= item.size
         if not self._awaited:
             self._changed.notify_all()
 
@@ -273,8 +281,9 @@ class Inbox(FailoverClient):
         with self._changed:
             while self._settling:
                 item = self._settling.popleft()
-                self._awaited[item.delivery._impl] = item
-                item.delivery.update(Delivery.ACCEPTED)
+                delivery, _ = self._deliveries[item.number]
+                self._awaited[delivery._impl] = item
+                delivery.update(Delivery.ACCEPTED)
             self._refill()
 
     def _refill(self) -> None:
@@ -325,8 +334,10 @@ class Inbox(FailoverClient):
         """Leave the broker; what was not taken goes back at once, as if it had never been delivered."""
         with self._changed:
             for item in self._buffer:
-                if not item.is_settled and self.connection is not None:
-                    item.delivery.update(Delivery.RELEASED)
-                    item.delivery.settle()
+                if item.number in self._deliveries:
+                    delivery, _ = self._deliveries[item.number]
+                    delivery.update(Delivery.RELEASED)
+                    delivery.settle()
             self._buffer.clear()
+            self._deliveries.clear()
         super().ended()

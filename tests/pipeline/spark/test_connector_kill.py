@@ -175,6 +175,5 @@ def test_no_row_is_lost_over_failovers_and_kills_of_the_job(cluster: Cluster, jo
     out, made = browse(cluster[primary], "out"), browse(cluster[primary], "made")
     assert second.missing(map(str, out)) == [] and len(out) == len(set(out))
     assert Counter(made) == Counter(f"line {number}" for number in range(job.lines))
-    print(
-        f"accepted {len(set(first.accepted))}, rows {len(rows)}, twice {dict(again)}; bridged {len(out)} of {len(set(second.accepted))}, made {len(made)}"
-    )
+    counts = {"accepted": len(set(first.accepted)), "rows": len(rows), **again, "bridged": len(out), "made": len(made)}
+    print(", ".join(f"{name} {count}" for name, count in counts.items()))
