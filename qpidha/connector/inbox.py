@@ -137,13 +137,14 @@ class Inbox(FailoverClient):
         end = time.monotonic() + self._timeout
         with self._changed:
             self._settling.extend(item for item in wanted if item.generation == self.generation and not item.is_settled)
-            while (self._settling or self._awaited) and not self._failure:
-                self.check()
+            self.check()
+            while self._settling or self._awaited:
                 if time.monotonic() > end:
                     raise ConnectorFailure(
                         f"the broker at {self.dialled} did not settle messages of queue {self.address} in time; {self._hint}"
                     )
                 self._changed.wait(0.5)
+                self.check()
         return [item for item in wanted if not item.is_settled]
 
     def check(self) -> None:

@@ -1,8 +1,8 @@
 """Batch reads: a queue looked at, or taken, by the tasks of one job.
 
 A browse ends when it has caught up with the queue. After a failover it begins anew and passes over what it has handed out, told by its
-bytes. A consumer settles what it took only when its task has handed out the last row; a task that fails before leaves all of
-it with the broker.
+bytes. A consumer passes over what has an id. It settles what it took only when its task has handed out the last row; a task that
+fails before leaves all of it with the broker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from qpidha.connector.columns import digest, read_schema, record_batch
+from qpidha.connector.columns import digest, identity, read_schema, record_batch
 from qpidha.connector.inbox import BYTES, Inbox, Received
 from qpidha.connector.options import Options
 
@@ -55,11 +55,11 @@ class _Taken:
         self._inbox = inbox
         self._generation = inbox.generation
         self._items: list[Received] = []
-        """To be settled; their payload is the digest."""
+        """To be settled; instead of their payload they have their identity."""
         self._handed: Counter[bytes] = Counter()
         """Digests of everything that was browsed."""
         self._passed: Counter[bytes] = Counter()
-        """Digests of what was handed out and comes again on the present link. Identical messages are as good as each other."""
+        """Those of what was handed out and comes again on the present link; a browse may take one of equal messages for the other."""
 
     def more(self, rows: int) -> list[bytes]:
         """Return messages that are new; none when the queue was found empty."""
@@ -71,15 +71,20 @@ class _Taken:
                 continue
             if taken[0].generation != self._generation:
                 self._generation = taken[0].generation
-                self._passed = self._handed.copy() if self._inbox.browse else self._passed + Counter(item.payload for item in self._items)
+                self._passed = self._handed.copy() if self._inbox.browse else self._passed + self._taken()
                 self._items = []
             fresh = [payload for item in taken if (payload := self._noted(item))]
             if fresh:
                 return fresh
 
+    def _taken(self) -> Counter[bytes]:
+        """Return the identities of what was taken on the link that is lost, where there is one."""
+        return Counter(item.payload for item in self._items if item.payload)
+
     def _noted(self, item: Received) -> bytes:
         """Take note of a message, and return its bytes unless they were handed out already."""
-        payload, key = item.payload, digest(item.payload)
+        payload = item.payload
+        key = digest(payload) if self._inbox.browse else identity(payload)
         if not self._inbox.browse:
             item.payload = key
             self._items.append(item)

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from qpidha.connector.columns import digest, read_schema, record_batch, row_of
+from qpidha.connector.columns import identity, read_schema, record_batch
 from qpidha.connector.inbox import BYTES, Inbox, Received
 from qpidha.connector.options import Options
 from qpidha.words.errors import InvalidArgument
@@ -145,18 +145,14 @@ class Feed:
         return [item.payload for item in batch] if end - start == len(batch) else []
 
     def _settle(self, start: int) -> None:
-        """Settle what is committed. A message of a lost link comes again; it is known by its bytes, and settled then."""
+        """Settle what is committed. A message of a lost link may come again: if it has an id it is known, and settled then."""
         committed = [item for end in [end for end in self._batches if end <= start] for item in self._batches.pop(end)]
         late, self._late = self._late, []
         if not committed and not late:
             self.inbox.check()
             return
-        attempted = {id(item) for item in (*committed, *late) if item.generation == self.inbox.generation}
         for item in self.inbox.settle([*committed, *late]):
-            # Of those whose settlement was asked for it is not known whether they come again. Only if they have an id is a message
-            # that is the same to the last byte certainly the same message.
-            if id(item) not in attempted or row_of("", item.payload)["message_id"] is not None:
-                key = digest(item.payload)
+            if key := identity(item.payload):
                 self._expected[key] = self._expected.get(key, 0) + 1
         while len(self._expected) > REMEMBERED:
             self._expected.popitem(last=False)
@@ -164,7 +160,7 @@ class Feed:
     def _is_late(self, item: Received) -> bool:
         if not self._expected:
             return False
-        key = digest(item.payload)
+        key = identity(item.payload)
         count = self._expected.get(key, 0)
         if not count:
             return False

@@ -12,7 +12,7 @@ from qpidha.connector.columns import SCHEMA
 from qpidha.connector.inbox import ConnectorFailure
 from qpidha.connector.options import parse_options
 from qpidha.connector.reading import QueueReader
-from tests.connector.clients import batches, messages, options_of, put, read, reader
+from tests.connector.clients import Query, batches, messages, options_of, put, read, reader
 from tests.system.cluster import wait_for
 from tests.system.credentials import Authority, users_file
 
@@ -98,11 +98,11 @@ def test_a_queue_that_is_not_there_is_named_at_once(a_cluster):
     with pytest.raises(ConnectorFailure, match="refuses to serve queue q: amqp:not-found"):
         read(cluster, "q")
     cluster[0].declare_queue("q")
-    task = batches(cluster, "q", mode="consume")
-    put(cluster, "q", ["a"])
-    next(task)
-    cluster[0].delete_queue("q")
-    assert list(task) == []  # what was handed out is gone with the queue, and the end is clean or says why
+    with Query(cluster, "q") as query:
+        query.trigger()
+        cluster[0].delete_queue("q")
+        with pytest.raises(ConnectorFailure, match="amqp:resource-deleted: queue 'q' was deleted"):
+            wait_for(query.trigger, what="a failure")
 
 
 def test_no_primary_within_the_timeout_says_what_is_wrong(a_cluster):

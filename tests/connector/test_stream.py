@@ -92,7 +92,7 @@ def test_what_is_not_committed_comes_again_and_says_so(a_cluster):
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_after_a_failover_nothing_that_was_handed_out_is_handed_out_again(a_cluster, named):
+def test_after_a_failover_nothing_that_has_an_id_is_handed_out_again(a_cluster, named):
     """A batch is committed while the primary dies: its messages come again from the next one, are known, and settled."""
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
@@ -101,26 +101,30 @@ def test_after_a_failover_nothing_that_was_handed_out_is_handed_out_again(a_clus
     else:
         send(cluster[0], "q", [name.encode() for name in NAMES[:500]])
     with Query(cluster, "q", rowsPerBatch=200) as query:
-        query.plan()
-        found = query.trigger()
+        found = drained(query, 1)
+        handed = len(found)
         cluster.kill(0, promote=1)
-        found += drained(query, 500 - len(found))
-        assert sorted(found) == NAMES[:500]
-        assert query.reader._feed.recognised > 0
+        found += drained(query, 500 + (0 if named else handed) - handed)
+        assert set(found) == set(NAMES[:500])
+        # Of two messages without an id it cannot be told whether they are one.
+        assert (len(found) - 500, query.reader._feed.recognised) == ((0, handed) if named else (handed, 0))
         assert query.trigger() == query.trigger() == [] and messages(cluster[1], "q") == 0
 
 
-def test_twins_that_are_not_the_same_message_are_both_there(a_cluster):
-    """Without ids equal messages are told from repetitions by their number only; none may get lost."""
+def test_twins_that_are_not_the_same_message_are_all_there(a_cluster):
+    """Somebody else takes what comes again after a failover; what is new and equal to it is not taken for it."""
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
     send(cluster[0], "q", [b"twin"] * 300)
     with Query(cluster, "q", rowsPerBatch=100) as query:
-        found = query.trigger()
-        cluster.kill(0, promote=1)
-        send(cluster[1], "q", [b"twin"] * 100)
-        found += drained(query, 400 - len(found))
-        assert len(found) == 400
+        handed = len(drained(query, 100))
+        cluster.kill(0)
+        wait_for(lambda: query.reader._feed.inbox.generation, what="the loss of the connection")
+        cluster[1].promote()
+        cluster[1].wait_state("active")
+        cluster[1].call("purge_queue", name="q")
+        send(cluster[1], "q", [b"twin"] * handed)
+        assert len(drained(query, handed)) == handed
         assert query.trigger() == query.trigger() == [] and messages(cluster[1], "q") == 0
 
 
