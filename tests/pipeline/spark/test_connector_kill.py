@@ -28,7 +28,7 @@ WINDOW = 50
 PATIENCE = 120.0
 """Seconds for a job to start and get somewhere."""
 
-pytestmark = pytest.mark.timeout(240 * ROUNDS)
+pytestmark = pytest.mark.timeout(400 * ROUNDS)
 
 
 class Steady(FailoverSender):
