@@ -54,7 +54,7 @@ sim: ## play SEEDS simulated histories from START on; DEPTH is model, wire or bo
 	@.ci/setup demo
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --start $(START) --depth $(DEPTH) --jobs 2
 
-soak: ## minutes of random faults, the demo with each fault, SIM_SEEDS simulated histories, and every order of the scripts' calls
+soak: ## minutes of random faults, the demo with each fault, SIM_SEEDS simulated histories, every order of the scripts' calls, and 20 kills of a Spark job
 	@.ci/setup demo
 	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES)
 	@for round in $$(seq $(SOAK_ROUNDS)); do for fault in $(FAULTS); do \
@@ -63,6 +63,8 @@ soak: ## minutes of random faults, the demo with each fault, SIM_SEEDS simulated
 	done; done
 	$(BIN)/python -m tests.sim --seeds $(SIM_SEEDS) --jobs 2
 	QPIDHA_SOAK=1 $(BIN)/python -m pytest -q tests/agents
+	@.ci/setup verify
+	QPIDHA_SOAK=1 $(BIN)/python -m pytest -q tests/pipeline/spark/test_connector_kill.py
 
 verify: ## VERIFY_MINUTES of clients and faults, everything written down in VERIFY_DIR, judged on Spark, and a report
 	@.ci/setup verify

@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent
 # Folders whose tests start real brokers -> seconds a test may take.
-REAL_BROKERS = {"system": 180, "interop": 180, "fidelity": 180, "hostile": 240, "ocf": 180, "agents": 240, "lab": 240}
+REAL_BROKERS = {
+    "system": 180, "interop": 180, "fidelity": 180, "hostile": 240, "ocf": 180, "agents": 240, "lab": 240, "connector": 180,
+}  # fmt: skip
 SPARK = ROOT / "pipeline" / "spark"
 
 # Deadlines would make a busy machine fail tests; one fixed seed in CI, so that a change is judged by its own merits.

@@ -29,14 +29,15 @@ MAY_SEE: dict[str, set[str]] = {
     "node": BELOW_NODE,
     "runtime": {"words", "node"},
     "manager": {"words"},
-    "cli": BELOW_NODE | {"node", "runtime", "manager", "pipeline"},
+    "cli": BELOW_NODE | {"node", "runtime", "manager", "pipeline", "connector"},
     "pipeline": {"words"},
+    "connector": {"words"},
 }
 # A single module that a room may see beside those: the daemon reads the users file and hands it to the node; brokers and clients
 # write events into files of one kind.
 ALSO_SEE = {("runtime", "qpidha.amqp.sasl"), ("pipeline", "qpidha.runtime.event_segments")}
 
-TOUCH_THE_WORLD = {"runtime", "manager", "cli", "pipeline"}
+TOUCH_THE_WORLD = {"runtime", "manager", "cli", "pipeline", "connector"}
 WORLD = {
     "asyncio", "concurrent", "datetime", "logging", "multiprocessing", "os", "random", "secrets", "select", "selectors", "shutil",
     "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uuid", "weakref",
@@ -49,9 +50,9 @@ OWNED = {
     "proton": (
         "qpidha.cli.load",
         "qpidha.cli.verify_client",
-        "qpidha.cli.verify_connection",
         "qpidha.cli.verify_locks",
         "qpidha.cli.verify_process",
+        "qpidha.connector",
     ),  # fmt: skip
     "scramp": ("qpidha.amqp.sasl",),
     "uvloop": ("qpidha.runtime",),
@@ -60,8 +61,8 @@ OWNED = {
     "jinja2": ("qpidha.pipeline.report_page",),
     "matplotlib": ("qpidha.pipeline.report_charts", "qpidha.pipeline.report_lanes", "qpidha.pipeline.report_sheets"),
     "pyroute2": ("qpidha.manager",),
-    "pyspark": ("qpidha.pipeline",),
-    "pyarrow": ("qpidha.pipeline",),
+    "pyspark": ("qpidha.connector", "qpidha.pipeline"),
+    "pyarrow": ("qpidha.connector", "qpidha.pipeline"),
 }
 # Only here may a module be imported late: `qpid-ha status` must answer faster than its command line library loads.
 MAY_DEFER = {"cli"}

@@ -21,9 +21,9 @@ from typing import Any
 from proton import Delivery, Event, Link, Message
 from proton.reactor import Container
 
-from qpidha.cli.verify_connection import ClientLoop, Login
 from qpidha.cli.verify_locks import Founder, Locker
 from qpidha.cli.verify_process import REPORT, Settling, VerifyClient
+from qpidha.connector.failover_client import ClientLoop, Login
 from qpidha.pipeline.history import History
 
 CREDIT = 20

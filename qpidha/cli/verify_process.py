@@ -14,7 +14,7 @@ from proton import Delivery, Event, Message
 from proton.handlers import IncomingMessageHandler
 from proton.reactor import Container
 
-from qpidha.cli.verify_connection import FailoverClient
+from qpidha.connector.failover_client import FailoverClient
 from qpidha.pipeline.history import History
 
 REPORT = 0.5

@@ -91,9 +91,9 @@ def _local_workers() -> None:
 
 
 def package_zip(path: Path) -> Path:
-    """Write the modules of this package, and the page of reports, as a zip for `--py-files`; the same sources give the same bytes."""
+    """Write the modules of this package, the page of reports and the data source as a zip for `--py-files`; always the same bytes."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
-        for file in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.html")]):
+        for file in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.html"), *PACKAGE.parent.glob("pyspark_qpidha/*.py")]):
             out.writestr(zipfile.ZipInfo(str(file.relative_to(PACKAGE.parent))), file.read_bytes())
     return path
 

@@ -94,9 +94,9 @@ def body(payload: bytes) -> Any:
 
 def build(
     content: Any = None, *, properties: Mapping[str, Any] | None = None, application_properties: Mapping[str, Any] | None = None,
-    header: Mapping[str, Any] | None = None, annotations: Mapping[Any, Any] | None = None,
+    header: Mapping[str, Any] | None = None, annotations: Mapping[Any, Any] | None = None, section: int | None = None,
 ) -> bytes:  # fmt: skip
-    """Make a message; bytes become a data section, everything else an AMQP value. Field names as in `properties()`."""
+    """Make a message; bytes become a data section, everything else an AMQP value, unless `section` says. Fields as in `properties()`."""
     parts = []
     if header:
         parts.append(_header(header))
@@ -106,7 +106,7 @@ def build(
         parts.append(_properties(properties))
     if application_properties:
         parts.append(_section_of(APPLICATION_PROPERTIES, dict(application_properties)))
-    parts.append(_section_of(DATA if isinstance(content, bytes) else VALUE, content))
+    parts.append(_section_of(section or (DATA if isinstance(content, bytes) else VALUE), content))
     return b"".join(parts)
 
 

@@ -14,7 +14,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, Copy, LinkOption
 from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached
 
-from qpidha.cli.verify_connection import REDIRECT, redirected_to
+from qpidha.connector.failover_client import REDIRECT, redirected_to
 from tests.system.cluster import Broker, wait_for
 
 __all__ = ["REDIRECT", "redirected_to"]

@@ -13,7 +13,7 @@ from typing import Any
 from proton import Event, Message
 from proton.reactor import Container, LinkOption
 
-from qpidha.cli.verify_connection import ClientLoop, FailoverClient
+from qpidha.connector.failover_client import ClientLoop, FailoverClient
 from tests.system.cluster import wait_for
 
 __all__ = ["ClientLoop", "FailoverClient", "FailoverReceiver", "FailoverSender", "first_gap"]

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from qpidha.pipeline import generate
+from tests.system.conftest import a_cluster, pytest_runtest_makereport
+
+__all__ = ["a_cluster", "pytest_runtest_makereport"]
 
 HERE = Path(__file__).parent
 SECONDS = 240

@@ -1,4 +1,4 @@
-"""Connections of the verification workload: one connection to whoever is the primary, through every failover, on python-qpid-proton.
+"""Failover clients: one connection to whoever is the primary, through every failover, on python-qpid-proton.
 
 A client follows redirects and its list of addresses, gives up brokers that take a connection and say nothing, and begins anew
 after every loss. Its AMQP side runs in the thread of a `ClientLoop`, which several can share.
@@ -97,14 +97,15 @@ class ClientLoop(MessagingHandler):  # type: ignore[misc]  # proton has no types
             try:
                 self.container.run()
                 return
-            except AttributeError as fault:
+            except (AttributeError, OSError) as fault:
                 # proton's own loop ends so when a socket fails in the very turn in which its heartbeat is due
-                # (proton/_handlers.py, on_selectable_expired): go on with a new loop, as with lost connections.
-                if "NoneType" not in str(fault):
+                # (proton/_handlers.py, on_selectable_expired), and when a host name is not known (on_connection_bound):
+                # go on with a new loop, as with lost connections.
+                if isinstance(fault, AttributeError) and "NoneType" not in str(fault):
                     raise
                 self.container = Container(self)
                 for client in self.clients:
-                    client.loop_failed(f"proton: {fault}")
+                    client.loop_failed(f"{client.dialled}: {fault}" if isinstance(fault, OSError) else f"proton: {fault}")
 
     def on_start(self, event: Event) -> None:
         self.container.schedule(self.TICK, self)
@@ -248,7 +249,8 @@ class FailoverClient(MessagingHandler):  # type: ignore[misc]  # proton has no t
         """Noted already."""
 
     def on_disconnected(self, event: Event) -> None:
-        self._lost(event.connection, "disconnected")
+        condition = event.transport.condition if event.transport is not None else None
+        self._lost(event.connection, condition.description if condition is not None else "disconnected")
 
     def on_transport_error(self, event: Event) -> None:
         self._lost(event.connection, str(event.transport.condition))

@@ -1,0 +1,147 @@
+"""Writes to real queues: done when accepted, sent again after a failover, taken once with de-duplication, and refused in plain words."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pyarrow
+import pytest
+from proton import Delivery
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+
+from qpidha.connector.columns import message_of
+from qpidha.connector.inbox import ConnectorFailure
+from qpidha.connector.options import parse_options
+from qpidha.connector.outbox import Outbox
+from qpidha.connector.writing import write
+from qpidha.words.errors import InvalidArgument
+from tests.connector.clients import batches, messages, options_of, put, read
+from tests.system.cluster import Port
+
+NAMES = [f"{number:05}" for number in range(3000)]
+
+
+def test_rows_go_where_they_say_and_have_an_id(a_cluster):
+    cluster = a_cluster(1, ha_cluster="no", promote=False)
+    for name in ("q", "r"):
+        cluster[0].declare_queue(name)
+    rows = pyarrow.RecordBatch.from_pylist(
+        [{"queue": "r", "body": "1", "message_id": "mine"}, {"queue": None, "body": "2", "message_id": None}]
+    )
+    assert write(parse_options(options_of(cluster, "q")).for_writing(), iter([rows]), "run").accepted == 2
+    found = [(row["queue"], row["message_id"], row["durable"]) for name in "qr" for batch in batches(cluster, name) for row in batch]
+    assert found == [("q", "run/0/1", True), ("r", "mine", True)]
+
+
+def test_a_task_that_is_done_again_is_there_twice_or_with_dedup_once(a_cluster):
+    cluster = a_cluster(1, ha_cluster="no", promote=False)
+    cluster[0].declare_queue("twice")
+    cluster[0].call("declare_queue", name="once", arguments={"qpidha.dedup": "message-id"})
+    for name in ("twice", "once"):
+        for _ in range(2):
+            assert put(cluster, name, NAMES[:100]) == 100
+    assert messages(cluster[0], "twice") == 200 and messages(cluster[0], "once") == 100
+
+
+@pytest.mark.parametrize("dedup", [False, True])
+def test_a_failover_in_the_middle_loses_nothing(a_cluster, dedup):
+    cluster = a_cluster(3)
+    arguments = {"qpidha.dedup": "message-id"} if dedup else {}
+    cluster[0].call("declare_queue", name="q", arguments=arguments)
+    with Outbox(parse_options(options_of(cluster, "q", prefetch=200))) as outbox:
+        for number, name in enumerate(NAMES):
+            if number == 1000:
+                cluster[0].kill()
+                promotion = threading.Thread(target=cluster.kill, args=(0, 1))
+                promotion.start()
+            outbox.send("q", _message(name), name)
+        outbox.finish()
+        promotion.join()
+        assert outbox.accepted == len(NAMES) and outbox.losses
+    found = read(cluster, "q")
+    assert set(found) == set(NAMES)
+    assert len(found) - len(NAMES) <= (0 if dedup else 200)
+
+
+def _message(name):
+    return message_of({"body": name}, name)
+
+
+def test_a_row_that_is_refused_is_named_with_the_broker_s_words(a_cluster):
+    cluster = a_cluster(1, ha_cluster="no", promote=False, max_message_size=5000)
+    cluster[0].declare_queue("full", max_count=2, policy_type="reject")
+    cluster[0].declare_queue("q")
+    with pytest.raises(ConnectorFailure, match="queue full rejects message run/0/[2-4]: amqp:resource-limit-exceeded: "):
+        put(cluster, "full", NAMES[:5])
+    with pytest.raises(ConnectorFailure, match="message run/0/1 has .* bytes, queue q takes 5000 at most"):
+        put(cluster, "q", ["a", "b" * 6000])
+    with pytest.raises(ConnectorFailure, match="takes nothing for queue nowhere: amqp:not-found"):
+        put(cluster, "nowhere", ["a"])
+    with pytest.raises(InvalidArgument, match="row run/0/0: column queue is null, and there is no option queue"):
+        put(cluster, "", ["a"])
+    rows = pyarrow.RecordBatch.from_pydict({"body": ["a"], "priority": [300]})
+    with pytest.raises(InvalidArgument, match="row run/0/0: column priority is 300"):
+        write(parse_options(options_of(cluster, "q")), iter([rows]), "run")
+
+
+def test_what_is_not_accepted_in_time_is_named(a_cluster):
+    """One of two brokers is frozen: the other does not accept before it is dropped, which here takes longer than we wait."""
+    cluster = a_cluster(2, ha_backup_timeout="30", link_heartbeat_interval="30")
+    cluster[0].declare_queue("q")
+    cluster[1].stop()
+    with pytest.raises(ConnectorFailure, match=r"message run/0/0 was not accepted on queue q within 1 s \(option timeout\)"):
+        put(cluster, "q", ["a"], timeout=1)
+    cluster[1].cont()
+
+
+class Fickle(MessagingHandler):
+    """A broker that gives every message back twice, once so and once so, before it accepts it."""
+
+    def __init__(self):
+        super().__init__(auto_accept=False)
+        self.port = Port()
+        self.tries = Counter()
+        self.listener = None
+
+    def on_start(self, event):
+        self.listener = event.container.listen(f"127.0.0.1:{self.port.number}")
+
+    def on_link_opening(self, event):
+        event.link.target.copy(event.link.remote_target)
+
+    def on_message(self, event):
+        self.tries[event.message.id] += 1
+        outcome = {1: Delivery.RELEASED, 2: Delivery.MODIFIED}.get(self.tries[event.message.id], Delivery.ACCEPTED)
+        event.delivery.update(outcome)
+        event.delivery.settle()
+
+    def on_connection_closing(self, event):
+        self.listener.close()
+
+
+def test_messages_that_are_given_back_are_sent_again():
+    broker = Fickle()
+    thread = threading.Thread(target=Container(broker).run)
+    thread.start()
+    with Outbox(parse_options({"url": f"127.0.0.1:{broker.port.number}", "timeout": "20"})) as outbox:
+        for name in NAMES[:20]:
+            outbox.send("q", _message(name), name)
+        outbox.finish()
+        assert outbox.accepted == 20
+    thread.join()
+    broker.port.close()
+    assert broker.tries == dict.fromkeys(NAMES[:20], 3)
+
+
+def test_a_hand_over_in_order_loses_nothing(a_cluster):
+    cluster = a_cluster(2)
+    cluster[0].declare_queue("q")
+    with Outbox(parse_options(options_of(cluster, "q", prefetch=50))) as outbox:
+        for number, name in enumerate(NAMES[:1000]):
+            outbox.send("q", _message(name), name)
+            if number == 500:
+                cluster[0].call("switchover", target=cluster[1].address)
+        outbox.finish()
+    assert cluster[1].state == "active" and set(read(cluster, "q")) == set(NAMES[:1000])
