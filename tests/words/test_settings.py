@@ -157,3 +157,15 @@ def test_any_text_gives_settings_or_a_clear_refusal(text, argv):
         Settings.load(text, {}, argv)
     except InvalidArgument as error:
         assert error.text and error.hint
+
+
+def test_a_relative_path_begins_where_it_was_written():
+    settings, _ = load("data-dir=data\nadmin-socket=/run/a.sock\nlog-to-file=\nssl-cert=../tls/cert.pem\nrealm=x")
+    assert (settings.data_dir, settings.admin_socket, settings.log_to_file) == ("/etc/qpid/data", "/run/a.sock", "")
+    assert (settings.ssl_cert, settings.realm) == ("/etc/qpid/../tls/cert.pem", "x")
+    assert load("data-dir=data", argv=["--data-dir", "other"])[0].data_dir == "other"
+    assert load("data-dir=data", env={"QPIDHA_DATA_DIR": "third"})[0].data_dir == "third"
+    files = [("/etc/qpidha/qpidha.conf", "data-dir=a\nusers-file=u"), ("/etc/qpidha/conf.d/x.conf", "data-dir=b")]
+    settings, _, _ = load_with_origins(files, {}, [])
+    assert (settings.data_dir, settings.users_file) == ("/etc/qpidha/conf.d/b", "/etc/qpidha/u")
+    assert Settings.load("data-dir=data", {}, [], file_name="here.conf")[0].data_dir == "data", "both in the working directory"
