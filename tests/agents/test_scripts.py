@@ -141,7 +141,8 @@ def test_calls_at_the_same_time_end_as_one_after_the_other(a_node: Callable[...,
         node.set(QPID_ANSWER=1)
     # The scripts cannot tell a backup that has failed from a primary that has, and of a hung one they only wait for an answer.
     crossed = () if situation.broker == "hung" or (situation.broker == "dead" and not was_primary) else CROSSED
-    for together in [*(itertools.product((START, STOP), (PROMOTE, DEMOTE)) if SOAK else crossed), CALLS]:
+    pairs = itertools.product((START, STOP, RENEW), (PROMOTE, DEMOTE, RENEW_PRIMARY)) if SOAK else crossed
+    for together in [*pairs, CALLS]:
         bring(node, situation, was_primary=was_primary)
         allowed = []
         for order in itertools.permutations(together):
