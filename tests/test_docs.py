@@ -1,4 +1,4 @@
-"""The documents name tests that exist: each `path::name` in the table of holes, and each scenario."""
+"""The documents name tests that exist: each `path::name` in any of them, each hole and trap has one, and each play its row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 HOLES = ROOT / "docs" / "holes.md"
+PACEMAKER = ROOT / "docs" / "pacemaker.md"
+SCENARIOS = "tests/lab/test_scenarios.py"
 PLAYS = ROOT / "tests" / "scenarios"
 NAMED = re.compile(r"`(tests/[\w/.-]+?)(?:::(\w+))?`")
 
@@ -20,17 +23,29 @@ def missing(text: str) -> list[str]:
     absent = []
     for path, name in named(text):
         file = ROOT / path
-        if not file.is_file() or (name and not re.search(rf"^(?:    )?def {name}\(", file.read_text(), re.MULTILINE)):
+        there = file.is_dir() if path.endswith("/") else file.is_file()
+        if not there or (name and not re.search(rf"^(?:    )?def {name}\(", file.read_text(), re.MULTILINE)):
             absent.append(f"{path}::{name}" if name else path)
     return absent
 
 
-def test_every_test_that_the_table_of_holes_names_exists() -> None:
-    assert missing(HOLES.read_text()) == []
+def test_every_test_that_a_document_names_exists() -> None:
+    assert {path.name: absent for path in DOCUMENTS if (absent := missing(path.read_text()))} == {}
+
+
+def numbered(text: str) -> list[tuple[str, str]]:
+    """Return the numbered rows of a document: number, and what the last column says."""
+    return re.findall(r"^\| (\d+) \|.*\|(.*)\|$", text, re.MULTILINE)
+
+
+def test_every_trap_of_pacemaker_has_a_scenario_of_the_lab() -> None:
+    rows = numbered(PACEMAKER.read_text())
+    assert [number for number, _ in rows] == ["1", "2", "3", "4"]
+    assert [number for number, tests in rows if SCENARIOS not in [path for path, name in named(tests) if name]] == []
 
 
 def test_every_hole_from_1_to_28_has_a_test() -> None:
-    rows = re.findall(r"^\| (\d+) \|.*\|(.*)\|$", HOLES.read_text(), re.MULTILINE)
+    rows = numbered(HOLES.read_text())
     assert [int(number) for number, _ in rows] == list(range(1, 29))
     assert [number for number, tests in rows if not named(tests)] == []
 
@@ -43,7 +58,7 @@ def holes_of(play: str) -> list[str]:
 
 def unlisted(plays: dict[str, str], text: str) -> list[str]:
     """Return the plays that say that they show a hole closed, and are not in its row."""
-    rows = dict(re.findall(r"^\| (\d+) \|.*\|(.*)\|$", text, re.MULTILINE))
+    rows = dict(numbered(text))
     return [
         f"{name}: hole {hole}" for name, play in plays.items() for hole in holes_of(play) if f"scenarios/{name}`" not in rows.get(hole, "")
     ]
@@ -62,5 +77,5 @@ def test_a_play_that_is_not_in_the_row_of_its_hole_is_found() -> None:
 
 
 def test_a_name_that_does_not_exist_is_found() -> None:
-    text = "`tests/test_docs.py::test_that_nobody_wrote`, `tests/nowhere.py`, `tests/test_docs.py`, `tests/scenarios/nobody_acts.txt`"
-    assert missing(text) == ["tests/test_docs.py::test_that_nobody_wrote", "tests/nowhere.py", "tests/scenarios/nobody_acts.txt"]
+    text = "`tests/test_docs.py::test_that_nobody_wrote`, `tests/nowhere.py`, `tests/test_docs.py`, `tests/lab/`, `tests/den/`"
+    assert missing(text) == ["tests/test_docs.py::test_that_nobody_wrote", "tests/nowhere.py", "tests/den/"]

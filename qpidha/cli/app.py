@@ -42,7 +42,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bind": ("objects", "bind a queue to an exchange"),
     "unbind": ("objects", "remove a binding"),
     "user": ("users", "users of a users file: add, del, list"),
-    "pipeline": ("pipeline", "verdicts, tables and reports from histories and journals: check, report, ingest, watch, submit, generate, doctor"),
+    "pipeline": (
+        "pipeline",
+        "verdicts, tables and reports from histories and journals: check, report, ingest, watch, submit, generate, doctor",
+    ),
     "vip": ("vip", "a virtual address of this machine: add, remove, show"),
     "rgmanager": ("rgmanager", "a cluster under rgmanager: plan, install-scripts"),
     "completion": ("misc", "print a completion script for a shell"),

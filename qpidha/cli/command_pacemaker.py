@@ -17,15 +17,28 @@ from qpidha.cli.explained import explained
 from qpidha.cli.output import print_json, print_table, talk
 from qpidha.manager.pacemaker import PacemakerManager, connect
 from qpidha.manager.pacemaker_agents import install
-from qpidha.manager.pacemaker_plan import IPADDR2, OUR_VIP, PROMOTABLE, STYLES, PlanOptions, advice, script, steps, virtual_address
+from qpidha.manager.pacemaker_plan import (
+    IPADDR2,
+    OUR_VIP,
+    PROMOTABLE,
+    RULES_IN_ONE_WORD,
+    STYLES,
+    TWO_PRIMITIVES,
+    PlanOptions,
+    advice,
+    script,
+    steps,
+    virtual_address,
+)
 from qpidha.manager.pacemaker_setup import set_up
 from qpidha.manager.pacemaker_state import ClusterState
-from qpidha.manager.pacemaker_tools import need_root, run
+from qpidha.manager.pacemaker_tools import need_root, pcs_version, run
 from qpidha.manager.pacemaker_verify import look, verify
 
 VIP_AGENTS = {"qpidha": OUR_VIP, "IPaddr2": IPADDR2}
 SYSTEM_PROGRAMS = "/usr/bin"
 """Where the agents look for our programs by themselves."""
+FENCE_FORM = "'NAME AGENT [PARAMETER=VALUE ...]', as in 'ipmi-a fence_ipmilan ip=10.0.0.1 pcmk_host_list=a'"
 ROW = ("node", "pacemaker", "role", "score", "address", "state", "in_sync")
 NodeNames = Annotated[str, typer.Option("--nodes", metavar="A,B,C", help="the nodes that are to have a broker, as Pacemaker calls them")]
 Vips = Annotated[list[str] | None, typer.Option("--vip", metavar="IP/PREFIX[@IF]", help="a virtual address for clients; may be repeated")]
@@ -74,7 +87,7 @@ def _plan(
     broker_set: BrokerParameters = None,
     vip_set: VipParameters = None,
 ) -> None:
-    """Print the pcs commands that make the cluster, as a shell script. Runs nothing, and needs neither pcs nor Pacemaker."""
+    """Print the pcs commands that make the cluster, as a shell script. Changes nothing, and needs neither pcs nor Pacemaker."""
     given = {**locals()}
     _print_plan(context, _options(given))
 
@@ -192,7 +205,7 @@ def _install_agents(
 def _options(given: dict[str, Any]) -> PlanOptions:
     """Read the words of the command line."""
     with explained():
-        fence = tuple(tuple(shlex.split(words)) for words in given["fence"] or [])
+        fence = tuple(_fence_words(words) for words in given["fence"] or [])
         if not (fence or given["fencing_exists"] or given["no_fencing"]):
             text = "nothing says how a lost node is fenced, and without that two brokers can be primary at once"
             raise Failure(USAGE, text, hint="--fence 'NAME AGENT pcmk_host_list=...', --fencing-exists, or --no-fencing at your own risk")
@@ -203,6 +216,8 @@ def _options(given: dict[str, Any]) -> PlanOptions:
         vip_agent = VIP_AGENTS[given["vip_agent"]]
         vip = {**(_programs({"qpid_ha": "qpid-ha"}) if vip_agent == OUR_VIP else {}), **_pairs("--vip-set", given["vip_set"])}
         broker = {**_programs({"binary": "qpidhad", "watch": "qpidha-watch"}), **_pairs("--broker-set", given["broker_set"])}
+        # Only one step of that style is said otherwise to an older pcs.
+        version = pcs_version() if given["style"] == TWO_PRIMITIVES else ()
         return PlanOptions(
             nodes=tuple(name.strip() for name in given["nodes"].split(",") if name.strip()),
             vips=tuple(virtual_address(text) for text in given["vip"] or []),
@@ -215,7 +230,15 @@ def _options(given: dict[str, Any]) -> PlanOptions:
             recheck=given["recheck"],
             broker=broker,
             vip=vip,
+            pcs=version or RULES_IN_ONE_WORD,
         )
+
+
+def _fence_words(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise Failure(USAGE, f"--fence {text!r} cannot be read: {str(error).lower()}", hint=f"--fence {FENCE_FORM}") from error
 
 
 def _print_plan(context: typer.Context, plan: PlanOptions) -> None:

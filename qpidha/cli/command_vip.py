@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpidha.cli.app import settings_of
-from qpidha.cli.exits import UNREACHABLE, Failure, refused
+from qpidha.cli.exits import UNREACHABLE, USAGE, Failure, refused
 from qpidha.cli.output import EPILOG, print_json, print_table
 from qpidha.manager.vip_notes import Wanted
 from qpidha.manager.vip_wire import repeat
-from qpidha.words.errors import QpidHaError
+from qpidha.words.errors import InvalidArgument, QpidHaError
 
 if TYPE_CHECKING:
     from qpidha.manager.vip import Added, VirtualAddresses
@@ -45,9 +45,10 @@ def _add(
     folder: Folder = FOLDER,
 ) -> None:
     """Add a virtual address and tell the neighbours; one that is there already is announced again."""
+    wanted = _wanted(address, interface)
     try:
         found = _addresses(folder)
-        added: Added = found.add(Wanted.parse(address, interface), force=force)
+        added: Added = found.add(wanted, force=force)
     except QpidHaError as error:
         raise refused(error.condition, error.text, error.hint) from error
     if added.announcer is not None:
@@ -60,8 +61,8 @@ def _add(
 
 def _remove(context: typer.Context, address: Annotated[str, typer.Argument()], folder: Folder = FOLDER) -> None:
     """Remove a virtual address; succeeds also if it is not here."""
+    wanted = _wanted(address)
     try:
-        wanted = Wanted.parse(address)
         changed = _addresses(folder).remove(wanted.address)
     except QpidHaError as error:
         raise refused(error.condition, error.text, error.hint) from error
@@ -77,7 +78,14 @@ def _show(context: typer.Context, folder: Folder = FOLDER) -> None:
     if settings_of(context).as_json:
         print_json({"schema_version": 1, "addresses": rows})
     else:
-        print_table(COLUMNS, ([row[column] for column in COLUMNS] for row in rows))
+        print_table([column.upper() for column in COLUMNS], ([row[column] for column in COLUMNS] for row in rows))
+
+
+def _wanted(address: str, interface: str = "") -> Wanted:
+    try:
+        return Wanted.parse(address, interface)
+    except InvalidArgument as error:
+        raise Failure(USAGE, error.text, hint=error.hint) from error
 
 
 def _addresses(folder: str) -> VirtualAddresses:

@@ -247,7 +247,8 @@ def _configured(options: Options) -> Target:
         interval = values.get("ha-heartbeat-interval") or values.get("link-heartbeat-interval")
         if interval and interval.replace(".", "", 1).isdigit():
             options.timeout = max(1.0, float(interval))
-    admin_socket = values.get("admin-socket") or (os.path.join(values["data-dir"], "admin.sock") if "data-dir" in values else "")
+    admin_socket = values.get("admin-socket") or (os.path.join(values["data-dir"], "admin.sock") if values.get("data-dir") else "")
+    admin_socket = admin_socket and os.path.join(os.path.dirname(options.config), admin_socket)  # as the daemon has it
     if admin_socket and os.path.exists(admin_socket):
         target.socket = admin_socket
     return target

@@ -10,6 +10,15 @@ from qpidha.words.errors import InvalidArgument
 
 OURS = "qpidha"
 """Provider of our agents."""
+YES = ("true", "on", "yes", "y", "t", "1")
+NO = ("false", "off", "no", "n", "f", "0")
+"""What Pacemaker takes for yes and for no."""
+OPTION_OF = {
+    "stonith-enabled": "--no-fencing (or --fencing-exists)",
+    "dc-deadtime": "--dc-deadtime",
+    "cluster-recheck-interval": "--recheck",
+}
+"""Cluster property -> option of `setup` that plans another value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +84,8 @@ class Cib:
 def is_done(step: Step, cib: Cib) -> bool:
     """Whether the configuration has what a step makes; raise InvalidArgument if it has something else of that name."""
     if step.properties:
-        return all(cib.property(name) == value for name, value in step.properties.items())
+        _refuse_other_properties(step.properties, cib)
+        return all(cib.property(name) for name in step.properties)
     if step.resource is None:
         return cib.has(step.seen)
     there = cib.primitives.get(step.resource.name)
@@ -95,6 +105,28 @@ def seconds(text: str) -> float:
         if text.strip().endswith(suffix) and number.replace(".", "", 1).isdigit():
             return float(number) * factor
     return 0.0
+
+
+def _refuse_other_properties(wanted: dict[str, str], cib: Cib) -> None:
+    """Raise for properties that somebody has set to something else: they rule the whole cluster, not the brokers alone."""
+    known = {name: cib.property(name) for name in wanted}
+    others = [name for name, value in wanted.items() if known[name] and not _same(known[name], value)]
+    if others:
+        text = "; ".join(f"the cluster property {name} is {known[name]} already, planned is {wanted[name]}" for name in others)
+        change = " ".join(["pcs property set", *(f"{name}={wanted[name]}" for name in others)])
+        hints = [f"{change}, if nothing else in this cluster needs it otherwise, and then again"]
+        hints += [f"{OPTION_OF[name]} keeps {name}" for name in others if name in OPTION_OF]
+        raise InvalidArgument(text, hint="; ".join(hints))
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether Pacemaker takes two values of a property for the same: yes is true, 60 is 1min."""
+    if seconds(one) or seconds(other):
+        return seconds(one) == seconds(other)
+    for words in (YES, NO):
+        if one.lower() in words and other.lower() in words:
+            return True
+    return one == other
 
 
 def _differences(wanted: Resource, there: Primitive) -> list[str]:

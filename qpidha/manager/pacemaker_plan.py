@@ -8,10 +8,10 @@ Source: Clusters from Scratch, "promotable clones"; Qpid's cluster.conf example.
 
 from __future__ import annotations
 
-import ipaddress
 import shlex
 from dataclasses import dataclass, field
 
+from qpidha.manager.vip_notes import host_interface
 from qpidha.words.errors import InvalidArgument
 
 PROMOTABLE, TWO_PRIMITIVES = "promotable", "two-primitives"
@@ -33,6 +33,10 @@ ADDRESS_MONITOR = 2
 """Seconds between looks at an address, at most: nobody pushes the loss of a network."""
 FAILURE_TIMEOUT = 10
 """Seconds after which a node where a broker failed is given another chance."""
+RULES_IN_ONE_WORD = (0, 12)
+"""Version of pcs from which a rule is one word; those before take several, and some of them nothing else."""
+LONGEST_INTERFACE = 15
+"""Characters of the name of a network interface. Source: IFNAMSIZ of Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ class PlanOptions:
     """Parameters of the broker agent, beside its defaults."""
     vip: dict[str, str] = field(default_factory=dict)
     """Parameters of the agent of the virtual addresses."""
+    pcs: tuple[int, ...] = RULES_IN_ONE_WORD
+    """Version of the pcs that is to do it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +84,16 @@ class Resource:
     """(interval, role); role is empty for all."""
     meta: dict[str, str] = field(default_factory=dict)
     clone: str = ""
-    """`clone`, `promotable` or empty; the meta attributes are the clone's then."""
+    """`clone`, `promotable` or empty; the meta attributes are the clone's then, and set by a call of their own."""
 
     def words(self) -> tuple[str, ...]:
-        """Say it as pcs wants it."""
+        """Say it as every pcs takes it; where the meta attributes of a clone stand in this call depends on its version."""
         words = ["resource", "create", self.name, self.agent, *_pairs(self.parameters)]
         for interval, role in self.monitors:
             words += ["op", "monitor", f"interval={interval}s", *([f"role={role}"] if role else []), f"timeout={MONITOR_TIMEOUT}s"]
-        meta = self.clone or ("meta" if self.meta else "")
-        return (*words, *([meta] if meta else []), *_pairs(self.meta))
+        if self.clone:
+            return (*words, self.clone)
+        return (*words, *(["meta", *_pairs(self.meta)] if self.meta else []))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +151,14 @@ def push(file: str) -> list[tuple[str, ...]]:
 
 def virtual_address(text: str) -> VirtualAddress:
     """Read ADDRESS/PREFIX[@INTERFACE]; without a prefix the address stands alone."""
-    where, _, interface = text.partition("@")
-    address, _, prefix = where.partition("/")
+    where, at, interface = text.partition("@")
     try:
-        known = ipaddress.ip_address(address)
-        bits = int(prefix) if prefix else known.max_prefixlen
-        ipaddress.ip_network(f"{address}/{bits}", strict=False)
+        found = host_interface(where)
+        if at and not (0 < len(interface) <= LONGEST_INTERFACE and interface.isprintable() and not set(interface) & set(" /:@")):
+            raise ValueError(f"{interface!r} is not the name of a network interface")
     except ValueError as error:
         raise InvalidArgument(f"virtual address {text!r}: {error}", hint="--vip 10.0.0.100/24, or 10.0.0.100/24@eth0") from error
-    return VirtualAddress(str(known), bits, interface)
+    return VirtualAddress(str(found.ip), found.network.prefixlen, interface)
 
 
 def fence_hosts(words: tuple[str, ...]) -> set[str] | None:
@@ -168,6 +174,10 @@ def _check(options: PlanOptions) -> None:
         raise InvalidArgument("a cluster needs two different nodes at least", hint="--nodes a,b,c with the names that Pacemaker knows")
     if options.style not in STYLES:
         raise InvalidArgument(f"there is no style {options.style!r}", hint=f"one of {', '.join(STYLES)}")
+    addresses = [vip.address for vip in options.vips]
+    for address in addresses:
+        if addresses.count(address) > 1:
+            raise InvalidArgument(f"the virtual address {address} is given twice", hint="--vip with a different address each time")
     for words in options.fence:
         if len(words) < 2 or "=" in words[0] + words[1]:
             text = f"fence device {shlex.join(words)!r} is not NAME AGENT [PARAMETER=VALUE ...]"
@@ -204,7 +214,7 @@ def _promotable(options: PlanOptions) -> list[Step]:
     monitors = ((options.monitor, "Promoted"), (options.monitor + 1, "Unpromoted"))
     broker = Resource(BROKER, "ocf:qpidha:broker", options.broker, monitors, {**meta, **_give_up()}, "promotable")
     clone = f"{BROKER}-clone"
-    made = [_create("a broker on every node, one of them promoted", broker), *_elsewhere(clone, options)]
+    made = [*_create_clone("a broker on every node", "one of them is promoted", broker), *_elsewhere(clone, options)]
     for name, address in _named(options):
         made.append(_create(f"the virtual address {address.address}", _address(name, address, options)))
         made.append(
@@ -231,8 +241,9 @@ def _two_primitives(options: PlanOptions) -> list[Step]:
     shared = {name: value for name, value in options.broker.items() if name in SHARED}
     primary = Resource(PRIMARY, "ocf:qpidha:qpidd-primary", shared, every, {**_give_up(), "resource-stickiness": "0"})
     names = [name for name, _ in _named(options)]
+    rule = ("defined qpid-ready",) if options.pcs >= RULES_IN_ONE_WORD else ("defined", "qpid-ready")
     return [
-        _create("a broker on every node", broker),
+        *_create_clone("a broker on every node", "what follows a broker follows the one of its node", broker),
         *_elsewhere(clone, options),
         _create("what promotes one of them", primary),
         *(_create(f"the virtual address {address.address}", _address(name, address, options)) for name, address in _named(options)),
@@ -248,7 +259,7 @@ def _two_primitives(options: PlanOptions) -> list[Step]:
         ),
         Step(
             "the broker that has most comes first, and none that lacks something",
-            ("constraint", "location", PRIMARY, "rule", "score-attribute=qpid-ready", "defined", "qpid-ready"),
+            ("constraint", "location", PRIMARY, "rule", "score-attribute=qpid-ready", *rule),
             f".//rsc_location[@rsc='{PRIMARY}']/rule[@score-attribute='qpid-ready']",
         ),
         *(
@@ -289,6 +300,12 @@ def _elsewhere(clone: str, options: PlanOptions) -> list[Step]:
 def _give_up() -> dict[str, str]:
     # Another broker is promoted at once, instead of after the failed one was started again.
     return {"migration-threshold": "1", "failure-timeout": f"{FAILURE_TIMEOUT}s"}
+
+
+def _create_clone(what: str, about: str, resource: Resource) -> list[Step]:
+    """Create it, and then say what the clone is like; is it there already, it is compared as a whole."""
+    meta = ("resource", "meta", f"{resource.name}-clone", *_pairs(resource.meta))
+    return [_create(what, resource), Step(about, meta, f".//primitive[@id='{resource.name}']")]
 
 
 def _create(what: str, resource: Resource) -> Step:

@@ -67,6 +67,16 @@ def run(*words: str, timeout: float = PATIENCE) -> str:
     return ended.stdout
 
 
+def pcs_version() -> tuple[int, ...]:
+    """Return the version of this machine's pcs, such as (0, 11, 5); empty where there is none, or none that says it."""
+    try:
+        said = run("pcs", "--version", timeout=QUICK)
+    except ToolFailed:
+        return ()
+    numbers = said.strip().partition("+")[0].split(".")
+    return tuple(int(number) for number in numbers) if all(number.isdigit() for number in numbers) else ()
+
+
 def need_root(what: str) -> None:
     """Raise ToolForbidden for everybody but root."""
     if os.geteuid() != 0:

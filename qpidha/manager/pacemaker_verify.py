@@ -12,13 +12,11 @@ from dataclasses import dataclass
 
 from qpidha.manager.broker_file import BrokerFile
 from qpidha.manager.pacemaker import PacemakerManager
-from qpidha.manager.pacemaker_cib import OURS, Cib, Primitive, seconds
+from qpidha.manager.pacemaker_cib import NO, OURS, Cib, Primitive, seconds
 from qpidha.manager.pacemaker_plan import fence_hosts
 from qpidha.manager.pacemaker_tools import QUICK, ToolFailed, run
 from qpidha.words.duration import SECOND
 
-NO = ("false", "off", "no", "n", "f", "0")
-"""What Pacemaker takes for no."""
 AGENTS_FOLDER = "/usr/lib/ocf/resource.d/qpidha"
 UNITS = ("qpidhad", "qpidha", "qpidd", "qpidd-primary")
 """Units that would start a broker behind Pacemaker's back."""
@@ -77,14 +75,14 @@ def verify(seen: Seen) -> list[Finding]:
 
 
 def _fencing(seen: Seen) -> Iterator[Finding]:
-    if seen.cib.property("stonith-enabled").lower() in NO:
+    is_off = seen.cib.property("stonith-enabled").lower() in NO
+    harm = "nobody can fence {} once fencing is on" if is_off else "Pacemaker waits for ever when {} is lost"
+    if is_off:
         why = "a lost node may go on as primary, and its address stays"
         yield Finding("fencing is off", why, "pcs stonith create ..., then pcs property set stonith-enabled=true")
     devices = [one for one in seen.cib.primitives.values() if one.agent.startswith("stonith:")]
     if not devices:
-        yield Finding(
-            "there is no fence device", "Pacemaker waits for ever when a node is lost", "pcs stonith create ...; pcs stonith list"
-        )
+        yield Finding("there is no fence device", harm.format("a node"), "pcs stonith create ...; pcs stonith list")
         return
     reached: set[str] = set()
     for device in devices:
@@ -95,7 +93,7 @@ def _fencing(seen: Seen) -> Iterator[Finding]:
         reached |= set(seen.cib.nodes()) if hosts is None else hosts
     for node in seen.cib.nodes():
         if node not in reached:
-            yield Finding(f"no fence device for {node}", "Pacemaker waits for ever when it is lost", "add it to a device's pcmk_host_list")
+            yield Finding(f"no fence device for {node}", harm.format("it"), "add it to a device's pcmk_host_list")
 
 
 def _cluster(seen: Seen) -> Iterator[Finding]:
@@ -171,6 +169,9 @@ def _settings(seen: Seen) -> Iterator[Finding]:
         yield Finding(f"{path} cannot be read here: {seen.file.problem}", why, "write it on every node, readable for the agent")
         return
     heartbeat = seen.file.settings.link_heartbeat_interval / SECOND
+    if not heartbeat:
+        what, why = "link-heartbeat-interval is 0, which is none", "a primary waits for ever for a backup that hangs or is cut off"
+        yield Finding(what, why, f"link-heartbeat-interval={seen.token or SHORTEST_TOKEN:g} or less in {path}, and not 0")
     if seen.token and heartbeat > seen.token:
         what = f"link-heartbeat-interval is {heartbeat:g} s, corosync's token {seen.token:g} s"
         why = "a primary waits longer for a dead backup than Pacemaker for a dead node"

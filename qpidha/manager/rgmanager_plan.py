@@ -7,17 +7,21 @@ Source: Qpid's etc/fedora/cluster.conf-example.xml; rgmanager's "Cluster Adminis
 
 from __future__ import annotations
 
-import ipaddress
+import re
 from dataclasses import dataclass
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
+from qpidha.manager.vip_notes import host_interface
 from qpidha.words.errors import InvalidArgument
 
 BROKER_SCRIPT = "qpidd"
 PRIMARY_SCRIPT = "qpidd-primary"
 PRIMARY_SERVICE = "qpidd-primary-service"
 SCRIPTS = "/etc/init.d"
+HOST_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+LONGEST_HOST = 253
+"""What a host name is made of, and its characters at most. Source: RFC 1123 section 2.1."""
 LONGEST_NAME = 15
 """Characters of a cluster's name. Source: cman(5)."""
 ABOUT = """
@@ -120,16 +124,13 @@ def _check(options: PlanOptions) -> None:
         )
     if len(options.nodes) < 2:
         raise InvalidArgument("a cluster has at least two nodes", hint="--nodes node1,node2,node3")
-    short = [_short(name) for name in options.nodes]
-    for name in options.nodes:
-        if not name or short.count(_short(name)) > 1:
-            raise InvalidArgument(f"the node {name!r} is named twice, or not at all", hint="--nodes with a different host name for each")
+    _check_nodes(options.nodes)
     addresses = set()
     for vip in options.vips:
         try:
-            addresses.add(ipaddress.ip_interface(vip).ip)
+            addresses.add(host_interface(vip).ip)
         except ValueError as error:
-            raise InvalidArgument(f"{vip!r} is not an address", hint="--vip 192.0.2.100, or 192.0.2.100/24") from error
+            raise InvalidArgument(f"{vip!r} is not an address: {error}", hint="--vip 192.0.2.100, or 192.0.2.100/24") from error
     if len(addresses) != len(options.vips):
         raise InvalidArgument("a virtual address is given twice", hint="--vip with a different address each time")
     for device in options.fence:
@@ -142,6 +143,20 @@ def _check(options: PlanOptions) -> None:
         )
     if options.interval < 1:
         raise InvalidArgument(f"{options.interval} s is too short an interval", hint="--interval 1, or longer")
+
+
+def _check_nodes(nodes: tuple[str, ...]) -> None:
+    known: dict[str, str] = {}
+    for name in nodes:
+        if len(name) > LONGEST_HOST or not all(HOST_LABEL.fullmatch(label) for label in name.split(".")):
+            hint = "--nodes node1,node2,node3: letters, digits and hyphens, with dots between"
+            raise InvalidArgument(f"{name!r} is not a host name", hint=hint)
+        other = known.setdefault(_short(name), name)
+        if nodes.count(name) > 1:
+            raise InvalidArgument(f"the node {name} is named twice", hint="--nodes with a different host name for each")
+        if other != name:
+            text = f"{other} and {name} have the same short name, {_short(name)}, by which services and fence devices are called"
+            raise InvalidArgument(text, hint="--nodes with host names that differ before their first dot")
 
 
 def _fence(node: Element, name: str, options: PlanOptions) -> None:

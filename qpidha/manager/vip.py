@@ -87,8 +87,7 @@ class VirtualAddresses:
                         raise _taken(held, f"{other} answers for it")
                 with self._lock:
                     self._check(generation)
-                    self.notes.write(held)
-                    _change(route, "add", held, interface.index, force)
+                    self._put(route, held, interface.index, force)
                 if ":" in held.address:
                     self._await_detection(route, held, interface.index, generation)
                     if interface.has_neighbours:
@@ -127,6 +126,17 @@ class VirtualAddresses:
         """Tell the noted addresses, and whether they are on their interfaces."""
         with IPRoute() as route:
             return [{**one._asdict(), "present": bool(_where(route, one.address))} for one in self.notes.all()]
+
+    def _put(self, route: IPRoute, held: Held, index: int, force: bool) -> None:
+        """Note and add an address; one that the kernel refuses is not noted, unless it was before."""
+        was_noted = self.notes.has(held.address)
+        self.notes.write(held)
+        try:
+            _change(route, "add", held, index, force)
+        except BaseException:
+            if not was_noted:
+                self.notes.drop(held.address)
+            raise
 
     def _take(self, route: IPRoute, held: Held) -> None:
         try:
@@ -221,6 +231,9 @@ def _change(route: IPRoute, what: str, held: Held, index: int, force: bool = Fal
     except NetlinkError as error:
         if error.code == (errno.EEXIST if what == "add" else None) or (what == "del" and error.code in _GONE):
             return False
+        if error.code == errno.EACCES and ":" in held.address:  # the kernel's word for it, whoever asks
+            hint = f"sysctl net.ipv6.conf.{held.interface}.disable_ipv6=0, or another interface"
+            raise RefusedRequest(f"IPv6 is switched off on {held.interface}", hint=hint) from error
         if error.code in (errno.EPERM, errno.EACCES):
             raise _unauthorized() from error
         raise RefusedRequest(f"{held.address}/{held.prefix} cannot be {what}ed: {error}", hint=f"ip addr show {held.interface}") from error

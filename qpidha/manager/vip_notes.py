@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from qpidha.words.errors import InvalidArgument
 
+BROADCAST = ipaddress.IPv4Address("255.255.255.255")
+
 
 class Wanted(NamedTuple):
     """An address to add. `prefix` 0 and an empty `interface` mean: as of the network that holds the address."""
@@ -25,14 +27,22 @@ class Wanted(NamedTuple):
     @staticmethod
     def parse(text: str, interface: str = "") -> Wanted:
         """Read ADDRESS or ADDRESS/PREFIX; raise InvalidArgument."""
-        address, slash, prefix = text.partition("/")
         try:
-            found = ipaddress.ip_interface(text)
-            if found.ip.is_unspecified or found.ip.is_multicast:
-                raise ValueError(f"{found.ip} belongs to no host")
+            found = host_interface(text)
         except ValueError as error:
             raise InvalidArgument(f"{text!r} is no address: {error}", hint="an address as 10.0.0.100 or 10.0.0.100/24") from error
-        return Wanted(str(found.ip), int(prefix) if slash else 0, interface)
+        return Wanted(str(found.ip), found.network.prefixlen if "/" in text else 0, interface)
+
+
+def host_interface(text: str) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
+    """Read ADDRESS or ADDRESS/PREFIX as an address that a host can have; raise ValueError with the reason for any other."""
+    found = ipaddress.ip_interface(text)
+    if found.ip.is_unspecified or found.ip.is_multicast or found.ip == BROADCAST:
+        raise ValueError(f"{found.ip} belongs to no host")
+    network = found.network
+    if found.version == 4 and network.num_addresses > 2 and found.ip in (network.network_address, network.broadcast_address):
+        raise ValueError(f"in a network of prefix {network.prefixlen} {found.ip} stands for the network, and belongs to no host")
+    return found
 
 
 class Held(NamedTuple):

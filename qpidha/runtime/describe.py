@@ -14,6 +14,7 @@ Usage: qpidhad [--config FILE] [OPTIONS]
 The broker daemon. It stays in the foreground and logs to standard error; SIGTERM or SIGINT ends it.
 Options come from the command line, else from QPIDHA_<OPTION>, else QPID_<OPTION> in the environment
 (dashes as underscores), else from the configuration file (name=value lines; a qpidd.conf will do).
+Relative paths begin at the working directory, in a configuration file at the folder of that file.
 
 Commands:
   --config FILE       Read this file, in place of /etc/qpidha/qpidha.conf and /etc/qpidha/conf.d/*.conf.

@@ -196,6 +196,13 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class FilePath(Text):
+    """A path. A relative one begins where it was written: at the folder of a configuration file, else at the working directory."""
+
+    accepts: str = "a path; a relative one in a file begins at the folder of that file"
+
+
+@dataclass(frozen=True, slots=True)
 class Words:
     """A list of words, separated by commas or spaces; from `choices` if there are any."""
 

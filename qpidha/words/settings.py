@@ -16,7 +16,7 @@ from typing import Any
 from qpidha.words.duration import MILLISECOND, SECOND
 from qpidha.words.errors import InvalidArgument
 from qpidha.words.notes import LEVELS as NOTE_LEVELS
-from qpidha.words.options import Bool, Choice, Duration, Integer, LogSelectors, Option, Size, Text, Urls, Words, option
+from qpidha.words.options import Bool, Choice, Duration, FilePath, Integer, LogSelectors, Option, Size, Text, Urls, Words, option
 from qpidha.words.sources import Given, resolve
 from qpidha.words.url import Url, parse_address
 
@@ -98,15 +98,15 @@ class Settings:
     )
 
     ssl_port: int = option(5671, PORT, "TCP port for TLS, open if ssl-cert is given; 0 is any free one.", group=TLS)
-    ssl_cert: str = option("", Text(), "PEM file with this broker's certificate and its chain.", group=TLS)
-    ssl_key: str = option("", Text(), "PEM file with the private key; empty if it is in ssl-cert.", group=TLS)
-    ssl_trusted: str = option("", Text(), "PEM file of certificate authorities that vouch for clients and other brokers.", group=TLS)
+    ssl_cert: str = option("", FilePath(), "PEM file with this broker's certificate and its chain.", group=TLS)
+    ssl_key: str = option("", FilePath(), "PEM file with the private key; empty if it is in ssl-cert.", group=TLS)
+    ssl_trusted: str = option("", FilePath(), "PEM file of certificate authorities that vouch for clients and other brokers.", group=TLS)
     ssl_require_client_authentication: bool = option(False, Bool(), "Refuse TLS clients without a certificate.", group=TLS)
     require_encryption: bool = option(False, Bool(), "Serve TLS only: the plain port is not opened.", group=TLS)
 
     auth: bool = option(False, Bool(), "Clients must authenticate; yes by default when users-file is given.", group=SECURITY)
     realm: str = option("QPID", Text(), "Suffix of user names, as in guest@QPID.", group=SECURITY)
-    users_file: str = option("", Text(), "File of users and SCRAM-SHA-256 verifiers.", group=SECURITY)
+    users_file: str = option("", FilePath(), "File of users and SCRAM-SHA-256 verifiers.", group=SECURITY)
     sasl_mechanisms: tuple[str, ...] = option(
         (), Words(MECHANISMS), "SASL mechanisms to offer; empty is all that apply.", group=SECURITY, repeat=True
     )
@@ -123,7 +123,7 @@ class Settings:
     session_max_unacked: int = option(5000, Integer(1), "Deliveries to one consumer that may await its disposition.", group=LIMITS)
     link_credit: int = option(1000, Integer(1), "Deliveries from one sender that may await theirs.", group=LIMITS)
 
-    data_dir: str = option("", Text(), "Directory for identity, state and journal; empty keeps nothing over a restart.", group=STORAGE)
+    data_dir: str = option("", FilePath(), "Directory for identity, state and journal; empty keeps nothing over a restart.", group=STORAGE)
     journal_segment_size: int = option(16 << 20, Size(4096), "Size at which a file of the journal is followed by a new one.", group=STORAGE)
     log_disk: int = option(256 << 20, Size(), "Log kept on disk beyond what recovery needs, for backups that return.", group=STORAGE)
     queue_memory: int = option(
@@ -134,7 +134,7 @@ class Settings:
         "state", Choice(NOTE_LEVELS), "What goes into the journal of events: the broker's own life, also some messages, or all.",
         group=STORAGE,
     )  # fmt: skip
-    journal_events_dir: str = option("", Text(), "Directory for the journal of events; empty is <data-dir>/events.", group=STORAGE)
+    journal_events_dir: str = option("", FilePath(), "Directory for the journal of events; empty is <data-dir>/events.", group=STORAGE)
     journal_events_limit: int = option(
         2 << 30, Size(1 << 20), "Size of the journal of events, beyond which its oldest files are removed.", group=STORAGE
     )
@@ -148,14 +148,14 @@ class Settings:
     disk_free_limit: int = option(
         50 << 20, Size(), "With less space left for data-dir no message is accepted until there is more.", group=STORAGE
     )
-    admin_socket: str = option("", Text(), "Path of the UNIX socket for qpid-ha; empty is <data-dir>/admin.sock.", group=STORAGE)
+    admin_socket: str = option("", FilePath(), "Path of the UNIX socket for qpid-ha; empty is <data-dir>/admin.sock.", group=STORAGE)
     ready_fd: int = option(
         -1, Integer(-1, 65535), "File descriptor that gets the port number and is closed once clients are served.", group=STORAGE
     )
 
     log_level: str = option("notice+", LogSelectors(), "What to log.", group=LOG, name="log-enable", repeat=True)
     log_format: str = option("text", Choice(("text", "json")), "Form of a log line.", group=LOG)
-    log_to_file: str = option("", Text(), "File to append the log to; empty is standard error.", group=LOG)
+    log_to_file: str = option("", FilePath(), "File to append the log to; empty is standard error.", group=LOG)
 
     def __post_init__(self) -> None:
         """Check each value by itself; what several options mean together is checked by `load`."""

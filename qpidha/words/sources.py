@@ -2,6 +2,7 @@
 
 A configuration file has `name=value` lines and `#` comments, so a qpidd.conf is read unchanged: options of qpidd
 that have no meaning here are named in a warning and skipped, other unknown ones are refused with the nearest name.
+A relative path in a file begins at the folder of that file, whoever reads it and from where.
 The environment is `QPIDHA_HA_CLUSTER` before `QPID_HA_CLUSTER`. Must not know what any option is for.
 Source: Qpid src/qpid/Options.cpp.
 """
@@ -9,12 +10,13 @@ Source: Qpid src/qpid/Options.cpp.
 from __future__ import annotations
 
 import difflib
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from qpidha.words.errors import InvalidArgument
-from qpidha.words.options import FALSE, TRUE, Bool, Option
+from qpidha.words.options import FALSE, TRUE, Bool, FilePath, Option
 
 IGNORED = {
     "worker-threads": "the broker runs in one thread",
@@ -69,6 +71,8 @@ class _Raw:
     name: str
     text: str
     source: str
+    folder: str = ""
+    """Of the configuration file that it stands in."""
 
 
 def resolve(
@@ -113,6 +117,8 @@ def _value(described: Option, raws: list[_Raw]) -> Given:
         raise _bad_value(described, shown, f": {error}", last.source) from None
     if not described.kind.check(value):
         raise _bad_value(described, shown, " is out of range", last.source)
+    if value and isinstance(described.kind, FilePath):
+        value = posixpath.join(last.folder, value)
     return Given(value, last.source)
 
 
@@ -133,13 +139,13 @@ def _nearest(options: Mapping[str, Option], name: str) -> str:
     return f"did you mean {close[0]}?" if close else "qpidhad --help lists all options"
 
 
-def _translated(name: str, text: str, source: str) -> _Raw:
+def _translated(name: str, text: str, source: str, folder: str = "") -> _Raw:
     """Express qpidd's other spellings in options of ours."""
     if name == "no-data-dir" and text.lower() in TRUE:
         return _Raw("data-dir", "", source)
     if name == "trace":
         return _Raw("log-enable", "trace+" if text.lower() not in FALSE else "notice+", source)
-    return _Raw(name, text, source)
+    return _Raw(name, text, source, folder)
 
 
 def _from_file(text: str, file_name: str) -> Iterator[_Raw]:
@@ -155,7 +161,7 @@ def _from_file(text: str, file_name: str) -> Iterator[_Raw]:
         name, equals, value = content.partition("=")
         if not equals:
             raise InvalidArgument(f"{source} is not name=value: {content.split()[0]}", hint="write one name=value on each line")
-        yield _translated(name.strip(), value.strip(), source)
+        yield _translated(name.strip(), value.strip(), source, posixpath.dirname(file_name))
 
 
 def _from_environment(options: Mapping[str, Option], env: Mapping[str, str], prefix: str, warnings: dict[str, None]) -> Iterator[_Raw]:

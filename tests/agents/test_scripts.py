@@ -23,8 +23,10 @@ from tests.agents.node import AGENTS, PRIMARY, Node
 from tests.system.cluster import wait_for
 
 START, STOP, PROMOTE, DEMOTE = ("qpidd", "start"), ("qpidd", "stop"), ("qpidd-primary", "start"), ("qpidd-primary", "stop")
-CALLS = (START, STOP, PROMOTE, DEMOTE)
-CROSSED = ((START, DEMOTE), (STOP, PROMOTE))
+RENEW, RENEW_PRIMARY = ("qpidd", "condrestart"), ("qpidd-primary", "try-restart")
+"""Restarts of what is started, and of nothing else."""
+CALLS = (START, STOP, PROMOTE, DEMOTE, RENEW, RENEW_PRIMARY)
+CROSSED = ((START, DEMOTE), (STOP, PROMOTE), (STOP, RENEW_PRIMARY), (DEMOTE, RENEW_PRIMARY))
 """Of the pairs those that want the opposite of each other."""
 SOAK = "QPIDHA_SOAK" in os.environ
 """Whether all is tried, which takes minutes; `make soak` does."""
@@ -46,6 +48,10 @@ def after(was: Situation, call: tuple[str, str]) -> tuple[int, Situation]:
         return 0, Situation("backup" if broker == "dead" else broker, True)
     if call == PROMOTE:
         return 0, Situation("primary", service)
+    if call == RENEW_PRIMARY:
+        return 0, was  # it steps down and is promoted again; whoever is not primary is left alone
+    if call == RENEW:
+        return 0, Situation("primary" if broker == "primary" else "backup", True) if service else was
     if call == STOP:
         return 0, Situation("primary" if broker == "primary" else "dead", False)
     return 0, Situation("backup" if broker in ("primary", "backup") and service else "dead", service)
@@ -129,13 +135,14 @@ SITUATIONS = [
     ("situation", "was_primary"), SITUATIONS, ids=["primary", "backup", "dead-primary", "dead", "hung-primary", "hung"]
 )
 def test_calls_at_the_same_time_end_as_one_after_the_other(a_node: Callable[..., Node], situation: Situation, was_primary: bool) -> None:
-    """Of two of different services, and of all four at once; the lock makes an order of them, whichever."""
+    """Of two of different services, and of all at once; the lock makes an order of them, whichever."""
     node = a_node()
     if situation.broker == "hung":
         node.set(QPID_ANSWER=1)
     # The scripts cannot tell a backup that has failed from a primary that has, and of a hung one they only wait for an answer.
     crossed = () if situation.broker == "hung" or (situation.broker == "dead" and not was_primary) else CROSSED
-    for together in [*(itertools.product((START, STOP), (PROMOTE, DEMOTE)) if SOAK else crossed), CALLS]:
+    pairs = itertools.product((START, STOP, RENEW), (PROMOTE, DEMOTE, RENEW_PRIMARY)) if SOAK else crossed
+    for together in [*pairs, CALLS]:
         bring(node, situation, was_primary=was_primary)
         allowed = []
         for order in itertools.permutations(together):
@@ -179,6 +186,8 @@ def test_a_hung_tool_does_not_hang_the_scripts(a_node: Callable[..., Node]) -> N
 def test_status_of_the_broker(a_node: Callable[..., Node]) -> None:
     node = a_node()
     assert node("qpidd", "status").code == 3
+    outcome = node("qpidd-primary", "status")
+    assert (outcome.code, outcome.text) == (1, "qpidd: the broker is not primary: it does not run\n")
     node("qpidd", "start")
     assert node("qpidd", "status").code == 0
     assert node("qpidd-primary", "status").code == 1
@@ -188,7 +197,8 @@ def test_status_of_the_broker(a_node: Callable[..., Node]) -> None:
     node.hang()
     node.set(QPID_ANSWER=1)
     assert node("qpidd", "status").code == 1
-    assert node("qpidd-primary", "status").code == 1
+    outcome = node("qpidd-primary", "status")
+    assert outcome.code == 1 and "no answer within 1 s" in outcome.text
     node.kill()
     assert node("qpidd", "status").code == 1
     assert node("qpidd-primary", "status").code == 1
@@ -309,6 +319,40 @@ def test_a_restart_takes_another_process_but_never_from_the_primary(a_node: Call
     before = node.pid
     assert node("qpidd", "restart").code == 0 and node.pid == before and node.state in PRIMARY
     assert node("qpidd-primary", "restart").code == 0 and node.state in PRIMARY
+
+
+@pytest.mark.parametrize("action", ["condrestart", "try-restart"])
+def test_the_primary_is_restarted_only_where_it_is(a_node: Callable[..., Node], action: str) -> None:
+    """A backup's would be a promotion, whatever the service qpidd is; an elsewhere healthy primary would lose its part."""
+    node = a_node()
+    assert node("qpidd-primary", action).code == 0 and node.pid == 0
+    node("qpidd", "start")
+    before = node.pid
+    outcome = node("qpidd-primary", action)
+    assert outcome.code == 0 and "is not primary" in outcome.text
+    assert node.pid == before and node.state not in PRIMARY
+    node("qpidd-primary", "start")
+    node("qpidd", "stop")
+    epoch = node.status()["epoch"]
+    assert node("qpidd-primary", action).code == 0
+    assert node.pid not in (0, before) and node.state in PRIMARY, "its service qpidd is stopped, so it ends and begins again"
+    assert node.status()["epoch"] > epoch
+
+
+def test_a_long_output_is_turned_over_when_a_broker_starts(a_node: Callable[..., Node]) -> None:
+    node = a_node()
+    log, old = node.path("run") / "qpidd.log", node.path("run") / "qpidd.log.old"
+    node("qpidd", "start")
+    node("qpidd", "stop")
+    node("qpidd", "start")
+    assert log.stat().st_size and not old.exists(), "one of some lines goes on"
+    node("qpidd", "stop")
+    log.write_bytes(b"x" * (1 << 20) + b"\n")
+    node("qpidd", "start")
+    assert old.stat().st_size == (1 << 20) + 1
+    assert b"xx" not in log.read_bytes()
+    node.set(QPID_LOG="/dev/null")
+    assert node("qpidd", "restart").code == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -29,6 +29,21 @@ esac
 """
 
 
+NEWER = """#!/bin/sh
+# As pcs 0.12: a rule is one word, and what follows `clone` or `promotable` is refused. All else is done by the real pcs.
+case "$*" in
+--version) echo 0.12.1; exit ;;
+"cluster cib "*) cp "$STORE" "$3"; exit ;;
+"cluster cib-push "*) cp "$3" "$STORE"; exit ;;
+*" clone "*=* | *" promotable "*=*) echo "Error: attributes after a clone: $*" >&2; exit 1 ;;
+*" rule "*)
+    [ $# -eq 8 ] && [ "$8" = "defined qpid-ready" ] || { echo "Error: a rule in several words: $*" >&2; exit 1; }
+    exec /usr/sbin/pcs -f "$2" constraint location "$5" rule "$7" defined qpid-ready ;;
+esac
+exec /usr/sbin/pcs "$@"
+"""
+
+
 class Cluster:
     """A cluster's configuration in a file, and `qpid-ha` where our agents are installed."""
 
@@ -62,6 +77,35 @@ def test_the_plan_is_a_script_and_setup_without_apply_prints_the_same(qpid_ha: R
     ]
 
 
+@pytest.mark.parametrize(("version", "rule"), [("0.11.5", "defined qpid-ready"), ("0.12.1", "'defined qpid-ready'")])
+def test_the_plan_is_for_the_pcs_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qpid_ha: Run, version: str, rule: str
+) -> None:
+    tools = Tools(tmp_path, monkeypatch)
+    tools.add("pcs", version)
+    assert qpid_ha("pacemaker", "plan", *PLAN).code == 0
+    assert tools.calls("pcs") == [], "of this style every pcs takes all"
+    planned = qpid_ha("pacemaker", "plan", *PLAN, "--style", "two-primitives")
+    assert f" rule score-attribute=qpid-ready {rule}\n" in planned.out
+    assert tools.calls("pcs") == ["--version"]
+
+
+def test_without_pcs_the_plan_is_for_the_newest(monkeypatch: pytest.MonkeyPatch, qpid_ha: Run) -> None:
+    monkeypatch.setattr("qpidha.manager.pacemaker_tools.PLACES", ())
+    monkeypatch.setenv("PATH", "/nowhere")
+    planned = qpid_ha("pacemaker", "plan", *PLAN, "--style", "two-primitives")
+    assert " rule score-attribute=qpid-ready 'defined qpid-ready'\n" in planned.out
+
+
+def test_setup_speaks_to_a_pcs_of_0_12_as_it_wants(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, NEWER)
+    for style in ("promotable", "two-primitives"):
+        cluster.store.write_text(EMPTY)
+        said = cluster.run("setup", *PLAN, "--style", style, "--apply")
+        assert said.code == 0, said
+        assert cluster.run("setup", *PLAN, "--style", style, "--apply").out.startswith("0 steps done")
+
+
 def test_every_option_of_the_plan_arrives(qpid_ha: Run) -> None:
     words = ["--monitor", "10", "--dc-deadtime", "2", "--recheck", "90", "--broker-set", "isolation=5", "--vip-set", "check_link=no"]
     out = qpid_ha("pacemaker", "plan", *PLAN, *words, "--vip", "fd00::1/64").out
@@ -81,6 +125,8 @@ def test_every_option_of_the_plan_arrives(qpid_ha: Run) -> None:
         (["--nodes", "a", "--no-fencing"], "two different nodes"),
         (["--nodes", "a,b,x", "--fence", FENCE], "no fence device can switch off x"),
         (["--nodes", "a,b", "--no-fencing", "--vip", "here"], "virtual address 'here'"),
+        (["--nodes", "a,b", "--no-fencing", "--vip", "10.0.0.1/24", "--vip", "10.0.0.1/24"], "10.0.0.1 is given twice"),
+        (["--nodes", "a,b,c", "--fence", "power fence_x pcmk_host_list='a b c"], "cannot be read: no closing quotation"),
         (["--nodes", "a,b", "--no-fencing", "--style", "x"], "no style 'x'"),
         (["--nodes", "a,b", "--no-fencing", "--vip-agent", "x"], "no agent 'x'"),
         (["--nodes", "a,b", "--no-fencing", "--broker-set", "x"], "'x' is not NAME=VALUE"),
@@ -97,7 +143,7 @@ def test_setup_makes_the_cluster_and_twice_is_like_once(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     first = cluster.run("setup", *PLAN, "--apply")
     assert first.code == 0, first
-    assert first.out.startswith("7 steps done; next")
+    assert first.out.startswith("8 steps done; next")
     assert "pcs constraint location broker-clone avoids d\n" in first.err
     made = cluster.store.read_text()
     assert 'with-rsc-role="Promoted"' in made
@@ -105,7 +151,7 @@ def test_setup_makes_the_cluster_and_twice_is_like_once(tmp_path: Path) -> None:
     assert len(pushes) == 1
     again = cluster.run("setup", *PLAN, "--apply")
     assert (again.code, again.err) == (0, "")
-    assert again.out.startswith("0 steps done, 7 were done already")
+    assert again.out.startswith("0 steps done, 8 were done already")
     assert cluster.store.read_text() == made
     more = cluster.run("setup", *PLAN, "--vip", "10.0.0.101/24", "--apply", "-o", "json")
     assert [step["what"] for step in json.loads(more.out)["steps"] if step["is_new"]] == [
@@ -116,6 +162,21 @@ def test_setup_makes_the_cluster_and_twice_is_like_once(tmp_path: Path) -> None:
     other = cluster.run("setup", *PLAN, "--monitor", "9", "--apply")
     assert other.code == 2
     assert "the resource broker is there already, and is another: it has no monitor of role Promoted every 9 s" in other.err
+
+
+def test_a_property_that_somebody_has_set_otherwise_is_not_overwritten(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    pairs = '<nvpair id="a" name="stonith-enabled" value="true"/><nvpair id="b" name="no-quorum-policy" value="freeze"/>'
+    own = EMPTY.replace("<crm_config/>", f'<crm_config><cluster_property_set id="p">{pairs}</cluster_property_set></crm_config>')
+    cluster.store.write_text(own)
+    said = cluster.run("setup", "--nodes", "a,b,c", "--no-fencing", "--apply")
+    assert said.code == 2
+    assert "no-quorum-policy is freeze already, planned is stop; the cluster property stonith-enabled is true already" in said.err
+    assert "Try: pcs property set no-quorum-policy=stop stonith-enabled=false" in said.err
+    assert cluster.store.read_text() == own
+    cluster.store.write_text(own.replace("freeze", "stop"))
+    assert cluster.run("setup", *PLAN, "--apply").code == 0
+    assert 'name="cluster-delay" value="10s"' in cluster.store.read_text()
 
 
 def test_another_address_is_added_to_the_group_of_the_primary(tmp_path: Path) -> None:

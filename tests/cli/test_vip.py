@@ -37,13 +37,21 @@ def test_who_may_not_change_addresses_is_told_so(words: tuple[str, ...], tmp_pat
         ["unshare", "--net", "sh", "-c", f"{network} && {drop} {command}"], capture_output=True, text=True, check=False, timeout=30
     )
     assert (said.returncode, said.stderr) == (77, "error: only root may change addresses. Try: run it as root\n")
+    assert list(tmp_path.iterdir()) == [], "nothing is noted that is not there"
 
 
 def test_nothing_held_is_an_empty_table(qpid_ha: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("pyroute2", reason="needs pyroute2 (extra vip)")
     said = qpid_ha("vip", "show", "-o", "json", "--vips", str(tmp_path / "none"))
     assert (said.code, json.loads(said.out)) == (0, {"schema_version": 1, "addresses": []})
-    assert qpid_ha("vip", "show", "--vips", str(tmp_path / "none")).out == "address  prefix  interface  present\n"
+    assert qpid_ha("vip", "show", "--vips", str(tmp_path / "none")).out == "ADDRESS  PREFIX  INTERFACE  PRESENT\n"
+
+
+@pytest.mark.parametrize("words", [("add", "1.2.3"), ("add", "10.0.0.1/99"), ("add", "0.0.0.0"), ("remove", "abc"), ("remove", "")])
+def test_what_is_no_address_is_a_usage_error(qpid_ha: Callable[..., Any], tmp_path: Path, words: tuple[str, ...]) -> None:
+    said = qpid_ha("vip", *words, "--vips", str(tmp_path))
+    assert (said.code, said.out) == (2, "")
+    assert "is no address" in said.err and "Try: an address as 10.0.0.100 or 10.0.0.100/24" in said.err
 
 
 def test_a_wrong_subcommand_is_answered_with_the_right_ones(qpid_ha: Callable[..., Any]) -> None:

@@ -17,6 +17,8 @@ PATIENCE = 90.0
 """Seconds for a cluster to settle; a first election alone takes Pacemaker 20."""
 MONITOR = 2
 """Seconds between monitors: deaths and hangs are pushed by the watch."""
+DC_DEADTIME = 2
+"""Seconds for which a starting cluster waits for its other hosts, which start at the same moment here."""
 
 
 class LabCluster:
@@ -33,7 +35,7 @@ class LabCluster:
         fence = f"power fence_lab pcmk_host_list={hosts} pcmk_host_check=static-list op monitor interval=30s"
         self.lab.run(
             self.lab.names[0], "qpid-ha", "pacemaker", "setup", "--apply", "--nodes", hosts, "--vip", f"{VIP}/24@{CLIENTS.interface}",
-            "--fence", fence, "--monitor", str(MONITOR), "--dc-deadtime", "2",
+            "--fence", fence, "--monitor", str(MONITOR), "--dc-deadtime", str(DC_DEADTIME),
         )  # fmt: skip
         self.wait_settled()
         took = time.monotonic() - began

@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tests.lab.hosts import CLIENTS, CLUSTER, PORT
 from tests.lab.play import Play
+
+DATA = "/var/lib/qpidha"
+DAEMON = "/usr/bin/qpidhad"
+SLOW = """#!/bin/sh
+touch {begun}
+sleep {seconds}
+exec {daemon}.quick "$@"
+"""
+BEGUN = "/run/qpidha-slow-start"
+"""There once a slow start has begun."""
+
+
+@contextmanager
+def slow_start(play: Play, seconds: int) -> Iterator[None]:
+    """Have the broker of the primary's host take so long for its next start; undone at the end."""
+    host, text = play.primary, SLOW.format(begun=BEGUN, seconds=seconds, daemon=DAEMON)
+    play.lab.run(host, "sh", "-ec", f'mv {DAEMON} {DAEMON}.quick; printf %s "$1" >{DAEMON}; chmod 755 {DAEMON}', "sh", text)
+    try:
+        yield
+    finally:
+        play.lab.run(host, "mv", f"{DAEMON}.quick", DAEMON)
 
 
 def kill(play: Play) -> None:
     """The broker dies: SIGKILL."""
     play.now()
     play.lab.kill(play.primary, signal.SIGKILL)
+
+
+def empty(play: Play) -> None:
+    """The broker dies, and what it had on its disk is gone: it comes back empty."""
+    play.now()
+    play.lab.kill(play.primary, signal.SIGKILL)
+    play.lab.run(play.primary, "find", DATA, "-mindepth", "1", "-delete")
 
 
 def hang(play: Play) -> None:

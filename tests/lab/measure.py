@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.lab.cluster import MONITOR
+from tests.lab.cluster import DC_DEADTIME, MONITOR
 from tests.lab.faults import FAULTS
 from tests.lab.lab import Lab, why_not
 from tests.lab.play import Stage, Times
@@ -47,7 +47,8 @@ def settings(lab: Lab) -> dict[str, str]:
     versions = {name: lab.run(lab.names[0], *command).stdout.split("\n")[0] for name, command in PROGRAMS.items()}
     conf = lab.disk(lab.names[0], "/etc/corosync/corosync.conf").read_text().split()
     token, consensus = (f"{conf[conf.index(f'{key}:') + 1]} ms" for key in ("token", "consensus"))
-    return {**versions, "kernel": platform.release(), "token": token, "consensus": consensus, "monitor": f"{MONITOR} s"}
+    planned = {"monitor": f"{MONITOR} s", "dc-deadtime": f"{DC_DEADTIME} s"}
+    return {**versions, "kernel": platform.release(), "token": token, "consensus": consensus, **planned}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -68,6 +69,7 @@ def main(words: Sequence[str] | None = None) -> int:
             if found is None:
                 stage.cluster.start()
             known = settings(lab)
+            print("; ".join(f"{name} {value}" for name, value in known.items()), file=sys.stderr, flush=True)
             for turn in range(ask.runs):
                 for name in ask.events.split(","):
                     with stage.play(name) as play:

@@ -31,6 +31,31 @@ def test_a_broker_is_killed(stage: Stage) -> None:
         assert play.wait_promoted() in play.backups
 
 
+def test_a_killed_primary_that_has_lost_its_disk_is_not_promoted_again_although_resources_stay_where_they_are(stage: Stage) -> None:
+    """With a stickiness for all resources, as clusters often have: the address has its own, or it would pull the promotion back."""
+    with stage.play("empty") as play:
+        play.cluster.insist("resource", "defaults", "update", "resource-stickiness=1000")
+        try:
+            faults.empty(play)
+            assert play.wait_promoted() in play.backups
+            play.cluster.wait_settled()
+            assert [one.name for one in play.watch.promotions(play.at)] == [play.cluster.primary()] != [play.primary]
+        finally:
+            play.cluster.insist("resource", "defaults", "update", "resource-stickiness=")
+
+
+def test_a_slow_start_of_the_killed_broker_does_not_delay_the_promotion_of_another(stage: Stage) -> None:
+    """It would, if Pacemaker tried to start the failed one again before it promotes another."""
+    seconds = 8
+    with stage.play("slow-start") as play, faults.slow_start(play, seconds):
+        faults.kill(play)
+        assert play.wait_promoted() in play.backups
+        assert play.times.promote is not None and play.times.promote < seconds / 2
+        assert play.times.accept is not None and play.times.accept < seconds / 2
+        play.cluster.wait_settled()
+        assert play.lab.path(play.primary, faults.BEGUN).exists(), "it has started slowly meanwhile"
+
+
 def test_a_backup_is_killed_and_nobody_is_promoted(stage: Stage) -> None:
     with stage.play("kill-backup") as play:
         play.now()

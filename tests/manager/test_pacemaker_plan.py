@@ -11,8 +11,9 @@ import pytest
 
 from qpidha.manager.pacemaker_cib import Cib, is_done
 from qpidha.manager.pacemaker_plan import IPADDR2, TWO_PRIMITIVES, PlanOptions, VirtualAddress, advice, script, steps, virtual_address
+from qpidha.manager.pacemaker_tools import pcs_version
 from qpidha.words.errors import InvalidArgument
-from tests.manager.pacemaker_tools import in_room, need
+from tests.manager.pacemaker_tools import Tools, in_room, need
 
 DEVICE = ("watchdog", "fence_watchdog", "pcmk_host_list=a b c")
 OPTIONS = PlanOptions(nodes=("a", "b", "c"), vips=(VirtualAddress("10.0.0.100", 24, "eth0"),), fence=(DEVICE,))
@@ -28,7 +29,8 @@ def test_the_promotable_plan_is_this() -> None:
         "stonith create watchdog fence_watchdog 'pcmk_host_list=a b c'",
         "resource create broker ocf:qpidha:broker op monitor interval=2s role=Promoted timeout=5s "
         "op monitor interval=3s role=Unpromoted timeout=5s "
-        "promotable promoted-max=1 notify=false interleave=true migration-threshold=1 failure-timeout=10s",
+        "promotable",
+        "resource meta broker-clone promoted-max=1 notify=false interleave=true migration-threshold=1 failure-timeout=10s",
         "resource create vip ocf:qpidha:vip ip=10.0.0.100 cidr_netmask=24 nic=eth0 op monitor interval=2s timeout=5s "
         "meta resource-stickiness=0 failure-timeout=10s",
         "constraint colocation add vip with Promoted broker-clone",
@@ -39,7 +41,8 @@ def test_the_promotable_plan_is_this() -> None:
 def test_the_plan_in_two_primitives_is_this() -> None:
     options = replace(OPTIONS, style=TWO_PRIMITIVES, vip_agent=IPADDR2, broker={"config": "/c", "binary": "/b"}, others=("d",))
     assert lines(options)[2:] == [
-        "resource create qpidd ocf:qpidha:qpidd config=/c binary=/b op monitor interval=2s timeout=5s clone interleave=true",
+        "resource create qpidd ocf:qpidha:qpidd config=/c binary=/b op monitor interval=2s timeout=5s clone",
+        "resource meta qpidd-clone interleave=true",
         "constraint location qpidd-clone avoids d",
         "resource create qpidd-primary ocf:qpidha:qpidd-primary config=/c op monitor interval=2s timeout=5s "
         "meta migration-threshold=1 failure-timeout=10s resource-stickiness=0",
@@ -47,10 +50,18 @@ def test_the_plan_in_two_primitives_is_this() -> None:
         "meta resource-stickiness=0 failure-timeout=10s",
         "constraint order start qpidd-clone then start qpidd-primary",
         "constraint colocation add qpidd-primary with qpidd-clone",
-        "constraint location qpidd-primary rule score-attribute=qpid-ready defined qpid-ready",
+        "constraint location qpidd-primary rule score-attribute=qpid-ready 'defined qpid-ready'",
         "resource group add primary-service qpidd-primary",
         "resource group add primary-service vip",
     ]
+
+
+@pytest.mark.parametrize(
+    ("pcs", "rule"), [((0, 11, 5), "defined qpid-ready"), ((0, 11, 8), "defined qpid-ready"), ((0, 12, 1), "'defined qpid-ready'")]
+)
+def test_the_rule_is_said_as_the_pcs_of_the_day_wants_it(pcs: tuple[int, ...], rule: str) -> None:
+    (line,) = [line for line in lines(replace(OPTIONS, style=TWO_PRIMITIVES, pcs=pcs)) if " rule " in line]
+    assert line == f"constraint location qpidd-primary rule score-attribute=qpid-ready {rule}"
 
 
 def test_every_address_follows_the_primary() -> None:
@@ -74,6 +85,7 @@ def test_the_script_is_one_that_a_shell_reads() -> None:
         (replace(OPTIONS, nodes=("a", "b", "x")), "can switch off x"),
         (replace(OPTIONS, fence=(("ip=1", "fence_x"),)), "is not NAME AGENT"),
         (replace(OPTIONS, style="three"), "no style 'three'"),
+        (replace(OPTIONS, vips=(VirtualAddress("10.0.0.100", 24), VirtualAddress("10.0.0.100", 32))), "10.0.0.100 is given twice"),
     ],
 )
 def test_a_plan_that_cannot_work_is_refused(options: PlanOptions, says: str) -> None:
@@ -85,7 +97,14 @@ def test_a_device_that_finds_its_nodes_out_by_itself_may_reach_all() -> None:
     assert steps(replace(OPTIONS, fence=(("fabric", "fence_x", "ip=1.2.3.4"),)))
 
 
-@pytest.mark.parametrize("text", ["10.0.0.300/24", "10.0.0.1/33", "vip", "10.0.0.1/x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10.0.0.300/24", "10.0.0.1/33", "vip", "10.0.0.1/x", "10.0.0.1/", "", "@eth0",
+        "0.0.0.0/24", "::/64", "224.0.0.1/24", "ff02::1", "255.255.255.255", "10.0.0.0/24", "10.0.0.255/24",
+        "10.0.0.100/24@", "10.0.0.100/24@eth 0", "10.0.0.100/24@a/b", "10.0.0.100/24@sixteen-letters-",
+    ],
+)  # fmt: skip
 def test_an_address_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="virtual address"):
         virtual_address(text)
@@ -95,7 +114,9 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
 @pytest.mark.parametrize("vip_agent", ["ocf:qpidha:vip", IPADDR2])
 def test_the_real_pcs_takes_the_plan_and_pacemaker_finds_nothing_wrong(tmp_path: Path, style: str, vip_agent: str) -> None:
     need("pcs", "crm_verify", "cibadmin")
-    options = replace(OPTIONS, style=style, vip_agent=vip_agent, broker={"config": "/etc/qpidha/b.conf", "binary": "/usr/bin/true"})
+    options = replace(
+        OPTIONS, pcs=pcs_version(), style=style, vip_agent=vip_agent, broker={"config": "/etc/qpidha/b.conf", "binary": "/usr/bin/true"}
+    )
     file = tmp_path / "cib.xml"
     made = [shlex.join(("pcs", "-f", str(file), *step.words)) for step in steps(options)]
     before = "\n".join(["set -e", f"cibadmin --empty >{file}"])
@@ -120,3 +141,41 @@ def test_two_nodes_are_told_what_they_need_beside_the_plan() -> None:
     assert "# two nodes have no majority" in script(two)
     assert "accepts nothing until it is back" in advice(replace(two, fencing=False))[1]
     assert advice(replace(two, nodes=("a", "b", "c"))) == []
+
+
+def with_properties(**values: str) -> Cib:
+    pairs = "".join(f'<nvpair id="{name}" name="{name.replace("_", "-")}" value="{value}"/>' for name, value in values.items())
+    return Cib(
+        f'<cib><configuration><crm_config><cluster_property_set id="p">{pairs}</cluster_property_set></crm_config></configuration></cib>'
+    )
+
+
+def test_a_property_that_is_not_set_is_set_and_one_that_means_the_same_stays() -> None:
+    step = steps(OPTIONS)[0]
+    assert not is_done(step, with_properties(no_quorum_policy="stop", cluster_delay="10s"))
+    same = {"no_quorum_policy": "stop", "stonith_enabled": "yes", "dc_deadtime": "5000ms", "cluster_recheck_interval": "1min"}
+    assert not is_done(step, with_properties(**same))
+    assert is_done(step, with_properties(**same, cluster_delay="10"))
+
+
+def test_a_property_that_is_set_to_something_else_is_an_error_that_names_both_values() -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        is_done(
+            steps(replace(OPTIONS, fencing=False))[0], with_properties(stonith_enabled="true", no_quorum_policy="freeze", dc_deadtime="5s")
+        )
+    assert str(refused.value) == (
+        "the cluster property no-quorum-policy is freeze already, planned is stop; "
+        "the cluster property stonith-enabled is true already, planned is false"
+    )
+    assert refused.value.hint == (
+        "pcs property set no-quorum-policy=stop stonith-enabled=false, if nothing else in this cluster needs it otherwise, "
+        "and then again; --no-fencing (or --fencing-exists) keeps stonith-enabled"
+    )
+
+
+@pytest.mark.parametrize(("said", "version"), [("0.11.5\n", (0, 11, 5)), ("0.12.1+12.ab\n", (0, 12, 1)), ("nonsense", ()), ("", ())])
+def test_the_version_of_pcs_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, version: tuple[int, ...]) -> None:
+    tools = Tools(tmp_path, monkeypatch)
+    tools.add("pcs", said)
+    assert pcs_version() == version
+    assert tools.calls("pcs") == ["--version"]

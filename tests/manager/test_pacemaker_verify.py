@@ -107,6 +107,29 @@ def test_the_brokers_own_default_heartbeat_is_too_long(tmp_path: Path) -> None:
     assert found(replace(seen(tmp_path), file=file)) == ["link-heartbeat-interval is 120 s, corosync's token 1 s"]
 
 
+@pytest.mark.parametrize("token", [1.0, 0.0])
+def test_no_heartbeat_at_all_is_longer_than_any_token(tmp_path: Path, token: float) -> None:
+    bad = replace(
+        seen(tmp_path), file=written(tmp_path, GOOD.replace("link-heartbeat-interval=1", "link-heartbeat-interval=0")), token=token
+    )
+    (finding,) = verify(bad)
+    assert finding.what == "link-heartbeat-interval is 0, which is none"
+    assert finding.next.startswith("link-heartbeat-interval=1 or less in ")
+
+
+def test_with_fencing_off_nobody_waits_for_it(tmp_path: Path) -> None:
+    off = CIB.replace('name="stonith-enabled" value="true"', 'name="stonith-enabled" value="false"')
+    for text, says in (
+        (off.replace('class="stonith"', 'class="other"'), ("there is no fence device", "nobody can fence a node once fencing is on")),
+        (off.replace('value="ha1 ha2 ha3"', 'value="ha1 ha2"'), ("no fence device for ha3", "nobody can fence it once fencing is on")),
+    ):
+        first, second = verify(seen(tmp_path, text))
+        assert first.what == "fencing is off"
+        assert (second.what, second.why) == says
+    on = verify(seen(tmp_path, CIB.replace('class="stonith"', 'class="other"')))
+    assert [finding.why for finding in on] == ["Pacemaker waits for ever when a node is lost"]
+
+
 def test_a_node_without_an_address_is_found_unless_no_broker_runs_there(tmp_path: Path) -> None:
     hosts = {"ha1": "10.78.0.11:5672", "ha2": "10.78.0.12:5672", "ha3": ""}
     assert found(replace(seen(tmp_path), hosts=hosts)) == ["ha-brokers-url has no address of ha3"]

@@ -38,7 +38,7 @@ def test_notes_survive_and_one_that_cannot_be_read_still_names_its_address(tmp_p
     assert not notes.has(VIP) and notes.has(VIP6)
 
 
-@pytest.mark.parametrize("text", ["", "10.0.0", "10.0.0.1/33", "eth0", "0.0.0.0", "224.0.0.1", "../../etc/passwd"])
+@pytest.mark.parametrize("text", ["", "10.0.0", "10.0.0.1/33", "eth0", "0.0.0.0", "224.0.0.1", "10.0.0.0/24", "../../etc/passwd"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument):
         Wanted.parse(text)
@@ -47,6 +47,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 def test_an_address_is_written_in_one_way() -> None:
     assert Wanted.parse("FD99:0:0::0100/64") == Wanted("fd99::100", 64, "")
     assert Wanted.parse(VIP, "eth1") == Wanted(VIP, 0, "eth1")
+    assert Wanted.parse(f"{VIP}/255.255.255.0") == Wanted(VIP, 24)
 
 
 @pytest.mark.parametrize(("address", "prefix"), [(VIP, 24), (VIP6, 64)])
@@ -108,7 +109,7 @@ def test_arping_finds_one_holder(hosts: Hosts, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("add", "10.0.0.300"), 1, "is no address"),
+        (("add", "10.0.0.300"), 2, "is no address"),
         (("add", "192.0.2.1"), 1, "no interface has a network that holds 192.0.2.1"),
         (("add", VIP, "--interface", "eth9"), 1, "there is no interface eth9. Try: one of lo, eth0"),
     ],
@@ -127,6 +128,18 @@ def test_an_interface_that_is_down_is_refused(hosts: Hosts, tmp_path: Path) -> N
     hosts.ip("a", "link set eth0 down")
     said = hosts.vip("a", tmp_path, "add", f"{VIP}/24", "--interface", "eth0")
     assert (said.returncode, "eth0 is down" in said.stderr) == (1, True), said.stderr
+
+
+def test_an_address_that_the_kernel_refuses_is_not_noted(hosts: Hosts, tmp_path: Path) -> None:
+    words = ("add", f"{VIP6}/64", "--interface", "eth0", "--force")
+    assert hosts.vip("a", tmp_path, *words).returncode == 0
+    hosts.run("a", "sysctl", "-qw", "net.ipv6.conf.eth0.disable_ipv6=1")
+    said = hosts.vip("a", tmp_path, *words)
+    assert (said.returncode, "IPv6 is switched off on eth0" in said.stderr) == (1, True), said.stderr
+    assert Notes(tmp_path).has(VIP6), "one that was held before stays noted until it is removed"
+    assert hosts.vip("a", tmp_path, "remove", VIP6).returncode == 0
+    assert hosts.vip("a", tmp_path, *words).returncode == 1
+    assert Notes(tmp_path).all() == []
 
 
 def test_after_a_withdrawal_nothing_is_left_and_nothing_comes(hosts: Hosts, tmp_path: Path) -> None:

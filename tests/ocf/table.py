@@ -81,7 +81,9 @@ VIP = (
     Row("it is not here, no watch, no permission", "7 7 1 0 0", deed="no watch, broken tool"),
     Row("it is here, and cannot be removed", "0 0 0 1 0", deed="present, broken tool"),
     Row("it is not here, there is no such interface", "7 7 1 0 1", deed="no interface"),
-    Row("a parameter is wrong", "6 6 6 0 6", deed="wrong parameter"),
+    Row("it is here; ip is right, cidr_netmask is wrong", "6 6 6 0 6", deed="present, wrong prefix"),
+    Row("it is here; ip is right, check_link is wrong", "6 6 6 0 6", deed="present, wrong check_link"),
+    Row("it is not here, ip is no address", "6 6 6 0 6", deed="wrong address"),
 )
 TABLES = {
     "broker": (BROKER_ACTIONS, BROKER),

@@ -55,8 +55,12 @@ def arrange(host: Host, node: Node, row: Row) -> dict[str, object]:
         given["qpid_ha"] = str(script(node.directory / "bin" / "broken", "false"))
     elif row.deed == "no interface":
         given["nic"] = "eth9"
-    elif row.deed == "wrong parameter":
+    elif row.deed == "wrong address":
         given["ip"] = "10.99.0.300"
+    elif "wrong prefix" in row.deed:
+        given["cidr_netmask"] = "255.255.255.0"
+    elif "wrong check_link" in row.deed:
+        given["check_link"] = "perhaps"
     if "unchecked" in row.deed:
         given["check_link"] = "no"
     return given

@@ -172,3 +172,15 @@ def test_a_store_for_what_is_not_recorded_is_refused():
     error = refusal(TWO + "ha-safety=trust-manager\nha-recorder=manager")
     assert "ha-recorder (line 6 of" in error.text and "with ha-safety=trust-manager no set is recorded" in error.text
     assert "set ha-safety=strict" in error.hint
+
+
+def test_a_relative_path_begins_where_it_was_written():
+    settings, _ = load("data-dir=data\nadmin-socket=/run/a.sock\nlog-to-file=\nssl-cert=../tls/cert.pem\nrealm=x")
+    assert (settings.data_dir, settings.admin_socket, settings.log_to_file) == ("/etc/qpid/data", "/run/a.sock", "")
+    assert (settings.ssl_cert, settings.realm) == ("/etc/qpid/../tls/cert.pem", "x")
+    assert load("data-dir=data", argv=["--data-dir", "other"])[0].data_dir == "other"
+    assert load("data-dir=data", env={"QPIDHA_DATA_DIR": "third"})[0].data_dir == "third"
+    files = [("/etc/qpidha/qpidha.conf", "data-dir=a\nusers-file=u"), ("/etc/qpidha/conf.d/x.conf", "data-dir=b")]
+    settings, _, _ = load_with_origins(files, {}, [])
+    assert (settings.data_dir, settings.users_file) == ("/etc/qpidha/conf.d/b", "/etc/qpidha/u")
+    assert Settings.load("data-dir=data", {}, [], file_name="here.conf")[0].data_dir == "data", "both in the working directory"

@@ -1,0 +1,67 @@
+"""A broker's configuration file: whoever reads it, from wherever, finds the same admin socket as the daemon."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qpidha.cli.arguments import Options
+from qpidha.cli.target import resolve
+from qpidha.manager.broker_file import read_broker_file
+from tests.system.cluster import Admin, Unreachable, wait_for
+
+ROOT = Path(__file__).parents[2]
+AGENT_PYTHON = Path("/usr/bin/python3")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose name is short, for the limit on socket paths."""
+    path = Path(tempfile.mkdtemp(prefix="qpidha-file-"))
+    yield path
+    shutil.rmtree(path)
+
+
+def answers(path: Path) -> bool:
+    """Whether a broker answers on an admin socket."""
+    try:
+        with Admin(path) as admin:
+            return bool(admin.call("ping"))
+    except Unreachable:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("line", "socket"),
+    [("data-dir=data", "data/admin.sock"), ("data-dir=data\nadmin-socket=run.sock", "run.sock"), ("admin-socket=run.sock", "run.sock")],
+)
+def test_a_relative_path_in_the_file_is_beside_it_for_everybody(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, socket: str
+) -> None:
+    config = folder / "qpidha.conf"
+    config.write_text(f"port=0\ninterface=127.0.0.1\nha-cluster=yes\nha-brokers-url=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3\n{line}\n")
+    monkeypatch.chdir(tmp_path)  # the caller's working directory, in which nothing is to be looked for or made
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "qpidha.runtime.daemon", "--config", str(config)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as daemon:
+        try:
+            there = folder / socket
+            wait_for(lambda: answers(there), what=f"{there}")
+            assert read_broker_file(str(config)).admin_socket == str(there)
+            assert resolve(Options(config=str(config))).socket == str(there)
+            assert list(tmp_path.iterdir()) == []
+            if AGENT_PYTHON.exists():
+                found = {"OCF_RESKEY_config": str(config), "OCF_RESKEY_rundir": str(folder / "run"), "OCF_RESKEY_CRM_meta_interval": "0"}
+                probe = subprocess.run([ROOT / "ocf" / "broker", "monitor"], env={**environment, **found}, capture_output=True, check=False)
+                assert probe.returncode == 0, probe.stderr
+            monkeypatch.chdir(folder)
+            assert resolve(Options(config="qpidha.conf")).socket == socket
+        finally:
+            daemon.terminate()
