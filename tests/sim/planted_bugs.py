@@ -87,7 +87,7 @@ def reuse_id() -> AbstractContextManager[None]:
 
 def ignore_epoch() -> AbstractContextManager[None]:
     """Forget what was promised whenever somebody asks or replicates, and do not step down for a higher epoch."""
-    asked, logged, step_down = role.Cluster._asked, Following._logged, role.Cluster.step_down
+    asked, logged, step_down = role.answer, Following._logged, role.Cluster.step_down
 
     def oblivious(action: Callable[..., None], saved_of: Callable[[Any], Any]) -> Any:
         def act(self: Any, *arguments: Any) -> None:
@@ -103,7 +103,7 @@ def ignore_epoch() -> AbstractContextManager[None]:
             step_down(self, reason)
 
     return replaced(
-        (role.Cluster, "_asked", oblivious(asked, lambda cluster: cluster.saved)),
+        (role, "answer", oblivious(asked, lambda cluster: cluster.saved)),
         (Following, "_logged", oblivious(logged, lambda following: following.follower.saved)),
         (role.Cluster, "step_down", stay),
     )
