@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-recovery sim soak verify lab lab-down lab-exec lab-test lab-measure lock clean
+.PHONY: help demo test lint format bench bench-pipeline bench-recovery sim soak verify lab lab-down lab-exec lab-test lab-measure lock clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -69,8 +69,8 @@ soak: ## minutes of random faults, the demo with each fault, SIM_SEEDS simulated
 verify: ## VERIFY_MINUTES of clients and faults, everything written down in VERIFY_DIR, judged on Spark, and a report
 	@.ci/setup verify
 	@out=$(VERIFY_DIR)/$$(date -u +%Y%m%d-%H%M%S); \
-	    $(BIN)/qpid-ha verify run --minutes $(VERIFY_MINUTES) --faults $(VERIFY_FAULTS) --out $$out; \
-	    $(BIN)/qpid-ha pipeline check --report --out $$out/check $$out
+	    ran=0; $(BIN)/qpid-ha verify run --minutes $(VERIFY_MINUTES) --faults $(VERIFY_FAULTS) --out $$out || ran=$$?; \
+	    $(BIN)/qpid-ha pipeline check --report --out $$out/check $$out; exit $$ran
 
 lab: ## bring up three hosts with Pacemaker and brokers in namespaces (as root), and leave them to play with
 	@.ci/setup lab
@@ -90,6 +90,10 @@ lab-measure: ## time the failovers of LAB_RUNS runs of each event in the lab
 	@.ci/setup lab
 	@$(BIN)/python -m tests.lab.measure --runs $(LAB_RUNS)
 
+bench-pipeline: ## judge synthetic histories of 1, 3 and 10 million operations on Spark, and time each check
+	@.ci/setup verify
+	$(BIN)/python -m tests.bench.pipeline
+
 bench-recovery: ## start-up, catch-up, rejoin and memory with millions of durable messages
 	@.ci/setup bench
 	$(BIN)/python -m tests.bench.startup
@@ -106,5 +110,5 @@ lock: ## rewrite the lock files from pyproject.toml (needs uv on the PATH)
 	done
 
 clean: ## remove everything that was made
-	rm -rf .venv demo verify tests/interop/node_modules tests/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv demo verify cluster b1 b2 b3 b?.log tests/interop/node_modules tests/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,6 +6,7 @@ and only then; `--engine python` needs neither Spark nor Java.
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import shutil
@@ -35,6 +36,13 @@ ENGINES = ("spark", "python")
 ENTRY = Path(__file__).parent / "main.py"
 """What spark-submit runs."""
 
+
+def _seconds(value: float) -> float:
+    if not math.isfinite(value) or value < 0:
+        raise typer.BadParameter(f"{value} is no number of seconds")
+    return value
+
+
 Paths = Annotated[list[Path], typer.Argument(metavar="PATH...", help="segments, or directories with them at any depth")]
 Lake = Annotated[str, typer.Option("--lake", metavar="DIR", help="folder of tables; a path or URL that every worker can see")]
 Master = Annotated[str, typer.Option("--master", metavar="URL", help="local[N], spark://host:port, yarn, ...; default local[*]")]
@@ -47,8 +55,10 @@ ExactlyOnce = Annotated[bool, typer.Option("--exactly-once", help="duplicates ar
 StrictAck = Annotated[bool, typer.Option("--strict-ack", help="a delivery after its confirmed acknowledgement is invalid")]
 StrictOrder = Annotated[bool, typer.Option("--strict-order", help="neither redelivery nor a fault excuses disorder")]
 Mutex = Annotated[str, typer.Option("--mutex", help="overlapping holds that are invalid: strict, lease, report (none)")]
-Unavailable = Annotated[float, typer.Option("--unavailable", metavar="SECONDS", help="a shorter pause is none")]
-MaxUnavailable = Annotated[float, typer.Option("--max-unavailable", metavar="SECONDS", help="a longer one is invalid; 0: none is")]
+Unavailable = Annotated[float, typer.Option("--unavailable", metavar="SECONDS", help="a shorter pause is none", callback=_seconds)]
+MaxUnavailable = Annotated[
+    float, typer.Option("--max-unavailable", metavar="SECONDS", help="a longer one is invalid; 0: none is", callback=_seconds)
+]
 
 
 def add(app: typer.Typer) -> None:
@@ -73,6 +83,11 @@ def _judging() -> Iterator[None]:
         raise Failure(BAD_INPUT, str(error)) from error
     except (OSError, ValueError) as error:
         raise Failure(BAD_INPUT, str(error), hint="qpid-ha pipeline --help") from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        first = next((line for line in str(error).splitlines() if line.strip() and not line.startswith("An error occurred")), "")
+        raise Failure(BAD_INPUT, f"Spark: {first or type(error).__name__}", hint="qpid-ha pipeline doctor") from error
 
 
 def _spark(master: str, conf: list[str] | None) -> Any:
@@ -105,7 +120,7 @@ def _doctor(context: typer.Context, master: Master = "") -> None:
 def _generate(
     context: typer.Context,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where the segments go")],
-    messages: Annotated[int, typer.Option("--messages", help="twice as many operations")] = 1000,
+    messages: Annotated[int, typer.Option("--messages", min=1, help="twice as many operations")] = 1000,
     seed: Annotated[int, typer.Option("--seed", help="the same seed gives the same history")] = 1,
     plant: Annotated[str, typer.Option("--plant", metavar="A=N,B=M", help=f"anomalies: {', '.join(EFFECTS)}")] = "",
     brokers: Annotated[bool, typer.Option("--brokers", help="three brokers write journals, too")] = False,
@@ -114,11 +129,21 @@ def _generate(
 ) -> None:
     """Write a synthetic history with planted anomalies, and print the numbers that the checks must find."""
     with _judging():
-        planted = {name: int(number) for name, _, number in (each.partition("=") for each in plant.split(",") if each)}
+        planted = _planted(plant)
         plan = Plan(messages=messages, seed=seed, plant=planted, brokers=brokers, locks=locks, overlaps=overlaps)
         events = write(plan, out)
     print_json({"schema_version": 1, "events": events, "expected": expected(plan)})
     talk(settings_of(context), f"{events} events in {out}")
+
+
+def _planted(words: str) -> dict[str, int]:
+    planted = {}
+    for each in filter(None, words.split(",")):
+        name, _, number = each.partition("=")
+        if not number.isdecimal():
+            raise BadInput(f"--plant {each}: how many {name or 'of what'}? NAME=NUMBER, such as lost=3")
+        planted[name] = int(number)
+    return planted
 
 
 def _ingest(
@@ -127,7 +152,7 @@ def _ingest(
     lake: Lake,
     stream: Annotated[bool, typer.Option("--stream", help="go on as segments are closed, until interrupted")] = False,
     once: Annotated[bool, typer.Option("--once", help="as a stream that ends when it has all that is there now")] = False,
-    trigger: Annotated[float, typer.Option("--trigger", metavar="SECONDS", help="how often a stream looks")] = 2.0,
+    trigger: Annotated[float | None, typer.Option("--trigger", metavar="SECONDS", help="how often a stream looks; default 2")] = None,
     master: Master = "",
     conf: Conf = None,
 ) -> None:
@@ -136,6 +161,10 @@ def _ingest(
     Without --stream or --once also segments that are still open are read.
     """
     options = settings_of(context)
+    if once and stream:
+        raise Failure(BAD_INPUT, "both --once and --stream given", hint="one of them")
+    if trigger is not None and (not stream or not 0 < trigger < math.inf):
+        raise Failure(BAD_INPUT, "--trigger is for --stream, in seconds above 0", hint="--stream --trigger 2")
     spark = _spark(master, conf)
     from qpidha.pipeline.ingest import follow, ingest, summary
     from qpidha.pipeline.spark_lake import Lake as Tables
@@ -146,7 +175,7 @@ def _ingest(
             done = ingest(tables, paths)
         else:
             before = set(tables.batches())
-            query = follow(tables, paths, seconds=trigger if stream else 0)
+            query = follow(tables, paths, seconds=(trigger or 2.0) if stream else 0)
             _until_interrupted(query)
             done = summary(tables, [batch for batch in tables.batches() if batch not in before] or ["none"])
     _print_ingested(options, done.as_json())
@@ -206,6 +235,8 @@ def _check(
     )  # fmt: skip
     names = [name for name in checks.split(",") if name]
     _refuse_wrong_words(engine, mutex, history, lake, out, all_offenders=all_offenders, report=report)
+    if engine == "python" and (lake or master or conf):
+        raise Failure(BAD_INPUT, "--lake, --master and --conf are for Spark", hint="--engine spark, or leave them out")
     with _judging():
         if engine == "python":
             verdict = check_paths(history or [], settings, names=names)
@@ -214,9 +245,10 @@ def _check(
         else:
             spark = _spark(master, conf)
             verdict = _by_spark(options, spark, history or [], lake, out, settings, names, all_offenders=all_offenders)
-        if report and out is not None:
-            talk(options, f"report: {_written(out, lake, None)[0]}")
+        page = _written(out, lake, None)[0] if report and out is not None else None
     _print_verdict(options, verdict)
+    if page is not None:
+        talk(options, f"report: {page}")
     raise typer.Exit(verdict.exit_code)
 
 
@@ -307,14 +339,18 @@ def _word(valid: bool | None, *, applies: bool) -> str:
 
 
 def _numbers(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in counts.items() if number)
+    return ", ".join(_number(name, number) for name, number in counts.items() if number)
+
+
+def _number(name: str, number: int) -> str:
+    return f"{name.removesuffix('_ns')} {number / SECOND:.3f} s" if name.endswith("_ns") else f"{name} {number}"
 
 
 def _watch(
     context: typer.Context,
     journals: Annotated[list[Path], typer.Argument(metavar="DIR...", help="where the segments of a running cluster appear")],
     lake: Lake = "",
-    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="time between checks")] = 10.0,
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, help="time between checks")] = 10.0,
     trigger: Annotated[float, typer.Option("--trigger", metavar="SECONDS", help="how often new segments are looked for")] = 2.0,
     run: Run = "",
     checks: Checks = "",
@@ -404,12 +440,16 @@ def _submit(
     master: Master = "",
     conf: Conf = None,
     zip_file: Annotated[Path, typer.Option("--zip", metavar="FILE", help="where this package goes, for the workers")] = Path("qpidha.zip"),
-    python: Annotated[str, typer.Option("--python", metavar="PROGRAM", help="the workers' interpreter; default: this one")] = "",
+    python: Annotated[
+        str,
+        typer.Option("--python", metavar="PROGRAM", help="the workers' interpreter, in cluster mode the driver's too"),
+    ] = "",
     execute: Annotated[bool, typer.Option("--exec", help="run it, and return its exit code")] = False,
 ) -> None:
     """Print the exact spark-submit line for a command of the pipeline, or run it.
 
-    The workers need Python of the same minor version with pyarrow, and must see the files by the same paths.
+    The workers need Python of the same minor version with pyarrow, and must see the files by the same paths. With
+    spark.submit.deployMode=cluster the driver runs there as well: it needs qpidha[data], and the verdict is in its log.
     """
     with _judging():
         try:
@@ -419,7 +459,10 @@ def _submit(
         package = package_zip(zip_file.absolute())
     line = [shutil.which("spark-submit") or spark_submit()]
     line += ["--master", master] if master else []
-    settings = ["spark.pyspark.driver.python=" + sys.executable, "spark.pyspark.python=" + (python or sys.executable)]
+    if "spark.submit.deployMode=cluster" in (conf or []):
+        settings = ["spark.pyspark.python=" + python] if python else []  # This machine's interpreter is not where the driver is.
+    else:
+        settings = ["spark.pyspark.driver.python=" + sys.executable, "spark.pyspark.python=" + (python or sys.executable)]
     for each in [*settings, *(conf or [])]:
         line += ["--conf", each]
     line += ["--py-files", str(package), str(ENTRY), "pipeline", *words]

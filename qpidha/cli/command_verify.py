@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Annotated
@@ -59,7 +60,7 @@ def _run(
         raise Failure(USAGE, f"{workload!r} is not a workload", hint=f"--workload {' or '.join(WORKLOADS)}")
     if journal not in LEVELS:
         raise Failure(USAGE, f"{journal!r} is not a level", hint=f"--journal with one of {', '.join(LEVELS)}")
-    if min(queues, senders, receivers) < 1 or minutes <= 0 or rate <= 0 or heartbeat <= 0 or size < 0:
+    if min(queues, senders, receivers) < 1 or not all(0 < number < math.inf for number in (minutes, rate, heartbeat)) or size < 0:
         hint = "qpid-ha verify run --queues 3 --senders 3 --receivers 3 --minutes 2 --rate 100"
         raise Failure(USAGE, "queues, senders, receivers, minutes, rate and heartbeat must be above 0, and size not below", hint=hint)
     if workload == "queue" and receivers < queues:

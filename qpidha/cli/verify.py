@@ -337,7 +337,7 @@ class Verify:
     def _summary(self) -> dict[str, Any]:
         options = self.options
         nemesis = getattr(self, "nemesis", None)
-        names = ("attempts", "accepted", "received", "foreign", "acquired", "released", "losses")
+        names = ("attempts", "accepted", "received", "foreign", "acquired", "released", "lost_connections")
         if nemesis is not None:
             self.problems += nemesis.problems
         return {
@@ -365,7 +365,7 @@ def parse_brokers(text: str) -> list[Target]:
 def verdict(summary: dict[str, Any]) -> list[str]:
     """The last lines of the story."""
     faults = "  ".join(f"{kind} {count}" for kind, count in sorted(summary["faults"].items())) or "none"
-    counts = "  ".join(f"{name} {count:,}" for name, count in summary["counts"].items() if count)
+    counts = "  ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in summary["counts"].items() if count)
     lines = [f"result  {'finished' if summary['finished'] else 'NOT FINISHED'}   {counts}", f"faults  {faults}"]
     lines += [f"problem {problem}" for problem in summary["problems"]]
     where = brief(summary["directory"])

@@ -19,7 +19,7 @@ from qpidha.broker.recorder import Recorder
 from qpidha.words.errors import ProtocolViolation
 from qpidha.words.message_view import properties
 from qpidha.words.notes import Notes, Tracer
-from qpidha.words.records import Dequeued, Record
+from qpidha.words.records import Dequeued, QueueDeleted, Record
 
 MOST_SAMPLED = 1_000_000
 """Messages that are remembered to be in the sample."""
@@ -45,12 +45,12 @@ class Tracing(Tracer):
         self._broker = broker
         self._sampling = sampling
         self._queues = tuple(queues)
-        self._sampled: dict[int, None] = {}
-        """Positions of messages in the sample that are on a queue."""
+        self._sampled: dict[int, int] = {}
+        """Position of each message in the sample -> on how many queues it is."""
         self._ids: dict[int, str] = {}
         """Position -> id of each traced message that is not safe yet."""
-        self._totals: dict[str, tuple[int, int]] = {}
-        """Queue -> messages that had expired or were discarded when some went for the last time."""
+        self._totals: dict[int, tuple[int, int]] = {}
+        """Uid of a queue -> messages that had expired or were discarded when some went for the last time."""
 
     # -- the recorder -----------------------------------------------------------------------------
 
@@ -67,6 +67,8 @@ class Tracing(Tracer):
         """Append any record."""
         if isinstance(record, Dequeued):
             self._gone(record.queue, record.sequences, single=False)
+        elif isinstance(record, QueueDeleted):
+            self._totals.pop(record.queue, None)
         return self._log.append(record)
 
     def enqueue(self, queue_uid: int, payload: bytes, expires: int) -> int:
@@ -106,7 +108,7 @@ class Tracing(Tracer):
         name = message_id(payload)
         if self._is_sampled(name):
             if self._sampling > 1 and len(self._sampled) < MOST_SAMPLED:
-                self._sampled[position] = None
+                self._sampled.setdefault(position, 1)
             epoch = self._log.epoch_of(position)
             self._notes.add("dlv", q=queue, e=epoch, p=position, i=name, d=delivery_count, x=to)
 
@@ -121,7 +123,7 @@ class Tracing(Tracer):
                 if not self._is_sampled(name):
                     return
                 if self._sampling > 1 and len(self._sampled) < MOST_SAMPLED:
-                    self._sampled[sequence] = None
+                    self._sampled[sequence] = len(queue_uids)
                 self._ids[sequence] = name
             self._notes.add("enq", q=queue.name, e=self._log.epoch, p=sequence, i=name, z=len(payload))
 
@@ -132,16 +134,18 @@ class Tracing(Tracer):
         why = self._reason(queue, single=single)
         for sequence in sequences:
             if self._sampling > 1:
-                if sequence not in self._sampled:
+                queues = self._sampled.pop(sequence, 0)
+                if not queues:
                     continue
-                del self._sampled[sequence]
+                if queues > 1:
+                    self._sampled[sequence] = queues - 1
             name = self._ids.get(sequence, "") if single and sequence > self._log.safe else ""
             self._notes.add("deq", q=queue.name, e=self._log.epoch_of(sequence), p=sequence, i=name, x=why)
 
     def _reason(self, queue: Queue, *, single: bool) -> str:
         """Tell why messages leave by what the queue has counted just before."""
-        expired, discarded = self._totals.get(queue.name, (0, 0))
-        self._totals[queue.name] = (queue.expired, queue.discarded)
+        expired, discarded = self._totals.get(queue.uid, (0, 0))
+        self._totals[queue.uid] = (queue.expired, queue.discarded)
         if single or queue.window is not None and queue.expired == expired and queue.discarded == discarded:
             return "accepted"
         return "expired" if queue.expired > expired else "purged" if queue.discarded > discarded else "ring"

@@ -9,6 +9,7 @@ Source: spark-pipeline.md sections 6 and 7: Spark's file source looks at each fi
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from qpidha.pipeline.spark_source import NAME, SegmentsSource
 TASK_BYTES = 256 << 20
 """Files of a task; a file is never split."""
 FILES_PER_TRIGGER = 1000
+GLOB = re.compile(r"[\\{}\[\]*?,^]")
+"""What means something in a path of Hadoop."""
 ONCE, STREAM = "once-", "stream-"
 
 File = tuple[str, int, int]
@@ -114,6 +117,8 @@ def follow(lake: Lake, directories: Sequence[Path], *, seconds: float = 0.0) -> 
         "path string, modificationTime timestamp, length bigint, content binary"
     )
     names = [str(directory.absolute()) for directory in directories]
+    if odd := [name for name in names if GLOB.search(name)]:
+        raise BadInput(f"{odd[0]}: Spark takes such a name for a pattern and cannot follow it; rename it, or ingest it without a stream")
     files = source.load(names[0] if len(names) == 1 else "{" + ",".join(names) + "}").select("path")
     query = files.writeStream.foreachBatch(_Batches(lake, checkpoint).write).option("checkpointLocation", checkpoint)
     query = query.trigger(processingTime=f"{round(seconds * 1000)} milliseconds") if seconds else query.trigger(availableNow=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from qpidha.pipeline.events import CLIENT, FOREVER, Event
-from qpidha.pipeline.segments import BadInput
+from qpidha.pipeline.segments import MOST_RUNS, BadInput, no_such_run
 
 Key = tuple[str, int, int]
 """Queue, producer, sequence."""
@@ -104,6 +104,9 @@ class Facts:
     def __init__(self, run: str = "", *, one_clock: bool = True, clock_error_ns: int = 0) -> None:
         self.run = run
         self._only = run
+        self._others: dict[str, None] = {}
+        """Other runs than the one asked for."""
+        self._has_run = False
         self.one_clock = one_clock
         self.epsilon = clock_error_ns
         self.events = self.foreign = self.unpaired = 0
@@ -146,7 +149,7 @@ class Facts:
         kind = event["k"]
         at: int = event["m"] if self.one_clock else event["t"] * 1000
         if kind == "op":
-            if event["run"] == self.run or self._is_ours(event["run"]):
+            if (self._has_run and event["run"] == self.run) or self._is_ours(event["run"]):
                 self._operation(event, at)
         elif kind == "fault":
             if self._is_ours(event["run"]):
@@ -155,7 +158,9 @@ class Facts:
             self._broker(kind, event, at)
 
     def finish(self) -> Facts:
-        """Put the steps of operations together; call once, after the last event."""
+        """Put the steps of operations together; call once, after the last event. Raises BadInput if the run asked for is not there."""
+        if self._only and not self._has_run:
+            raise BadInput(no_such_run(self._only, self._others))
         for op, pair in self._pairs.items():
             if pair.invokes != 1 or pair.ends > 1:
                 self.unpaired += 1
@@ -177,7 +182,12 @@ class Facts:
             self.run = run
         if run != self.run and not self._only:
             raise BadInput(f"two runs, {self.run!r} and {run!r}: name the one to judge")
-        return run == self.run
+        if run == self.run:
+            self._has_run = True
+            return True
+        if len(self._others) < MOST_RUNS:
+            self._others[run] = None
+        return False
 
     def _operation(self, event: Event, at: int) -> None:
         what, outcome, queue = event["f"], event["y"], event["q"]

@@ -213,6 +213,21 @@ def parse(line: bytes) -> tuple[Any, str]:
     return value, ""
 
 
+MOST_RUNS = 10
+"""Runs that are named where the one that was asked for is not there."""
+
+
+def no_such_run(run: str, others: Iterable[str]) -> str:
+    """Say that a run is not in the files, and which are."""
+    found = ", ".join(repr(other) for other in list(others)[:MOST_RUNS])
+    return f"no run {run!r}: the files hold {found or 'no operation of any run'}"
+
+
+def is_loss(event: Event) -> bool:
+    """Whether a `drop` event tells of events that are missing: that a broker removed its oldest segments is in order."""
+    return not str(event.get("x", "")).startswith("removed ")
+
+
 class Reader:
     """All events of segments in files and directories; iterate over it once."""
 
@@ -331,7 +346,7 @@ class Reader:
         kind = event["k"]
         if kind == "op":
             self._with_operations.add((segment.node, segment.boot))
-        elif kind == "drop":
+        elif kind == "drop" and is_loss(event):
             self.inputs.problems.append(f"{segment.node} {segment.boot}: it did not write {event['cnt']} events")
         return True
 

@@ -20,7 +20,7 @@ from qpidha.pipeline.columns import TABLES
 from qpidha.pipeline.events import FOREVER, ROLES
 from qpidha.pipeline.facts import CASE, Tables, learn, message_facts, operations, paired, queue_names, traffic, with_time
 from qpidha.pipeline.python_engine import refuse_bad_input
-from qpidha.pipeline.segments import KEPT, BadInput
+from qpidha.pipeline.segments import KEPT, BadInput, no_such_run
 from qpidha.pipeline.session import versions
 from qpidha.pipeline.spark_around import around
 from qpidha.pipeline.spark_brokers import accepted_before_safe, failover, learn_brokers, primaries
@@ -150,6 +150,8 @@ def evidence_of(lake: Lake, stored: DataFrame, run: str) -> tuple[Files, str]:
     runs = list(files.runs)
     if not run and len(runs) > 1:
         raise BadInput(f"two runs, {runs[0]!r} and {runs[1]!r}: name the one to judge")
+    if run and run not in files.runs:
+        raise BadInput(no_such_run(run, runs))
     return files, run or (runs[0] if runs else "")
 
 

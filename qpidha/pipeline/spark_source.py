@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from qpidha.pipeline.events import Event
 from qpidha.pipeline.schema import ARROW, WRITTEN, record_batch
-from qpidha.pipeline.segments import BadInput, Quarantined, Reader, Segment
+from qpidha.pipeline.segments import BadInput, Quarantined, Reader, Segment, is_loss
 
 CHUNK = 20_000
 """Events of an Arrow batch."""
@@ -73,7 +73,7 @@ class Noted:
                 self.runs[event["run"]] = None
                 continue
             self.brokers = True
-            if kind == "drop":
+            if kind == "drop" and is_loss(event):
                 self.drops.append((event["s"], event["cnt"]))
 
 

@@ -33,6 +33,9 @@ from qpidha.pipeline.spark_lake import Lake
 from qpidha.pipeline.verdict import Verdict
 
 PRODUCERS, QUEUES, LOCKS = 64, 16, 10
+SIZES = (1_000_000, 3_000_000, 10_000_000)
+ALLOWED_GROWTH = 1.3
+"""How much longer an operation may take in a larger history: time is to grow no faster than what is judged."""
 STEP_NS = 100_000
 """Between two messages."""
 PAUSE_NS = 3 * SECOND
@@ -288,7 +291,7 @@ def java_peak(spark: Any) -> int:
 def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--operations", type=int, action="append", help="may be given again; default 1000000")
+    parser.add_argument("--operations", type=int, action="append", help="may be given again; default 1, 3 and 10 million")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--memory", default="4g", help="of the driver")
     parser.add_argument("--no-warm-up", action="store_true")
@@ -299,12 +302,16 @@ def main() -> int:
     try:
         if not arguments.no_warm_up:
             measure(spark, Size(20_000), folder)
-        for operations in arguments.operations or [1_000_000]:
+        for operations in arguments.operations or SIZES:
             results.append(measure(spark, Size(operations), folder))
             print(json.dumps(results[-1]), file=sys.stderr, flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(json.dumps({"master": arguments.master, "memory": arguments.memory, "kernel": platform.release(), "results": results}, indent=1))
+    growth = max((result["total_s"] / result["operations"] for result in results[1:]), default=0) * results[0]["operations"]
+    if growth > results[0]["total_s"] * ALLOWED_GROWTH:
+        sys.stderr.write(f"an operation took {growth / results[0]['total_s']:.2f} times as long as in the first, smallest history\n")
+        return 1
     return int(any(result["wrong"] for result in results))
 
 

@@ -105,3 +105,26 @@ def test_queues_can_be_chosen_by_pattern() -> None:
 @pytest.mark.parametrize(("payload", "name"), [(message("m"), "m"), (message(None), ""), (b"\x00\x53\x73nonsense", "")])
 def test_the_id_of_a_message_is_text_or_nothing(payload: bytes, name: str) -> None:
     assert message_id(payload) == name
+
+
+def test_nothing_is_kept_of_a_queue_that_is_deleted() -> None:
+    traced = Traced()
+    for number in range(5):
+        queue, _ = traced.broker.declare_queue(f"reply-{number}")
+        queue.dequeue(queue.messages[queue.enqueue(message("m"))])
+        assert traced.tracing._totals
+        traced.broker.delete_queue(queue.name)
+    assert not traced.tracing._totals
+
+
+def test_a_sampled_message_on_two_queues_ends_on_each() -> None:
+    name = next(f"m{number}" for number in itertools.count() if crc32(f"m{number}".encode()) % 10 == 0)
+    traced = Traced(sampling=10)
+    other, _ = traced.broker.declare_queue("other")
+    for queue in ("q", "other"):
+        traced.broker.bind("amq.fanout", queue, "")
+    traced.broker.publish("amq.fanout", "", message(name), headers=dict)
+    for queue in (traced.queue, other):
+        queue.dequeue(next(iter(queue.messages.values())))
+    assert [(row["k"], row["q"]) for row in traced.told()] == [("enq", "q"), ("enq", "other"), ("deq", "q"), ("deq", "other")]
+    assert not traced.tracing._sampled

@@ -16,6 +16,7 @@ from qpidha.pipeline.events import Event
 from qpidha.pipeline.history import History
 from qpidha.pipeline.python_engine import check_paths
 from qpidha.pipeline.segments import LINE_BYTES, BadInput, Numbers, Quarantined, Reader
+from qpidha.runtime.event_segments import SegmentWriter
 
 
 def a_history(directory: Path, messages: int = 100, node: str = "c", *, close: bool = True, segment_bytes: int = 1 << 20) -> Path:
@@ -145,6 +146,16 @@ def test_a_segment_that_is_gone_is_missed(tmp_path: Path, which: int, says: str)
     assert any(says in problem for problem in reader.inputs.problems)
     assert reader.inputs.missing == (lines if which >= 0 else 0)
     assert check_paths([tmp_path])["evidence"].valid is None
+
+
+@pytest.mark.parametrize(("why", "is_problem"), [("removed journal-b-00000000-00000001.jsonl", False), ("queue", True)])
+def test_what_a_broker_removed_is_no_loss_and_what_it_did_not_write_is(tmp_path: Path, why: str, is_problem: bool) -> None:
+    writer = SegmentWriter(tmp_path, "", node="b")
+    writer.write(f'"k":"drop","cnt":5000,"x":"{why}"')
+    writer.close()
+    _, reader = read(tmp_path)
+    assert [problem for problem in reader.inputs.problems if "did not write 5000 events" in problem] == reader.inputs.problems
+    assert bool(reader.inputs.problems) is is_problem
 
 
 def test_a_wrong_byte_and_lines_after_the_end_are_noticed(tmp_path: Path) -> None:

@@ -69,6 +69,16 @@ def test_exit_codes_are_those_of_verdicts(
         (["check", "nowhere", "--engine", "python"], "no such file or directory"),
         (["check", "--colour"], "no such option"),
         (["watch", "x"], "watch needs a lake"),
+        (["watch", "x", "--lake", "y", "--every", "0"], "--every"),
+        (["check", "x", "--out", "y", "--unavailable", "nan"], "no number of seconds"),
+        (["check", "x", "--out", "y", "--max-unavailable", "-1"], "no number of seconds"),
+        (["check", "x", "--engine", "python", "--lake", "y"], "are for Spark"),
+        (["check", "x", "--engine", "python", "--conf", "a=b"], "are for Spark"),
+        (["ingest", "x", "--lake", "y", "--once", "--stream"], "both --once and --stream"),
+        (["ingest", "x", "--lake", "y", "--trigger", "3"], "--trigger is for --stream"),
+        (["generate", "--out", "x", "--messages", "-5"], "--messages"),
+        (["generate", "--out", "x", "--plant", "lost"], "--plant lost: how many lost?"),
+        (["generate", "--out", "x", "--plant", "lost=-3"], "--plant lost=-3"),
         (["generate", "--out", "x", "--plant", "boredom=1"], "cannot plant boredom"),
         (["colour"], "no such command"),
     ],
@@ -76,6 +86,31 @@ def test_exit_codes_are_those_of_verdicts(
 def test_wrong_words_are_told_and_are_no_verdict(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*words) == 3
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["spark", "python"])
+def test_a_run_that_is_not_there_is_no_verdict(
+    spark: Any, history: Path, tmp_path: Path, engine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("check", history, "--out", tmp_path / "out", "--run", "nope", "--engine", engine) == 3
+    assert "no run 'nope': the files hold 'synthetic'" in capsys.readouterr().err
+
+
+def test_what_spark_cannot_open_is_told_in_a_line(spark: Any, history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert run("check", history, "--lake", tmp_path / "file") == 3
+    said = capsys.readouterr().err
+    assert said.startswith("error: Spark: ") and len(said.splitlines()) == 1 and "file" in said
+
+
+@pytest.mark.parametrize("name", ["a,b", "c{1}", "d[x]", "e*"])
+def test_a_directory_that_spark_would_take_for_a_pattern_is_refused_as_a_stream_only(
+    spark: Any, history: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = history.rename(tmp_path / name)
+    assert run("ingest", tmp_path, odd, "--lake", tmp_path / "lake", "--once") == 3
+    assert f"{odd}: Spark takes such a name for a pattern" in capsys.readouterr().err
+    assert run("check", odd, "--out", tmp_path / "out", "--checks", "evidence", "-o", "json") == 0
 
 
 def test_what_is_generated_is_found(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,6 +213,13 @@ def test_the_same_command_runs_on_a_standalone_master_with_two_workers(history: 
     assert verdict["checks"][0]["counts"]["lost"] == 2 and verdict["versions"]["engine"] == "spark"
     used = [path for path in tmp_path.glob("worker-*/app-*/*") if path.is_dir()]
     assert len({path.parts[len(tmp_path.parts)] for path in used}) == 2, (used, workers)
+
+
+def test_in_cluster_mode_the_driver_is_not_told_of_this_machines_interpreter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["submit", "--master", "yarn", "--zip", tmp_path / "q.zip", "--conf", "spark.submit.deployMode=cluster"]
+    assert run(*words, "--python", "./env/bin/python", "--", "check", "--lake", "hdfs:///lake") == 0
+    line = capsys.readouterr().out
+    assert "spark.pyspark.python=./env/bin/python" in line and sys.executable not in line
 
 
 def test_submit_prints_a_line_that_can_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
