@@ -359,6 +359,9 @@ def parse_brokers(text: str) -> list[Target]:
     targets = [parse(part) for part in text.removeprefix("amqp:tcp:").split(",") if part]
     if any(target.socket for target in targets):
         raise Failure(2, "--brokers takes addresses that clients can reach, not admin sockets", hint="--brokers host1:5672,host2:5672")
+    if len({target.encrypted for target in targets}) > 1:
+        hint = "give all with amqps://, or none: --brokers amqps://host1,amqps://host2"
+        raise Failure(2, "--brokers mixes encrypted addresses and others: passwords would cross the network in the clear", hint=hint)
     return targets
 
 

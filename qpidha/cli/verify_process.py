@@ -70,7 +70,8 @@ class VerifyClient(FailoverClient):
         """Write one report."""
         self._reported = time.monotonic()
         serving = self.dialled if self.connection is not None and self.opened else ""
-        about = {"time_ns": time.time_ns(), "lost_connections": len(self.losses), "serving": serving, "error": "".join(self.errors[-1:])}
+        error = "".join((self.errors or self.losses)[-1:])
+        about = {"time_ns": time.time_ns(), "lost_connections": len(self.losses), "serving": serving, "error": error}
         print(json.dumps({**about, "done": self.done, **self.report()}), flush=True)
 
     def tick(self) -> None:

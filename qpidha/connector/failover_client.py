@@ -6,6 +6,7 @@ after every loss. Its AMQP side runs in the thread of a `ClientLoop`, which seve
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Sequence
@@ -15,13 +16,15 @@ from proton import Endpoint, Event, SSLDomain
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
+from qpidha.words.errors import InvalidArgument
+
 REDIRECT = "amqp:connection:redirect"
 PATIENCE = 10.0
 """Seconds for a loop to do what it is told."""
 
 
 class Login:
-    """What a client needs beside the addresses to be let in."""
+    """What a client needs beside the addresses to be let in. Without a file of `trusted` authorities it trusts the system's."""
 
     __slots__ = ("encrypted", "password", "trusted", "user")
 
@@ -32,19 +35,27 @@ class Login:
         self.trusted = trusted
 
     def options(self) -> dict[str, Any]:
-        """Return what `Container.connect` is to be told."""
+        """Return what `Container.connect` is to be told; an encrypted peer is always checked, before it is told a password.
+
+        Raises InvalidArgument when there is nobody to trust.
+        """
         found: dict[str, Any] = {"user": self.user, "password": self.password} if self.user else {}
         if self.encrypted:
             domain = SSLDomain(SSLDomain.MODE_CLIENT)
-            if self.trusted:
-                domain.set_trusted_ca_db(self.trusted)
-                domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
-            else:
-                domain.set_peer_authentication(SSLDomain.ANONYMOUS_PEER)
+            domain.set_trusted_ca_db(self.trusted or _system_authorities())
+            domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
             found["ssl_domain"] = domain
         if self.user and not self.encrypted:
             found["allow_insecure_mechs"] = True
         return found
+
+
+def _system_authorities() -> str:
+    paths = ssl.get_default_verify_paths()
+    found = paths.cafile or paths.capath
+    if not found:
+        raise InvalidArgument("this machine has no list of certificate authorities: give a file of them (option tlsCa, --ssl-trusted)")
+    return found
 
 
 def redirected_to(connection: Any) -> list[str]:

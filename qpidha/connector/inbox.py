@@ -147,6 +147,12 @@ class Inbox(FailoverClient):
                 self.check()
         return [item for item in wanted if not item.is_settled]
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether the present link found the queue empty and all that came on it was taken; a link that is lost undoes this."""
+        with self._changed:
+            return self.until_empty and self.was_empty and not self._buffer
+
     def check(self) -> None:
         """Raise ConnectorFailure if this inbox is of no more use."""
         if self._failure:

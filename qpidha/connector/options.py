@@ -7,7 +7,6 @@ plan, log or checkpoint.
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -69,8 +68,7 @@ class Options:
 
     def login(self) -> Login:
         """Return what a client needs to be let in; reads the password. Raises InvalidArgument when there is none."""
-        trusted = self.tls_ca or (_system_authorities() if self.encrypted else "")
-        return Login(self.username, _password(self) if self.username else "", encrypted=self.encrypted, trusted=trusted)
+        return Login(self.username, _password(self) if self.username else "", encrypted=self.encrypted, trusted=self.tls_ca)
 
     def for_reading(self) -> Options:
         """Return these options for a batch read; raises InvalidArgument for what does not fit one."""
@@ -214,11 +212,3 @@ def _password(options: Options) -> str:
         return Path(options.password_file).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"option passwordFile: {options.password_file} cannot be read here: {error}") from None
-
-
-def _system_authorities() -> str:
-    paths = ssl.get_default_verify_paths()
-    found = paths.cafile or paths.capath
-    if not found:
-        raise InvalidArgument("this machine has no list of certificate authorities: give tlsCa")
-    return found

@@ -1,8 +1,9 @@
 """Batch reads: a queue looked at, or taken, by the tasks of one job.
 
 A browse ends when it has caught up with the queue. After a failover it begins anew and passes over what it has handed out, told by its
-bytes. A consumer passes over what has an id. It settles what it took only when its task has handed out the last row; a task that
-fails before leaves all of it with the broker.
+bytes. A consumer settles what it took only when its task has handed out the last row; a task that fails before leaves all of it with the
+broker. It fails, too, when it loses the link on which it was given rows: the broker gives them to whoever asks next, who may be another
+task of the same job. So a row of a task that succeeds is a message that is gone.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from qpidha.connector.columns import digest, identity, read_schema, record_batch
-from qpidha.connector.inbox import BYTES, Inbox, Received
+from qpidha.connector.columns import digest, read_schema, record_batch
+from qpidha.connector.inbox import BYTES, ConnectorFailure, Inbox, Received
 from qpidha.connector.options import Options
 
 WAIT = 0.5
@@ -37,65 +38,86 @@ class QueueReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not fol
         return [InputPartition(queue) for queue in self.options.queues for _ in range(each)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield the messages of a queue as Arrow batches. Raises ConnectorFailure when no broker serves it."""
+        """Yield the messages of a queue as Arrow batches.
+
+        Raises ConnectorFailure when no broker serves it, and when a consumer cannot know that what it has handed out is gone.
+        """
         queue = str(partition.value)
         browse = self.options.mode == "browse"
         with Inbox(self.options, queue, browse=browse, until_empty=True, hold=self.options.rows_per_batch) as inbox:
-            taken = _Taken(inbox)
+            taken = _Browsed(inbox) if browse else _Consumed(inbox)
             while payloads := taken.more(self.options.rows_per_batch):
                 yield record_batch(self.schema, queue, payloads)
-            if not browse:
-                taken.settle()
+            taken.finish()
 
 
-class _Taken:
-    """What a task has handed out, so that nothing of it is handed out again after a failover."""
+class _Browsed:
+    """What a task has looked at, so that nothing of it is handed out again after a failover."""
 
     def __init__(self, inbox: Inbox) -> None:
-        self._inbox = inbox
+        self.inbox = inbox
         self._generation = inbox.generation
-        self._items: list[Received] = []
-        """To be settled; instead of their payload they have their identity."""
         self._handed: Counter[bytes] = Counter()
-        """Digests of everything that was browsed."""
+        """Digests of everything that was handed out."""
         self._passed: Counter[bytes] = Counter()
-        """Those of what was handed out and comes again on the present link; a browse may take one of equal messages for the other."""
+        """Those of what comes again on the present link; one of equal messages may be taken for the other."""
 
     def more(self, rows: int) -> list[bytes]:
         """Return messages that are new; none when the queue was found empty."""
         while True:
-            taken = self._inbox.take(rows, BYTES, WAIT)
-            if not taken:
-                if self._inbox.was_empty:
-                    return []
-                continue
-            if taken[0].generation != self._generation:
-                self._generation = taken[0].generation
-                self._passed = self._handed.copy() if self._inbox.browse else self._passed + self._taken()
-                self._items = []
-            fresh = [payload for item in taken if (payload := self._noted(item))]
-            if fresh:
+            taken = self.inbox.take(rows, BYTES, WAIT)
+            generation = taken[0].generation if taken else self.inbox.generation
+            if generation != self._generation:
+                self._generation = generation
+                self.link_lost()
+            fresh = [payload for item in taken if (payload := self.noted(item)) is not None]
+            if fresh or (not taken and self.inbox.is_finished):
                 return fresh
 
-    def _taken(self) -> Counter[bytes]:
-        """Return the identities of what was taken on the link that is lost, where there is one."""
-        return Counter(item.payload for item in self._items if item.payload)
+    def link_lost(self) -> None:
+        """Expect everything again."""
+        self._passed = self._handed.copy()
 
-    def _noted(self, item: Received) -> bytes:
+    def noted(self, item: Received) -> bytes | None:
         """Take note of a message, and return its bytes unless they were handed out already."""
-        payload = item.payload
-        key = digest(payload) if self._inbox.browse else identity(payload)
-        if not self._inbox.browse:
-            item.payload = key
-            self._items.append(item)
+        key = digest(item.payload)
         if self._passed[key] > 0:
             self._passed[key] -= 1
-            return b""
-        if self._inbox.browse:
-            self._handed[key] += 1
+            return None
+        self._handed[key] += 1
+        return item.payload
+
+    def finish(self) -> None:
+        """Nothing: looking changes nothing."""
+
+
+class _Consumed(_Browsed):
+    """What a task has taken, all of it on one link."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        super().__init__(inbox)
+        self._items: list[Received] = []
+        """To be settled; without their payload."""
+
+    def link_lost(self) -> None:
+        """Begin anew if nothing was handed out; raises ConnectorFailure if something was."""
+        if self._items:
+            self._fail()
+
+    def noted(self, item: Received) -> bytes | None:
+        payload, item.payload = item.payload, b""
+        self._items.append(item)
         return payload
 
-    def settle(self) -> None:
-        """Accept everything; what the broker does not confirm because of a failover may come again, to whoever reads next."""
+    def finish(self) -> None:
+        """Accept everything; raises ConnectorFailure unless the broker confirms all of it."""
         for start in range(0, len(self._items), SETTLED):
-            self._inbox.settle(self._items[start : start + SETTLED])
+            if self.inbox.settle(self._items[start : start + SETTLED]):
+                self._fail()
+
+    def _fail(self) -> None:
+        raise ConnectorFailure(
+            f"the connection was lost before {len(self._items)} messages of queue {self.inbox.address} were settled, which this task has "
+            "handed out: what the broker still has of them it delivers again, so let Spark run the task again (spark.task.maxFailures), "
+            "or the job"
+        )

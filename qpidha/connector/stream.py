@@ -26,7 +26,7 @@ from qpidha.words.errors import InvalidArgument
 VERSION = 1
 """Of offsets."""
 WAIT = 0.5
-"""Seconds for which a trigger waits for a first message."""
+"""Seconds for which a trigger waits for a first message; until the queue is empty it waits again."""
 REMEMBERED = 100_000
 """Messages that are recognised when they come again after a failover; beyond them the oldest are forgotten, and come twice."""
 
@@ -124,20 +124,24 @@ class Feed:
         """How many those were."""
 
     def advance(self, start: int, rows: int) -> int:
-        """Settle all batches up to `start`, make the next one of what has come, and return its end: `start` if nothing has."""
+        """Settle all batches up to `start`, make the next one of what has come, and return its end: `start` if nothing has.
+
+        Spark takes `start` for the end of a query that reads until the queue is empty, which therefore waits until it was found empty:
+        on a link that outlived the settling of what came late. Raises ConnectorFailure when there is no primary in time.
+        """
         self._settle(start)
         if self._batches:
             return max(self._batches)  # Spark asks again for a batch that it has not run.
-        batch: list[Received] = []
-        size = BYTES
-        while not batch:
-            taken = self.inbox.take(rows, size, WAIT)
+        while True:
+            taken = self.inbox.take(rows, BYTES, WAIT)
             batch = [item for item in taken if not self._is_late(item)]
+            if batch:
+                self._batches[start + len(batch)] = batch
+                return start + len(batch)
             if not taken:
                 self._settle(start)
-                return start
-        self._batches[start + len(batch)] = batch
-        return start + len(batch)
+                if self.inbox.is_finished or not self.inbox.until_empty:
+                    return start
 
     def payloads(self, start: int, end: int) -> list[bytes]:
         """Return the messages of a batch."""

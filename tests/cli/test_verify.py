@@ -243,6 +243,7 @@ def test_a_given_cluster_is_hurt_by_a_program_of_the_users(qpid_ha: Callable[...
     [
         (["--faults", "earthquake"], "'earthquake' is not a fault"),
         (["--brokers", "a:1", "--faults", "kill"], "started here only"),
+        (["--brokers", "amqps://me:secret@a,b", "--faults", ""], "mixes encrypted addresses and others"),
         (["--fault-command", "true"], "is for a given cluster"),
         (["--receivers", "1", "--queues", "2"], "as many receivers"),
         (["--workload", "race"], "not a workload"),

@@ -118,4 +118,11 @@ def test_a_password_comes_from_a_file_or_the_environment(tmp_path: Path, monkeyp
     with pytest.raises(InvalidArgument, match="option passwordFile: .* cannot be read here"):
         with_file.login()
     assert Options(addresses=("a:1",), encrypted=True, tls_ca="/ca").login().trusted == "/ca"
-    assert Options(addresses=("a:1",), encrypted=True).login().trusted  # nobody is trusted without a check
+
+
+def test_nobody_is_trusted_without_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proton's own default is anybody; without authorities there is no connection at all."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+    with pytest.raises(InvalidArgument, match="no list of certificate authorities: give a file of them"):
+        Options(addresses=("a:1",), encrypted=True).login().options()

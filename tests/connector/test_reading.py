@@ -13,6 +13,7 @@ from qpidha.connector.inbox import ConnectorFailure
 from qpidha.connector.options import parse_options
 from qpidha.connector.reading import QueueReader
 from tests.connector.clients import Query, batches, messages, options_of, put, read, reader
+from tests.system.clients import send
 from tests.system.cluster import wait_for
 from tests.system.credentials import Authority, users_file
 
@@ -78,19 +79,57 @@ def test_competing_receivers_share_a_queue_and_browsers_take_one_each(a_cluster)
     assert sorted(taken) == NAMES[:30] and messages(cluster[0], "q") == 0
 
 
-@pytest.mark.parametrize("mode", ["browse", "consume"])
-def test_a_failover_in_the_middle_loses_nothing_and_shows_nothing_twice(a_cluster, mode):
+def test_a_browse_through_a_failover_misses_nothing_and_shows_nothing_twice(a_cluster):
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
     twins = [*NAMES[:300], *NAMES[100:200]]  # equal to the last byte but for their ids, and some in those, too
     put(cluster, "q", twins[:300])
     put(cluster, "q", twins[300:], run="other")
-    task = batches(cluster, "q", mode=mode, rowsPerBatch=60, prefetch=60)
+    task = batches(cluster, "q", rowsPerBatch=60, prefetch=60)
     rows = next(task) + next(task)
     cluster.kill(0, promote=1)
     rows += [row for batch in task for row in batch]
     assert sorted(row["body"].decode() for row in rows) == sorted(twins)
-    assert messages(cluster[1], "q") == (400 if mode == "browse" else 0)
+    assert messages(cluster[1], "q") == 400
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_failover_fails_the_consumers_that_have_rows_and_no_row_comes_twice(a_cluster, named):
+    """Three tasks of a job: two have handed out rows and fail, the third and their next attempts get everything, once."""
+    cluster = a_cluster(3)
+    cluster[0].declare_queue("q")
+    if named:
+        put(cluster, "q", NAMES[:400])
+    else:
+        send(cluster[0], "q", [name.encode() for name in NAMES[:400]])
+    first, second, third = (batches(cluster, "q", mode="consume", rowsPerBatch=60, prefetch=60) for _ in range(3))
+    assert next(first) and next(second)
+    cluster.kill(0, promote=1)
+    found = [row["body"].decode() for batch in third for row in batch]
+    for task in (first, second):
+        with pytest.raises(ConnectorFailure, match=r"lost before \d+ messages of queue q were settled, which this task has handed out"):
+            list(task)
+        found += read(cluster, "q", mode="consume")
+    assert sorted(found) == NAMES[:400] and messages(cluster[1], "q") == 0
+
+
+def test_a_consumer_whose_rows_are_not_confirmed_to_be_gone_fails(a_cluster, monkeypatch):
+    """The last row was handed out, and the primary dies before it hears that they are accepted."""
+    cluster = a_cluster(3)
+    cluster[0].declare_queue("q")
+    put(cluster, "q", NAMES[:50])
+    settle = inbox.Inbox.settle
+
+    def settle_and_lose(self, items):
+        cluster.kill(0, promote=1)
+        return settle(self, items)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inbox.Inbox, "settle", settle_and_lose)
+        with pytest.raises(ConnectorFailure, match="lost before 50 messages of queue q were settled"):
+            read(cluster, "q", mode="consume")
+    assert read(cluster, "q", mode="consume") == NAMES[:50]
+    assert messages(cluster[1], "q") == 0
 
 
 def test_a_queue_that_is_not_there_is_named_at_once(a_cluster):
@@ -120,7 +159,7 @@ def test_no_primary_within_the_timeout_says_what_is_wrong(a_cluster):
 
 def test_users_log_in_over_tls_and_nobody_else_does(a_cluster, tmp_path, monkeypatch):
     """The broker keeps SCRAM verifiers; the client sends its password over TLS, after it has checked who is there."""
-    monkeypatch.delenv("SSL_CERT_FILE")
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     authority = Authority(tmp_path)
     certificate, key = authority.issue("broker")
     users = users_file(tmp_path / "users", {"ha": "ha", "ann": "secret"})
@@ -137,6 +176,10 @@ def test_users_log_in_over_tls_and_nobody_else_does(a_cluster, tmp_path, monkeyp
         read(cluster, "q", **{**login, "passwordFile": tmp_path / "wrong"})
     with pytest.raises(ConnectorFailure, match="no primary among .*certificate"):
         read(cluster, "q", **{**login, "tlsCa": Authority(_folder(tmp_path)).certificate, "timeout": 1})
+    with pytest.raises(ConnectorFailure, match="no primary among .*certificate"):
+        read(cluster, "q", **{**login, "tlsCa": "", "timeout": 1})
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
+    assert read(cluster, "q", **{**login, "tlsCa": ""}) == ["a"]  # now it is one of the system's
 
 
 def _folder(tmp_path):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import threading
 
 import pytest
 
 from qpidha.connector import stream
+from qpidha.connector.columns import SCHEMA
 from qpidha.connector.inbox import ConnectorFailure
+from qpidha.connector.options import parse_options
 from tests.connector.clients import Query, messages, put
 from tests.system.clients import send
 from tests.system.cluster import wait_for
@@ -143,6 +147,69 @@ def test_available_now_ends_when_the_queue_was_found_empty(a_cluster):
         while batch := query.trigger():
             found += batch
         assert found == NAMES[:300] and messages(cluster[0], "q") == 1
+
+
+def test_available_now_does_not_take_silence_for_an_empty_queue():
+    """The kernel takes the connection, and nobody ever answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = {"url": f"127.0.0.1:{silent.getsockname()[1]}", "queue": "q", "timeout": "1.5"}
+        reader = stream.QueueStreamReader(parse_options(options).for_stream(), SCHEMA)
+        reader.prepareForTriggerAvailableNow()
+        try:
+            with pytest.raises(ConnectorFailure, match=r"no primary among 127.0.0.1:\d+: no answer; waited for 1.5 s \(option timeout\)"):
+                reader.latestOffset(stream.offset(0), reader.getDefaultReadLimit())
+        finally:
+            reader.stop()
+
+
+def test_available_now_waits_for_a_failover_in_the_middle(a_cluster):
+    """The cluster has no primary for far longer than a trigger waits for a message."""
+    cluster = a_cluster(3)
+    cluster[0].declare_queue("q")
+    put(cluster, "q", NAMES[:300])
+    with Query(cluster, "q", rowsPerBatch=100) as query:
+        query.reader.prepareForTriggerAvailableNow()
+        found = query.trigger()
+        inbox = query.reader._feed.inbox
+        cluster.kill(0)
+        dialled = inbox.turn + 4 * stream.WAIT / inbox.RETRY
+
+        def promote() -> None:
+            wait_for(lambda: inbox.turn, lambda turn: turn > dialled, what="attempts to find a primary")
+            cluster[1].promote()
+
+        promotion = threading.Thread(target=promote)
+        promotion.start()
+        try:
+            while batch := query.trigger():
+                found += batch
+        finally:
+            promotion.join()
+        assert sorted(found) == NAMES[:300] and messages(cluster[1], "q") == 0
+
+
+def test_available_now_settles_what_came_late_even_when_its_link_is_lost(a_cluster, monkeypatch):
+    """A batch comes again after a failover, is known, and while it is settled there is the next failover."""
+    cluster = a_cluster(3)
+    cluster[0].declare_queue("q")
+    put(cluster, "q", NAMES[:100])
+    with Query(cluster, "q") as query:
+        query.reader.prepareForTriggerAvailableNow()
+        found = query.trigger()
+        feed = query.reader._feed
+        while len(found) < 100:
+            found += query.trigger()
+        settle, kills = feed.inbox.settle, [1]
+
+        def settle_and_lose(items):
+            if feed.recognised and kills:
+                cluster.kill(kills.pop(), promote=2)
+            return settle(items)
+
+        monkeypatch.setattr(feed.inbox, "settle", settle_and_lose)
+        cluster.kill(0, promote=1)
+        assert query.trigger() == [] and not kills
+        assert found == NAMES[:100] and messages(cluster[2], "q") == 0
 
 
 def test_a_signal_gives_back_what_waits(a_cluster):
