@@ -187,7 +187,7 @@ def offences(check: Record, settings: Record) -> tuple[str, ...]:
     known = {name: value for name, value in settings.items() if name in Settings.__dataclass_fields__}
     kinds = promises(check["name"], Settings(**known))
     longest = known.get("max_unavailable_ns", 0)
-    return (*kinds, "windows") if check["name"] == "availability" and 0 < longest < check["counts"]["longest_ns"] else kinds
+    return (*kinds, "windows") if check["name"] == "availability" and 0 < longest < check["counts"]["certain_ns"] else kinds
 
 
 def kind_title(check: str, what: str) -> str:

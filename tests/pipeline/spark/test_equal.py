@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from qpidha.pipeline.checks import Settings
-from qpidha.pipeline.events import Event
+from qpidha.pipeline.events import UNBOUNDED, Event
 from qpidha.pipeline.facts import CASE
 from qpidha.pipeline.python_engine import FINDERS, check
 from qpidha.pipeline.schema import record_batch
@@ -51,6 +51,8 @@ SETTINGS = [
         Settings(strict_order=True, unavailable_ns=0, fault_reach_ns=10**6),
         Inputs(one_clock=False, clock_error_ns=2_000_000),
     ),
+    (500, Settings(strict_order=True), Inputs(one_clock=False, clock_error_ns=UNBOUNDED)),
+    (500, Settings(), Inputs(one_clock=False, clock_error_ns=700_000_000)),
 ]
 
 
