@@ -130,8 +130,8 @@ def test_holds_overlap_certainly_if_both_are_longer_than_the_error_or_never_ende
 def test_a_window_is_too_long_if_it_certainly_is() -> None:
     story = Story()
     story.send(1)
-    story.at += 4000 * MS
-    story.op("enqueue", "ok", o=story.op("enqueue", "invoke", at=2 * MS, w=1, u=2), at=story.at, w=1, u=2)
+    o = story.op("enqueue", "invoke", w=1, u=2)
+    story.op("enqueue", "ok", o=o, at=story.at + 4000 * MS, w=1, u=2)
     for error, valid in ((0, False), (900 * MS, False), (1100 * MS, True), (UNBOUNDED, True)):
         found = judged(story, error, max_unavailable_ns=2000 * MS)["availability"]
         assert found.valid is valid and found.counts["longest_ns"] > 3900 * MS
@@ -147,7 +147,6 @@ def test_what_never_happened_needs_no_clock() -> None:
 
 def test_no_shift_of_the_clients_clock_makes_a_valid_run_invalid(tmp_path: Path) -> None:
     for number, behind in enumerate(itertools.chain((-7200_000 * MS, 900 * MS), range(-50 * MS, 51 * MS, 10 * MS))):
-        verdict = check_paths(
-            [written(two_hosts(behind), tmp_path / str(number), UNKNOWN)], Settings(strict_ack=True, max_unavailable_ns=1)
-        )
+        folder = written(two_hosts(behind), tmp_path / str(number), UNKNOWN)
+        verdict = check_paths([folder], Settings(strict_ack=True, max_unavailable_ns=1))
         assert [each.name for each in verdict.checks if each.valid is False] == [], behind

@@ -52,7 +52,7 @@ SETTINGS = [
         Inputs(one_clock=False, clock_error_ns=2_000_000),
     ),
     (500, Settings(strict_order=True), Inputs(one_clock=False, clock_error_ns=UNBOUNDED)),
-    (500, Settings(), Inputs(one_clock=False, clock_error_ns=700_000_000)),
+    (1000, Settings(), Inputs(one_clock=False, clock_error_ns=4_000_000)),
 ]
 
 
@@ -70,7 +70,7 @@ def test_every_finding_is_that_of_the_python_engine(spark: Any, tmp_path: Any, n
             theirs = (result.counts, result.offenders, result.table)
             assert (ours.counts, dict(sorted(ours.offenders.items())), ours.table) == theirs, shown(result.name, events)
             seen |= {(result.name, name) for name, count in result.counts.items() if count}
-    assert len(seen) > 50, "the histories are too tame"
+    assert len(seen) > (40 if inputs.clock_error is None else 50), "the histories are too tame"
 
 
 def shown(name: str, events: list[Event]) -> str:
