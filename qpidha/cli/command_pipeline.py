@@ -35,6 +35,8 @@ from qpidha.pipeline.verdict import BAD_INPUT, UNKNOWN, Verdict, word
 ENGINES = ("spark", "python")
 ENTRY = Path(__file__).parent / "main.py"
 """What spark-submit runs."""
+LARGEST_ERROR = 86400
+"""Seconds that clocks may be apart by --clock-error."""
 
 
 def _seconds(value: float) -> float:
@@ -59,6 +61,9 @@ Unavailable = Annotated[float, typer.Option("--unavailable", metavar="SECONDS", 
 MaxUnavailable = Annotated[
     float, typer.Option("--max-unavailable", metavar="SECONDS", help="a longer one is invalid; 0: none is", callback=_seconds)
 ]
+ClockError = Annotated[
+    float | None, typer.Option("--clock-error", metavar="SECONDS", help="how far clocks of two hosts may be apart; default: as files say"),
+]  # fmt: skip
 
 
 def add(app: typer.Typer) -> None:
@@ -222,6 +227,7 @@ def _check(
     mutex: Mutex = "strict",
     unavailable: Unavailable = 1.0,
     max_unavailable: MaxUnavailable = 0.0,
+    clock_error: ClockError = None,
     all_offenders: Annotated[bool, typer.Option("--all-offenders", help="write every offender into --out")] = False,
     report: Annotated[bool, typer.Option("--report", help="write a report into --out, too")] = False,
     engine: Engine = "spark",
@@ -232,6 +238,7 @@ def _check(
     options = settings_of(context)
     settings = Settings(
         run, exactly_once, strict_ack, strict_order, mutex, round(unavailable * SECOND), round(max_unavailable * SECOND),
+        clock_error_ns=_error_ns(clock_error),
     )  # fmt: skip
     names = [name for name in checks.split(",") if name]
     _refuse_wrong_words(engine, mutex, history, lake, out, all_offenders=all_offenders, report=report)
@@ -301,6 +308,15 @@ def _refuse_wrong_words(
         raise Failure(BAD_INPUT, "--all-offenders needs a place", hint="--out DIR")
 
 
+def _error_ns(seconds: float | None) -> int | None:
+    """Return a bound of the error between clocks in ns. Raises Failure if it is none."""
+    if seconds is None:
+        return None
+    if not 0 <= seconds <= LARGEST_ERROR:
+        raise Failure(BAD_INPUT, f"--clock-error cannot be {seconds:g}", hint=f"seconds, 0 to {LARGEST_ERROR}")
+    return round(seconds * SECOND)
+
+
 def _by_spark(
     options: Options, spark: Any, history: list[Path], lake: str, out: Path | None, settings: Settings, names: list[str], *,
     all_offenders: bool,
@@ -355,6 +371,7 @@ def _watch(
     run: Run = "",
     checks: Checks = "",
     exactly_once: ExactlyOnce = False,
+    clock_error: ClockError = None,
     engine: Engine = "spark",
     master: Master = "",
     conf: Conf = None,
@@ -364,7 +381,7 @@ def _watch(
     A last look takes open segments too; its verdict gives the exit code.
     """
     options = settings_of(context)
-    settings = Settings(run, exactly_once)
+    settings = Settings(run, exactly_once, clock_error_ns=_error_ns(clock_error))
     names = [name for name in checks.split(",") if name]
     if engine not in ENGINES or (engine == "spark" and not lake):
         raise Failure(BAD_INPUT, "watch needs a lake, or the Python engine", hint="--lake DIR, or --engine python")

@@ -37,6 +37,8 @@ class Settings:
     """A longer window is invalid; 0: windows are only reported."""
     fault_reach_ns: int = 10 * SECOND
     """So long after its end a fault may be named as the cause of a window."""
+    clock_error_ns: int | None = None
+    """Bound of the error between the clocks of any two hosts; None: what the segments say."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the `settings` of verdict.json."""
@@ -61,8 +63,10 @@ class Check:
 
 
 COMMON = (
-    ("at", "time of an event in ns: `m` if all segments name one clock, else `t` · 1000. ε = 0 in the first case, else the largest "
-     "`clock_error_us` · 1000 of all segments. a was before b: at(a) + ε < at(b)"),
+    ("at", "time of an event in ns: `m` if all segments name one clock, else `t` · 1000. ε = 0 in the first case, else the setting "
+     "clock_error_ns, else the sum of the two largest `clock_error_us` · 1000, of each clock the largest of its segments; ∞ if a segment "
+     "does not know its own. a was before b: at(a) + ε < at(b). With ε = ∞ nothing is invalid for the order of two times; what never "
+     "happened is"),
     ("value", "(queue, producer `w`, sequence `u`) of `op` events of the run; operations without a value are counted as `foreign` and "
      "left out"),
     ("client", "process `c` divided by 1 000 000, cut: processes of a client follow each other"),
@@ -71,7 +75,7 @@ COMMON = (
      "`fa` = 0"),
     ("enq_at, enq_ok, first, last, first_ack", "per value: min at of enqueue invoke, of enqueue ok; min and max at of dequeue ok; min "
      "at of ack ok"),
-    ("drained", "per queue: max at of `drain` ok > max at of every `enqueue` event of any outcome; no enqueue and one drain ok is "
+    ("drained", "per queue: max at of `drain` ok > ε + max at of every `enqueue` event of any outcome; no enqueue and one drain ok is "
      "drained too"),
     ("pair", "per `op_id`, for `enqueue`, `acquire`, `release`: begin = at of invoke − max(`m` − `j`, 0) if `j` is given, else at of "
      "invoke; "
@@ -104,13 +108,14 @@ CHECKS = (
     Check(
         "order", "Messages of one producer first come to a consumer in the order in which they were sent.", "clients",
         (
-            ("streams", "number of (queue, producer, client of first delivery) over values with a > 0, d > 0"),
+            ("streams", "number of (queue, producer, client of first delivery) over values with a > 0, d > 0 whose first delivery is "
+             "certain: d = 1, or ε = 0, or d = 2 and first + ε < last"),
             ("messages", "number of those values"),
             ("inversions", "values whose `u` < max(`u`) of all rows before, per stream by (first, `u`)"),
             ("resent", "inversions with a > 1: the copy that came may be the later one"),
             ("redelivered", "other inversions with d > 1 or flagged > 0"),
-            ("in_fault", "other inversions with first within a fault: start ≤ first ≤ stop, ∞ if it never stopped"),
-            ("competing", "other inversions in queues whose first deliveries went to more than one client"),
+            ("in_fault", "other inversions with first perhaps within a fault: start − ε ≤ first ≤ stop + ε, ∞ if it never stopped"),
+            ("competing", "other inversions in queues whose first deliveries, certain or not, went to more than one client"),
             ("violations", "all other inversions; with strict_order nothing counts as redelivered or in_fault"),
         ),
         "", "violations > 0", "–", "messages > 0", "spark-pipeline.md 4.3; AMQP 1.0 §2.6 (a link keeps order)",
@@ -127,6 +132,7 @@ CHECKS = (
         "availability", "When a queue took or gave nothing although somebody waited.", "clients",
         (
             ("windows", "number of windows"), ("unavailable_ns", "Σ of their lengths"), ("longest_ns", "length of the longest"),
+            ("certain_ns", "max(longest_ns − 2 ε, 0): each end of a window may be wrong by ε"),
             ("accepted", "accepted enqueue pairs"), ("run_ns", "run_end − run_start"), ("never_again", "faults × queues after which no "
              "enqueue that began later was accepted"),
         ),
@@ -137,14 +143,14 @@ CHECKS = (
         "(ok) where d > 0, from enq_ok to ∞ (not ok) where d = 0, k > 0 and the queue is not drained. Cause: the fault with the greatest "
         "(start, op_id) that has start < g1 and stop + fault_reach_ns ≥ w. rto: per (fault, queue) min end of accepted enqueue pairs with "
         "begin > start, minus start. share: 100 · (1 − Σ lengths / run_ns) per (queue, service)",
-        "max_unavailable_ns > 0 and longest_ns above it", "–", "accepted enqueues > 0", "spark-pipeline.md 4.5",
+        "max_unavailable_ns > 0 and certain_ns above it", "–", "accepted enqueues > 0", "spark-pipeline.md 4.5",
     ),
     Check(
         "mutex", "A queue of one message as a lock is held by one process at a time.", "clients",
         (
             ("locks", "number of queues with acquire operations"), ("holds", "acquire pairs that ended ok"),
-            ("overlaps", "holds with max(end of holds before) > start + ε, per lock by (start, end); start = end of the acquire, end = "
-             "min begin "
+            ("overlaps", "holds with max(end of holds before) > start + ε ≤ end, per lock by (start, end); start = end of the acquire, "
+             "end = min begin "
              "of the same lock's and process's release pairs not known to have failed with begin > start, ∞ if none"),
             ("lease_overlaps", "the same with end = min(end, min at of `lost` events of that lock and process with at > start)"),
         ),
@@ -177,9 +183,9 @@ CHECKS = (
         (
             ("epochs", "number of epochs with a `role` active or a `conf` event"),
             ("shared_epochs", "of these with more than one writer"),
-            ("epoch_regressions", "`epoch` events with `e` < max(`e`) before, per node by (at, `s`)"),
-            ("overlaps", "times active with max(end of those before) > start + ε, by (start, end); from `role` active to that writer's "
-             "next `role` "
+            ("epoch_regressions", "`epoch` events with `e` < max(`e`) before, per node: of the same writer by `s`, of others by at"),
+            ("overlaps", "times active with max(end of those before) > start + ε ≤ end, by (start, end); from `role` active to that "
+             "writer's next `role` "
              "event, or its last event"),
         ),
         "", "shared_epochs or epoch_regressions > 0; overlaps of different epochs are reported: a former primary that accepts nothing "
@@ -259,8 +265,8 @@ def judge(finding: Finding, settings: Settings) -> CheckResult:
     broken = [f"{counts[name]} {BROKEN[name]}" for name in promises(finding.name, settings) if counts.get(name, 0)]
     if finding.name == "mutex" and broken:
         broken.append(NO_FENCING)
-    if finding.name == "availability" and 0 < settings.max_unavailable_ns < counts["longest_ns"]:
-        longest, allowed = counts["longest_ns"] / SECOND, settings.max_unavailable_ns / SECOND
+    if finding.name == "availability" and 0 < settings.max_unavailable_ns < counts["certain_ns"]:
+        longest, allowed = counts["certain_ns"] / SECOND, settings.max_unavailable_ns / SECOND
         broken.append(f"unavailable for {longest:.3f} s, and {allowed:g} s are allowed")
     doubts = list(_doubts(finding)) if applies else ["nothing to judge"]
     valid = False if broken else None if doubts else True

@@ -112,7 +112,8 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
         "one row",
         (
             ("run", "string", "", ""), ("start_ns", "bigint", "ns", "first operation"), ("end_ns", "bigint", "ns", "last operation"),
-            ("offset_ns", "bigint", "ns", "add it to a time: ns since 1970"), ("epsilon_ns", "bigint", "ns", "error between clocks"),
+            ("offset_ns", "bigint", "ns", "add it to a time: ns since 1970"),
+            ("epsilon_ns", "bigint", "ns", "error between clocks; null: not known"),
         ),
     ),
 }  # fmt: skip

@@ -19,6 +19,8 @@ Event = dict[str, Any]
 
 INT32, INT64 = (1 << 31) - 1, (1 << 63) - 1
 FOREVER = INT64
+UNBOUNDED = (1 << 62) - 1
+"""Error in ns between clocks of which nothing is known: more than any two times differ, and no sum with one overflows."""
 """As a time: never."""
 CLIENT = 1_000_000
 """Process numbers are `client * CLIENT + how many processes this client had before`, so a client outlives its processes."""
@@ -131,7 +133,7 @@ SEGMENT_HEAD = (
     ("run", "string", "run, empty in a broker's journal"),
     ("host, clock", "string", "host name; what names the monotonic clock: equal on all that share it"),
     ("first", "bigint", "number of the first event"),
-    ("clock_error_us", "bigint", "bound of the error of the wall clock against those of other hosts"),
+    ("clock_error_us", "bigint", "bound of the error of `t` against UTC while the segment is written, as the kernel says; 0: not known"),
     ("sampling", "int", "one message in so many was written; 1: all"),
     ("versions, t", "object, bigint", "of Python and the kernel; wall clock in µs"),
 )

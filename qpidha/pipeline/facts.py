@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from qpidha.pipeline.events import CLIENT, FOREVER, KIND, OPERATIONS, OUTCOMES, Event
-from qpidha.pipeline.python_facts import Facts
+from qpidha.pipeline.python_facts import Facts, found_empty
 from qpidha.pipeline.schema import event_of
 
 SECOND = 1_000_000_000
@@ -34,19 +34,14 @@ SMALL = ("fault", "role", "epoch", "promotion", "failover", "drop")
 class Queue:
     """What is known of one queue of one case."""
 
-    last_enqueue: int = -1
-    last_drain: int = -1
     totals: tuple[int, int, int] = (0, 0, 0)
     """Enqueued, delivered, acknowledged."""
     peaks: tuple[int, int, int] = (0, 0, 0)
     """Of these the most in one second."""
     foreign: int = 0
     has_messages: bool = False
-
-    @property
-    def is_drained(self) -> bool:
-        """Whether it was found empty after the last that was sent to it."""
-        return self.last_drain > self.last_enqueue
+    is_drained: bool = False
+    """Whether it was certainly found empty after the last that was sent to it."""
 
 
 @dataclass(slots=True)
@@ -197,13 +192,13 @@ def learn(tables: Tables, *, one_clock: bool) -> Tables:
         case = row[CASE]
         start, end = tables.runs.get(case, (FOREVER, -1))
         tables.runs[case] = min(start, row["min_at"]), max(end, row["max_at"])
+        last_enqueue, last_drain = (-1 if row[name] is None else row[name] for name in ("last_enqueue", "last_drain"))
         tables.queues[case, row["queue"]] = Queue(
-            -1 if row["last_enqueue"] is None else row["last_enqueue"],
-            -1 if row["last_drain"] is None else row["last_drain"],
             (row["enqueue_ok"], row["dequeue_ok"], row["ack_ok"]),
             (row["enqueue_ok_peak"], row["dequeue_ok_peak"], row["ack_ok_peak"]),
             row["foreign"],
             row["messages"] > 0,
+            found_empty(last_drain, last_enqueue, tables.epsilon),
         )
     tables.few = {case: Facts(one_clock=one_clock, clock_error_ns=tables.epsilon) for case in tables.cases}
     few = tables.events.where(F.col("kind_group").isin("fault", "state") & F.col("kind").isin([KIND[name].code for name in SMALL]))

@@ -120,11 +120,11 @@ def primaries(facts: Facts, _: Settings) -> Finding:
             names = " ".join(f"{node}/{boot}" for node, boot in sorted(writers))
             offenders.setdefault("shared_epochs", []).append({"epoch": epoch, "writers": names})
     for node, promises in sorted(facts.promises.items()):
-        highest = -1
-        for at, s, epoch in sorted(promises):
+        for at, s, boot, epoch in sorted(promises):
+            earlier = (e for t, n, b, e in promises if (n < s if b == boot else t + facts.epsilon < at))
+            highest = max(earlier, default=-1)
             if epoch < highest:
                 offenders.setdefault("epoch_regressions", []).append({"node": node, "s": s, "at_ns": at, "epoch": epoch, "after": highest})
-            highest = max(highest, epoch)
     writers_by_number = sorted(facts.roles)
     spans = [span for number, writer in enumerate(writers_by_number) for span in _active(facts, writer, number)]
     for late, before in overlapping(spans, facts.epsilon):

@@ -63,7 +63,8 @@ def check_paths(
     set_aside: Callable[[Quarantined], None] | None = None,
 ) -> Verdict:  # fmt: skip
     """Judge the segments in files and directories."""
-    reader = Reader(paths, set_aside=set_aside)
+    settings = settings or Settings()
+    reader = Reader(paths, set_aside=set_aside, clock_error_ns=settings.clock_error_ns)
     verdict = check(reader, settings, inputs=reader.inputs, names=names)
     refuse_bad_input(reader.inputs)
     return verdict

@@ -47,6 +47,10 @@ class Fault:
     kind: str = ""
     target: str = ""
 
+    def around(self, epsilon: int) -> tuple[int, int]:
+        """Return from when to when it may have been on, by any clock."""
+        return self.start - epsilon, min(self.stop + epsilon, FOREVER)
+
 
 @dataclass(slots=True)
 class LockStep:
@@ -98,6 +102,11 @@ class Pair:
         self.outcome = "invoke"
 
 
+def found_empty(last_drain: int, last_enqueue: int, epsilon: int) -> bool:
+    """Whether a queue was certainly found empty after the last that was sent to it; -1: there is none."""
+    return last_drain > (last_enqueue if last_enqueue < 0 else last_enqueue + epsilon)
+
+
 class Facts:
     """Everything that was gathered. Feed it with `add`, then `finish`."""
 
@@ -131,8 +140,8 @@ class Facts:
         """Message id -> min at of `deq` events that name it."""
         self.roles: dict[Writer, list[tuple[int, int, str, int]]] = {}
         """Writer -> s, at, role, epoch."""
-        self.promises: dict[str, list[tuple[int, int, int]]] = {}
-        """Node -> at, s, epoch."""
+        self.promises: dict[str, list[tuple[int, int, str, int]]] = {}
+        """Node -> at, s, boot, epoch."""
         self.writer_ends: dict[Writer, int] = {}
         """Writer -> at of its last event; of brokers only."""
         self.first_accepted: dict[int, int] = {}
@@ -174,7 +183,7 @@ class Facts:
 
     def is_drained(self, queue: str) -> bool:
         """Whether a queue was found empty after the last that was sent to it."""
-        return self.last_drain.get(queue, -1) > self.last_enqueue.get(queue, -1)
+        return found_empty(self.last_drain.get(queue, -1), self.last_enqueue.get(queue, -1), self.epsilon)
 
     def _is_ours(self, run: str) -> bool:
         """Return whether a run is the one to judge: the one asked for, or the only one."""
@@ -308,7 +317,7 @@ class Facts:
         elif kind == "role":
             self.roles.setdefault((node, boot), []).append((number, at, event["r"], event["e"]))
         elif kind == "epoch":
-            self.promises.setdefault(node, []).append((at, number, event["e"]))
+            self.promises.setdefault(node, []).append((at, number, boot, event["e"]))
         elif kind == "failover" and event["f"] == "detected":
             self.detected.append((at, event.get("x") or ""))
         elif kind == "failover" and event.get("e") is not None:

@@ -96,11 +96,12 @@ def order(facts: Facts, settings: Settings) -> Finding:
     clients: dict[str, set[int]] = {}
     for (queue, producer, seq), message in facts.messages.items():
         if message.attempts and message.deliveries:
-            streams.setdefault((queue, producer, message.client), []).append((message.first, seq))
             clients.setdefault(queue, set()).add(message.client)
-            counts["messages"] += 1
+            if _is_first_certain(message, facts.epsilon):
+                streams.setdefault((queue, producer, message.client), []).append((message.first, seq))
+                counts["messages"] += 1
     counts["streams"] = len(streams)
-    during = Windows(facts.faults.values())
+    during = Windows(facts.faults.values(), facts.epsilon)
     offenders: dict[str, list[tuple[Key, Row]]] = {}
     for (queue, producer, client), deliveries in streams.items():
         latest = -1
@@ -118,6 +119,11 @@ def order(facts: Facts, settings: Settings) -> Finding:
     return Finding("order", counts, {what: _sorted(rows) for what, rows in offenders.items()})
 
 
+def _is_first_certain(message: Message, epsilon: int) -> bool:
+    """Whether the delivery that looks like the first one was it, whatever the clocks."""
+    return message.deliveries == 1 or not epsilon or (message.deliveries == 2 and message.first + epsilon < message.last)
+
+
 def _disorder(message: Message, during: Windows, settings: Settings, *, competing: bool) -> str:
     """Return what excuses a message that came too late, or `violations`."""
     if message.attempts > 1:
@@ -131,19 +137,20 @@ def _disorder(message: Message, during: Windows, settings: Settings, *, competin
 
 
 class Windows:
-    """The times in which a fault was on."""
+    """The times in which a fault was on, or may have been."""
 
-    def __init__(self, faults: Iterable[Fault]) -> None:
+    def __init__(self, faults: Iterable[Fault], epsilon: int) -> None:
         self._begins: list[int] = []
         self._ends: list[int] = []
         for fault in sorted(faults, key=lambda fault: fault.start):
             if fault.start == FOREVER:
                 continue
-            if self._begins and fault.start <= self._ends[-1]:
-                self._ends[-1] = max(self._ends[-1], fault.stop)
+            start, stop = fault.around(epsilon)
+            if self._begins and start <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], stop)
             else:
-                self._begins.append(fault.start)
-                self._ends.append(fault.stop)
+                self._begins.append(start)
+                self._ends.append(stop)
 
     def __contains__(self, at: int) -> bool:
         index = bisect_right(self._begins, at) - 1

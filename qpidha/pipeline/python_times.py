@@ -36,8 +36,10 @@ def availability(facts: Facts, settings: Settings) -> Finding:
         shares.append({"what": "share", "queue": queue, "service": service, "unavailable_ns": total, "percent": share})
     rtos = [row for queue in sorted(facts.enqueues) for row in _recoveries(queue, facts.enqueues[queue], faults)]
     lengths = [row["length_ns"] for row in windows if isinstance(row["length_ns"], int)]
+    longest = max(lengths, default=0)
     counts = {
-        "windows": len(windows), "unavailable_ns": sum(lengths), "longest_ns": max(lengths, default=0), "run_ns": run_ns,
+        "windows": len(windows), "unavailable_ns": sum(lengths), "longest_ns": longest, "run_ns": run_ns,
+        "certain_ns": max(longest - 2 * facts.epsilon, 0),
         "accepted": sum(ok for intervals in facts.enqueues.values() for _, _, ok in intervals),
         "never_again": sum(row["rto_ns"] is None for row in rtos),
     }  # fmt: skip
@@ -159,10 +161,13 @@ def holds(steps: list[LockStep], *, with_leases: bool) -> Iterator[Span]:
 
 
 def overlapping(spans: Iterable[Span], epsilon: int) -> Iterator[tuple[Span, Span]]:
-    """Yield each span that begins before all spans that began earlier have ended, and the one that ends last of these."""
+    """Yield each span that certainly begins before all that began earlier have ended, and the one that ends last of these.
+
+    One that is shorter than epsilon may as well have ended before the other began.
+    """
     longest: Span | None = None
     for span in sorted(spans):
-        if longest is not None and longest[1] > span[0] + epsilon:
+        if longest is not None and longest[1] > span[0] + epsilon <= span[1]:
             yield span, longest
         if longest is None or span[1] > longest[1]:
             longest = span

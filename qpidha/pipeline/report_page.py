@@ -202,8 +202,9 @@ class Page:
             kinds[fault["kind"]] = kinds.get(fault["kind"], 0) + 1
         found.append(("Faults", ", ".join(f"{plain(kind)} {many}×" for kind, many in sorted(kinds.items())) or "none"))
         clock = inputs.get("clock", {})
-        same = "none: all writers shared one clock" if clock.get("one", True) else f"at most {duration(tables.epsilon_ns)} between hosts"
-        found.append(("Clock error", same))
+        error = tables.epsilon_ns
+        apart = "not known: times of different hosts are in no order" if error is None else f"at most {duration(error)} between hosts"
+        found.append(("Clock error", "none: all writers shared one clock" if clock.get("one", True) else apart))
         found.append(("Read", f"{inputs.get('events', 0):,} events from {counted(sum(inputs.get('segments', {}).values()), 'file')}"))
         found.append(("Judged by", ", ".join(f"{plain(name)} {plain(value)}" for name, value in verdict["versions"].items())))
         settings = {name: value for name, value in verdict["settings"].items() if name != "run"}

@@ -106,7 +106,8 @@ class RunTables:
     axis: Axis | None
     """None: nothing happened."""
     offset_ns: int | None
-    epsilon_ns: int
+    epsilon_ns: int | None
+    """None: not known."""
     roles: list[Record]
     faults: list[Record]
     failovers: list[Record]
@@ -214,7 +215,7 @@ def read_tables(lake: Lake, verdict: Record) -> RunTables:
     known = next(iter(lake.rows("run", cut)), {})
     roles, faults = lake.rows("roles", cut), lake.rows("faults", cut)
     tables = RunTables(
-        axis=_axis(known, roles, faults), offset_ns=known.get("offset_ns"), epsilon_ns=known.get("epsilon_ns") or 0,
+        axis=_axis(known, roles, faults), offset_ns=known.get("offset_ns"), epsilon_ns=known.get("epsilon_ns", 0),
         roles=sorted(roles, key=lambda row: (row["node"], row["from_ns"])),
         faults=sorted((row for row in faults if row["start_ns"] is not None), key=lambda row: row["start_ns"]),
         failovers=lake.rows("failovers", cut) if "failover" in asked else [],

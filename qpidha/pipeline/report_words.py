@@ -186,8 +186,12 @@ def offences(check: Record, settings: Record) -> tuple[str, ...]:
     """Return the kinds of offence that make a check invalid."""
     known = {name: value for name, value in settings.items() if name in Settings.__dataclass_fields__}
     kinds = promises(check["name"], Settings(**known))
-    longest = known.get("max_unavailable_ns", 0)
-    return (*kinds, "windows") if check["name"] == "availability" and 0 < longest < check["counts"]["longest_ns"] else kinds
+    if check["name"] != "availability":
+        return kinds
+    counts = check["counts"]
+    # An older verdict does not have the former.
+    is_broken = 0 < known.get("max_unavailable_ns", 0) < counts.get("certain_ns", counts["longest_ns"])
+    return (*kinds, "windows") if is_broken else kinds
 
 
 def kind_title(check: str, what: str) -> str:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from qpidha.pipeline.events import Event, examine
+from qpidha.pipeline.events import UNBOUNDED, Event, examine
 from qpidha.words.notes import FORMAT
 
 LINE_BYTES = 1 << 20
@@ -102,7 +102,7 @@ class Inputs:
     one_clock: bool = True
     """All writers shared a monotonic clock."""
     clock_error_ns: int = 0
-    """Bound of the error between clocks; 0 on one clock."""
+    """Bound of the error between clocks; 0 on one clock, UNBOUNDED if it is not known."""
 
     @property
     def harmful(self) -> int:
@@ -125,8 +125,35 @@ class Inputs:
             "problems": self.problems[:KEPT],
             "ignored": self.ignored[:20],
             "unknown_fields": self.unknown_fields,
-            "clock": {"one": self.one_clock, "error_ns": self.clock_error_ns},
+            "clock": {"one": self.one_clock, "error_ns": self.clock_error},
         }
+
+    @property
+    def clock_error(self) -> int | None:
+        """Bound of the error between clocks, or None if it is not known."""
+        return None if self.clock_error_ns == UNBOUNDED else self.clock_error_ns
+
+    def compare(self, clocks: Iterable[tuple[str, int]], asked_ns: int | None) -> None:
+        """Say how far clocks may be apart: of (name, bound in µs or 0) of each segment, or as asked for in ns."""
+        bounds: dict[str, int] = {}
+        is_known = True
+        for name, error_us in clocks:
+            bounds[name] = max(bounds.get(name, 0), error_us * 1000)
+            is_known = is_known and error_us > 0
+        self.one_clock = len(bounds) <= 1
+        if self.one_clock:
+            self.clock_error_ns = 0
+        elif asked_ns is not None:
+            self.clock_error_ns = asked_ns
+        elif is_known:
+            # Each may be wrong against UTC by its bound, one ahead and the other behind.
+            self.clock_error_ns = min(sum(sorted(bounds.values())[-2:]), UNBOUNDED)
+        else:
+            self.clock_error_ns = UNBOUNDED
+            self.problems.append(
+                f"{len(bounds)} clocks and no bound of the error between them, so their times are in no order: "
+                "say how far they may be apart with --clock-error SECONDS"
+            )
 
     def _writers(self) -> list[dict[str, Any]]:
         """Return who wrote, by name and start."""
@@ -231,8 +258,13 @@ def is_loss(event: Event) -> bool:
 class Reader:
     """All events of segments in files and directories; iterate over it once."""
 
-    def __init__(self, paths: Iterable[Path], *, set_aside: Callable[[Quarantined], None] | None = None) -> None:
-        """Find the files and read their first lines; `set_aside` is told of every line that goes to quarantine."""
+    def __init__(
+        self, paths: Iterable[Path], *, set_aside: Callable[[Quarantined], None] | None = None, clock_error_ns: int | None = None,
+    ) -> None:  # fmt: skip
+        """Find the files and read their first lines; `set_aside` is told of every line that goes to quarantine.
+
+        `clock_error_ns` is the bound between the clocks of any two hosts; None: what the first lines say.
+        """
         self.inputs = Inputs()
         self.files, self.inputs.ignored = find(paths)
         if not self.files:
@@ -240,6 +272,7 @@ class Reader:
         self._set_aside = set_aside
         self._seen: dict[tuple[str, str], Numbers] = {}
         self._with_operations: set[tuple[str, str]] = set()
+        self._clock_error_ns = clock_error_ns
         self._survey()
 
     def __iter__(self) -> Iterator[Event]:
@@ -249,8 +282,7 @@ class Reader:
 
     def _survey(self) -> None:
         """Learn from the first lines whether all writers share a clock: every comparison of times needs that first."""
-        clocks: dict[str, None] = {}
-        error = 0
+        clocks: list[tuple[str, int]] = []
         for path in self.files:
             try:
                 with _opened(path) as file:
@@ -258,12 +290,8 @@ class Reader:
             except (OSError, EOFError, zlib.error):
                 continue
             if head is not None:
-                clocks[head.clock] = None
-                error = max(error, head.clock_error_us * 1000)
-        self.inputs.one_clock = len(clocks) <= 1
-        self.inputs.clock_error_ns = 0 if self.inputs.one_clock else error
-        if not self.inputs.one_clock and not error:
-            self.inputs.problems.append(f"{len(clocks)} clocks and no bound of the error between them")
+                clocks.append((head.clock, head.clock_error_us))
+        self.inputs.compare(clocks, self._clock_error_ns)
 
     def _put_aside(self, path: Path, line: int, reason: str, raw: bytes = b"") -> None:
         entry = Quarantined(str(path), line, reason, raw[:RAW_BYTES].decode(errors="replace"))

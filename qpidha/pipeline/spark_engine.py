@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from qpidha.pipeline.checks import CHECK, CHECKS, Settings, judge
 from qpidha.pipeline.columns import TABLES
-from qpidha.pipeline.events import FOREVER, ROLES
+from qpidha.pipeline.events import FOREVER, ROLES, UNBOUNDED
 from qpidha.pipeline.facts import CASE, Tables, learn, message_facts, operations, paired, queue_names, traffic, with_time
 from qpidha.pipeline.python_engine import refuse_bad_input
 from qpidha.pipeline.segments import KEPT, BadInput, no_such_run
@@ -116,7 +116,7 @@ def check_lake(lake: Lake, settings: Settings | None = None, asked: Asked | None
     settings, asked = settings or Settings(), asked or Asked()
     wanted = asked.wanted()
     stored = lake.stored()
-    files, run = evidence_of(lake, stored, settings.run)
+    files, run = evidence_of(lake, stored, settings)
     inputs = files.inputs
     chosen = (F.col("kind_group") != "op") & (F.col("kind_group") != "fault") | (F.col("run_id") == run)
     events = each_once(stored, files).where(chosen).withColumn(CASE, F.lit(0))
@@ -141,9 +141,9 @@ def check_lake(lake: Lake, settings: Settings | None = None, asked: Asked | None
     return Verdict(run, results, inputs.as_json(), shown, settings.as_json())
 
 
-def evidence_of(lake: Lake, stored: DataFrame, run: str) -> tuple[Files, str]:
+def evidence_of(lake: Lake, stored: DataFrame, settings: Settings) -> tuple[Files, str]:
     """Return what is known of the files of a lake, and the run to judge: the one asked for, or the only one."""
-    files = Files(lake.notes())
+    files, run = Files(lake.notes(), clock_error_ns=settings.clock_error_ns), settings.run
     if files.inputs.quarantined:
         files.inputs.quarantine = quarantine_of(stored, files, KEPT)
     refuse_bad_input(files.inputs)
@@ -200,7 +200,8 @@ def write_small(lake: Lake, run: str, tables: Tables, found: dict[str, Finding],
         lake.write_rows(run, "windows", (row for row in found["availability"].table if row["what"] == "window"))
     start, end = tables.runs.get(0, (None, None))
     offset = tables.events.select(F.col("ts_us") * 1000 - F.col("at")).first()
-    row = {"run": run, "start_ns": start, "end_ns": end, "offset_ns": offset[0] if offset else None, "epsilon_ns": tables.epsilon}
+    epsilon = None if tables.epsilon == UNBOUNDED else tables.epsilon
+    row = {"run": run, "start_ns": start, "end_ns": end, "offset_ns": offset[0] if offset else None, "epsilon_ns": epsilon}
     lake.write_rows(run, "run", [row])
 
 

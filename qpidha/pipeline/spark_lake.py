@@ -123,7 +123,7 @@ class Lake:
 class Files(Reader):
     """What is known of all files that a lake holds, said as a reader of the files would say it."""
 
-    def __init__(self, notes: Iterable[Note]) -> None:
+    def __init__(self, notes: Iterable[Note], *, clock_error_ns: int | None = None) -> None:
         self.inputs = Inputs()
         self.superseded: list[tuple[str, str]] = []
         """Batch and path of files that were read again since."""
@@ -134,7 +134,8 @@ class Files(Reader):
         self._seen: dict[Writer, Numbers] = {}
         self._with_operations = set()
         current = self._latest(list(notes))
-        self._clocks(current)
+        heads = [note["segment"] for note in current if note["segment"]["node"]]
+        self.inputs.compare([(head["clock"], head["clock_error_us"]) for head in heads], clock_error_ns)
         for note in current:
             self._take(note)
         self._merge(current)
@@ -155,14 +156,6 @@ class Files(Reader):
                 self.superseded.append((before["batch"], before["path"]))
             latest[f"{folder}{slash}{name}"] = note
         return sorted(latest.values(), key=lambda note: (note["path"].rpartition("/")[2].lstrip("."), note["path"]))
-
-    def _clocks(self, notes: list[Note]) -> None:
-        clocks = {note["segment"]["clock"]: None for note in notes if note["segment"]["node"]}
-        error = max((note["segment"]["clock_error_us"] * 1000 for note in notes), default=0)
-        self.inputs.one_clock = len(clocks) <= 1
-        self.inputs.clock_error_ns = 0 if self.inputs.one_clock else error
-        if not self.inputs.one_clock and not error:
-            self.inputs.problems.append(f"{len(clocks)} clocks and no bound of the error between them")
 
     def _take(self, note: Note) -> None:
         segment = Segment(**note["segment"])

@@ -34,11 +34,12 @@ def summed(tables: Tables) -> list[Any]:
     offences = _offences(tables.epsilon)
     zero = F.lit(0)
     come_first = (a > 0) & (d > 0)
+    is_certain = come_first & _is_first_certain(tables.epsilon)
     sums = {
         "attempts": a, "acknowledged": k, "failed": F.col("failed"), "deliveries": d, "values": F.when(a > 0, 1).otherwise(zero),
         "ok": F.least(d, a), **offences, "redelivered": F.when(a > 0, F.greatest(d - a, zero)).otherwise(zero),
         "flagged": F.when(a > 0, F.col("flagged")).otherwise(zero), "unflagged": _unflagged(),
-        "messages": F.when(come_first, 1).otherwise(zero),
+        "messages": F.when(is_certain, 1).otherwise(zero),
     }  # fmt: skip
     clients = [function(F.when(come_first, F.col("client"))).alias(name) for name, function in (("least", F.min), ("greatest", F.max))]
     return list(tables.messages.groupBy(CASE, "queue").agg(*(F.sum(value).alias(name) for name, value in sums.items()), *clients).collect())
@@ -59,6 +60,13 @@ def _offences(epsilon: int) -> dict[str, Column]:
         "resurrected": F.when((a == 1) & (F.col("last_at") > F.col("first_ack") + epsilon), 1),
     }
     return {name: F.when(is_plain, zero).otherwise(F.coalesce(value, zero)) for name, value in found.items()}
+
+
+def _is_first_certain(epsilon: int) -> Column:
+    """Whether the delivery that looks like the first one was it, whatever the clocks."""
+    if not epsilon:
+        return F.lit(True)
+    return (F.col("deliveries") == 1) | ((F.col("deliveries") == 2) & (F.col("first_at") + epsilon < F.col("last_at")))
 
 
 def _unflagged() -> Column:
@@ -122,7 +130,7 @@ def order(tables: Tables, sums: list[Any], settings: Settings, offenders: Offend
     found = {case: Finding("order", dict.fromkeys(("streams", "messages", "inversions", *REASONS), 0)) for case in tables.cases}
     for row in sums:
         found[row[CASE]].counts["messages"] += row["messages"]
-    come = tables.messages.where((F.col("attempts") > 0) & (F.col("deliveries") > 0))
+    come = tables.messages.where((F.col("attempts") > 0) & (F.col("deliveries") > 0) & _is_first_certain(tables.epsilon))
     streams = come.groupBy(CASE, "queue", "producer", "client").agg(F.count("*").alias("n"))
     for row in streams.groupBy(CASE).agg(F.count("*").alias("n")).collect():
         found[row[CASE]].counts["streams"] = row["n"]
@@ -158,7 +166,7 @@ def _classified(tables: Tables, late: DataFrame, competing: list[tuple[int, str]
     """Add what excuses each, or `violations`."""
     spark = late.sparkSession
     rows = late.withColumn("in_fault", F.lit(False))
-    windows = [(case, *window) for case, few in tables.few.items() for window in merged(few.faults.values())]
+    windows = [(case, *window) for case, few in tables.few.items() for window in merged(few.faults.values(), tables.epsilon)]
     if windows and not settings.strict_order:
         faults = F.broadcast(spark.createDataFrame(windows, f"{CASE} int, start bigint, stop bigint"))
         rows = late.join(faults, (late[CASE] == faults[CASE]) & late["first_at"].between(faults["start"], faults["stop"]), "left")
@@ -170,16 +178,17 @@ def _classified(tables: Tables, late: DataFrame, competing: list[tuple[int, str]
     return rows.withColumn("reason", reason.when(F.col("competing"), "competing").otherwise("violations"))
 
 
-def merged(faults: Any) -> Iterator[tuple[int, int]]:
-    """Yield the times in which a fault was on, those that touch as one."""
+def merged(faults: Any, epsilon: int) -> Iterator[tuple[int, int]]:
+    """Yield the times in which a fault was on, or may have been, those that touch as one."""
     last: tuple[int, int] | None = None
     for fault in sorted((fault for fault in faults if fault.start != FOREVER), key=lambda fault: fault.start):
-        if last is not None and fault.start <= last[1]:
-            last = last[0], max(last[1], fault.stop)
+        start, stop = fault.around(epsilon)
+        if last is not None and start <= last[1]:
+            last = last[0], max(last[1], stop)
             continue
         if last is not None:
             yield last
-        last = fault.start, fault.stop
+        last = start, stop
     if last is not None:
         yield last
 

@@ -90,7 +90,7 @@ def waits(tables: Tables) -> DataFrame:
 
 def availability(tables: Tables, settings: Settings, offenders: Offenders) -> dict[int, Finding]:
     """Find when a queue took or gave nothing although somebody waited."""
-    names = ("windows", "unavailable_ns", "longest_ns", "run_ns", "accepted", "never_again")
+    names = ("windows", "unavailable_ns", "longest_ns", "certain_ns", "run_ns", "accepted", "never_again")
     found = {case: Finding("availability", dict.fromkeys(names, 0)) for case in tables.cases}
     threshold = max(settings.unavailable_ns, 1)
     intervals = waits(tables)
@@ -124,6 +124,7 @@ def availability(tables: Tables, settings: Settings, offenders: Offenders) -> di
             _rto(queue, fault, recovered.get((case, queue, fault.start))) for queue in queues.get(case, []) for fault in faults[case]
         ]  # fmt: skip
         finding.counts |= {"windows": len(rows), "unavailable_ns": sum(lengths), "longest_ns": max(lengths, default=0), "run_ns": run_ns}
+        finding.counts["certain_ns"] = max(finding.counts["longest_ns"] - 2 * tables.epsilon, 0)
         finding.counts["never_again"] = sum(row["rto_ns"] is None for row in rtos)
         finding.table = [*shares, *rows, *rtos]
         if rows:
@@ -305,12 +306,12 @@ def holds(taken: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def overlapping(spans: DataFrame, epsilon: int) -> DataFrame:
-    """Return holds that begin before all that began earlier have ended, and the one that ends last of these, the earliest first."""
+    """Return holds that certainly begin before all that began earlier have ended, and the one that ends last of these."""
     ordered = Window.partitionBy(CASE, "queue").orderBy("start", "stop", "op_id")
     longest = F.max(F.struct("stop", (-F.col("number")).alias("number"), "op_id"))
     rows = spans.withColumn("number", F.row_number().over(ordered))
     rows = rows.withColumn("longest", longest.over(ordered.rowsBetween(Window.unboundedPreceding, -1)))
-    rows = rows.where(F.col("longest.stop") > F.col("start") + epsilon)
+    rows = rows.where((F.col("longest.stop") > F.col("start") + epsilon) & (F.col("stop") >= F.col("start") + epsilon))
     return rows.select(
         CASE, "queue", "start", "stop", "op_id", F.col("longest.stop").alias("other_stop"), F.col("longest.op_id").alias("other_op")
     )

@@ -2,12 +2,21 @@
 
 `now` counts nanoseconds since the Unix epoch from the wall clock at start, and goes on with the monotonic clock: it
 never goes back, and a correction of the wall clock does not make heartbeats or timeouts fire.
+How far the wall clock may be from UTC is asked of the kernel. Source: adjtimex(2).
 """
 
 from __future__ import annotations
 
+import ctypes
 import time
 import uuid
+
+MAXERROR = 3
+"""Which word of `struct timex` it is: `modes`, which is padded to a word, comes first."""
+NOT_SYNCHRONISED = 5
+"""What the kernel answers if nobody corrects its clock, or not well."""
+GROWTH = 500
+"""Microseconds a second by which the kernel lets its bound grow while nobody corrects the clock."""
 
 
 class Clock:
@@ -22,6 +31,18 @@ class Clock:
     def now(self) -> int:
         """Nanoseconds since the Unix epoch."""
         return time.monotonic_ns() + self.offset
+
+
+def wall_error_us(seconds: float) -> int:
+    """Return a bound of the wall clock's error against UTC, in µs, that holds for so many seconds from now; 0: not known."""
+    words = (ctypes.c_long * 64)()
+    try:
+        state = ctypes.CDLL(None).adjtimex(words)
+    except (AttributeError, OSError):
+        return 0
+    if not 0 <= state < NOT_SYNCHRONISED:
+        return 0
+    return max(words[MAXERROR] + int(seconds * GROWTH), 1)
 
 
 def new_uuid() -> str:

@@ -69,7 +69,7 @@ class EventJournal:
         self._largest = min(LARGEST_SEGMENT, self._limit // SEGMENTS)
         self._writer = SegmentWriter(
             self.directory, "", node=writer_name(name), segment_bytes=self._largest, segment_seconds=self._interval, sampling=sampling,
-            is_synced=not self._is_direct,
+            is_synced=not self._is_direct, offset=offset,
         )  # fmt: skip
         self._ours = re.compile(rf"\.?journal-{re.escape(self._writer.node)}-[0-9a-f]{{8}}-[0-9]{{8}}\.jsonl(\.open)?")
         self._next = 0

@@ -17,6 +17,7 @@ import time
 import zlib
 from pathlib import Path
 
+from qpidha.runtime.clock import wall_error_us
 from qpidha.words.notes import FORMAT, quoted
 
 SEGMENT_BYTES = 64 << 20
@@ -38,7 +39,9 @@ class SegmentWriter:
     def __init__(
         self, directory: Path, run: str, *, node: str = "", boot: str = "", segment_bytes: int = SEGMENT_BYTES,
         segment_seconds: float = SEGMENT_SECONDS, sampling: int = 1, is_synced: bool = True,
+        offset: int | None = None,
     ) -> None:  # fmt: skip
+        """`offset` is what the caller's times are ahead of the monotonic clock, in ns; None: they are those of the wall clock."""
         self.directory = directory
         self.run = run
         self.node = node or f"client-{socket.gethostname()}"
@@ -49,6 +52,7 @@ class SegmentWriter:
         self._segment_seconds = segment_seconds
         self._sampling = sampling
         self._is_synced = is_synced
+        self._offset = offset
         self.number = 0
         """Of the segment that was begun last."""
         self._file = -1
@@ -113,11 +117,19 @@ class SegmentWriter:
             "host": socket.gethostname(),
             "clock": clock_name(),
             "first": self.sequence,
-            "clock_error_us": 0,
+            "clock_error_us": self._clock_error_us(),
             "sampling": self._sampling,
         }
         head |= {"versions": {"python": platform.python_version(), "kernel": platform.release()}, "t": time.time_ns() // 1000}
         self._put(json.dumps(head, separators=(",", ":")).encode() + b"\n")
+
+    def _clock_error_us(self) -> int:
+        """Bound the error of the events' wall clock against UTC while this segment is written; 0: not known."""
+        error = wall_error_us(self._segment_seconds)
+        if not error or self._offset is None:
+            return error
+        # Who counts on from the time of his start has missed what set the clock since.
+        return error + abs(time.time_ns() - time.monotonic_ns() - self._offset) // 1000
 
     def _end(self, *, is_final: bool) -> None:
         end: dict[str, object] = {"k": "segment", "end": True, "n": self.node, "b": self.boot, "lines": self._lines, "crc32": self._crc}

@@ -7,6 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qpidha.pipeline.events import UNBOUNDED
+from qpidha.pipeline.python_engine import check
+from qpidha.pipeline.segments import Inputs
 from tests.pipeline.builders import Story
 
 STEPS = st.lists(
@@ -133,3 +136,16 @@ def test_a_failover_is_told_phase_by_phase() -> None:
         "promoted_ns": 1600, "active_ns": 1700, "accepted_ns": 1800, "served_ns": 2000, "total_ns": 1000, "first": 0,
     }  # fmt: skip
     assert check.counts == {"epochs": 2, "failovers": 1, "longest_ns": 1000}
+
+
+def test_a_broker_goes_back_by_its_own_numbers_or_if_another_start_was_certainly_before() -> None:
+    story = Story()
+    story.add("a", "epoch", 5_000_000, e=4)
+    story.add("a", "epoch", 4_000_000, e=5)  # its wall clock was set back, it was not
+    story.add("a", "epoch", 7_000_000, e=3)["b"] = "1"
+    story.add("a", "conf", e=5, p=1)
+    found = [
+        check(story.events, inputs=Inputs(one_clock=False, clock_error_ns=error))["primaries"].counts["epoch_regressions"]
+        for error in (0, 2_500_000, 3_000_000, UNBOUNDED)
+    ]
+    assert found == [1, 1, 0, 0]

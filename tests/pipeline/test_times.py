@@ -101,7 +101,8 @@ SPANS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 12)).map(lambda pa
 def test_spans_overlap_if_one_before_has_not_ended(spans: list[tuple[int, int, int]], epsilon: int) -> None:
     ordered = sorted(spans)
     expected = [
-        span for index, span in enumerate(ordered) if any(before[1] > span[0] + epsilon for before in ordered[:index])
+        span for index, span in enumerate(ordered)
+        if span[1] - span[0] >= epsilon and any(before[1] > span[0] + epsilon for before in ordered[:index])
     ]  # fmt: skip
     assert [span for span, _ in overlapping(spans, epsilon)] == expected
 

@@ -20,6 +20,7 @@ from qpidha.pipeline.segments import BadInput, Segment
 from qpidha.pipeline.spark_engine import Asked, check_lake
 from qpidha.pipeline.spark_lake import Files, Lake
 from qpidha.pipeline.verdict import Verdict
+from tests.pipeline.clocks import KNOWN, UNKNOWN, two_hosts, written
 
 EVERYTHING = Plan(
     messages=2700, seed=7, plant={name: 2 if name in BY_BROKERS else 3 for name in EFFECTS}, brokers=True, locks=3, holds=20, overlaps=5,
@@ -209,3 +210,14 @@ def test_every_check_has_a_finder() -> None:
         "total-queue", "order", "redelivery", "availability", "mutex", "accepted-before-safe", "primaries", "latency", "failover",
         "throughput", "evidence",
     }  # fmt: skip
+
+
+def test_both_engines_compare_clocks_alike(spark: Any, tmp_path: Path) -> None:
+    for name, heads, error, code in (("known", KNOWN, None, 0), ("unknown", UNKNOWN, None, 2), ("told", UNKNOWN, 3_000_000, 0)):
+        folder, settings = written(two_hosts(), tmp_path / name / "history", heads), Settings(clock_error_ns=error)
+        lake = lake_of(spark, tmp_path / name)
+        ingest(lake, [folder])
+        verdict = check_lake(lake, settings)
+        assert_same(verdict, check_paths([folder], settings))
+        assert verdict.exit_code == code, name
+        assert [row["epsilon_ns"] for row in lake.table("r", "run").collect()] == [verdict.inputs["clock"]["error_ns"]]
