@@ -52,7 +52,6 @@ SETTINGS = [
         Inputs(one_clock=False, clock_error_ns=2_000_000),
     ),
     (500, Settings(strict_order=True), Inputs(one_clock=False, clock_error_ns=UNBOUNDED)),
-    (1000, Settings(), Inputs(one_clock=False, clock_error_ns=4_000_000)),
 ]
 
 
