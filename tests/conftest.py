@@ -42,6 +42,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("lab"))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(REAL_BROKERS[folder]))
-    # The lab first, since no other worker can help with it, then brokers; one worker then has Spark, and the other quick tests.
+    # One worker has the lab and then Spark; the other brokers, and then quick tests.
     order = {"lab": 0, **dict.fromkeys(REAL_BROKERS.keys() - {"lab"}, 1)}
     items.sort(key=lambda item: 2 if SPARK in item.path.parents else order.get(item.path.relative_to(ROOT).parts[0], 3))

@@ -69,7 +69,7 @@ def test_sender_and_receiver_reconnect_to_the_new_primary(a_cluster, node, tmp_p
     """
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
-    count = 600
+    count = 6000
     ports = [broker.port.number for broker in cluster]
     with (
         Script(node, "sender.js", cluster[1].address, "q", count, output=tmp_path) as sender,

@@ -35,7 +35,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if HERE not in item.path.parents:
         return
     item.add_marker(pytest.mark.spark)
-    item.add_marker(pytest.mark.xdist_group("spark"))
+    item.add_marker(pytest.mark.xdist_group("lab"))  # After the lab, by the same worker: together they leave each other no time.
     item.add_marker(pytest.mark.timeout(SECONDS))
     if missing := absent():
         item.add_marker(pytest.mark.skip(reason=f"not installed: {missing}"))

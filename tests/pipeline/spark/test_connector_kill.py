@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,10 +49,12 @@ class Job:
         self.command = [sys.executable, "-m", "tests.pipeline.spark.connector_job", url, str(folder)]
         self.process: subprocess.Popen[bytes] | None = None
         self.lines = 0
+        self.late_workers = 0
+        """How often Spark gave a worker up that was not there within its ten seconds, which no setting changes."""
 
     def start(self) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        with (self.folder / "log").open("ab") as log:
+        with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
                 preexec_fn=die_with_parent,
@@ -60,7 +63,8 @@ class Job:
     def kill(self) -> None:
         """End Python and Java at once."""
         if self.process is not None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None
 
@@ -81,7 +85,12 @@ class Job:
 
         def seen() -> object:
             assert self.process is not None
-            assert self.process.poll() is None, (self.folder / "log").read_text()
+            if self.process.poll() is not None:
+                log = (self.folder / "log").read_text()
+                assert "Python worker failed to connect back" in log and self.late_workers < 3, log
+                self.late_workers += 1
+                self.kill()
+                self.start()
             return look()
 
         wait_for(seen, what=what, deadline=PATIENCE)
