@@ -8,7 +8,6 @@ receivers take turns on several sessions of the connection, one at a time, which
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -18,12 +17,9 @@ from proton import Delivery, Event, Link
 from proton.handlers import IncomingMessageHandler
 from proton.reactor import Container, Copy
 
-from qpidha.connector.failover_client import FailoverClient
 from qpidha.connector.options import Options
-from qpidha.words.errors import QpidHaError
+from qpidha.connector.queue_client import ConnectorFailure, QueueClient
 
-HEARTBEAT = 5.0
-"""Seconds; a broker that says nothing for so long is given up."""
 BYTES = 32 << 20
 """Bytes that wait in an inbox, and of a micro-batch: far below what Spark takes as one task (128 MiB), also with the largest message."""
 SESSION_MESSAGES = 4000
@@ -34,13 +30,6 @@ SESSIONS = 250
 """Sessions of a connection; a broker allows 256."""
 STALL = 1.0
 """Seconds without a message while a broker should tell that a queue is empty: the session is full for the broker, go on with another."""
-FINAL = ("amqp:not-found", "amqp:unauthorized-access", "amqp:not-allowed", "amqp:resource-deleted", "amqp:not-implemented",
-         "amqp:link:message-size-exceeded", "amqp:invalid-field", "amqp:resource-locked")  # fmt: skip
-"""Conditions that trying again will not change."""
-
-
-class ConnectorFailure(QpidHaError):
-    """A read or a write cannot go on."""
 
 
 class Received:
@@ -70,14 +59,11 @@ class Lane:
         """Unsettled."""
 
 
-class Inbox(FailoverClient):
+class Inbox(QueueClient):
     """Receives from one queue; with `until_empty` no more once the queue was found empty."""
 
-    RETRY = 0.1
-    OPENING = 3.0
-
     def __init__(self, options: Options, queue: str, *, browse: bool = False, until_empty: bool = False, hold: int = 0) -> None:
-        super().__init__(options.addresses, queue, heartbeat=HEARTBEAT, login=options.login())
+        super().__init__(options, queue)
         # Proton's own handler would accept and settle at once.
         self.handlers: list[Any] = [handler for handler in self.handlers if not isinstance(handler, IncomingMessageHandler)]
         self.browse = browse
@@ -89,7 +75,6 @@ class Inbox(FailoverClient):
         self._timeout = options.timeout
         self._prefetch = options.prefetch
         self._hold = hold or options.prefetch
-        self._changed = threading.Condition()
         self._buffer: deque[Received] = deque()
         self._buffered = 0
         self._largest: float = 1 << 20
@@ -101,7 +86,6 @@ class Inbox(FailoverClient):
         self._deliveries: dict[int, tuple[Any, Lane]] = {}
         """Unsettled deliveries of the present connection, by number."""
         self._awaited: dict[Any, Received] = {}
-        self._failure = ""
         self._down_since: float | None = time.monotonic()
         self._names = self._number = 0
 
@@ -155,10 +139,7 @@ class Inbox(FailoverClient):
 
     def check(self) -> None:
         """Raise ConnectorFailure if this inbox is of no more use."""
-        if self._failure:
-            raise ConnectorFailure(self._failure)
-        if not self.loop.is_alive:
-            raise ConnectorFailure("the AMQP client ended by a fault of its own; see the log of this process")
+        self.check_alive()
         if self._down_since is not None and time.monotonic() - self._down_since > self._timeout:
             raise ConnectorFailure(f"no primary among {', '.join(self.addresses)}: {self._last_loss}; {self._hint}")
 
@@ -213,22 +194,9 @@ class Inbox(FailoverClient):
             del self.losses[:-10]
             self._changed.notify_all()
 
-    def on_link_error(self, event: Event) -> None:
-        condition = event.link.remote_condition
-        if event.connection == self.connection and condition is not None and condition.name in FINAL:
-            self._fail(f"the broker at {self.dialled} refuses to serve queue {self.address}: {condition.name}: {condition.description}")
-        super().on_link_error(event)
-
-    def on_transport_error(self, event: Event) -> None:
-        condition = event.transport.condition
-        if event.connection == self.connection and condition is not None and condition.name in FINAL:
-            self._fail(f"the broker at {self.dialled} refuses the login: {condition.name}: {condition.description}")
-        super().on_transport_error(event)
-
-    def _fail(self, why: str) -> None:
-        with self._changed:
-            self._failure = self._failure or why
-            self._changed.notify_all()
+    def refused(self, link: Any) -> str:
+        """What a broker that ends the link refuses."""
+        return f"to serve queue {self.address}"
 
     def on_link_flow(self, event: Event) -> None:
         """Proton tells this after the deliveries that came before it."""

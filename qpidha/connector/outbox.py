@@ -6,7 +6,6 @@ connection is lost is sent again, in order, before anything new: it may then be 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from typing import Any
@@ -14,9 +13,8 @@ from typing import Any
 from proton import Delivery, Event
 from proton.reactor import Container
 
-from qpidha.connector.failover_client import FailoverClient
-from qpidha.connector.inbox import FINAL, HEARTBEAT, ConnectorFailure
 from qpidha.connector.options import Options
+from qpidha.connector.queue_client import ConnectorFailure, QueueClient
 
 PAUSE = 0.1
 """Seconds before a message that a broker gave back is sent to it again."""
@@ -48,22 +46,17 @@ class Lane:
         """Tag -> message, in the order sent."""
 
 
-class Outbox(FailoverClient):
+class Outbox(QueueClient):
     """Sends to any number of queues over one connection; at most `prefetch` messages are on their way."""
 
-    RETRY = 0.1
-    OPENING = 3.0
-
     def __init__(self, options: Options) -> None:
-        super().__init__(options.addresses, "", heartbeat=HEARTBEAT, login=options.login())
+        super().__init__(options, "")
         self.accepted = 0
         self._window = options.prefetch
         self._timeout = options.timeout
-        self._changed = threading.Condition()
         self._lanes: dict[str, Lane] = {}
         self._under_way = 0
         self._tag = 0
-        self._failure = ""
         self._last = "no broker has answered yet"
 
     # For the thread that sends.
@@ -88,10 +81,7 @@ class Outbox(FailoverClient):
             self._check()
 
     def _check(self) -> None:
-        if self._failure:
-            raise ConnectorFailure(self._failure)
-        if not self.loop.is_alive:
-            raise ConnectorFailure("the AMQP client ended by a fault of its own; see the log of this process")
+        self.check_alive()
         heads = [head for lane in self._lanes.values() for head in (*list(lane.unsettled.values())[:1], *list(lane.waiting)[:1])]
         oldest = min(heads, key=lambda item: item.since, default=None)
         if oldest is not None and time.monotonic() - oldest.since > self._timeout:
@@ -116,23 +106,10 @@ class Outbox(FailoverClient):
                 lane.unsettled.clear()
             self._changed.notify_all()
 
-    def on_link_error(self, event: Event) -> None:
-        condition = event.link.remote_condition
-        if event.connection == self.connection and condition is not None and condition.name in FINAL:
-            queue = next((name for name, lane in self._lanes.items() if lane.link == event.link), "")
-            self._fail(f"the broker at {self.dialled} takes nothing for queue {queue}: {condition.name}: {condition.description}")
-        super().on_link_error(event)
-
-    def on_transport_error(self, event: Event) -> None:
-        condition = event.transport.condition
-        if event.connection == self.connection and condition is not None and condition.name in FINAL:
-            self._fail(f"the broker at {self.dialled} refuses the login: {condition.name}: {condition.description}")
-        super().on_transport_error(event)
-
-    def _fail(self, why: str) -> None:
-        with self._changed:
-            self._failure = self._failure or why
-            self._changed.notify_all()
+    def refused(self, link: Any) -> str:
+        """What a broker that ends the link refuses."""
+        queue = next((name for name, lane in self._lanes.items() if lane.link == link), "")
+        return f"to take messages for queue {queue}"
 
     def on_sendable(self, event: Event) -> None:
         """There is credit."""

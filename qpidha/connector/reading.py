@@ -16,8 +16,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from qpidha.connector.columns import digest, read_schema, record_batch
-from qpidha.connector.inbox import BYTES, ConnectorFailure, Inbox, Received
+from qpidha.connector.inbox import BYTES, Inbox, Received
 from qpidha.connector.options import Options
+from qpidha.connector.queue_client import ConnectorFailure
 
 WAIT = 0.5
 """Seconds to wait for messages at a time."""

@@ -9,8 +9,8 @@ from pyspark.sql.datasource import InputPartition
 
 from qpidha.connector import inbox
 from qpidha.connector.columns import SCHEMA
-from qpidha.connector.inbox import ConnectorFailure
 from qpidha.connector.options import parse_options
+from qpidha.connector.queue_client import ConnectorFailure
 from qpidha.connector.reading import QueueReader
 from tests.connector.clients import Query, batches, messages, options_of, put, read, reader
 from tests.system.clients import send

@@ -11,8 +11,8 @@ import pytest
 
 from qpidha.connector import stream
 from qpidha.connector.columns import SCHEMA
-from qpidha.connector.inbox import ConnectorFailure
 from qpidha.connector.options import parse_options
+from qpidha.connector.queue_client import ConnectorFailure
 from tests.connector.clients import Query, messages, put
 from tests.system.clients import send
 from tests.system.cluster import wait_for

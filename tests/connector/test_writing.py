@@ -12,9 +12,9 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
 from qpidha.connector.columns import message_of
-from qpidha.connector.inbox import ConnectorFailure
 from qpidha.connector.options import parse_options
 from qpidha.connector.outbox import Outbox
+from qpidha.connector.queue_client import ConnectorFailure
 from qpidha.connector.writing import write
 from qpidha.words.errors import InvalidArgument
 from tests.connector.clients import batches, messages, options_of, put, read
@@ -77,7 +77,7 @@ def test_a_row_that_is_refused_is_named_with_the_broker_s_words(a_cluster):
         put(cluster, "full", NAMES[:5])
     with pytest.raises(ConnectorFailure, match="message run/0/1 has .* bytes, queue q takes 5000 at most"):
         put(cluster, "q", ["a", "b" * 6000])
-    with pytest.raises(ConnectorFailure, match="takes nothing for queue nowhere: amqp:not-found"):
+    with pytest.raises(ConnectorFailure, match="refuses to take messages for queue nowhere: amqp:not-found"):
         put(cluster, "nowhere", ["a"])
     with pytest.raises(InvalidArgument, match="row run/0/0: column queue is null, and there is no option queue"):
         put(cluster, "", ["a"])
