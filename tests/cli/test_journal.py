@@ -60,8 +60,9 @@ def test_what_a_power_cut_left_is_harmless_and_said(data: Path, qpid_ha: Run) ->
     assert segment.read_bytes().endswith(b"torn")  # looking changes nothing
 
 
-def test_damage_before_what_was_synced_is_65(tmp_path: Path, qpid_ha: Run) -> None:
-    written = Written(tmp_path / "data")
+def three_synced(folder: Path) -> Path:
+    """Write a data directory with messages a, b and c, each known to be synced, and return the one segment."""
+    written = Written(folder)
     written.declare("orders")
     written.seal()
     for content in ("a", "b", "c"):
@@ -69,6 +70,11 @@ def test_damage_before_what_was_synced_is_65(tmp_path: Path, qpid_ha: Run) -> No
         written.log.synced = written.log.last
     written.close()
     (segment,) = written.segments
+    return segment
+
+
+def test_damage_before_what_was_synced_is_65(tmp_path: Path, qpid_ha: Run) -> None:
+    segment = three_synced(tmp_path / "data")
     content = bytearray(segment.read_bytes())
     content[content.index(b"id-b")] ^= 1
     segment.write_bytes(content)
@@ -120,14 +126,7 @@ def test_of_a_damaged_checkpoint_all_that_is_sound_is_salvaged(compacted: Path, 
 
 
 def test_around_a_damaged_head_messages_are_found_also_where_no_other_file_tells_the_salt(tmp_path: Path, qpid_ha: Run) -> None:
-    written = Written(tmp_path / "data")
-    written.declare("orders")
-    written.seal()
-    for content in ("a", "b", "c"):
-        written.send("orders", content)
-        written.log.synced = written.log.last
-    written.close()
-    (segment,) = written.segments
+    segment = three_synced(tmp_path / "data")
     content = bytearray(segment.read_bytes())
     content[10] ^= 1
     content[content.index(b"id-b")] ^= 1
