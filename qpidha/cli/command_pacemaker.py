@@ -52,6 +52,10 @@ VipAgent = Annotated[str, typer.Option("--vip-agent", help="qpidha (announces, a
 Monitor = Annotated[int, typer.Option("--monitor", min=1, help="seconds between two looks at a broker; its death is told at once anyway")]
 Deadtime = Annotated[int, typer.Option("--dc-deadtime", min=1, help="seconds for which a starting cluster waits for its other nodes")]
 Recheck = Annotated[int, typer.Option("--recheck", min=1, help="seconds after which Pacemaker looks at everything again")]
+FencingDelay = Annotated[
+    int,
+    typer.Option("--fencing-delay", min=0, help="two nodes only: seconds that a backup's waits before it fences the primary's"),
+]
 BrokerParameters = Annotated[
     list[str] | None, typer.Option("--broker-set", metavar="NAME=VALUE", help="a parameter of the broker's agent; may be repeated")
 ]
@@ -84,6 +88,7 @@ def _plan(
     monitor: Monitor = 2,
     dc_deadtime: Deadtime = 5,
     recheck: Recheck = 60,
+    fencing_delay: FencingDelay = 5,
     broker_set: BrokerParameters = None,
     vip_set: VipParameters = None,
 ) -> None:
@@ -104,6 +109,7 @@ def _setup(
     monitor: Monitor = 2,
     dc_deadtime: Deadtime = 5,
     recheck: Recheck = 60,
+    fencing_delay: FencingDelay = 5,
     broker_set: BrokerParameters = None,
     vip_set: VipParameters = None,
     apply: Annotated[bool, typer.Option("--apply", help="run the commands; without it they are only printed")] = False,
@@ -228,6 +234,7 @@ def _options(given: dict[str, Any]) -> PlanOptions:
             monitor=given["monitor"],
             dc_deadtime=given["dc_deadtime"],
             recheck=given["recheck"],
+            fencing_delay=given["fencing_delay"],
             broker=broker,
             vip=vip,
             pcs=version or RULES_IN_ONE_WORD,

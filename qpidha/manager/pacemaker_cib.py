@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from qpidha.manager.pacemaker_plan import Resource, Step
+from qpidha.manager.pacemaker_plan import FENCING_DELAY, Resource, Step, seconds
 from qpidha.words.errors import InvalidArgument
 
 OURS = "qpidha"
@@ -17,6 +17,7 @@ OPTION_OF = {
     "stonith-enabled": "--no-fencing (or --fencing-exists)",
     "dc-deadtime": "--dc-deadtime",
     "cluster-recheck-interval": "--recheck",
+    FENCING_DELAY: "--fencing-delay",
 }
 """Cluster property -> option of `setup` that plans another value."""
 
@@ -96,15 +97,6 @@ def is_done(step: Step, cib: Cib) -> bool:
         text = f"the resource {there.name} is there already, and is another: {'; '.join(differences)}"
         raise InvalidArgument(text, hint=f"pcs resource update {there.name} ..., or pcs resource delete {there.name}, and then again")
     return True
-
-
-def seconds(text: str) -> float:
-    """Read one of Pacemaker's durations; 0 if it is none. A bare number is seconds."""
-    for suffix, factor in (("ms", 1e-3), ("sec", 1.0), ("s", 1.0), ("min", 60.0), ("m", 60.0), ("hr", 3600.0), ("h", 3600.0), ("", 1.0)):
-        number = text.strip().removesuffix(suffix)
-        if text.strip().endswith(suffix) and number.replace(".", "", 1).isdigit():
-            return float(number) * factor
-    return 0.0
 
 
 def _refuse_other_properties(wanted: dict[str, str], cib: Cib) -> None:

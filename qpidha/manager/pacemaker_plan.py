@@ -8,6 +8,7 @@ Source: Clusters from Scratch, "promotable clones"; Qpid's cluster.conf example.
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import dataclass, field
 
@@ -21,16 +22,22 @@ BROKER, PRIMARY, VIP = "broker", "qpidd-primary", "vip"
 PLAIN_BROKER = "qpidd"
 """What the clone is called in the two-primitives style."""
 PRIMARY_GROUP = "primary-service"
+READY = "qpid-ready"
+"""The node attribute that stands for a promotion score in the two-primitives style."""
 SHARED = ("config", "admin_socket", "rundir", "answer")
 """Parameters that the agents of both primitives have."""
 OUR_VIP, IPADDR2 = "ocf:qpidha:vip", "ocf:heartbeat:IPaddr2"
 MONITOR_TIMEOUT = 5
-"""Seconds for a monitor; ours answers within one, and a busy machine gets some more."""
+"""Seconds for a monitor, at least; ours answers within one, and a busy machine gets some more."""
+MONITOR_RESERVE = 4
+"""Seconds that a monitor needs beside the broker's answer: it deletes the score of one that hangs before it says so."""
 CLUSTER_DELAY = 10
 """Seconds for an answer from another node, beside what the action takes. With Pacemaker's 60 a coordinator that dies together with the
 primary stalls the next one for a minute."""
 ADDRESS_MONITOR = 2
 """Seconds between looks at an address, at most: nobody pushes the loss of a network."""
+FENCING_DELAY = "priority-fencing-delay"
+"""Cluster property: how long the node with less priority waits before it fences the other one of two."""
 FAILURE_TIMEOUT = 10
 """Seconds after which a node where a broker failed is given another chance."""
 RULES_IN_ONE_WORD = (0, 12)
@@ -65,6 +72,8 @@ class PlanOptions:
     monitor: int = 2
     dc_deadtime: int = 5
     recheck: int = 60
+    fencing_delay: int = 5
+    """For which the node of a backup waits before it fences that of the primary, where there are two nodes; 0 for none."""
     broker: dict[str, str] = field(default_factory=dict)
     """Parameters of the broker agent, beside its defaults."""
     vip: dict[str, str] = field(default_factory=dict)
@@ -82,6 +91,8 @@ class Resource:
     parameters: dict[str, str] = field(default_factory=dict)
     monitors: tuple[tuple[int, str], ...] = ()
     """(interval, role); role is empty for all."""
+    timeout: int = MONITOR_TIMEOUT
+    """Of each monitor."""
     meta: dict[str, str] = field(default_factory=dict)
     clone: str = ""
     """`clone`, `promotable` or empty; the meta attributes are the clone's then, and set by a call of their own."""
@@ -90,7 +101,7 @@ class Resource:
         """Say it as every pcs takes it; where the meta attributes of a clone stand in this call depends on its version."""
         words = ["resource", "create", self.name, self.agent, *_pairs(self.parameters)]
         for interval, role in self.monitors:
-            words += ["op", "monitor", f"interval={interval}s", *([f"role={role}"] if role else []), f"timeout={MONITOR_TIMEOUT}s"]
+            words += ["op", "monitor", f"interval={interval}s", *([f"role={role}"] if role else []), f"timeout={self.timeout}s"]
         if self.clone:
             return (*words, self.clone)
         return (*words, *(["meta", *_pairs(self.meta)] if self.meta else []))
@@ -169,6 +180,15 @@ def fence_hosts(words: tuple[str, ...]) -> set[str] | None:
     return {*hosts, *mapped} or None
 
 
+def seconds(text: str) -> float:
+    """Read one of Pacemaker's durations; 0 if it is none. A bare number is seconds."""
+    for suffix, factor in (("ms", 1e-3), ("sec", 1.0), ("s", 1.0), ("min", 60.0), ("m", 60.0), ("hr", 3600.0), ("h", 3600.0), ("", 1.0)):
+        number = text.strip().removesuffix(suffix)
+        if text.strip().endswith(suffix) and number.replace(".", "", 1).isdigit():
+            return float(number) * factor
+    return 0.0
+
+
 def _check(options: PlanOptions) -> None:
     if len(set(options.nodes)) != len(options.nodes) or len(options.nodes) < 2:
         raise InvalidArgument("a cluster needs two different nodes at least", hint="--nodes a,b,c with the names that Pacemaker knows")
@@ -197,8 +217,28 @@ def _properties(options: PlanOptions) -> Step:
         "dc-deadtime": f"{options.dc_deadtime}s",
         "cluster-recheck-interval": f"{options.recheck}s",
         "cluster-delay": f"{CLUSTER_DELAY}s",
+        **({FENCING_DELAY: f"{options.fencing_delay}s"} if _may_fence_each_other(options) else {}),
     }
     return Step("a minority stops its brokers; lost nodes are fenced", ("property", "set", *_pairs(values)), properties=values)
+
+
+def _may_fence_each_other(options: PlanOptions) -> bool:
+    """Whether both nodes would be fenced when they are cut off from each other, but for a delay."""
+    return options.fencing and len(options.nodes) + len(options.others) == 2 and options.fencing_delay > 0
+
+
+def _first_to_stay(options: PlanOptions) -> dict[str, str]:
+    """The priority by which Pacemaker knows the node of the primary: a promoted instance counts one more."""
+    return {"priority": "1"} if _may_fence_each_other(options) else {}
+
+
+def monitor_timeout(answer: float) -> int:
+    """Seconds for a monitor of a broker that may take `answer` seconds to answer."""
+    return max(MONITOR_TIMEOUT, math.ceil(answer) + MONITOR_RESERVE)
+
+
+def _patience(options: PlanOptions) -> int:
+    return monitor_timeout(seconds(options.broker.get("answer", "1")))
 
 
 def _device(words: tuple[str, ...]) -> Step:
@@ -212,7 +252,8 @@ def _device(words: tuple[str, ...]) -> Step:
 def _promotable(options: PlanOptions) -> list[Step]:
     meta = {"promoted-max": "1", "notify": "false", "interleave": "true"}
     monitors = ((options.monitor, "Promoted"), (options.monitor + 1, "Unpromoted"))
-    broker = Resource(BROKER, "ocf:qpidha:broker", options.broker, monitors, {**meta, **_give_up()}, "promotable")
+    meta |= {**_give_up(), **_first_to_stay(options)}
+    broker = Resource(BROKER, "ocf:qpidha:broker", options.broker, monitors, _patience(options), meta, "promotable")
     clone = f"{BROKER}-clone"
     made = [*_create_clone("a broker on every node", "one of them is promoted", broker), *_elsewhere(clone, options)]
     for name, address in _named(options):
@@ -237,11 +278,13 @@ def _promotable(options: PlanOptions) -> list[Step]:
 def _two_primitives(options: PlanOptions) -> list[Step]:
     every = ((options.monitor, ""),)
     clone = f"{PLAIN_BROKER}-clone"
-    broker = Resource(PLAIN_BROKER, "ocf:qpidha:qpidd", options.broker, every, {"interleave": "true"}, "clone")
+    timeout = _patience(options)
+    broker = Resource(PLAIN_BROKER, "ocf:qpidha:qpidd", options.broker, every, timeout, {"interleave": "true"}, "clone")
     shared = {name: value for name, value in options.broker.items() if name in SHARED}
-    primary = Resource(PRIMARY, "ocf:qpidha:qpidd-primary", shared, every, {**_give_up(), "resource-stickiness": "0"})
+    meta = {**_give_up(), "resource-stickiness": "0", **_first_to_stay(options)}
+    primary = Resource(PRIMARY, "ocf:qpidha:qpidd-primary", shared, every, timeout, meta)
     names = [name for name, _ in _named(options)]
-    rule = ("defined qpid-ready",) if options.pcs >= RULES_IN_ONE_WORD else ("defined", "qpid-ready")
+    defined, missing = ((f"{word} {READY}",) if options.pcs >= RULES_IN_ONE_WORD else (word, READY) for word in ("defined", "not_defined"))
     return [
         *_create_clone("a broker on every node", "what follows a broker follows the one of its node", broker),
         *_elsewhere(clone, options),
@@ -258,9 +301,14 @@ def _two_primitives(options: PlanOptions) -> list[Step]:
             f".//rsc_colocation[@rsc='{PRIMARY}'][@with-rsc='{clone}'][@score='INFINITY']",
         ),
         Step(
-            "the broker that has most comes first, and none that lacks something",
-            ("constraint", "location", PRIMARY, "rule", "score-attribute=qpid-ready", *rule),
-            f".//rsc_location[@rsc='{PRIMARY}']/rule[@score-attribute='qpid-ready']",
+            "the broker that has most comes first",
+            ("constraint", "location", PRIMARY, "rule", f"score-attribute={READY}", *defined),
+            f".//rsc_location[@rsc='{PRIMARY}']/rule[@score-attribute='{READY}']",
+        ),
+        Step(
+            "and none is promoted that lacks something",
+            ("constraint", "location", PRIMARY, "rule", "score=-INFINITY", *missing),
+            f".//rsc_location[@rsc='{PRIMARY}']/rule[@score='-INFINITY']/expression[@attribute='{READY}'][@operation='not_defined']",
         ),
         *(
             Step(
@@ -279,11 +327,19 @@ def _named(options: PlanOptions) -> list[tuple[str, VirtualAddress]]:
 
 def _address(name: str, address: VirtualAddress, options: PlanOptions) -> Resource:
     where = {"ip": address.address, "cidr_netmask": str(address.prefix)}
-    parameters = {**where, **({"nic": address.interface} if address.interface else {}), **options.vip}
+    nic = {"nic": address.interface} if address.interface else {}
+    rundir = options.broker.get("rundir") if options.vip_agent == OUR_VIP else None
+    watch = {"watch_socket": watch_socket(rundir)} if rundir else {}
+    parameters = {**where, **nic, **watch, **options.vip}
     # Stickiness would pull the promotion back to the node whose primary has just failed; and a start that failed would
     # keep the address off a node for good.
     meta = {"resource-stickiness": "0", "failure-timeout": f"{FAILURE_TIMEOUT}s"}
-    return Resource(name, options.vip_agent, parameters, ((min(options.monitor, ADDRESS_MONITOR), ""),), meta)
+    return Resource(name, options.vip_agent, parameters, ((min(options.monitor, ADDRESS_MONITOR), ""),), meta=meta)
+
+
+def watch_socket(rundir: str) -> str:
+    """Where the watch of a broker listens, for the agent of the addresses."""
+    return f"{rundir.rstrip('/')}/watch.sock"
 
 
 def _elsewhere(clone: str, options: PlanOptions) -> list[Step]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from qpidha.manager.broker_file import BrokerFile
 from qpidha.manager.pacemaker import PacemakerManager
-from qpidha.manager.pacemaker_cib import NO, OURS, Cib, Primitive, seconds
-from qpidha.manager.pacemaker_plan import fence_hosts
+from qpidha.manager.pacemaker_cib import NO, OURS, Cib, Primitive
+from qpidha.manager.pacemaker_plan import FENCING_DELAY, OUR_VIP, READY, fence_hosts, monitor_timeout, seconds, watch_socket
 from qpidha.manager.pacemaker_tools import QUICK, ToolFailed, run
 from qpidha.words.duration import SECOND
 
@@ -94,6 +94,18 @@ def _fencing(seen: Seen) -> Iterator[Finding]:
     for node in seen.cib.nodes():
         if node not in reached:
             yield Finding(f"no fence device for {node}", harm.format("it"), "add it to a device's pcmk_host_list")
+    yield from _duel(seen, devices, is_off)
+
+
+def _duel(seen: Seen, devices: list[Primitive], is_off: bool) -> Iterator[Finding]:
+    """Two nodes that are cut off from each other fence each other, unless one waits."""
+    is_delayed = any(name in device.parameters for device in devices for name in ("pcmk_delay_base", "pcmk_delay_max"))
+    decides = next(iter([*seen.cib.of_agent("qpidd-primary"), seen.brokers]))
+    by_priority = seconds(seen.cib.property(FENCING_DELAY)) > 0 and decides.meta.get("priority", "0") not in ("", "0")
+    if not is_off and len(seen.cib.nodes()) == 2 and not is_delayed and not by_priority:
+        where = decides.name if decides is not seen.brokers else decides.around
+        hint = f"pcs property set {FENCING_DELAY}=5s, and pcs resource meta {where} priority=1"
+        yield Finding("neither of the two nodes waits before it fences", "cut off from each other, they may fence each other", hint)
 
 
 def _cluster(seen: Seen) -> Iterator[Finding]:
@@ -121,14 +133,19 @@ def _brokers(seen: Seen) -> Iterator[Finding]:
                 hint = f"pcs resource op add {resource.name} monitor {f'role={role} ' if role else ''}interval={interval} timeout=5s"
                 yield Finding(what, "a broker that hangs is never noticed", hint)
         for operation in monitors:
-            if 0 < operation.timeout < answer + 1:
+            if 0 < operation.timeout < monitor_timeout(answer):
                 what = f"{resource.name}'s monitor has {operation.timeout:g} s, and waits {answer:g} s for the broker"
-                yield Finding(what, "a busy broker is taken for a failed agent", f"a timeout of {answer + 1:g} s or more; 5 s is good")
+                why = "it waits less than that, to delete the score of a broker that hangs"
+                yield Finding(what, why, f"a timeout of {monitor_timeout(answer)} s or more")
     decides = primaries[0] if primaries else brokers
     if decides.meta.get("migration-threshold") != "1":
         why = "a failed primary is started again before another is promoted, and may be promoted itself"
         where = brokers.around if decides is brokers else decides.name
         yield Finding(f"migration-threshold of {decides.name} is not 1", why, f"pcs resource meta {where} migration-threshold=1")
+    rule = f".//rsc_location[@rsc='{decides.name}']/rule[@score='-INFINITY']/expression[@attribute='{READY}'][@operation='not_defined']"
+    if primaries and not seen.cib.has(rule):
+        what, why = f"{decides.name} may start beside a broker without {READY}", "one that lacks something, or all, may be promoted"
+        yield Finding(what, why, f"pcs constraint location {decides.name} rule score=-INFINITY not_defined {READY}")
     if not primaries and brokers.meta.get("promoted-max", "1") != "1":
         yield Finding("promoted-max is not 1", "there can be one primary only", f"pcs resource meta {brokers.around} promoted-max=1")
 
@@ -137,8 +154,14 @@ def _addresses(seen: Seen) -> Iterator[Finding]:
     clone = seen.brokers.around or seen.brokers.name
     fallback = next((one["value"] for one in seen.cib.all(".//rsc_defaults//nvpair[@name='resource-stickiness']")), "0")
     grouped = {one.around for one in seen.cib.of_agent("qpidd-primary")} - {""}
+    rundir = seen.brokers.parameters.get("rundir", "/run/qpidha")
     for address in [*seen.cib.of_agent("vip"), *_ipaddrs(seen)]:
         name = address.name
+        watch = address.parameters.get("watch_socket", watch_socket("/run/qpidha"))
+        if address.agent == OUR_VIP and watch != watch_socket(rundir):
+            why = "the watch beside the primary does not hold it, nor take it away"
+            hint = f"pcs resource update {name} watch_socket={watch_socket(rundir)}"
+            yield Finding(f"{name} looks for the watch at {watch}, the broker's rundir is {rundir}", why, hint)
         if address.meta.get("resource-stickiness", fallback) != "0":
             why = "it pulls the promotion back to the node that has just failed"
             yield Finding(f"{name} has a resource-stickiness", why, f"pcs resource meta {name} resource-stickiness=0")

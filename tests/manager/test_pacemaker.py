@@ -14,7 +14,8 @@ import pytest
 
 from qpidha.manager import pacemaker
 from qpidha.manager.pacemaker import PacemakerManager
-from qpidha.manager.pacemaker_cib import Cib, seconds
+from qpidha.manager.pacemaker_cib import Cib
+from qpidha.manager.pacemaker_plan import seconds
 from qpidha.manager.pacemaker_state import read_state
 from qpidha.manager.pacemaker_tools import ToolFailed, ToolMissing, run
 from qpidha.manager.resource_manager import BrokerPlace, ResourceManager

@@ -51,6 +51,7 @@ def test_the_plan_in_two_primitives_is_this() -> None:
         "constraint order start qpidd-clone then start qpidd-primary",
         "constraint colocation add qpidd-primary with qpidd-clone",
         "constraint location qpidd-primary rule score-attribute=qpid-ready 'defined qpid-ready'",
+        "constraint location qpidd-primary rule score=-INFINITY 'not_defined qpid-ready'",
         "resource group add primary-service qpidd-primary",
         "resource group add primary-service vip",
     ]
@@ -60,8 +61,33 @@ def test_the_plan_in_two_primitives_is_this() -> None:
     ("pcs", "rule"), [((0, 11, 5), "defined qpid-ready"), ((0, 11, 8), "defined qpid-ready"), ((0, 12, 1), "'defined qpid-ready'")]
 )
 def test_the_rule_is_said_as_the_pcs_of_the_day_wants_it(pcs: tuple[int, ...], rule: str) -> None:
-    (line,) = [line for line in lines(replace(OPTIONS, style=TWO_PRIMITIVES, pcs=pcs)) if " rule " in line]
-    assert line == f"constraint location qpidd-primary rule score-attribute=qpid-ready {rule}"
+    first, second = (line for line in lines(replace(OPTIONS, style=TWO_PRIMITIVES, pcs=pcs)) if " rule " in line)
+    assert first == f"constraint location qpidd-primary rule score-attribute=qpid-ready {rule}"
+    assert second == f"constraint location qpidd-primary rule score=-INFINITY {rule.replace('defined', 'not_defined')}"
+
+
+@pytest.mark.parametrize("style", ["promotable", TWO_PRIMITIVES])
+def test_of_two_nodes_the_one_of_the_primary_fences_first(style: str) -> None:
+    two = replace(OPTIONS, nodes=("a", "b"), style=style)
+    where = {"promotable": "resource meta broker-clone ", TWO_PRIMITIVES: "resource create qpidd-primary "}[style]
+    for options, delay in ((two, "5s"), (replace(two, fencing_delay=12), "12s")):
+        made = lines(options)
+        assert made[0].endswith(f" priority-fencing-delay={delay}")
+        assert [line.startswith(where) for line in made if " priority=1" in line] == [True]
+    for options in (replace(two, fencing_delay=0), replace(two, fencing=False, fence=()), replace(two, others=("c",)), OPTIONS):
+        assert not any("priority" in line for line in lines(options))
+
+
+def test_a_broker_that_may_take_long_to_answer_has_monitors_that_wait_for_it() -> None:
+    assert "interval=2s role=Promoted timeout=10s" in lines(replace(OPTIONS, broker={"answer": "5.5s"}))[2]
+    assert "interval=2s role=Promoted timeout=5s" in lines(replace(OPTIONS, broker={"answer": "0.5"}))[2]
+
+
+def test_an_address_looks_for_the_watch_where_the_broker_has_it() -> None:
+    moved = replace(OPTIONS, broker={"rundir": "/run/two/"})
+    assert "nic=eth0 watch_socket=/run/two/watch.sock" in lines(moved)[4]
+    assert "watch_socket=/elsewhere" in lines(replace(moved, vip={"watch_socket": "/elsewhere"}))[4]
+    assert "watch_socket" not in lines(replace(moved, vip_agent=IPADDR2))[4]
 
 
 def test_every_address_follows_the_primary() -> None:

@@ -92,6 +92,47 @@ def test_a_monitor_that_is_shorter_than_the_brokers_answer_is_found(tmp_path: Pa
     assert "broker's monitor has 1.5 s, and waits 1 s for the broker" in found(seen(tmp_path, short))
 
 
+def of_two(text: str = CIB) -> str:
+    return re.sub(r'<node id="\d+" uname="ha3"[^>]*?(/>|>.*?</node>)', "", text, count=1, flags=re.DOTALL)
+
+
+def test_two_nodes_of_which_neither_waits_before_it_fences_are_found(tmp_path: Path) -> None:
+    text = of_two()
+    assert found(seen(tmp_path, text))[:1] == ["neither of the two nodes waits before it fences"]
+    delay = '<nvpair id="delay" name="priority-fencing-delay" value="5s"/>'
+    waits = text.replace('<nvpair id="cib-bootstrap-options-stonith-enabled"', delay + '<nvpair id="cib-bootstrap-options-stonith-enabled"')
+    assert delay in waits
+    assert found(seen(tmp_path, waits))[:1] == ["neither of the two nodes waits before it fences"], "no node has more priority"
+    first = waits.replace('name="promoted-max" value="1"', 'name="promoted-max" value="1"/><nvpair id="p" name="priority" value="1"')
+    assert "neither of the two nodes waits before it fences" not in found(seen(tmp_path, first))
+    device = text.replace('name="pcmk_host_list"', 'name="pcmk_delay_max" value="5s"/><nvpair id="h" name="pcmk_host_list"')
+    assert "neither of the two nodes waits before it fences" not in found(seen(tmp_path, device))
+
+
+def test_an_address_that_looks_for_the_watch_elsewhere_is_found(tmp_path: Path) -> None:
+    moved = re.sub(
+        r'(<primitive id="broker"[^>]*>)',
+        r'\1<instance_attributes id="r"><nvpair id="r1" name="rundir" value="/run/two"/></instance_attributes>',
+        CIB.replace('type="IPaddr2" provider="heartbeat"', 'type="vip" provider="qpidha"'),
+    )
+    assert found(seen(tmp_path, moved)) == ["vip looks for the watch at /run/qpidha/watch.sock, the broker's rundir is /run/two"]
+
+
+def test_a_primary_that_may_start_beside_any_broker_is_found(tmp_path: Path) -> None:
+    primary = (
+        '<primitive id="qpidd-primary" class="ocf" provider="qpidha" type="qpidd-primary"><meta_attributes id="m">'
+        '<nvpair id="m1" name="migration-threshold" value="1"/></meta_attributes><operations>'
+        '<op id="o" name="monitor" interval="2s" timeout="5s"/></operations></primitive>'
+    )
+    text = CIB.replace("<resources>", f"<resources>{primary}")
+    assert "qpidd-primary may start beside a broker without qpid-ready" in found(seen(tmp_path, text))
+    rule = (
+        '<rsc_location id="l" rsc="qpidd-primary"><rule id="u" score="-INFINITY">'
+        '<expression id="e" operation="not_defined" attribute="qpid-ready"/></rule></rsc_location>'
+    )
+    assert found(seen(tmp_path, text.replace("<constraints>", f"<constraints>{rule}"))) == []
+
+
 def test_what_is_wrong_on_the_machine_is_found(tmp_path: Path) -> None:
     bad = replace(seen(tmp_path), token=0.3, units=("qpidd",), has_agents=False)
     assert found(bad) == [
