@@ -42,6 +42,8 @@ GONE, HUNG = "gone", "hung"
 """What a broker is that cannot say it itself."""
 PAUSE = 0.05
 """Seconds between two looks at what cannot be waited for."""
+KILLING = 2.0
+"""Seconds that the end of a killed process may take, with what follows it."""
 WATCH_PATIENCE = 1.0
 """Seconds that the watch may take to remove its addresses and end."""
 
@@ -70,7 +72,9 @@ class Broker:
 
     def __init__(self, call, name, *, publish="promotion"):
         self.call, self.name, self.publish = call, name, publish
-        self.rundir, self.answer = call.path("rundir"), call.seconds("answer")
+        self.rundir = call.path("rundir")
+        self.answer = min(call.seconds("answer"), call.allowed / 2)
+        """Seconds for the broker; the rest of what is allowed is for what follows from them."""
         self.log, self.pid_file = self.file("log"), self.file("pid")
         self.process, self.socket = recorded(self.pid_file)
         """Who it is, if it is known, and the socket that it was started with."""
@@ -173,13 +177,20 @@ class Broker:
         """Whether the broker says something to a client that connects (the deeper monitor, OCF_CHECK_LEVEL=10)."""
         host, _, port = str(self.status.get("address", "")).rpartition(":")
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), self.answer) as client:
-                client.sendall(b"AMQP\x03\x01\x00\x00")
-                client.recv(8)
+            place = (host.strip("[]"), int(port))
+            # One that serves TLS only hangs up on those who begin with anything else.
+            if not self.is_answered(place, b"AMQP\x03\x01\x00\x00") and not self.is_answered(place, tls_greeting()):
+                raise OSError("it hung up")
         except (OSError, ValueError) as error:
             self.trouble = f"the broker answers on its admin socket, but not to clients at {self.status.get('address')}: {error}"
             return False
         return True
+
+    def is_answered(self, place, greeting):
+        """Whether a client that greets is told anything before the connection ends."""
+        with socket.create_connection(place, self.answer) as client:
+            client.sendall(greeting)
+            return bool(client.recv(8))
 
     def refuse_standalone(self, state):
         """A broker that is not in a cluster can never be promoted."""
@@ -297,7 +308,8 @@ class Broker:
         if seconds:
             self.process.signal(signal.SIGTERM)
             self.process.signal(signal.SIGCONT)
-        if not seconds or not self.process.ended(min(seconds, self.call.left() / 2)):
+        left = self.call.left()
+        if not seconds or not self.process.ended(min(seconds, max(left / 2, left - KILLING))):
             self.process.signal(signal.SIGKILL)
             self.process.ended(None)  # until the deadline: only a process that waits for its disk survives SIGKILL
         self.process = None
@@ -345,7 +357,7 @@ class Broker:
         """Start the watch beside the running broker."""
         command = [self.call.program("watch"), "--admin-socket", self.socket, "--pid", str(self.process.pid), "--resource", self.name]
         command += ["--socket", self.watch_socket, "--vips", os.path.join(self.rundir, "vip"), "--publish", self.publish]
-        command += ["--isolation", f"{self.call.seconds('isolation'):g}", "--answer", f"{self.answer:g}"]
+        command += ["--isolation", f"{self.call.seconds('isolation'):g}", "--answer", f"{self.call.seconds('answer'):g}"]
         if self.call.node:
             command += ["--node", self.call.node]
         child, _ = launch(command, self.file("watch.log"), cwd="/")
@@ -420,6 +432,19 @@ class Broker:
             self.kill()  # what should be no primary and serves on would be the worst of all
             self.forget_score()
         return NOT_RUNNING
+
+
+def tls_greeting():
+    """Return what a client of TLS says first."""
+    import ssl  # takes longer to load than a whole monitor does without it
+
+    sent = ssl.MemoryBIO()
+    client = ssl._create_unverified_context().wrap_bio(ssl.MemoryBIO(), sent)
+    try:
+        client.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return sent.read()
 
 
 def last_words(output):

@@ -212,7 +212,7 @@ class Admin:
             self.pid = struct.unpack("3i", self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         except PermissionError:
             raise Failure(NO_PERMISSION, f"{path} may not be opened: agents run as root") from None
-        except (BlockingIOError, TimeoutError):
+        except (BlockingIOError, TimeoutError, socket.timeout):  # noqa: UP041 - they are the same from Python 3.10 on
             raise NoAnswer(f"{path} takes no more connections") from None
         except OSError:  # also a path that no socket can have
             raise NobodyThere(f"nobody listens on {path}") from None
@@ -238,7 +238,7 @@ class Admin:
             line, _, self.buffer = self.buffer.partition(b"\n")
             reply = json.loads(line)
             error, result = reply.get("error"), reply.get("result") or {}
-        except TimeoutError:
+        except (TimeoutError, socket.timeout):  # noqa: UP041
             raise NoAnswer(f"{self.path} did not answer within {seconds:g} s") from None
         except (OSError, ValueError, AttributeError) as error:
             raise NoAnswer(f"{self.path} answered nonsense: {error}") from None

@@ -6,8 +6,10 @@ import fcntl
 import os
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -268,6 +270,21 @@ def test_the_deeper_monitor_connects_as_a_client(node: Node) -> None:
         assert node.run("broker", "monitor").code == 8
         done = node.run("broker", "monitor", role="Promoted", answer=0.2, OCF_CHECK_LEVEL=10)
     assert done.code == 9 and f"not to clients at {address}" in done.reason and node.calls == [DELETED]
+
+
+def test_a_broker_that_accepts_clients_and_hangs_up_is_no_good(node: Node) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,)).start()
+        started(node, **ACTIVE, address=f"127.0.0.1:{server.server_address[1]}")
+        done = node.run("broker", "monitor", role="Promoted", OCF_CHECK_LEVEL=10)
+        server.shutdown()
+    assert done.code == 9 and "it hung up" in done.reason and node.calls == [DELETED]
+
+
+def test_a_broker_that_may_take_longer_to_answer_than_the_monitor_has_loses_its_score_all_the_same(node: Node) -> None:
+    started(node, **ACTIVE, deaf=True)
+    done = node.run("broker", "monitor", role="Promoted", answer=30, timeout=3000)
+    assert done.code == 9 and node.calls == [DELETED]
 
 
 # Real brokers.
