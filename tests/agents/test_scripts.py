@@ -393,6 +393,22 @@ def test_a_broker_that_does_not_end_in_good_order_is_killed(a_node: Callable[...
     wait_for(lambda: node.pid, lambda pid: pid == 0)
 
 
+def test_a_clock_that_goes_back_does_not_make_a_limit_longer(
+    a_node: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hours at each look; a broker that hangs is promoted within a second, or not at all."""
+    node = a_node()
+    node("qpidd", "start")
+    looks = tmp_path / "looks"
+    program = tmp_path / "date"
+    program.write_text(f"#!/bin/sh\necho >>{looks}\necho $((1000000 - 7200 * $(wc -l <{looks})))\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    node.set(QPID_HA=node.script("refuses", 'case "$*" in *promote*) echo no; exit 1;; *all*) ;; *) echo joining;; esac'), QPID_PROMOTE=1)
+    outcome = node.begin("qpidd-primary", "start").outcome()
+    assert outcome.code == 1 and "not promoted: no" in outcome.text
+
+
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 @pytest.mark.parametrize("script", ["qpidd", "qpidd-primary"])
 def test_shellcheck_has_nothing_to_say(script: str) -> None:
