@@ -51,6 +51,7 @@ def _plan(
 ) -> None:
     """Print a cluster.conf for these nodes; it belongs to /etc/cluster/cluster.conf on each of them."""
     options = settings_of(context)
+    _refuse_relative(scripts)
     try:
         devices = tuple(FenceDevice.parse(text) for text in fence or [])
         plan = PlanOptions(tuple(node.strip() for node in nodes.split(",")), tuple(vip or []), devices, name, interval, scripts)
@@ -74,6 +75,7 @@ def _install_scripts(
 ) -> None:
     """Copy the scripts qpidd and qpidd-primary to their place on this node."""
     options = settings_of(context)
+    _refuse_relative(scripts)
     folder = destdir / scripts.lstrip("/")
     copied = []
     try:
@@ -96,6 +98,12 @@ def _install_scripts(
         print_json({"schema_version": 1, "installed": copied})
     else:
         talk(options, f"installed {' and '.join(copied)}; their settings go to /etc/sysconfig/qpidd or /etc/default/qpidd")
+
+
+def _refuse_relative(scripts: str) -> None:
+    """rgmanager runs a script by its path, from wherever it is itself."""
+    if not scripts.startswith("/"):
+        raise Failure(USAGE, f"--scripts {scripts} is not an absolute path", hint=f"--scripts {SCRIPTS}")
 
 
 def _source(name: str) -> Path:

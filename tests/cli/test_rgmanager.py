@@ -73,6 +73,7 @@ def test_a_plan_for_two_nodes_says_what_that_means(qpid_ha: Command) -> None:
         (("--nodes", "a,b", "--vip", "10.0.0.1", "--vip", "10.0.0.1/24"), "given twice"),
         (("--nodes", "a,b", "--name", "sixteen-letters-"), "has 16 characters"),
         (("--nodes", "a,b", "--interval", "0"), "too short"),
+        (("--nodes", "a,b", "--scripts", "init.d"), "--scripts init.d is not an absolute path"),
         ((), "missing option '--nodes'"),
     ],
 )
