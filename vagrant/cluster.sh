@@ -21,4 +21,4 @@ until [ "$(there)" = $# ]; do
     sleep 1
 done
 fence="power fence_lab pcmk_host_list=$hosts pcmk_host_check=static-list op monitor interval=30s"
-qpid-ha pacemaker setup --apply --nodes "$hosts" --vip "$vip/24" --fence "$fence" --monitor 10 --dc-deadtime 2
+qpid-ha pacemaker setup --apply --nodes "$hosts" --vip "$vip/24" --fence "$fence" --dc-deadtime 2
