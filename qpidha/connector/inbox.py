@@ -3,7 +3,8 @@
 The AMQP side runs in the thread of the client's loop; `take`, `settle` and `check` are for one other thread. Messages that were not
 taken when their link is lost are forgotten: the broker delivers them again. Proton's objects stay in the loop's thread, down to their
 last reference: letting go of one elsewhere would race with the engine. Brokers bound what one session may leave unsettled, so that
-receivers take turns on several sessions of the connection, one at a time, which keeps the order of the queue.
+receivers take turns on several sessions of the connection, one at a time, which keeps the order of the queue. A browse leaves nothing
+unsettled and stays on one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SESSION_BYTES = 16 << 20
 SESSIONS = 250
 """Sessions of a connection; a broker allows 256."""
 STALL = 1.0
-"""Seconds without a message while a broker should tell that a queue is empty: the session is full for the broker, go on with another."""
+"""Seconds without a message while a broker should tell a consumer that a queue is empty: the session is full for it, go on with another."""
 
 
 class Received:
@@ -269,7 +270,8 @@ class Inbox(QueueClient):
         if self.until_empty and lane.link.drain_mode:
             # What has come and was not handed over yet is still credit.
             if lane.link.draining() or lane.link.queued:
-                if time.monotonic() - self._arrived_at > STALL:
+                # What is only looked at fills no session, and a new receiver would see the queue from its beginning.
+                if not self.browse and time.monotonic() - self._arrived_at > STALL:
                     self._change_lane()
                 return
             lane.link.drain_mode = False

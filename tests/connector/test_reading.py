@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 from pyspark.sql.datasource import InputPartition
@@ -33,11 +34,12 @@ def test_browsing_twice_shows_the_same_and_consuming_takes_it(a_cluster, monkeyp
     assert read(cluster, "q", mode="consume") == []
 
 
-def test_a_session_that_is_full_for_the_broker_is_left(a_cluster):
+def test_a_session_that_is_full_for_the_broker_is_left_by_consumers_and_none_is_full_of_what_was_looked_at(a_cluster):
     """A broker that allows less than ours: 300 unsettled deliveries of 1000."""
     cluster = a_cluster(1, ha_cluster="no", promote=False, session_max_unacked=300)
     cluster[0].declare_queue("q")
     put(cluster, "q", NAMES[:1000])
+    assert read(cluster, "q") == NAMES[:1000]
     assert sorted(read(cluster, "q", mode="consume")) == NAMES[:1000]
     assert messages(cluster[0], "q") == 0
 
@@ -91,6 +93,20 @@ def test_a_browse_through_a_failover_misses_nothing_and_shows_nothing_twice(a_cl
     rows += [row for batch in task for row in batch]
     assert sorted(row["body"].decode() for row in rows) == sorted(twins)
     assert messages(cluster[1], "q") == 400
+
+
+def test_a_browse_of_a_broker_that_pauses_shows_nothing_twice(a_cluster, monkeypatch):
+    """It is stopped while it is asked for messages, for longer than a consumer would wait before it leaves the session."""
+    monkeypatch.setattr(inbox, "STALL", 0.2)
+    cluster = a_cluster(1, ha_cluster="no", promote=False)
+    cluster[0].declare_queue("q")
+    put(cluster, "q", NAMES[:300])
+    task = batches(cluster, "q", rowsPerBatch=60, prefetch=60)
+    rows = next(task)
+    cluster[0].stop()
+    threading.Timer(1.0, cluster[0].cont).start()
+    rows += [row for batch in task for row in batch]
+    assert [row["body"].decode() for row in rows] == NAMES[:300]
 
 
 @pytest.mark.parametrize("named", [True, False])
