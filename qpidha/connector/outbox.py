@@ -1,12 +1,13 @@
 """The outbox: sends messages to queues and waits until each is accepted, through failovers.
 
 The AMQP side runs in the thread of the client's loop; `send` and `finish` are for one other thread. What has no outcome when a
-connection is lost is sent again, in order, before anything new: it may then be there twice.
+connection is lost is sent again, and may then be there twice; so is what a broker gives back. Both come before anything new, in order.
 """
 
 from __future__ import annotations
 
 import time
+from bisect import insort
 from collections import deque
 from typing import Any
 
@@ -23,13 +24,15 @@ PAUSE = 0.1
 class Sent:
     """A message on its way."""
 
-    __slots__ = ("name", "payload", "queue", "since")
+    __slots__ = ("name", "number", "payload", "queue", "since")
 
-    def __init__(self, queue: str, payload: bytes, name: str) -> None:
+    def __init__(self, queue: str, payload: bytes, name: str, number: int) -> None:
         self.queue = queue
         self.payload = payload
         self.name = name
         """Its id, for errors."""
+        self.number = number
+        """Its place among all messages of the outbox."""
         self.since = time.monotonic()
 
 
@@ -45,6 +48,10 @@ class Lane:
         self.unsettled: dict[str, Sent] = {}
         """Tag -> message, in the order sent."""
 
+    def send_again(self, item: Sent) -> None:
+        """Put a message back into its place among those that wait."""
+        insort(self.waiting, item, key=lambda sent: sent.number)
+
 
 class Outbox(QueueClient):
     """Sends to any number of queues over one connection; at most `prefetch` messages are on their way."""
@@ -56,7 +63,7 @@ class Outbox(QueueClient):
         self._timeout = options.timeout
         self._lanes: dict[str, Lane] = {}
         self._under_way = 0
-        self._tag = 0
+        self._number = self._tag = 0
         self._last = "no broker has answered yet"
 
     # For the thread that sends.
@@ -65,7 +72,8 @@ class Outbox(QueueClient):
         """Send a message, as soon as there is room for it. Raises ConnectorFailure if this or an earlier one cannot be delivered."""
         with self._changed:
             self._wait(self._window - 1)
-            self._lanes.setdefault(queue, Lane()).waiting.append(Sent(queue, payload, name))
+            self._number += 1
+            self._lanes.setdefault(queue, Lane()).waiting.append(Sent(queue, payload, name, self._number))
             self._under_way += 1
 
     def finish(self) -> None:
@@ -102,7 +110,8 @@ class Outbox(QueueClient):
             del self.losses[:-10]
             for lane in self._lanes.values():
                 lane.link = None
-                lane.waiting.extendleft(reversed(lane.unsettled.values()))
+                for item in reversed(lane.unsettled.values()):
+                    lane.send_again(item)
                 lane.unsettled.clear()
             self._changed.notify_all()
 
@@ -167,7 +176,7 @@ class Outbox(QueueClient):
                 modified = event.delivery.remote_state == Delivery.MODIFIED
                 self._last = f"{self.dialled} gave it back ({'modified' if modified else 'released'})"
                 lane = self._lanes[item.queue]
-                lane.waiting.appendleft(item)
+                lane.send_again(item)
                 lane.pause_until = time.monotonic() + PAUSE
 
     def _outcome(self, event: Event) -> Sent | None:

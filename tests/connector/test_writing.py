@@ -13,7 +13,7 @@ from proton.reactor import Container
 
 from qpidha.connector.columns import message_of
 from qpidha.connector.options import parse_options
-from qpidha.connector.outbox import Outbox
+from qpidha.connector.outbox import Lane, Outbox, Sent
 from qpidha.connector.queue_client import ConnectorFailure
 from qpidha.connector.writing import write
 from qpidha.words.errors import InvalidArgument
@@ -103,6 +103,7 @@ class Fickle(MessagingHandler):
         super().__init__(auto_accept=False)
         self.port = Port()
         self.tries = Counter()
+        self.accepted = []
         self.listener = None
 
     def on_start(self, event):
@@ -114,6 +115,8 @@ class Fickle(MessagingHandler):
     def on_message(self, event):
         self.tries[event.message.id] += 1
         outcome = {1: Delivery.RELEASED, 2: Delivery.MODIFIED}.get(self.tries[event.message.id], Delivery.ACCEPTED)
+        if outcome == Delivery.ACCEPTED:
+            self.accepted.append(event.message.id)
         event.delivery.update(outcome)
         event.delivery.settle()
 
@@ -121,7 +124,7 @@ class Fickle(MessagingHandler):
         self.listener.close()
 
 
-def test_messages_that_are_given_back_are_sent_again():
+def test_messages_that_are_given_back_are_sent_again_in_order():
     broker = Fickle()
     thread = threading.Thread(target=Container(broker).run)
     thread.start()
@@ -132,7 +135,17 @@ def test_messages_that_are_given_back_are_sent_again():
         assert outbox.accepted == 20
     thread.join()
     broker.port.close()
-    assert broker.tries == dict.fromkeys(NAMES[:20], 3)
+    assert broker.tries == dict.fromkeys(NAMES[:20], 3) and broker.accepted == NAMES[:20]
+
+
+def test_what_is_on_its_way_or_given_back_when_a_connection_is_lost_is_sent_again_in_order():
+    outbox = Outbox(parse_options({"url": "127.0.0.1:1"}))
+    first, second, third, *later = (Sent("q", b"", name, number) for number, name in enumerate(NAMES[:6]))
+    lane = outbox._lanes["q"] = Lane()
+    lane.unsettled = {"2": third, "3": first}  # The first one was given back and is on its way again.
+    lane.waiting.extend([second, *later])
+    outbox.link_lost()
+    assert [item.name for item in lane.waiting] == NAMES[:6] and not lane.unsettled
 
 
 def test_a_hand_over_in_order_loses_nothing(a_cluster):
