@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -345,13 +347,16 @@ class Verify:
             "drained": self.is_drained, "minutes": options.minutes, "seed": options.seed, "seconds": (time.time_ns() - self.began) / 1e9,
             "queues": self.queues, "counts": {name: self._total(name) for name in names},
             "faults": nemesis.counts if nemesis is not None else {}, "problems": self.problems,
-            "directory": str(options.directory), "next": self.next_command(),
+            "directory": str(options.directory), "next": next_command(options.directory, options.workload),
         }  # fmt: skip
 
-    def next_command(self) -> str:
-        """The command that judges what was written."""
-        report = " --mutex report" if self.options.workload == "mutex" else ""
-        return f"{program()} pipeline check {brief(self.options.directory)}{report}"
+
+def next_command(directory: Path, workload: str) -> str:
+    """The command that judges what was written: on Spark, which needs a place for its tables, if that is installed."""
+    where = brief(directory)
+    how = f"--out {shlex.quote(os.path.join(where, 'check'))}" if find_spec("pyspark") else "--engine python"
+    report = " --mutex report" if workload == "mutex" else ""
+    return f"{program()} pipeline check {shlex.quote(where)} {how}{report}"
 
 
 def parse_brokers(text: str) -> list[Target]:

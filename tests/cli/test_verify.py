@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 import tempfile
@@ -14,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from qpidha.cli.verify import next_command
 from qpidha.cli.verify_faults import Nemesis
 from qpidha.pipeline.checks import Settings
+from qpidha.pipeline.generate import Plan
+from qpidha.pipeline.generate import write as generate
 from qpidha.pipeline.history import History
 from qpidha.pipeline.python_engine import check_paths
 from qpidha.pipeline.verdict import Verdict
@@ -44,7 +48,7 @@ def finished() -> Iterator[Path]:
 def test_a_run_under_faults_leaves_evidence_in_which_everything_is_in_order(finished: Path) -> None:
     summary = json.loads((finished / "summary.json").read_text())
     assert summary["finished"] and summary["drained"] and summary["faults"] and not summary["problems"]
-    assert summary["counts"]["accepted"] > 100 and str(finished) in summary["next"]
+    assert summary["counts"]["accepted"] > 100 and summary["next"] == next_command(finished, "queue")
     verdict = check_paths([finished])
     checks = {check.name: check for check in verdict.checks}
     assert verdict.exit_code == 0, [check.reasons for check in verdict.checks]
@@ -254,6 +258,16 @@ def test_a_given_cluster_is_hurt_by_a_program_of_the_users(qpid_ha: Callable[...
 def test_wrong_words_are_answered(qpid_ha: Callable[..., Said], tmp_path: Path, words: list[str], says: str) -> None:
     said = qpid_ha("verify", "run", *words, "--out", str(tmp_path / "v"))
     assert said.code == 2 and says in said.err and not (tmp_path / "v").exists()
+
+
+def test_what_comes_next_is_a_command_that_works_without_spark_too(
+    qpid_ha: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("qpidha.cli.verify.find_spec", lambda name: None)
+    generate(Plan(messages=100), tmp_path / "a run" / "history")
+    words = shlex.split(next_command(tmp_path / "a run", "mutex"))
+    said = qpid_ha(*words[words.index("pipeline") :])
+    assert said.code == 0 and "verdict on synthetic: valid" in said.out, said.err
 
 
 def test_histories_of_two_runs_do_not_mix(qpid_ha: Callable[..., Said], tmp_path: Path) -> None:

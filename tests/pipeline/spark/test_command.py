@@ -20,6 +20,7 @@ import pyspark
 import pytest
 
 from qpidha.cli.main import main
+from qpidha.cli.verify import next_command
 from qpidha.pipeline.generate import Plan, write
 
 ROOT = Path(__file__).parents[3]
@@ -123,6 +124,12 @@ def test_what_is_generated_is_found(spark: Any, tmp_path: Path, capsys: pytest.C
     checks = {check["name"]: check["counts"] for check in json.loads(capsys.readouterr().out)["checks"]}
     for name in checks:
         assert {key: checks[name][key] for key in expected[name]} == expected[name]
+
+
+def test_what_a_verify_run_prints_as_next_is_a_command_that_works(spark: Any, history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(next_command(history.parent, "queue"))
+    assert main(words[words.index("pipeline") :]) == 1
+    assert "2 accepted messages were never delivered" in capsys.readouterr().out and (history.parent / "check" / "verdict.json").exists()
 
 
 def test_the_doctor_looks_at_every_part(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
