@@ -70,6 +70,13 @@ def _run(
         raise Failure(USAGE, "faults can be done to a cluster that is started here only", hint=hint)
     if fault_command and not brokers:
         raise Failure(USAGE, "--fault-command is for a given cluster", hint="name it with --brokers, or leave --fault-command out")
+    if fault_command and not kinds:
+        hint = "--faults with names that the command knows, or leave --fault-command out"
+        raise Failure(USAGE, "no faults are named, and --fault-command would never be called", hint=hint)
+    if brokers:
+        _refuse(context, {"journal": "--journal", "setting": "--set"}, "brokers that are started", "leave out --brokers, or")
+    if workload == "mutex":
+        _refuse(context, {name: f"--{name}" for name in ("senders", "rate", "size")}, "--workload queue", "leave out")
     unknown = [kind for kind in kinds if kind not in KINDS and not fault_command]
     if unknown:
         raise Failure(USAGE, f"{unknown[0]!r} is not a fault", hint=f"--faults with some of {','.join(KINDS)}, or none")
@@ -87,3 +94,11 @@ def _run(
     else:
         print("\n".join(verdict(summary)))
     raise typer.Exit(code)
+
+
+def _refuse(context: typer.Context, options: dict[str, str], purpose: str, advice: str) -> None:
+    """Raise Failure if one of these options (by parameter) was given: none of them would do anything."""
+    given = [option for name, option in options.items() if getattr(context.get_parameter_source(name), "name", "") != "DEFAULT"]
+    if given:
+        named = " and ".join(given)
+        raise Failure(USAGE, f"{named} {'is' if len(given) == 1 else 'are'} for {purpose}", hint=f"{advice} {named}")
