@@ -115,7 +115,8 @@ def _doctor(context: typer.Context, master: Master = "") -> None:
     _spark(master, None)
     from qpidha.pipeline.session import doctor
 
-    report = doctor(master)
+    with _judging():
+        report = doctor(master)
     if options.as_json:
         print_json({"schema_version": 1, **report})
     else:

@@ -25,6 +25,8 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
+from qpidha.pipeline.segments import BadInput
+
 PACKAGE = Path(__file__).parent.parent
 PARTITIONS_PER_CORE = 4
 """Partitions of a shuffle for each core of a local master; Spark's own 200 cost twice the time on two cores."""
@@ -134,13 +136,29 @@ def _worker(_: int) -> tuple[str, str, str]:
 
 
 def doctor(master: str = "") -> dict[str, str]:
-    """Return what a session is made of, after running a small job in every part of it; raises whatever Spark does."""
+    """Return what a session is made of, after running a small job in every part of it.
+
+    Raises BadInput, which names their interpreter, if the workers do not run, and whatever Spark does.
+    """
     report = {"java": java(), **versions()}
     spark = session(master)
     context = spark.sparkContext
     report |= {"master": context.master, "cores": str(context.defaultParallelism)}
-    (program, what, origin), *_ = context.parallelize([0], 1).map(_worker).collect()
+    context.setLogLevel("OFF")  # It would log all of what `_cause` makes a line of.
+    try:
+        (program, what, origin), *_ = context.parallelize([0], 1).map(_worker).collect()
+    except Exception as error:
+        raise BadInput(f"no worker runs with {context.pythonExec} (PYSPARK_PYTHON): {_cause(error)}") from error
+    finally:
+        context.setLogLevel("ERROR")
     report |= {"worker": f"{program}: {what}", "package": origin}
     report["job"] = f"sum of 0..999 is {spark.range(1000).groupBy().sum('id').first()[0]}"
     report["data source qpidha"] = "there" if find_spec("pyspark_qpidha") else "not installed"
     return report
+
+
+def _cause(error: Exception) -> str:
+    """Return what happened, out of the traces of Java and Python that Spark tells it with."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith((" ", "\t", "An error occurred"))]
+    told = next((line for line in lines if not line.endswith(":")), type(error).__name__)
+    return told.rpartition("Exception: ")[2]

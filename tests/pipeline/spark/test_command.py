@@ -139,6 +139,15 @@ def test_the_doctor_looks_at_every_part(spark: Any, capsys: pytest.CaptureFixtur
     assert found["package"] == str(ROOT / "qpidha" / "pipeline" / "ingest.py") and found["spark"] == pyspark.__version__
 
 
+def test_the_doctor_names_an_interpreter_that_does_not_run(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
+    assert run("doctor") == 3
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and "error: no worker runs with /nowhere/python (PYSPARK_PYTHON): Cannot run program" in said[0]
+
+
 def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
