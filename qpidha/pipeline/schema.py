@@ -10,6 +10,7 @@ from pyspark.sql.types import BooleanType, ByteType, DataType, IntegerType, Long
 
 from qpidha.pipeline.columns import EVENTS, Column
 from qpidha.pipeline.events import FIELDS, KINDS, OPERATIONS, OUTCOMES, ROLES, STEPS, Event
+from qpidha.pipeline.segments import unicode
 
 _SPARK: dict[str, DataType] = {
     "string": StringType(), "tinyint": ByteType(), "int": IntegerType(), "bigint": LongType(), "boolean": BooleanType(),
@@ -59,7 +60,7 @@ def record_batch(events: Sequence[Event], file: str) -> pyarrow.RecordBatch:
         arrays.append(pyarrow.array(values, ARROW.field(field.column).type))
     operations = [OPERATIONS[event["f"]] if event["k"] == "op" else None for event in events]
     arrays.append(pyarrow.array(operations, pyarrow.int8()))
-    arrays.append(pyarrow.array([file] * size, pyarrow.string()))
+    arrays.append(pyarrow.array([unicode(file)] * size, pyarrow.string()))
     arrays.append(pyarrow.nulls(size, pyarrow.string()))
     arrays.append(pyarrow.array([_KIND_GROUPS[event["k"]] for event in events], pyarrow.string()))
     return pyarrow.RecordBatch.from_arrays(arrays, schema=ARROW)

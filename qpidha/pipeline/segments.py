@@ -197,6 +197,11 @@ class Numbers:
             yield end + 1, begin - 1
 
 
+def unicode(text: object) -> str:
+    """Return any text, or the name of a file, as one that can be stored and printed: bytes that are not UTF-8 become their numbers."""
+    return str(text).encode(errors="backslashreplace").decode()
+
+
 def find(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
     """Return the segments in files and directories (at any depth), and the names of files that are none; by name."""
     found: dict[Path, None] = {}
@@ -205,7 +210,7 @@ def find(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
         if path.is_dir():
             files = sorted(each for each in path.rglob("*") if each.is_file())
             found |= dict.fromkeys(each for each in files if any(each.match(pattern) for pattern in PATTERNS))
-            ignored += [str(each) for each in files if each not in found]
+            ignored += [unicode(each) for each in files if each not in found]
         elif path.exists():
             found[path] = None
         else:
@@ -294,7 +299,7 @@ class Reader:
         self.inputs.compare(clocks, self._clock_error_ns)
 
     def _put_aside(self, path: Path, line: int, reason: str, raw: bytes = b"") -> None:
-        entry = Quarantined(str(path), line, reason, raw[:RAW_BYTES].decode(errors="replace"))
+        entry = Quarantined(unicode(path), line, reason, raw[:RAW_BYTES].decode(errors="replace"))
         self.inputs.quarantined += 1
         if len(self.inputs.quarantine) < KEPT:
             self.inputs.quarantine.append(entry)
@@ -304,7 +309,7 @@ class Reader:
     def _file(self, path: Path) -> Iterator[Event]:
         if path.name.endswith(".open") and not path.exists():
             path = path.with_name(path.name[1 : -len(".open")])  # it was closed since it was found
-        segment = Segment(str(path))
+        segment = Segment(unicode(path))
         self.inputs.segments.append(segment)
         try:
             if path.suffix == ".gz":
@@ -343,7 +348,7 @@ class Reader:
                 value, reason = parse(line)
             if not reason and type(value) is dict and value.get("k") == "segment" and value.get("end") is True:
                 ended = True
-                self._ended(path, segment, value, before)
+                self._ended(segment, value, before)
                 continue
             self.inputs.lines += 1
             unknown: tuple[str, ...] = ()
@@ -357,7 +362,7 @@ class Reader:
                 yield value
         if not ended and not path.name.endswith(".open"):
             segment.state = "damaged"
-            self.inputs.problems.append(f"{path}: it is named as a closed segment, and its end is missing")
+            self.inputs.problems.append(f"{segment.file}: it is named as a closed segment, and its end is missing")
 
     def _is_new(self, event: Event, segment: Segment, seen: Numbers) -> bool:
         """Count an event; whether it was not read before."""
@@ -378,16 +383,16 @@ class Reader:
             self.inputs.problems.append(f"{segment.node} {segment.boot}: it did not write {event['cnt']} events")
         return True
 
-    def _ended(self, path: Path, segment: Segment, tail: Event, crc: int) -> None:
+    def _ended(self, segment: Segment, tail: Event, crc: int) -> None:
         """Compare a segment with what its last line says."""
         segment.state = "closed"
         segment.is_final = tail.get("final") is True
         if tail.get("crc32") != crc:
             segment.state = "damaged"
-            self.inputs.problems.append(f"{path}: the checksum is wrong")
+            self.inputs.problems.append(f"{segment.file}: the checksum is wrong")
         if tail.get("lines") != segment.lines:
             segment.state = "damaged"
-            self.inputs.problems.append(f"{path}: it holds {segment.lines} events and its last line says {tail.get('lines')}")
+            self.inputs.problems.append(f"{segment.file}: it holds {segment.lines} events and its last line says {tail.get('lines')}")
 
     def _complete(self) -> None:
         """Look for what is missing between and after the segments."""

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from qpidha.pipeline.columns import LAKE_SCHEMA, TABLES, run_folder
 from qpidha.pipeline.schema import STORED, arrow
-from qpidha.pipeline.segments import BadInput, Inputs, Numbers, Quarantined, Reader, Segment
+from qpidha.pipeline.segments import BadInput, Inputs, Numbers, Quarantined, Reader, Segment, unicode
 
 Note = dict[str, Any]
 Writer = tuple[str, str]
@@ -126,7 +126,7 @@ class Files(Reader):
     def __init__(self, notes: Iterable[Note], *, clock_error_ns: int | None = None) -> None:
         self.inputs = Inputs()
         self.superseded: list[tuple[str, str]] = []
-        """Batch and path of files that were read again since."""
+        """Batch and path, as the tables have it, of files that were read again since."""
         self.overlapping: list[Writer] = []
         """Writers of whom events are in several files."""
         self.runs: dict[str, None] = {}
@@ -153,7 +153,7 @@ class Files(Reader):
             name = name[1:].removesuffix(".open") if name.endswith(".open") else name
             before = latest.get(f"{folder}{slash}{name}")
             if before is not None:
-                self.superseded.append((before["batch"], before["path"]))
+                self.superseded.append((before["batch"], unicode(before["path"])))
             latest[f"{folder}{slash}{name}"] = note
         return sorted(latest.values(), key=lambda note: (note["path"].rpartition("/")[2].lstrip("."), note["path"]))
 

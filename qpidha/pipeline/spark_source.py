@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from qpidha.pipeline.events import Event
 from qpidha.pipeline.schema import ARROW, WRITTEN, record_batch
-from qpidha.pipeline.segments import BadInput, Quarantined, Reader, Segment, is_loss
+from qpidha.pipeline.segments import BadInput, Quarantined, Reader, Segment, is_loss, unicode
 
 CHUNK = 20_000
 """Events of an Arrow batch."""
@@ -41,7 +41,7 @@ class SegmentReader(Reader):
     def note(self) -> dict[str, Any]:
         """Return what is known of the file when all of it is read."""
         inputs = self.inputs
-        segment = inputs.segments[0] if inputs.segments else Segment(str(self.files[0]), state="damaged")
+        segment = inputs.segments[0] if inputs.segments else Segment(unicode(self.files[0]), state="damaged")
         seen = self._seen.get((segment.node, segment.boot))
         return {
             "segment": asdict(segment),
@@ -88,7 +88,7 @@ def file_rows(path: str, size: int, changed: int) -> Iterator[pyarrow.RecordBatc
         # A writer may have closed it since it was found.
         reader = SegmentReader([found if found.exists() or closed.name == found.name[1:] else closed], set_aside=kept.put)
     except BadInput as gone:
-        segment = Segment(path, state="damaged")
+        segment = Segment(unicode(path), state="damaged")
         note = {"segment": asdict(segment), "events": 0, "duplicates": 0, "lines": 0, "quarantined": 1, "problems": [], "ranges": []}
         note |= {"operations": False, "unknown_fields": {}, "runs": [], "brokers": False, "drops": []}
         yield _notes([note | {"path": path, "size": size, "changed": changed}])
@@ -135,21 +135,16 @@ def _quarantine(entries: list[Quarantined]) -> pyarrow.RecordBatch:
     return _rows(
         "quarantine",
         {
-            "file": [_text(entry.file) for entry in entries],
+            "file": [unicode(entry.file) for entry in entries],
             "s": [entry.line for entry in entries],
-            "error": [_text(entry.reason) for entry in entries],
-            "note": [_text(entry.raw) for entry in entries],
+            "error": [unicode(entry.reason) for entry in entries],
+            "note": [unicode(entry.raw) for entry in entries],
         },
     )
 
 
 def _notes(notes: list[dict[str, Any]]) -> pyarrow.RecordBatch:
-    return _rows("segment", {"file": [_text(note.get("path", "")) for note in notes], "note": [json.dumps(note) for note in notes]})
-
-
-def _text(text: str) -> str:
-    """Return any text as one that can be stored: names of files need not be Unicode."""
-    return text.encode(errors="replace").decode()
+    return _rows("segment", {"file": [unicode(note.get("path", "")) for note in notes], "note": [json.dumps(note) for note in notes]})
 
 
 class Files(InputPartition):  # type: ignore[misc]

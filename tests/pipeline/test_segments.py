@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -100,6 +101,16 @@ def test_foreign_and_empty_files_are_named_and_the_rest_is_read(tmp_path: Path) 
     ]  # fmt: skip
     verdict = check_paths([tmp_path], names=["total-queue"])
     assert verdict["total-queue"].valid is True
+
+
+def test_a_name_that_is_no_unicode_is_told_as_text(tmp_path: Path) -> None:
+    for name in (b"journal-\xff-1-00000001.jsonl", b"notes-\xfe"):
+        (tmp_path / os.fsdecode(name)).write_text("hello\n")
+    reader = Reader([tmp_path])
+    assert list(reader) == []
+    (bad,), (notes,) = reader.inputs.quarantine, reader.inputs.ignored
+    assert (bad.file, notes) == (f"{tmp_path}/journal-\\udcff-1-00000001.jsonl", f"{tmp_path}/notes-\\udcfe")
+    assert reader.inputs.segments[0].file == bad.file
 
 
 def test_a_torn_tail_of_an_open_segment_is_no_loss_and_that_of_a_closed_one_is(tmp_path: Path) -> None:

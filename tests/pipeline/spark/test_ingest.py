@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -142,6 +143,32 @@ def test_a_file_that_grew_replaces_what_it_was(spark: Any, tmp_path: Path) -> No
     ingest(lake, [tmp_path / "history"])
     assert_same(check_lake(lake, asked=Asked(FEW)), check_paths([tmp_path / "history"], names=FEW))
     assert early["evidence"].counts["events"] < check_lake(lake, asked=Asked(FEW))["evidence"].counts["events"]
+
+
+def test_names_that_are_no_unicode_stop_nothing(spark: Any, tmp_path: Path) -> None:
+    write(Plan(messages=400, plant={"lost": 2}), tmp_path / "whole")
+    odd, other = (Path(os.fsdecode(os.fsencode(tmp_path) + name)) for name in (b"/history/\xff", b"/history/\xfe"))
+    odd.mkdir(parents=True)
+    other.mkdir()
+    bad = other / os.fsdecode(b"journal-\xff-1-00000001.jsonl")
+    bad.write_text("hello\n")
+    (other / os.fsdecode(b"notes-\xff")).touch()
+    lake = lake_of(spark, tmp_path)
+    for path in (tmp_path / "whole").iterdir():
+        lines = path.read_bytes().split(b"\n")
+        (odd / f".{path.name}.open").write_bytes(b"\n".join(lines[:150]) + b"\n")
+    ingest(lake, [tmp_path / "history"])
+    assert_same(check_lake(lake, asked=Asked(FEW)), check_paths([tmp_path / "history"], names=FEW))
+    for path in (tmp_path / "whole").iterdir():
+        (odd / f".{path.name}.open").unlink()
+        shutil.copy(path, odd / path.name)
+    done = ingest(lake, [tmp_path / "history"])
+    verdict = check_lake(lake, asked=Asked(FEW))
+    assert_same(verdict, check_paths([tmp_path / "history"], names=FEW))
+    assert done.files == len(list(odd.iterdir())) and verdict["total-queue"].counts["lost"] == 2 and verdict.inputs["duplicates"] == 0
+    assert [entry["file"] for entry in verdict.inputs["quarantine"]] == [f"{tmp_path}/history/\\udcfe/journal-\\udcff-1-00000001.jsonl"]
+    json.dumps(verdict.as_json(), ensure_ascii=False).encode()
+    assert ingest(lake, [tmp_path / "history"]) == Ingested((), 0, 0, 0, 0, ()), "nothing has changed"
 
 
 def test_a_batch_written_again_after_a_crash_changes_nothing(spark: Any, tmp_path: Path) -> None:
