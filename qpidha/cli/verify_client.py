@@ -102,9 +102,13 @@ class Sender(VerifyClient):
             self._note(lane, operation, process, sequence, "invoke", intended=intended)
             self.attempts += 1
             body = {"w": self.ask.index, "u": sequence, "x": self._filler}
-            message = Message(id=f"{self.ask.index}-{sequence}-{operation}", body=json.dumps(body), durable=True)
+            message = Message(id=self._id(sequence, operation), body=json.dumps(body), durable=True)
             delivery = lane.link.send(message, tag=str(operation))
             lane.unsettled[delivery.tag] = (operation, process, sequence)
+
+    def _id(self, sequence: int, operation: int) -> str:
+        """Return the id of a message, which no other run has."""
+        return f"{self.ask.run}-{self.ask.index}-{sequence}-{operation}"
 
     def on_accepted(self, event: Event) -> None:
         """The broker has it."""
@@ -134,7 +138,7 @@ class Sender(VerifyClient):
     def _note(
         self, lane: Lane, operation: int, process: int, sequence: int, y: str, *, err: str = "", intended: int | None = None
     ) -> None:  # fmt: skip
-        i = f"{self.ask.index}-{sequence}-{operation}"
+        i = self._id(sequence, operation)
         self.history.op(operation, process, y, "enqueue", q=lane.queue, w=self.ask.index, u=sequence, i=i, j=intended, err=err)
 
     def report(self) -> dict[str, Any]:

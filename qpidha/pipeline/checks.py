@@ -15,6 +15,8 @@ from typing import Any
 from qpidha.pipeline.verdict import CheckResult, Finding
 
 SECOND = 1_000_000_000
+MARGIN_NS = 60 * SECOND
+"""So long before and after the operations of a run what brokers wrote belongs to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,10 @@ COMMON = (
      "end = at of ok, fail or info, ∞ if there is none; a group without exactly one invoke, or with two ends, is `unpaired` and left out"),
     ("run_start, run_end", "min and max at of all `op` events of the run"),
     ("writer", "(`n`, `b`): one start of one broker"),
+    ("events of brokers", "all where there is no `op` event of the run. Else those with run_start − m ≤ at ≤ run_end + m, m = max(60 s, "
+     "ε); and how things stood before, of each writer that has one of those: of its events with at < run_start − m the one with the "
+     "greatest `s` of `role`, of `epoch`, of `insync` per epoch and of `rep` per epoch and peer, these without `dt`. Nothing else "
+     "counts: neither other runs of the same brokers nor brokers of other runs"),
     ("percentile", "nearest rank ceil(p · n / 100) over microseconds (ns divided by 1000, cut), cut to three significant decimal digits: "
      "v − v mod s, s the largest power of ten with v ≥ 100 · s, at least 1"),
 )  # fmt: skip
@@ -256,6 +262,12 @@ BROKEN = {
     "epoch_regressions": "times a broker went back to a lower epoch",
 }
 NO_FENCING = "expected of a lock without fencing tokens: a session can be lost while its owner still works"
+
+
+def window(run_start: int, run_end: int, epsilon: int) -> tuple[int, int]:
+    """Return from when to when events of brokers belong to a run; times are ns."""
+    margin = max(MARGIN_NS, epsilon)
+    return run_start - margin, run_end + margin
 
 
 def judge(finding: Finding, settings: Settings) -> CheckResult:

@@ -175,8 +175,8 @@ def traffic(ops: DataFrame) -> DataFrame:
     )
 
 
-def learn(tables: Tables, *, one_clock: bool) -> Tables:
-    """Bring to the driver what is small: queues, the bounds of runs, faults, roles and promotions."""
+def learn(tables: Tables) -> None:
+    """Bring to the driver what is known of queues, and the bounds of runs."""
     names = ("enqueue_ok", "dequeue_ok", "ack_ok")
     rows = tables.traffic.groupBy(CASE, "queue").agg(
         *(F.sum(name).alias(name) for name in names),
@@ -200,12 +200,14 @@ def learn(tables: Tables, *, one_clock: bool) -> Tables:
             row["messages"] > 0,
             found_empty(last_drain, last_enqueue, tables.epsilon),
         )
-    tables.few = {case: Facts(one_clock=one_clock, clock_error_ns=tables.epsilon) for case in tables.cases}
+
+
+def learn_few(tables: Tables) -> None:
+    """Bring to the driver those kinds of which there are few events: faults, roles and promotions."""
     few = tables.events.where(F.col("kind_group").isin("fault", "state") & F.col("kind").isin([KIND[name].code for name in SMALL]))
     for row in few.orderBy("node", "boot", "s").collect():
         event: Event = event_of(row.asDict())
         tables.few[row[CASE]].add(event)
-    return tables
 
 
 def drained(tables: Tables) -> DataFrame:

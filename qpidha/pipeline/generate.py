@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from qpidha.pipeline.checks import SECOND
 from qpidha.pipeline.events import CLIENT, Event
 from qpidha.pipeline.generate_brokers import BrokerPlan, Brokers, Line, lock_lines
 from qpidha.runtime.event_segments import SegmentWriter
@@ -69,6 +70,8 @@ class Plan:
     lost_leases: int = 0
     """Of these overlaps, so many come after the holder learned that its session is gone."""
     run: str = "synthetic"
+    begin_ns: int = SECOND
+    """When clients begin; locks a second later."""
 
     @property
     def window(self) -> int:
@@ -134,7 +137,7 @@ class Clients:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.places = placed(plan)
-        self.at = 1_000_000_000
+        self.at = plan.begin_ns
         self.brokers = Brokers(BrokerPlan(plan.run)) if plan.brokers else None
         self._run = json.dumps(plan.run)
         self._jitter = random.Random(plan.seed + 1).randrange(1 << 16)
@@ -235,7 +238,7 @@ class Clients:
 def lines(plan: Plan) -> Iterator[Line]:
     """Yield all lines of a plan: those of clients and brokers by time, then those of locks."""
     yield from Clients(plan).lines()
-    yield from lock_lines(plan.run, plan.seed, plan.locks, plan.holds, plan.overlaps, plan.lost_leases)
+    yield from lock_lines(plan.run, plan.seed, plan.locks, plan.holds, plan.overlaps, plan.lost_leases, plan.begin_ns + SECOND)
 
 
 def events(plan: Plan) -> Iterator[Event]:

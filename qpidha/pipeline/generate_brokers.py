@@ -94,7 +94,7 @@ class Brokers:
         return f'"k":"role","r":"{role}","e":{self.epoch}'
 
 
-def lock_lines(run: str, seed: int, locks: int, holds: int, overlaps: int, lost_leases: int) -> Iterator[Line]:
+def lock_lines(run: str, seed: int, locks: int, holds: int, overlaps: int, lost_leases: int, begin: int) -> Iterator[Line]:
     """Yield the history of locks; `overlaps` holds begin while another lasts, `lost_leases` of them after its holder knew."""
     if overlaps > locks * (holds // 2):
         raise ValueError(f"{overlaps} overlaps need {2 * overlaps} holds, and there are {locks * holds}")
@@ -103,7 +103,7 @@ def lock_lines(run: str, seed: int, locks: int, holds: int, overlaps: int, lost_
     pairs = choices.sample(range(locks * (holds // 2)), overlaps)
     bad = {pair: index < lost_leases for index, pair in enumerate(pairs)}
     start = f'"k":"op","run":{json.dumps(run)},"o":'
-    at, op = 2_000_000_000, LOCK_OPS
+    at, op = begin, LOCK_OPS
 
     def step(number: int, process: int, outcome: str, what: str, lock: int) -> Line:
         nonlocal at

@@ -89,9 +89,9 @@ def accepted_before_safe(facts: Facts, _: Settings) -> Finding:
         if told is None:
             continue
         counts["client_accepted"] += 1
-        known = [(frontiers.get((node, boot, epoch)), position) for node, boot, epoch, position in places]
+        known = [(frontiers.get((node, boot, epoch)), position) for node, boot, epoch, position, _ in places]
         judged = [frontier.safe_at(position) for frontier, position in known if frontier is not None and frontier.has_set]
-        judged += [facts.gone[name]] if name in facts.gone else []
+        judged += facts.gone.get(name, [])
         if not judged:
             counts["unjudged"] += 1
             continue
@@ -119,7 +119,10 @@ def primaries(facts: Facts, _: Settings) -> Finding:
         if len(writers) > 1:
             names = " ".join(f"{node}/{boot}" for node, boot in sorted(writers))
             offenders.setdefault("shared_epochs", []).append({"epoch": epoch, "writers": names})
-    for node, promises in sorted(facts.promises.items()):
+    by_node: dict[str, list[tuple[int, int, str, int]]] = {}
+    for (node, boot), promised in facts.promises.items():
+        by_node.setdefault(node, []).extend((at, s, boot, epoch) for s, at, epoch in promised)
+    for node, promises in sorted(by_node.items()):
         for at, s, boot, epoch in sorted(promises):
             earlier = (e for t, n, b, e in promises if (n < s if b == boot else t + facts.epsilon < at))
             highest = max(earlier, default=-1)
@@ -154,11 +157,12 @@ def failover(facts: Facts, _: Settings) -> Finding:
             if role == "active":
                 active[epoch] = min(active.get(epoch, FOREVER), at)
     accepted = sorted((begin, end) for intervals in facts.enqueues.values() for begin, end, ok in intervals if ok)
+    told = _first_accepted(facts)
     table: list[Row] = []
     previous = -1
     for index, epoch in enumerate(sorted(begun)):
         promoted, new = min(begun[epoch])
-        row = _phases(facts, epoch, promoted, active.get(epoch, FOREVER), previous)
+        row = _phases(facts, epoch, promoted, active.get(epoch, FOREVER), previous) | {"accepted_ns": told.get(epoch)}
         served = min((end for begin, end in accepted[bisect_left(accepted, (_int(row["since_ns"]) + 1, -1)) :]), default=FOREVER)
         until = next((at for at in (served, row["accepted_ns"], row["active_ns"]) if at is not None and at != FOREVER), None)
         row |= {"served_ns": None if served == FOREVER else served, "new": new, "first": int(index == 0)}
@@ -169,6 +173,15 @@ def failover(facts: Facts, _: Settings) -> Finding:
     counts = {"epochs": len(table), "failovers": len(later)}
     counts["longest_ns"] = max((_int(row["total_ns"]) for row in later if row["total_ns"] is not None), default=0)
     return Finding("failover", counts, table=table)
+
+
+def _first_accepted(facts: Facts) -> dict[int, int]:
+    """Return when the first message of each epoch was accepted."""
+    first: dict[int, int] = {}
+    noted = [(row[1], epoch) for (_, _, epoch), reign in facts.reigns.items() for row in reign.accepted]
+    for at, epoch in [*facts.told, *noted]:
+        first[epoch] = min(first.get(epoch, FOREVER), at)
+    return first
 
 
 def _phases(facts: Facts, epoch: int, promoted: int, active: int, previous: int) -> Row:
@@ -189,7 +202,6 @@ def _phases(facts: Facts, epoch: int, promoted: int, active: int, previous: int)
         "asked_ns": max(asked, default=None),
         "promoted_ns": promoted,
         "active_ns": None if active == FOREVER else active,
-        "accepted_ns": facts.first_accepted.get(epoch),
     }
 
 

@@ -9,7 +9,9 @@ Source: spark-pipeline.md section 3, "The facts table".
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+from qpidha.pipeline.checks import window
 from qpidha.pipeline.events import CLIENT, FOREVER, Event
 from qpidha.pipeline.segments import MOST_RUNS, BadInput, no_such_run
 
@@ -19,6 +21,7 @@ Writer = tuple[str, str]
 """Node and boot."""
 Interval = tuple[int, int, bool]
 """Begin, end, and whether it ended well."""
+R = TypeVar("R", bound=tuple[Any, ...])
 
 
 class Message:
@@ -89,6 +92,22 @@ class Reign:
     accepted: list[tuple[int, int, int, int]] = field(default_factory=list)
     """s, at, first and last position."""
 
+    def keep(self, since: int, until: int) -> None:
+        """Leave out what was not in this time; the set and the confirmations that stood before stay."""
+        self.sets = kept(self.sets, since, until)
+        peers: dict[str, list[tuple[int, int, str, int]]] = {}
+        for row in self.confirmed:
+            peers.setdefault(row[2], []).append(row)
+        self.confirmed = [row for rows in peers.values() for row in kept(rows, since, until)]
+        self.accepted = [row for row in self.accepted if since <= row[1] <= until]
+
+
+def kept(rows: list[R], since: int, until: int) -> list[R]:
+    """Return the rows (s, at, ...) that were in this time, and the last one that its writer noted before."""
+    before = max((row for row in rows if row[1] < since), default=None)
+    inside = [row for row in rows if since <= row[1] <= until]
+    return inside if before is None else [before, *inside]
+
 
 class Pair:
     """The steps of one operation, until all are known."""
@@ -134,22 +153,24 @@ class Facts:
         """Message id -> least at of its enqueue ok."""
         self.reigns: dict[tuple[str, str, int], Reign] = {}
         """Node, boot and epoch -> what that writer noted."""
-        self.placed: dict[str, list[tuple[str, str, int, int]]] = {}
-        """Message id -> node, boot, epoch and position of its `enq` events."""
-        self.gone: dict[str, int] = {}
-        """Message id -> min at of `deq` events that name it."""
+        self.placed: dict[str, list[tuple[str, str, int, int, int]]] = {}
+        """Message id -> node, boot, epoch, position and at of its `enq` events."""
+        self.gone: dict[str, list[int]] = {}
+        """Message id -> at of `deq` events that name it."""
         self.roles: dict[Writer, list[tuple[int, int, str, int]]] = {}
         """Writer -> s, at, role, epoch."""
-        self.promises: dict[str, list[tuple[int, int, str, int]]] = {}
-        """Node -> at, s, boot, epoch."""
+        self.promises: dict[Writer, list[tuple[int, int, int]]] = {}
+        """Writer -> s, at, epoch."""
         self.writer_ends: dict[Writer, int] = {}
         """Writer -> at of its last event; of brokers only."""
-        self.first_accepted: dict[int, int] = {}
-        """Epoch -> least at of an acceptance."""
+        self.told: list[tuple[int, int]] = []
+        """At and epoch of `failover` accepted."""
         self.detected: list[tuple[int, str]] = []
         self.asked: list[int] = []
-        self.took: dict[tuple[str, str], list[int]] = {}
-        """(`replication`, peer) and (`acceptance`, queue) -> ns."""
+        self.took: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        """(`replication`, peer) and (`acceptance`, queue) -> at and how long, in ns."""
+        self._heard: dict[Writer, list[int]] = {}
+        """Writer -> at of all its events; of brokers only."""
         self._pairs: dict[int, Pair] = {}
 
     def add(self, event: Event) -> None:
@@ -167,9 +188,16 @@ class Facts:
             self._broker(kind, event, at)
 
     def finish(self) -> Facts:
-        """Put the steps of operations together; call once, after the last event. Raises BadInput if the run asked for is not there."""
+        """Put the steps of operations together, and leave out what brokers wrote at other times than that of the run.
+
+        Call once, after the last event. Raises BadInput if the run asked for is not there.
+        """
         if self._only and not self._has_run:
             raise BadInput(no_such_run(self._only, self._others))
+        if self.run_end >= 0:
+            self._keep(*window(self.run_start, self.run_end, self.epsilon))
+        self.writer_ends = {writer: max(times) for writer, times in self._heard.items() if times}
+        self._heard.clear()
         for op, pair in self._pairs.items():
             if pair.invokes != 1 or pair.ends > 1:
                 self.unpaired += 1
@@ -180,6 +208,29 @@ class Facts:
                 self.locks.setdefault(pair.queue, []).append(step)
         self._pairs.clear()
         return self
+
+    def _keep(self, since: int, until: int) -> None:
+        """Leave out what brokers wrote at other times, but for how things stood before."""
+
+        def inside(at: int) -> bool:
+            return since <= at <= until
+
+        if all(inside(at) for times in self._heard.values() for at in (min(times), max(times))):
+            return
+        self._heard = {writer: [at for at in times if inside(at)] for writer, times in self._heard.items()}
+        heard = {writer for writer, times in self._heard.items() if times}
+        self.reigns = {key: reign for key, reign in self.reigns.items() if key[:2] in heard}
+        for reign in self.reigns.values():
+            reign.keep(since, until)
+        self.roles = {writer: kept(rows, since, until) for writer, rows in self.roles.items() if writer in heard}
+        self.promises = {writer: kept(rows, since, until) for writer, rows in self.promises.items() if writer in heard}
+        placed = {name: [place for place in places if inside(place[4])] for name, places in self.placed.items()}
+        self.placed = {name: places for name, places in placed.items() if places}
+        self.gone = {name: [at for at in times if inside(at)] for name, times in self.gone.items()}
+        self.took = {name: [row for row in rows if inside(row[0])] for name, rows in self.took.items()}
+        self.told = [row for row in self.told if inside(row[0])]
+        self.detected = [row for row in self.detected if inside(row[0])]
+        self.asked = [at for at in self.asked if inside(at)]
 
     def is_drained(self, queue: str) -> bool:
         """Whether a queue was found empty after the last that was sent to it."""
@@ -305,23 +356,23 @@ class Facts:
     def _broker(self, kind: str, event: Event, at: int) -> None:
         """Take an event of a broker's journal."""
         node, boot, number = event["n"], event["b"], event["s"]
-        self.writer_ends[node, boot] = max(self.writer_ends.get((node, boot), -1), at)
+        self._heard.setdefault((node, boot), []).append(at)
         if kind in ("rep", "conf", "insync"):
             self._replication(kind, event, at)
         elif kind == "enq":
             if event.get("i") is not None:
-                self.placed.setdefault(event["i"], []).append((node, boot, event["e"], event["p"]))
+                self.placed.setdefault(event["i"], []).append((node, boot, event["e"], event["p"], at))
         elif kind == "deq":
             if event.get("i") is not None:
-                self.gone[event["i"]] = min(self.gone.get(event["i"], FOREVER), at)
+                self.gone.setdefault(event["i"], []).append(at)
         elif kind == "role":
             self.roles.setdefault((node, boot), []).append((number, at, event["r"], event["e"]))
         elif kind == "epoch":
-            self.promises.setdefault(node, []).append((at, number, boot, event["e"]))
+            self.promises.setdefault((node, boot), []).append((number, at, event["e"]))
         elif kind == "failover" and event["f"] == "detected":
             self.detected.append((at, event.get("x") or ""))
         elif kind == "failover" and event.get("e") is not None:
-            self.first_accepted[event["e"]] = min(self.first_accepted.get(event["e"], FOREVER), at)
+            self.told.append((at, event["e"]))
         elif kind == "promotion" and event["f"] == "asked":
             self.asked.append(at)
 
@@ -341,7 +392,6 @@ class Facts:
             name = ("replication", event["x"])
         else:
             reign.accepted.append((number, at, first, last))
-            self.first_accepted[epoch] = min(self.first_accepted.get(epoch, FOREVER), at)
             name = ("acceptance", event.get("q") or "")
         if event.get("dt") is not None:
-            self.took.setdefault(name, []).append(event["dt"])
+            self.took.setdefault(name, []).append((at, event["dt"]))

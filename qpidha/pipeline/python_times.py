@@ -111,7 +111,7 @@ def percentile(values: list[int], percent: int) -> int:
 
 def latency(facts: Facts, _: Settings) -> Finding:
     """Say how long replication, acceptance and delivery took."""
-    took = dict(facts.took)
+    took = {name: [ns for _, ns in rows] for name, rows in facts.took.items()}
     for queue, intervals in facts.enqueues.items():
         took["enqueue", queue] = [end - begin for begin, end, ok in intervals if ok]
     for (queue, _producer, _seq), message in facts.messages.items():

@@ -183,9 +183,11 @@ class Page:
             f"{plain(node)}{f' (started {len(boots)} times)' if len(boots) > 1 else ''}" for node, boots in sorted(nodes.items())
         )
         found = [("Run", self.run), ("Began", f"{utc(self.began)}, lasted {self.length}"), ("Brokers", brokers or "no journals of brokers")]
-        writers = [each["node"] for each in inputs.get("writers", []) if each["node"] not in nodes and each["node"] != "nemesis"]
-        if writers:
-            found.append(("Clients", _processes(writers)))
+        run = verdict["run"]
+        # An older verdict does not say of which run a writer is; brokers are of none.
+        writers = [each["node"] for each in inputs.get("writers", []) if each.get("run", run) == run]
+        if clients := [node for node in writers if node not in nodes and node != "nemesis"]:
+            found.append(("Clients", _processes(clients)))
         queues = finding(verdict, "throughput")
         if queues and queues["applies"]:
             counts, axis = queues["counts"], tables.axis

@@ -160,7 +160,7 @@ class Inputs:
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for segment in self.segments:
             key = (segment.node, segment.boot)
-            writer = found.setdefault(key, {"node": segment.node, "boot": segment.boot, "segments": 0})
+            writer = found.setdefault(key, {"node": segment.node, "boot": segment.boot, "run": segment.run, "segments": 0})
             writer["segments"] += 1
         return [found[key] for key in sorted(found) if key[0]]
 

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from qpidha.pipeline.checks import Settings
+from qpidha.pipeline.checks import Settings, window
 from qpidha.pipeline.events import FOREVER, KIND
 from qpidha.pipeline.facts import CASE, Tables, is_step, operations
 from qpidha.pipeline.python_brokers import failover as told_failover
@@ -24,19 +24,52 @@ from qpidha.pipeline.spark_times import first_accepted
 from qpidha.pipeline.verdict import Finding, Row
 
 REIGN = (CASE, "node", "boot", "epoch")
-REP, CONF, INSYNC, ENQ, DEQ = (KIND[name].code for name in ("rep", "conf", "insync", "enq", "deq"))
+REP, CONF, INSYNC, ENQ, DEQ, ROLE, EPOCH = (KIND[name].code for name in ("rep", "conf", "insync", "enq", "deq", "role", "epoch"))
+
+
+def keep_runs(tables: Tables) -> None:
+    """Leave out what brokers wrote at other times than that of the run, and learn when each was last heard of.
+
+    One small aggregate over the events of brokers; where all is of the run nothing else is done. How things stood before are few rows.
+    """
+    spark = tables.events.sparkSession
+    is_broker = F.col("kind_group").isin("state", "msg")
+    windows = [(case, *window(start, end, tables.epsilon)) for case, (start, end) in tables.runs.items()]
+    bounds = F.broadcast(spark.createDataFrame(windows, f"{CASE} int, since bigint, until bigint"))
+    rows = tables.events.where(is_broker).join(bounds, CASE, "left")
+    is_inside = F.coalesce(F.col("at").between(F.col("since"), F.col("until")), F.lit(True))
+    standing = F.when((F.col("at") < F.col("since")) & F.col("kind").isin(ROLE, EPOCH, INSYNC, REP), F.col("kind"))
+    keys = (standing, F.when(standing.isin(INSYNC, REP), F.col("epoch")), F.when(standing == REP, F.col("peer")))
+    names = ("standing", "of_epoch", "of_peer")
+    last = rows.groupBy(CASE, "node", "boot", *(key.alias(name) for key, name in zip(keys, names, strict=True))).agg(
+        F.max("s").alias("s"), F.max(F.when(is_inside, F.col("at"))).alias("heard"), F.count_if(~is_inside).alias("others")
+    )
+    found = last.collect()
+    for row in found:
+        if row["heard"] is not None:
+            tables.few[row[CASE]].writer_ends[row["node"], row["boot"]] = row["heard"]
+    if not any(row["others"] for row in found):
+        return
+    wanted = [
+        (row[CASE], row["node"], row["boot"], row["s"]) for row in found
+        if row["standing"] is not None and (row["node"], row["boot"]) in tables.few[row[CASE]].writer_ends
+    ]  # fmt: skip
+    before = F.broadcast(spark.createDataFrame(wanted, f"{CASE} int, node string, boot string, s bigint"))
+    stood = (
+        tables.events.where(is_broker)
+        .join(before, [CASE, "node", "boot", "s"], "left_semi")
+        .withColumn("took_ns", F.lit(None).cast("bigint"))
+    )
+    columns = tables.events.columns
+    local = spark.createDataFrame(stood.select(*columns).collect(), tables.events.schema)
+    tables.events = tables.events.where(~is_broker).unionByName(rows.where(is_inside).select(*columns)).unionByName(local)
 
 
 def learn_brokers(tables: Tables) -> None:
-    """Complete what the driver knows of brokers: who accepted in which epoch since when, and when each was last heard of."""
-    brokers = tables.events.where(F.col("kind_group").isin("state", "msg"))
-    for row in brokers.groupBy(CASE, "node", "boot").agg(F.max("at").alias("at")).collect():
-        tables.few[row[CASE]].writer_ends[row["node"], row["boot"]] = row["at"]
+    """Complete what the driver knows of brokers: who accepted in which epoch since when."""
     accepted = tables.events.where((F.col("kind_group") == "msg") & (F.col("kind") == CONF))
     for row in accepted.groupBy(*REIGN).agg(F.min("at").alias("at")).collect():
-        few = tables.few[row[CASE]]
-        few.reigns[row["node"], row["boot"], row["epoch"]] = Reign(accepted=[(0, row["at"], 0, 0)])
-        few.first_accepted[row["epoch"]] = min(few.first_accepted.get(row["epoch"], FOREVER), row["at"])
+        tables.few[row[CASE]].reigns[row["node"], row["boot"], row["epoch"]] = Reign(accepted=[(0, row["at"], 0, 0)])
 
 
 def primaries(tables: Tables, settings: Settings) -> dict[int, Finding]:

@@ -18,12 +18,13 @@ from pyspark.sql import functions as F
 from qpidha.pipeline.checks import CHECK, CHECKS, Settings, judge
 from qpidha.pipeline.columns import TABLES
 from qpidha.pipeline.events import FOREVER, ROLES, UNBOUNDED
-from qpidha.pipeline.facts import CASE, Tables, learn, message_facts, operations, paired, queue_names, traffic, with_time
+from qpidha.pipeline.facts import CASE, Tables, learn, learn_few, message_facts, operations, paired, queue_names, traffic, with_time
 from qpidha.pipeline.python_engine import refuse_bad_input
+from qpidha.pipeline.python_facts import Facts
 from qpidha.pipeline.segments import KEPT, BadInput, no_such_run
 from qpidha.pipeline.session import versions
 from qpidha.pipeline.spark_around import around
-from qpidha.pipeline.spark_brokers import accepted_before_safe, failover, learn_brokers, primaries
+from qpidha.pipeline.spark_brokers import accepted_before_safe, failover, keep_runs, learn_brokers, primaries
 from qpidha.pipeline.spark_lake import Files, Lake, each_once, quarantine_of
 from qpidha.pipeline.spark_messages import order, redelivery, summed, throughput, total_queue
 from qpidha.pipeline.spark_offenders import MOST, Offenders
@@ -79,10 +80,13 @@ def tables_of(
     if wanted & OF_OPS:
         noticed("ops")
         pairs = write("ops", pairs)
-    tables = Tables(sorted(cases), epsilon, timed, messages, pairs, seconds, has_brokers)
-    learn(tables, one_clock=one_clock)
+    few = {case: Facts(one_clock=one_clock, clock_error_ns=epsilon) for case in cases}
+    tables = Tables(sorted(few), epsilon, timed, messages, pairs, seconds, has_brokers, few=few)
+    learn(tables)
     if has_brokers:
+        keep_runs(tables)
         learn_brokers(tables)
+    learn_few(tables)
     return tables
 
 

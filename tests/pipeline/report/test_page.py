@@ -249,7 +249,9 @@ def test_an_unknown_verdict_names_its_doubts(tmp_path: Path) -> None:
 
 def test_evidence_tells_what_is_missing(tmp_path: Path) -> None:
     story = cluster()
-    inputs = Inputs(segments=[Segment("a.jsonl", node="client", state="damaged")], events=20, quarantined=70, missing=5)
+    others = [Segment("b.jsonl", node="of another run", run="other"), Segment("c.jsonl", node="b9")]
+    segments = [Segment("a.jsonl", node="client", run=story.run, state="damaged"), *others]
+    inputs = Inputs(segments=segments, events=20, quarantined=70, missing=5)
     inputs.problems.append("client 0: 5 events are in no file")
     inputs.quarantine += [Quarantined("a.jsonl", line, "not an object", "[1]") for line in range(1, 30)]
     inputs.gaps.append(Gap("client", "0", 3, 7))

@@ -127,6 +127,20 @@ def test_what_cannot_be_judged_is_bad_input(spark: Any, tmp_path: Path) -> None:
         lake_of(spark, tmp_path)
 
 
+def test_journals_of_another_run_change_nothing(spark: Any, tmp_path: Path) -> None:
+    write(Plan(messages=500, run="one", brokers=True, plant={"unsafe": 1}), tmp_path / "both")
+    write(Plan(messages=500, run="two", seed=2, brokers=True, begin_ns=10**12), tmp_path / "both")
+    write(Plan(messages=500, run="one", brokers=True, plant={"unsafe": 1}), tmp_path / "alone")
+    lake = lake_of(spark, tmp_path)
+    ingest(lake, [tmp_path / "both"])
+    verdict, alone = check_lake(lake, Settings(run="one")), check_paths([tmp_path / "alone"])
+    assert_same(verdict, check_paths([tmp_path / "both"], Settings(run="one")))
+    for check in alone.checks:
+        assert check.name == "evidence" or verdict[check.name] == check, check.name
+    assert {row["boot"] for row in lake.table("one", "roles").collect()} == {"00000001"}
+    assert {each["run"] for each in verdict.inputs["writers"]} == {"one", "two"}
+
+
 def test_a_file_that_grew_replaces_what_it_was(spark: Any, tmp_path: Path) -> None:
     write(Plan(messages=400), tmp_path / "whole")
     (tmp_path / "history").mkdir()
