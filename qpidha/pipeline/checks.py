@@ -187,7 +187,7 @@ CHECKS = (
     Check(
         "primaries", "In one epoch at most one broker is primary and acknowledges.", "brokers",
         (
-            ("epochs", "number of epochs with a `role` active or a `conf` event"),
+            ("epochs", "number of epochs with a `role` active or a `conf` event; 0 is no epoch: a broker without a cluster writes it"),
             ("shared_epochs", "of these with more than one writer"),
             ("epoch_regressions", "`epoch` events with `e` < max(`e`) before, per node: of the same writer by `s`, of others by at"),
             ("overlaps", "times active with max(end of those before) > start + ε ≤ end, by (start, end); from `role` active to that "

@@ -16,6 +16,8 @@ from qpidha.pipeline.python_times import Span, overlapping
 from qpidha.pipeline.verdict import Finding, Row
 
 PRIMARY = ("recovering", "active")
+NO_EPOCH = 0
+"""What a broker without a cluster writes as its epoch."""
 
 
 class Frontier:
@@ -109,10 +111,10 @@ def primaries(facts: Facts, _: Settings) -> Finding:
     who: dict[int, set[tuple[str, str]]] = {}
     for writer, rows in facts.roles.items():
         for _s, _at, role, epoch in rows:
-            if role == "active":
+            if role == "active" and epoch != NO_EPOCH:
                 who.setdefault(epoch, set()).add(writer)
     for (node, boot, epoch), reign in facts.reigns.items():
-        if reign.accepted:
+        if reign.accepted and epoch != NO_EPOCH:
             who.setdefault(epoch, set()).add((node, boot))
     offenders: dict[str, list[Row]] = {}
     for epoch, writers in sorted(who.items()):

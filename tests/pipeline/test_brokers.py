@@ -81,7 +81,7 @@ def test_a_message_that_was_consumed_needs_no_copy_from_then_on() -> None:
         assert story.judged()["accepted-before-safe"].counts["client_unsafe"] == (name != "early"), name
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.sampled_from(["active", "ready", "conf"])), max_size=10))
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.sampled_from(["active", "ready", "conf"])), max_size=10))
 def test_an_epoch_has_one_primary(steps: list[tuple[str, int, str]]) -> None:
     story = Story()
     for node, epoch, what in steps:
@@ -89,7 +89,7 @@ def test_an_epoch_has_one_primary(steps: list[tuple[str, int, str]]) -> None:
             story.add(node, "conf", e=epoch, p=1)
         else:
             story.add(node, "role", r=what, e=epoch)
-    acted = [(node, epoch) for node, epoch, what in steps if what != "ready"]
+    acted = [(node, epoch) for node, epoch, what in steps if what != "ready" and epoch > 0]
     shared = {epoch for node, epoch in acted if any(other != node and their == epoch for other, their in acted)}
     active: dict[str, int] = {}
     spans: list[tuple[int, int, str]] = []
@@ -102,7 +102,17 @@ def test_an_epoch_has_one_primary(steps: list[tuple[str, int, str]]) -> None:
         spans.append((begin, max(at for at, step in enumerate(steps) if step[0] == node), node))
     overlaps = sum(any(one[0] < two[0] < one[1] for one in spans) for two in spans)
     counts = story.judged()["primaries"].counts
-    assert (counts["shared_epochs"], counts["overlaps"]) == (len(shared), overlaps)
+    assert (counts["epochs"], counts["shared_epochs"], counts["overlaps"]) == (len({epoch for _, epoch in acted}), len(shared), overlaps)
+
+
+def test_a_broker_without_a_cluster_may_be_started_again() -> None:
+    story = Story()
+    story.add("a", "role", r="standalone", e=0)
+    story.add("a", "conf", e=0, p=1)
+    story.add("a", "role", r="standalone", e=0)["b"] = "1"
+    story.add("a", "conf", e=0, p=1)["b"] = "1"
+    check = story.judged()["primaries"]
+    assert not check.applies and check.counts == dict.fromkeys(("epochs", "shared_epochs", "epoch_regressions", "overlaps"), 0)
 
 
 def test_two_starts_of_a_broker_are_two_primaries_and_nobody_goes_back() -> None:

@@ -29,7 +29,7 @@ class Histories:
             ["send", "take", "take", "ack", "lock", "lock", "fault", "journal", "journal", "pause", "foreign", "drain"],
             choices.randrange(2, 9),
         )  # fmt: skip
-        epoch = 1
+        epoch = choices.choice((0, 1, 1))
         for _ in range(steps):
             story.at += choices.choice((0, 1000, 1000, 5 * MS, 700 * MS)) if choices.random() < 0.5 else -1000
             kind = choices.choice(kinds)
