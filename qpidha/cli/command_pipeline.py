@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,44 +27,35 @@ from qpidha.cli.app import settings_of
 from qpidha.cli.arguments import Options
 from qpidha.cli.exits import Failure
 from qpidha.cli.output import EPILOG, print_json, print_table, talk
+from qpidha.cli.pipeline_options import (
+    Checks,
+    ClockError,
+    Conf,
+    Engine,
+    ExactlyOnce,
+    Lake,
+    Master,
+    MaxUnavailable,
+    Mutex,
+    Out,
+    Paths,
+    Run,
+    StrictAck,
+    StrictOrder,
+    Unavailable,
+    error_ns,
+    refuse_words_for_spark,
+    refuse_wrong_values,
+    refuse_wrong_words,
+)  # fmt: skip
 from qpidha.pipeline.checks import SECOND, Settings
 from qpidha.pipeline.generate import EFFECTS, Plan, expected, write
 from qpidha.pipeline.python_engine import check_paths
 from qpidha.pipeline.segments import BadInput
 from qpidha.pipeline.verdict import BAD_INPUT, UNKNOWN, Verdict, word
 
-ENGINES = ("spark", "python")
 ENTRY = Path(__file__).parent / "main.py"
 """What spark-submit runs."""
-LARGEST_ERROR = 86400
-"""Seconds that clocks may be apart by --clock-error."""
-
-
-def _seconds(value: float) -> float:
-    if not math.isfinite(value) or value < 0:
-        raise typer.BadParameter(f"{value} is no number of seconds")
-    return value
-
-
-Paths = Annotated[list[Path], typer.Argument(metavar="PATH...", help="segments, or directories with them at any depth")]
-Lake = Annotated[str, typer.Option("--lake", metavar="DIR", help="folder of tables; a path or URL that every worker can see")]
-Master = Annotated[str, typer.Option("--master", metavar="URL", help="local[N], spark://host:port, yarn, ...; default local[*]")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="a setting of Spark; may be given again")]
-Engine = Annotated[str, typer.Option("--engine", metavar="ENGINE", help="spark, or python: for a million operations or so, without Java")]
-Run = Annotated[str, typer.Option("--run", help="the run to judge; default: the only one")]
-Checks = Annotated[str, typer.Option("--checks", metavar="A,B", help="only these checks")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="where verdict.json goes")]
-ExactlyOnce = Annotated[bool, typer.Option("--exactly-once", help="duplicates are invalid")]
-StrictAck = Annotated[bool, typer.Option("--strict-ack", help="a delivery after its confirmed acknowledgement is invalid")]
-StrictOrder = Annotated[bool, typer.Option("--strict-order", help="neither redelivery nor a fault excuses disorder")]
-Mutex = Annotated[str, typer.Option("--mutex", help="overlapping holds that are invalid: strict, lease, report (none)")]
-Unavailable = Annotated[float, typer.Option("--unavailable", metavar="SECONDS", help="a shorter pause is none", callback=_seconds)]
-MaxUnavailable = Annotated[
-    float, typer.Option("--max-unavailable", metavar="SECONDS", help="a longer one is invalid; 0: none is", callback=_seconds)
-]
-ClockError = Annotated[
-    float | None, typer.Option("--clock-error", metavar="SECONDS", help="how far clocks of two hosts may be apart; default: as files say"),
-]  # fmt: skip
 
 
 def add(app: typer.Typer) -> None:
@@ -239,12 +231,11 @@ def _check(
     options = settings_of(context)
     settings = Settings(
         run, exactly_once, strict_ack, strict_order, mutex, round(unavailable * SECOND), round(max_unavailable * SECOND),
-        clock_error_ns=_error_ns(clock_error),
+        clock_error_ns=error_ns(clock_error),
     )  # fmt: skip
     names = [name for name in checks.split(",") if name]
-    _refuse_wrong_words(engine, mutex, history, lake, out, all_offenders=all_offenders, report=report)
-    if engine == "python" and (lake or master or conf):
-        raise Failure(BAD_INPUT, "--lake, --master and --conf are for Spark", hint="--engine spark, or leave them out")
+    refuse_wrong_words(engine, mutex, history, lake, out, all_offenders=all_offenders, report=report)
+    refuse_words_for_spark(engine, {"--lake": lake, "--master": master, "--conf": conf})
     with _judging():
         if engine == "python":
             verdict = check_paths(history or [], settings, names=names)
@@ -289,33 +280,6 @@ def _print_files(options: Options, files: list[Path]) -> None:
         print_json({"schema_version": 1, "report": str(files[0]), "pictures": [str(file) for file in files[1:]]})
     else:
         print(f"report: {files[0]}, and {len(files) - 1} pictures beside it")
-
-
-def _refuse_wrong_words(
-    engine: str, mutex: str, history: list[Path] | None, lake: str, out: Path | None, *, all_offenders: bool,
-    report: bool,
-) -> None:  # fmt: skip
-    if engine not in ENGINES:
-        raise Failure(BAD_INPUT, f"no such engine: {engine}", hint="--engine spark or --engine python")
-    if mutex not in ("strict", "lease", "report"):
-        raise Failure(BAD_INPUT, f"--mutex cannot be {mutex!r}", hint="strict, lease or report")
-    if not history and (engine == "python" or not lake):
-        raise Failure(BAD_INPUT, "nothing to judge", hint="directories with segments, or --lake with the Spark engine")
-    if engine == "spark" and not lake and out is None:
-        raise Failure(BAD_INPUT, "tables need a place", hint="--lake DIR, or --out DIR for tables below it")
-    if report and (engine == "python" or out is None):
-        raise Failure(BAD_INPUT, "--report needs a place, and the tables of the Spark engine", hint="--out DIR --engine spark")
-    if all_offenders and out is None:
-        raise Failure(BAD_INPUT, "--all-offenders needs a place", hint="--out DIR")
-
-
-def _error_ns(seconds: float | None) -> int | None:
-    """Return a bound of the error between clocks in ns. Raises Failure if it is none."""
-    if seconds is None:
-        return None
-    if not 0 <= seconds <= LARGEST_ERROR:
-        raise Failure(BAD_INPUT, f"--clock-error cannot be {seconds:g}", hint=f"seconds, 0 to {LARGEST_ERROR}")
-    return round(seconds * SECOND)
 
 
 def _by_spark(
@@ -368,10 +332,18 @@ def _watch(
     journals: Annotated[list[Path], typer.Argument(metavar="DIR...", help="where the segments of a running cluster appear")],
     lake: Lake = "",
     every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, help="time between checks")] = 10.0,
-    trigger: Annotated[float, typer.Option("--trigger", metavar="SECONDS", help="how often new segments are looked for")] = 2.0,
+    trigger: Annotated[
+        float | None,
+        typer.Option("--trigger", metavar="SECONDS", min=0.1, help="how often new segments are looked for; default 2"),
+    ] = None,
     run: Run = "",
     checks: Checks = "",
     exactly_once: ExactlyOnce = False,
+    strict_ack: StrictAck = False,
+    strict_order: StrictOrder = False,
+    mutex: Mutex = "strict",
+    unavailable: Unavailable = 1.0,
+    max_unavailable: MaxUnavailable = 0.0,
     clock_error: ClockError = None,
     engine: Engine = "spark",
     master: Master = "",
@@ -379,19 +351,29 @@ def _watch(
 ) -> None:
     """Follow a running cluster: ingest what its writers close, judge it again and again, one line each, until interrupted.
 
-    A last look takes open segments too; its verdict gives the exit code.
+    While it runs, what is not there may still come: what only that could show is unknown, not invalid. A last look takes open segments
+    too; its verdict gives the exit code, and says invalid of such things only if all clients have ended their histories.
     """
     options = settings_of(context)
-    settings = Settings(run, exactly_once, clock_error_ns=_error_ns(clock_error))
+    settings = Settings(
+        run, exactly_once, strict_ack, strict_order, mutex, round(unavailable * SECOND), round(max_unavailable * SECOND),
+        clock_error_ns=error_ns(clock_error),
+    )  # fmt: skip
     names = [name for name in checks.split(",") if name]
-    if engine not in ENGINES or (engine == "spark" and not lake):
+    refuse_wrong_values(engine, mutex)
+    refuse_words_for_spark(engine, {"--lake": lake, "--master": master, "--conf": conf, "--trigger": trigger})
+    if engine == "spark" and not lake:
         raise Failure(BAD_INPUT, "watch needs a lake, or the Python engine", hint="--lake DIR, or --engine python")
     with _judging():
         if engine == "python":
-            code = _looks(options, every, lambda _: check_paths(journals, settings, names=names))
+            code = _looks(options, every, lambda is_last: check_paths(journals, _in_progress(settings, is_last), names=names))
         else:
-            code = _watch_with_spark(options, _spark(master, conf), journals, lake, every, trigger, settings, names)
+            code = _watch_with_spark(options, _spark(master, conf), journals, lake, every, trigger or 2.0, settings, names)
     raise typer.Exit(code)
+
+
+def _in_progress(settings: Settings, is_last: bool) -> Settings:
+    return replace(settings, progress="ending" if is_last else "running")
 
 
 def _watch_with_spark(
@@ -411,7 +393,7 @@ def _watch_with_spark(
             query.processAllAvailable()
             query.stop()
             ingest(tables, journals)
-        return check_lake(tables, settings, Asked(names, charts=is_last))
+        return check_lake(tables, _in_progress(settings, is_last), Asked(names, charts=is_last))
 
     try:
         return _looks(options, every, look)

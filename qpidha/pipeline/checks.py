@@ -41,6 +41,8 @@ class Settings:
     """So long after its end a fault may be named as the cause of a window."""
     clock_error_ns: int | None = None
     """Bound of the error between the clocks of any two hosts; None: what the segments say."""
+    progress: str = "ended"
+    """Of the run: `ended`; `running`: what is not there may still come; `ending`: the same until all clients have ended their histories."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the `settings` of verdict.json."""
@@ -261,6 +263,10 @@ BROKEN = {
     "shared_epochs": "epochs had more than one primary",
     "epoch_regressions": "times a broker went back to a lower epoch",
 }
+PRESENT = ("unsafe", "shared_epochs", "epoch_regressions")
+"""What shows in what one broker, or each of two, has written so far. All else rests also on what is not there: a send, a confirmation,
+a release, what excuses disorder."""
+OPEN = ": what explains it may be to come"
 NO_FENCING = "expected of a lock without fencing tokens: a session can be lost while its owner still works"
 
 
@@ -270,17 +276,20 @@ def window(run_start: int, run_end: int, epsilon: int) -> tuple[int, int]:
     return run_start - margin, run_end + margin
 
 
-def judge(finding: Finding, settings: Settings) -> CheckResult:
-    """Return the verdict on what an engine found for one check."""
+def judge(finding: Finding, settings: Settings, *, is_whole: bool = True) -> CheckResult:
+    """Return the verdict on what an engine found for one check; not `is_whole`: clients or brokers may have more to say."""
     counts = finding.counts
     applies = _applies(finding)
-    broken = [f"{counts[name]} {BROKEN[name]}" for name in promises(finding.name, settings) if counts.get(name, 0)]
+    found = [name for name in promises(finding.name, settings) if counts.get(name, 0)]
+    broken = [f"{counts[name]} {BROKEN[name]}" for name in found if is_whole or name in PRESENT]
+    doubts = [f"so far {counts[name]} {BROKEN[name]}{OPEN}" for name in found if not (is_whole or name in PRESENT)]
     if finding.name == "mutex" and broken:
         broken.append(NO_FENCING)
     if finding.name == "availability" and 0 < settings.max_unavailable_ns < counts["certain_ns"]:
         longest, allowed = counts["certain_ns"] / SECOND, settings.max_unavailable_ns / SECOND
-        broken.append(f"unavailable for {longest:.3f} s, and {allowed:g} s are allowed")
-    doubts = list(_doubts(finding)) if applies else ["nothing to judge"]
+        pause = f"unavailable for {longest:.3f} s, and {allowed:g} s are allowed"
+        (broken if is_whole else doubts).append(pause if is_whole else f"so far {pause}{OPEN}")
+    doubts += _doubts(finding) if applies else ["nothing to judge"]
     valid = False if broken else None if doubts else True
     return CheckResult(finding.name, valid, applies, counts, broken + doubts, dict(sorted(finding.offenders.items())), finding.table)
 

@@ -53,7 +53,8 @@ def check(
     findings = [FINDERS[name](facts, settings) for name in wanted if name in FINDERS]
     if "evidence" in wanted:
         findings.append(evidence(facts, inputs))
-    results = [judge(finding, settings) for finding in findings]
+    is_whole = inputs is None or inputs.is_all(settings.progress)
+    results = [judge(finding, settings, is_whole=is_whole) for finding in findings]
     versions = {"engine": "python", "python": platform.python_version(), "format": FORMAT}
     return Verdict(facts.run, results, inputs.as_json() if inputs else {}, versions, settings.as_json())
 

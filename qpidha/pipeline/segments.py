@@ -94,6 +94,8 @@ class Inputs:
     gaps: list[Gap] = field(default_factory=list)
     missing: int = 0
     """Events in gaps."""
+    is_whole: bool = True
+    """Each writer that noted operations has ended its history."""
     problems: list[str] = field(default_factory=list)
     """What makes the evidence incomplete, as sentences."""
     ignored: list[str] = field(default_factory=list)
@@ -108,6 +110,10 @@ class Inputs:
     def harmful(self) -> int:
         """What is in quarantine and might have been evidence: a line that was never whole was never relied on."""
         return self.quarantined - sum(segment.torn and segment.file.endswith(".open") for segment in self.segments)
+
+    def is_all(self, progress: str) -> bool:
+        """Whether what was read is all there will be, of a run that is `ended`, `ending` or `running`."""
+        return progress == "ended" or (progress == "ending" and self.is_whole)
 
     def as_json(self) -> dict[str, Any]:
         """Return the `inputs` of verdict.json."""
@@ -409,6 +415,7 @@ class Reader:
             if missing:
                 inputs.problems.append(f"{node} {boot}: {missing} events are missing")
         for (node, boot), segments in sorted(self._of_operations().items()):
+            inputs.is_whole = inputs.is_whole and any(segment.is_final for segment in segments)
             if not any(segment.is_final or segment.state != "closed" for segment in segments):
                 inputs.problems.append(f"{node} {boot}: its last segment is missing")
         for segment in inputs.segments:

@@ -136,7 +136,7 @@ def check_lake(lake: Lake, settings: Settings | None = None, asked: Asked | None
     found = {name: each[0] for name, each in findings(tables, settings, asked).items()}
     if "evidence" in wanted:
         found["evidence"] = evidence(tables, files)
-    results = [judge(found[name], settings) for name in wanted]
+    results = [judge(found[name], settings, is_whole=inputs.is_all(settings.progress)) for name in wanted]
     for result in results:
         paths = sorted((asked.directory / "offenders").glob(f"{result.name}-*.jsonl")) if asked.directory else []
         result.files = [str(path.relative_to(asked.directory)) for path in paths if asked.directory]
