@@ -48,11 +48,11 @@ from qpidha.cli.pipeline_options import (
     refuse_wrong_values,
     refuse_wrong_words,
 )  # fmt: skip
-from qpidha.pipeline.checks import SECOND, Settings
+from qpidha.pipeline.checks import CHECK, SECOND, Settings
 from qpidha.pipeline.generate import EFFECTS, Plan, expected, write
 from qpidha.pipeline.python_engine import check_paths
 from qpidha.pipeline.segments import BadInput
-from qpidha.pipeline.verdict import BAD_INPUT, UNKNOWN, Verdict, word
+from qpidha.pipeline.verdict import BAD_INPUT, UNKNOWN, Verdict, clear_offenders, word
 
 ENTRY = Path(__file__).parent / "main.py"
 """What spark-submit runs."""
@@ -237,6 +237,8 @@ def _check(
     refuse_wrong_words(engine, mutex, history, lake, out, all_offenders=all_offenders, report=report)
     refuse_words_for_spark(engine, {"--lake": lake, "--master": master, "--conf": conf})
     with _judging():
+        if all_offenders and out is not None:
+            clear_offenders(out, CHECK)
         if engine == "python":
             verdict = check_paths(history or [], settings, names=names)
             if out is not None:

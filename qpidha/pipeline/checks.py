@@ -291,7 +291,8 @@ def judge(finding: Finding, settings: Settings, *, is_whole: bool = True) -> Che
         (broken if is_whole else doubts).append(pause if is_whole else f"so far {pause}{OPEN}")
     doubts += _doubts(finding) if applies else ["nothing to judge"]
     valid = False if broken else None if doubts else True
-    return CheckResult(finding.name, valid, applies, counts, broken + doubts, dict(sorted(finding.offenders.items())), finding.table)
+    offenders, files = dict(sorted(finding.offenders.items())), [file for _, file in sorted(finding.files.items())]
+    return CheckResult(finding.name, valid, applies, counts, broken + doubts, offenders, finding.table, files)
 
 
 def promises(name: str, settings: Settings) -> tuple[str, ...]:

@@ -90,9 +90,8 @@ def tables_of(
     return tables
 
 
-def findings(tables: Tables, settings: Settings, asked: Asked) -> dict[str, dict[int, Finding]]:
+def findings(tables: Tables, settings: Settings, asked: Asked, offenders: Offenders) -> dict[str, dict[int, Finding]]:
     """Return what the checks find, by check and case; `evidence` is not among them."""
-    offenders = Offenders(asked.most, asked.directory)
     wanted = asked.wanted()
     sums: list[Any] = summed(tables) if {"total-queue", "order", "redelivery"} & set(wanted) else []
     finders: dict[str, Callable[[], dict[int, Finding]]] = {
@@ -133,13 +132,13 @@ def check_lake(lake: Lake, settings: Settings | None = None, asked: Asked | None
         events, [0], write, wanted, one_clock=inputs.one_clock, epsilon=inputs.clock_error_ns, has_brokers=files.has_brokers,
         noticed=asked.noticed,
     )  # fmt: skip
-    found = {name: each[0] for name, each in findings(tables, settings, asked).items()}
+    offenders = Offenders(asked.most, asked.directory)
+    found = {name: each[0] for name, each in findings(tables, settings, asked, offenders).items()}
     if "evidence" in wanted:
         found["evidence"] = evidence(tables, files)
+    for finding in found.values():
+        offenders.put_rest(finding)
     results = [judge(found[name], settings, is_whole=inputs.is_all(settings.progress)) for name in wanted]
-    for result in results:
-        paths = sorted((asked.directory / "offenders").glob(f"{result.name}-*.jsonl")) if asked.directory else []
-        result.files = [str(path.relative_to(asked.directory)) for path in paths if asked.directory]
     write_small(lake, run, tables, found, asked)
     shown = {"engine": "spark", **versions(), "format": FORMAT}
     return Verdict(run, results, inputs.as_json(), shown, settings.as_json())

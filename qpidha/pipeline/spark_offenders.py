@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from qpidha.pipeline.facts import CASE
-from qpidha.pipeline.verdict import Finding, Row
+from qpidha.pipeline.verdict import Finding, Row, write_offenders
 
 MOST = 1000
 """Offenders of each kind in a finding, unless all are asked for."""
@@ -28,18 +27,20 @@ class Offenders:
         self, found: Mapping[int, Finding], what: str, rows: DataFrame, order: Sequence[str], shape: Callable[[dict[str, Any]], Row],
     ) -> None:  # fmt: skip
         """Put rows as offenders of kind `what` into the finding of their case."""
-        check = next(iter(found.values())).name
         ordered = rows.orderBy(CASE, *(F.col(name).asc() for name in order))
         first = [(row[CASE], shape(row.asDict())) for row in (ordered.limit(self.most) if self.most else ordered).collect()]
         for case, row in first:
             found[case].offenders.setdefault(what, []).append(row)
         if self.directory is not None:
             is_all = not self.most or len(first) < self.most
-            self._write(check, what, (row for _, row in first) if is_all else (shape(row.asDict()) for row in ordered.toLocalIterator()))
+            check = next(iter(found.values())).name
+            rows = (row for _, row in first) if is_all else (shape(row.asDict()) for row in ordered.toLocalIterator())
+            file = write_offenders(self.directory, check, what, rows)
+            for finding in found.values():
+                finding.files[what] = file
 
-    def _write(self, check: str, what: str, rows: Iterable[Row]) -> None:
-        assert self.directory is not None
-        folder = self.directory / "offenders"
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{check}-{what}.jsonl").open("w") as out:
-            out.writelines(json.dumps(row) + "\n" for row in rows)
+    def put_rest(self, finding: Finding) -> None:
+        """Write what the driver found itself and holds all of."""
+        if self.directory is not None:
+            for what in finding.offenders.keys() - finding.files.keys():
+                finding.files[what] = write_offenders(self.directory, finding.name, what, finding.offenders[what])

@@ -35,6 +35,8 @@ class Finding:
     offenders: dict[str, list[Row]] = field(default_factory=dict)
     """Kind of offence -> every offender, in the order that the check's definition names."""
     table: list[Row] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    """Kind of offence -> where every offender was written, if it was."""
 
 
 @dataclass(slots=True)
@@ -113,7 +115,7 @@ class Verdict:
         directory.mkdir(parents=True, exist_ok=True)
         if all_offenders:
             for check in self.checks:
-                check.files = [_write_rows(directory, f"{check.name}-{what}", rows) for what, rows in check.offenders.items() if rows]
+                check.files = [write_offenders(directory, check.name, what, rows) for what, rows in check.offenders.items() if rows]
         path = directory / "verdict.json"
         path.write_text(json.dumps(self.as_json(), indent=1) + "\n")
         return path
@@ -132,9 +134,17 @@ def word(valid: bool | None) -> bool | str:
     return "unknown" if valid is None else valid
 
 
-def _write_rows(directory: Path, name: str, rows: list[Row]) -> str:
-    file = Path("offenders") / f"{name}.jsonl"
-    (directory / "offenders").mkdir(exist_ok=True)
+def clear_offenders(directory: Path, checks: Iterable[str]) -> None:
+    """Remove the files of offenders of these checks, which an earlier verdict names."""
+    for check in checks:
+        for path in (directory / "offenders").glob(f"{check}-*.jsonl"):
+            path.unlink()
+
+
+def write_offenders(directory: Path, check: str, what: str, rows: Iterable[Row]) -> str:
+    """Write all offenders of a kind into a file, one row in memory at a time; return its path from the directory."""
+    file = Path("offenders") / f"{check}-{what}.jsonl"
+    (directory / "offenders").mkdir(parents=True, exist_ok=True)
     with (directory / file).open("w") as out:
         out.writelines(json.dumps(row) + "\n" for row in rows)
     return str(file)

@@ -49,6 +49,11 @@ def test_exit_codes_are_those_of_verdicts(
     assert verdict["valid"] is False and verdict["versions"]["engine"] == engine
     lost = verdict["checks"][0]["offenders"]
     assert len((out / next(file for file in lost if "lost" in file)).read_text().splitlines()) == 2
+    (out / "offenders" / "mine.jsonl").touch()
+    words = ["--checks", "order", "--engine", engine, "--all-offenders"]
+    assert run("check", history, "--out", out, *words, "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["checks"][0]["offenders"] == []
+    assert [path.name for path in (out / "offenders").iterdir()] == ["mine.jsonl"], "those of an earlier check are gone"
     assert run("check", history, "--out", out, "--checks", "evidence", "--engine", engine, "-o", "json") == 0
     assert json.loads(capsys.readouterr().out)["valid"] is True
     sorted(history.iterdir())[0].unlink()

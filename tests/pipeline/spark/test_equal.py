@@ -18,6 +18,7 @@ from qpidha.pipeline.python_engine import FINDERS, check
 from qpidha.pipeline.schema import record_batch
 from qpidha.pipeline.segments import Inputs
 from qpidha.pipeline.spark_engine import Asked, findings, tables_of
+from qpidha.pipeline.spark_offenders import Offenders
 from qpidha.pipeline.verdict import Finding
 from tests.pipeline.spark.histories import many
 
@@ -39,7 +40,7 @@ def by_spark(spark: Any, events: Any, cases: int, settings: Settings, inputs: In
         events, range(cases), lambda _, rows: rows.persist(), FINDERS, one_clock=inputs.one_clock, epsilon=inputs.clock_error_ns
     )
     try:
-        return findings(tables, settings, Asked(most=0))
+        return findings(tables, settings, Asked(), Offenders(0))
     finally:
         for table in (tables.messages, tables.ops, tables.traffic):
             table.unpersist()
