@@ -38,7 +38,8 @@ def compact(stopped: StoppedBroker) -> tuple[int, list[str]]:
         log = Log(settings.log_memory, journal)
         broker = Broker(settings, None, lambda effect: None, lambda: str(uuid4()))
         broker.passive = not alone
-        broker.records_durable_only = alone
+        # What was read from a log belongs in it, whatever its level: a member of a cluster never wrote what is to be nowhere else.
+        broker.records_durable_only = True
         keeper = Keeper(broker, log, journal, system_id=stopped.system_id, segment_size=settings.journal_segment_size)
         notes = keeper.recover(alone=alone)
         if log.last:

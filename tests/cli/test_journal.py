@@ -270,6 +270,24 @@ def test_compact_makes_a_checkpoint_and_keeps_every_message(tmp_path: Path, qpid
     assert (listed["last"], listed["safe"]) == (103, 102)  # what was not known to be safe is still not
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_compact_keeps_what_a_broker_alone_recorded_whatever_its_level(tmp_path: Path, qpid_ha: Run, epoch: int) -> None:
+    written = Written(tmp_path / "data", epoch=epoch)
+    written.broker.records_durable_only = True  # alone, with the epochs of a cluster if it once was in one
+    for level in ("none", "configuration", "all"):
+        written.broker.declare_queue(level, durable=True, arguments={"qpid.replicate": level})
+        written.broker.bind("amq.direct", level, "key", {"qpid.replicate": "none"})
+        written.send(level, f"{level} 1", f"{level} 2")
+    written.seal()
+    written.close()
+    data = str(tmp_path / "data")
+    before = qpid_ha("journal", "salvage", data, "--out", "-").out
+    assert qpid_ha("journal", "compact", data).code == 0
+    assert qpid_ha("journal", "salvage", data, "--out", "-").out == before and len(before.splitlines()) == 6
+    bound = [line for line in qpid_ha("journal", "dump", data).out.splitlines() if '"bound"' in line.lower()]
+    assert len(bound) == 3
+
+
 def test_a_directory_in_use_is_refused_with_who_holds_it(tmp_path: Path, qpid_ha: Run) -> None:
     written = Written(tmp_path / "data")
     for command in ("verify", "list", "compact", "dump"):
