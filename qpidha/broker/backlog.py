@@ -48,6 +48,12 @@ class Backlog:
         self._excluded: dict[Consumer, set[int]] = {}
         """Messages that are not for a consumer, though it takes others."""
 
+    def begin_log(self, memory: int) -> None:
+        """The log has messages of this queue after all. Those that were here have numbers that it gives to others, and go."""
+        self._clear()
+        self.logged = True
+        self._warm_end = memory
+
     def append_run(self, sequences: list[int], payloads: list[bytes], expiries: list[int]) -> None:
         """Put messages at the end; there is an expiry for each, or none at all. Thousands at once cost half of one by one."""
         columns = (sequences, payloads, expiries) if expiries else (sequences, payloads)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from qpidha.broker.dedup import read_window
 from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
-from qpidha.broker.level import CONFIGURATION, NONE, REPLICATE
+from qpidha.broker.level import ALL, CONFIGURATION, NONE, REPLICATE
 from qpidha.broker.lifetime import read_lifetime, read_timeout
 from qpidha.broker.limits import read_limits
 from qpidha.broker.queue import Queue
@@ -163,6 +164,21 @@ class Model:
         """Return the logged messages of a queue after a sequence, in order, as many as fit into `max_bytes` (one at least)."""
         return queue.messages_after(cursor, max_bytes) if queue.logged else []
 
+    def logged_queue(self, uid: int) -> Queue | None:
+        """Return the queue whose messages a record tells of; None if there is none here.
+
+        Its messages are in the log from now on, whatever its level: a broker alone recorded some before it joined a cluster,
+        and what it accepted goes into every checkpoint and to every backup, with what comes and leaves later.
+        """
+        queue = self.by_uid.get(uid)
+        if not isinstance(queue, Queue):
+            return None
+        if not queue.logged:
+            arguments = queue.options.arguments
+            queue.begin_log(read_limits(arguments, self.settings.default_queue_limit, self.settings.queue_memory).memory)
+            queue.window = read_window(arguments)
+        return queue
+
     def add_queue(self, uid: int, options: QueueDeclared) -> Queue:
         """Add a queue, in place of one that has its name."""
         former = self.queues.get(options.name)
@@ -234,8 +250,8 @@ class Model:
 
 def _enqueued(model: Model, sequence: int, record: Enqueued) -> None:
     for uid in record.queues:
-        queue = model.by_uid.get(uid)
-        if isinstance(queue, Queue):
+        queue = model.logged_queue(uid)
+        if queue is not None:
             queue.insert(sequence, record.payload, record.expires)
 
 
@@ -269,8 +285,8 @@ def _queue_used(model: Model, sequence: int, record: QueueUsed) -> None:
 
 
 def _dedup_remembered(model: Model, sequence: int, record: DedupRemembered) -> None:
-    queue = model.by_uid.get(record.queue)
-    if isinstance(queue, Queue) and queue.window is not None:
+    queue = model.logged_queue(record.queue)
+    if queue is not None and queue.window is not None:
         queue.window.restore(record.keys, record.sequences)
 
 
@@ -296,7 +312,11 @@ def _exchange_deleted(model: Model, sequence: int, record: ExchangeDeleted) -> N
 def _bound(model: Model, sequence: int, record: Bound) -> None:
     exchange, queue = model.by_uid.get(record.exchange), model.by_uid.get(record.queue)
     if isinstance(exchange, Exchange) and isinstance(queue, Queue):
-        exchange.bind(queue, record.key, record.arguments)
+        arguments = record.arguments
+        if not model.records_binding(exchange, queue, arguments):
+            # A broker alone recorded it, before it joined a cluster. All know of it now, as of an object with that level.
+            arguments = {**arguments, REPLICATE: ALL}
+        exchange.bind(queue, record.key, arguments)
 
 
 def _unbound(model: Model, sequence: int, record: Unbound) -> None:

@@ -26,8 +26,8 @@ def fold(broker: Broker, data: bytes) -> None:
         if not isinstance(entry, EnqueueRun):
             broker.apply(*entry)
             continue
-        queue = broker.by_uid.get(entry.queue)
-        if isinstance(queue, Queue):
+        queue = broker.logged_queue(entry.queue)
+        if queue is not None:
             queue.insert_run(entry.sequences, entry.payloads, entry.expiries)
 
 

@@ -8,7 +8,7 @@ from qpidha.broker.broker import RETURN, Broker
 from qpidha.words.errors import LimitExceeded
 from qpidha.words.message_view import build
 from qpidha.words.records import Bound, Dequeued, Enqueued, ExchangeDeclared, QueueDeclared, QueueDeleted, Unbound
-from tests.broker.parts import Tape, a_broker, a_message, a_taker, contents, picture, send
+from tests.broker.parts import Tape, a_broker, a_message, a_taker, contents, copy_of, picture, send
 
 DURABLE = build("d", header={"durable": True})
 TRANSIENT = build("t", header={"durable": False})
@@ -157,14 +157,49 @@ def test_queue_recorded_by_a_broker_alone_keeps_its_messages_in_a_cluster() -> N
     broker = alone(tape)
     broker.declare_queue("q", durable=True)
     send(broker, "q", "a")
-    member = a_broker()
-    member.passive = True
-    for sequence, record in tape.records:
-        member.apply(sequence, record)
+    member = copy_of(tape)
     member.recorder = tape
     member.promoted(1)
     assert send(member, "q", "b") == [len(tape.records)]
     assert contents(member, "q") == ["a", "b"]
+
+
+@pytest.mark.parametrize("level", ["none", "configuration", "all"])
+def test_what_a_broker_alone_accepted_is_in_every_copy_of_a_cluster_whatever_its_level(level: str) -> None:
+    tape = Tape()
+    broker = alone(tape)
+    broker.declare_queue("q", durable=True, arguments={"qpid.replicate": level, "qpidha.dedup": "message-id"})
+    broker.bind("amq.direct", "q", "k", {"qpid.replicate": "none"})
+    send(broker, "q", "a", "b")
+    member = copy_of(tape)
+    assert contents(member, "q") == ["a", "b"]
+    queue = member.queues["q"]
+    assert [message.sequence for message in member.messages_after(queue, 0, 1 << 20)] == list(queue.messages)
+    assert Bound in [type(record) for _, record in member.objects()]
+    member.recorder = tape
+    member.promoted(1)
+    taker = a_taker(queue, 1)
+    member.dispatch(1)
+    queue.dequeue(taker.got[0])
+    assert isinstance(tape.last, Dequeued)
+    assert send(member, "q", "c") == [len(tape.records)]
+    assert contents(copy_of(tape), "q") == ["b", "c"]
+    assert member.unbind("amq.direct", "q", "k") == len(tape.records)
+
+
+def test_on_a_queue_whose_messages_the_log_turns_out_to_have_those_that_were_kept_nowhere_give_way() -> None:
+    tape = Tape()
+    member = a_broker(tape)
+    queue, _ = member.declare_queue("q", durable=True, arguments={"qpid.replicate": "configuration", "qpidha.dedup": "message-id"})
+    for body in ("one", "two", "three"):  # in memory only, as messages 1 to 3
+        queue.enqueue(build(body, properties={"message_id": body}))
+    member.recorder = None
+    member.passive = True
+    late = build("late", properties={"message_id": "late"})
+    member.apply(2, Enqueued((queue.uid,), late))  # of another primary, which knows that the log has messages of this queue
+    assert [message.body() for message in member.messages_after(queue, 0, 1 << 20)] == [late]
+    assert len(queue.messages) == 1 and queue.bytes == len(late)
+    assert queue.window is not None and len(queue.window) == 1
 
 
 # When the log must be on disk.

@@ -126,6 +126,32 @@ def test_a_standalone_broker_keeps_durable_messages_and_forgets_others(a_cluster
     assert sender.missing(bodies) == []
 
 
+def test_what_was_accepted_alone_is_kept_in_a_cluster_whatever_its_level(a_cluster):
+    """A broker alone joins a cluster: its durable messages outlive the first checkpoint there, and its old segments."""
+    alone = {"ha_cluster": "no", "ha_brokers_url": None}
+    cluster = a_cluster(1, promote=False, **alone)
+    broker = cluster[0]
+    broker.call("declare_queue", name="q", durable=True, arguments={"qpid.replicate": "configuration"})
+    bodies = [f"{i} " + "x" * 5000 for i in range(23)]
+    send_durable(broker, "q", bodies)
+    assert receive(broker, "q", 20) == bodies[:20]
+    wait_browse(broker, "q", bodies[20:])
+    checkpoints = (broker.data_dir / "journal").glob
+    assert not list(checkpoints("*.checkpoint"))
+    broker.kill()
+    broker.options |= {"ha_cluster": "yes", "ha_brokers_url": broker.address, "journal_segment_size": 4096, "log_disk": 0}
+    for _ in range(2):
+        broker.restart()
+        broker.promote()
+        broker.wait_state("active")
+        wait_for(lambda: list(checkpoints("*.checkpoint")), bool, what="the checkpoint")
+        assert browse(broker, "q") == bodies[20:]
+        broker.kill()
+    broker.options |= alone
+    broker.restart()
+    assert browse(broker, "q") == bodies[20:]
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=lambda order: "".join(map(str, order)))
 def test_total_failure_and_restart_in_every_order(a_cluster, order):
     """Three brokers die one after the other and come back in another order: all is there, and refusals name the better one.
