@@ -254,7 +254,7 @@ class Node:
         if self.cluster is not None:
             self.cluster.tick(now)
         if self.keeper is not None:
-            self.keeper.tick(now)
+            self.effects += self.keeper.tick(now)
 
     def _journal_written(self, event: JournalWritten) -> None:
         self.log.answer(event.mark)

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from uuid import uuid4
 
 from qpidha.broker.broker import Broker
-from qpidha.cli.exits import BUG, Failure
+from qpidha.cli.exits import BUG, NO, Failure
 from qpidha.cli.journal_files import StoppedBroker
 from qpidha.runtime.journal_disk import JournalDisk
 from qpidha.store.frames import BATCH
@@ -50,6 +50,10 @@ def compact(stopped: StoppedBroker) -> tuple[int, list[str]]:
                 # Not called synced: should the checkpoint never be whole, this copy is nothing to be missed.
                 journal.append(batch, safe=log.safe, synced=0)
             _finish(keeper, log, lambda: journal.is_snapshotting, events)
+            if keeper.has_given_up:
+                raise Failure(
+                    NO, f"there is no space for a checkpoint in {stopped.journal_path}; all is as it was", hint="make space there"
+                )
     finally:
         written = disk.close(CLOSE_PATIENCE)
     if not written:

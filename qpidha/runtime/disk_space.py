@@ -33,6 +33,15 @@ class DiskSpace:
         self._is_low = is_low
         return DiskSpaceChanged(is_low, free)
 
+    def room(self) -> int:
+        """Bytes that may be written beside the log; 0 if that cannot be told. Half of the limit is the log's: when no message is
+        taken any more, what is consumed still has to be written.
+        """
+        try:
+            return max(self._free() - self._limit // 2, 0)
+        except OSError:
+            return 0
+
 
 def free_space(directory: int) -> int:
     """Bytes that an unprivileged process may still write to the file system of an open directory."""

@@ -94,6 +94,10 @@ class JournalDisk:
         except OSError as error:
             raise OSError(error.errno, error.strerror, os.path.join(self.directory, name)) from error
 
+    def room(self) -> int:
+        """Bytes that may be written beside the log at present."""
+        return self._space.room()
+
     def append(self, name: str, data: bytes) -> None:
         """Add to a file, which is made if it does not exist; carried out with the next call that is no append."""
         if name not in self._names:

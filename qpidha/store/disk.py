@@ -19,6 +19,9 @@ class Disk(Protocol):
     def read(self, name: str, offset: int, size: int) -> bytes:
         """Read back what is written; fewer bytes at the end of the file. Raises OSError."""
 
+    def room(self) -> int:
+        """Return how many bytes may be written beside the log at present: what is free, but for what is kept for the log itself."""
+
     def append(self, name: str, data: bytes) -> None:
         """Add to a file, which is made if it does not exist."""
 

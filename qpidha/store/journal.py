@@ -128,8 +128,6 @@ class Journal:
         self._files: list[File] = []
         self._checkpoint: File | None = None
         self._partial: File | None = None
-        self._point = 0
-        """Up to here the partial checkpoint has the log."""
         self._receiving = False
         """Whether the partial checkpoint is a primary's, and not our own."""
         self._former: list[str] = []
@@ -310,24 +308,35 @@ class Journal:
             self.disk.remove(self._checkpoint.name)
         self._former, self._discard, self._receiving = [], {}, False
         self._checkpoint, self._partial = file, None
-        self._purge()
+        self.purge()
         return self.mark(sync=True)
 
-    def _purge(self) -> None:
-        """Remove the oldest segments that nothing needs but backups that are far behind, when they are too many."""
+    def abandon_checkpoint(self) -> None:
+        """Our own partial checkpoint is not to be finished: it goes, and what was there before is what there is."""
+        assert self._partial is not None and not self._receiving
+        self.disk.remove(self._partial.name)
+        self._partial = None
+
+    def purge(self) -> bool:
+        """Remove the oldest segments that nothing needs but backups that are far behind, when they are too many; whether there were some.
+
+        Where the disk gets full that is soon: they may take no more than what is left beside them.
+        """
         # Only from the oldest on: after a cut a later one may begin before an earlier one, and what it cuts must not come back.
+        point = self._checkpoint.start if self._checkpoint is not None else 0
         spare = 0
-        while spare + 1 < len(self._files) and self._files[spare + 1].start <= self._point:
+        while spare + 1 < len(self._files) and self._files[spare + 1].start <= point:
             spare += 1
-        excess = sum(file.size for file in self._files[:spare]) - self._keep
-        while spare and excess > 0:
-            file = self._files.pop(0)
-            excess -= file.size
-            spare -= 1
-            self.disk.remove(file.name)
+        excess = sum(file.size for file in self._files[:spare]) - min(self._keep, self.disk.room())
+        gone = 0
+        while gone < spare and excess > 0:
+            excess -= self._files[gone].size
+            self.disk.remove(self._files[gone].name)
+            gone += 1
+        del self._files[:gone]
+        return gone > 0
 
     def _open_partial(self, epoch: int, point: int, history: History, *, reset: bool) -> None:
-        self._point = point
         self._partial = File(self._number, "partial", epoch=epoch, start=point)
         self._head(self._partial, {"history": history, "reset": reset, "discard": self._discard})
 

@@ -2,7 +2,8 @@
 
 A checkpoint is made when starting would take much longer than what there is to start with: when the files are more
 than twice as large as the live content. It is written a chunk at a time, each when the one before is on disk, so
-that nobody waits for it. A message whose body is out of memory is pointed to the checkpoint as it goes by.
+that nobody waits for it. A message whose body is out of memory is pointed to the checkpoint as it goes by. None is begun
+for which there is no space, and one that turns out to be is given up: a full disk would end the broker.
 Knows nothing of clusters. Source: the snapshots of `recovery.py`, to disk in place of a backup.
 """
 
@@ -16,14 +17,18 @@ from qpidha.store.log import Log
 from qpidha.store.opening import Opening
 from qpidha.store.recovery import fold, message_chunks, page_out, snapshot_objects
 from qpidha.words.effects import Announce
+from qpidha.words.message import Body as AnyBody
 from qpidha.words.message import Message
 
 INTERVAL = 1_000_000_000
 """How often it is considered whether to make a checkpoint, in ns."""
+RETRY = 60_000_000_000
+"""How long to wait with another checkpoint after one was given up, in ns."""
 PER_MESSAGE = 24
 """Bytes that a message, or the key of one that has left, takes in a checkpoint beside its body, roughly."""
 PER_OBJECT = 250
 """Bytes that a queue, an exchange or a binding takes there, roughly."""
+GIVEN_UP = "a checkpoint was given up: the disk is nearly full; consume messages, or make space for data-dir"
 CHOKED = "the disk is too slow: too much of the journal is not written yet"
 
 
@@ -40,12 +45,18 @@ class Keeper:
         self._chunk_mark = 0
         self._chunk: tuple[Body, list[Message]] | None = None
         """The last chunk, until it can be read back."""
+        self._moved: tuple[list[Message], list[bytes | AnyBody]] = [], []
+        """Messages that point to the checkpoint that is being written, and what they pointed to before."""
+        self.has_given_up = False
+        """Whether there was not enough space for the last checkpoint that was begun; until that is told."""
+        self._is_short = False
         self._point = 0
         self._next = 1
         """At the first turn: a start may have found a journal that is worth a checkpoint."""
         self._is_wanted = False
         self._content = 0
-        """What there was to write when the last checkpoint began."""
+        """What there was to write when the last checkpoint began that was finished, and (`_weight`) the one that is being written."""
+        self._weight = 0
 
     def recover(self, *, alone: bool) -> list[Announce]:
         """Rebuild the model and the log from the journal; give what the operator should know.
@@ -112,19 +123,34 @@ class Keeper:
         elif broker.refuse_publishing == CHOKED and not self._log.is_choked:
             broker.refuse_publishing = ""
 
-    def tick(self, now: int) -> None:
-        """See now and then whether a checkpoint is worth its while; it begins at the end of a turn."""
+    def tick(self, now: int) -> list[Announce]:
+        """See now and then whether a checkpoint is worth its while; it begins at the end of a turn. Give what the operator should know."""
         if now < self._next:
-            return
+            return []
         self._next = now + INTERVAL
         journal = self._journal
         self._is_wanted = False
         if self._snapshot is not None or journal.is_snapshotting:
-            return
+            return []
+        if self.has_given_up:
+            self.has_given_up = False
+            self._next = now + RETRY
+            return [Announce("warning", "store", GIVEN_UP, {})]
+        if journal.purge():
+            return []  # There is more space soon.
         # What it would take is not known, but what the last one took is, and how much more or less there is to write since.
         size, content, before = journal.checkpoint_size, self._weigh(), self._content
-        size = size + content - before if content >= before else size * content // before
-        self._is_wanted = journal.live_size > 2 * max(size, content) + self._slack
+        size = max(size + content - before if content >= before else size * content // before, content)
+        room = journal.disk.room()
+        if journal.live_size <= 2 * size + min(self._slack, room):
+            return []
+        self._is_wanted = size + size // 8 < room
+        was_short, self._is_short = self._is_short, not self._is_wanted
+        if self._is_wanted or was_short:
+            return []
+        text = f"no checkpoint is made: it would take {size / 1e6:.1f} MB, and {room / 1e6:.1f} MB are left for it"
+        hint = "; until messages are consumed or data-dir has more space, the journal grows"
+        return [Announce("warning", "store", text + hint, {"size": size, "room": room})]
 
     def _weigh(self) -> int:
         """Tell roughly how much there is to write."""
@@ -140,7 +166,7 @@ class Keeper:
         """Begin a checkpoint of what the model has, which is the log up to `applied`. Nothing may be pending."""
         log = self._log
         self._is_wanted = False
-        self._content = self._weigh()
+        self._weight = self._weigh()
         history = [(epoch, first) for epoch, first in log.history if first <= applied]
         self._journal.begin_checkpoint(log.epoch_of(applied), applied, history, last=log.last)
         self._snapshot = self._parts(applied)
@@ -154,16 +180,19 @@ class Keeper:
     def _write_chunk(self, applied: int) -> None:
         assert self._snapshot is not None
         if not self._journal.is_snapshotting or self._journal.is_receiving:  # a snapshot of a primary has taken its place
-            self._snapshot = self._chunk = None
+            self._forget()
             return
         if self._chunk is not None:
             body, messages = self._chunk
             for message in messages:
                 if not isinstance(message.payload, bytes):
+                    self._moved[0].append(message)
+                    self._moved[1].append(message.payload)
                     message.payload = body
         part = next(self._snapshot, None)
         if part is None:
-            self._snapshot = self._chunk = None
+            self._forget()
+            self._content = self._weight
             recent = self._log.recent
             while recent and recent[0][1].last <= self._point:  # its file may be gone when it could be read
                 recent.popleft()
@@ -171,5 +200,21 @@ class Keeper:
             self._journal.end_checkpoint(max(applied, self._log.floor))
             return
         data, messages = part
+        if len(data) >= self._journal.disk.room():
+            self._give_up()
+            return
         self._chunk = (self._journal.chunk(data), messages)
         self._chunk_mark = self._journal.mark(sync=False)
+
+    def _give_up(self) -> None:
+        """Make space: without the checkpoint all is as before it was begun."""
+        for message, payload in zip(*self._moved, strict=True):
+            message.payload = payload
+        self._forget()
+        self._journal.abandon_checkpoint()
+        self.has_given_up = True
+
+    def _forget(self) -> None:
+        """The checkpoint is finished, or comes to nothing."""
+        self._snapshot = self._chunk = None
+        self._moved = [], []

@@ -288,6 +288,17 @@ def test_compact_keeps_what_a_broker_alone_recorded_whatever_its_level(tmp_path:
     assert len(bound) == 3
 
 
+def test_a_compaction_without_space_fails_and_changes_nothing(data: Path, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = qpid_ha("journal", "salvage", str(data), "--out", "-").out
+    with monkeypatch.context() as patch:
+        patch.setattr("qpidha.runtime.journal_disk.JournalDisk.room", lambda self: 0)
+        said = qpid_ha("journal", "compact", str(data))
+    assert said.code == 1 and "no space" in said.err
+    assert list((data / "journal").glob("*.partial")) == [] == list((data / "journal").glob("*.checkpoint"))
+    assert qpid_ha("journal", "salvage", str(data), "--out", "-").out == before
+    assert qpid_ha("journal", "compact", str(data)).code == 0
+
+
 def test_a_directory_in_use_is_refused_with_who_holds_it(tmp_path: Path, qpid_ha: Run) -> None:
     written = Written(tmp_path / "data")
     for command in ("verify", "list", "compact", "dump"):

@@ -277,6 +277,21 @@ def test_space_is_low_below_the_limit_and_fine_again_a_fifth_above_it():
     assert [space.look() for _ in range(7)] == [None, low, None, None, fine, None, low]
 
 
+def test_half_of_the_limit_is_for_the_log_alone():
+    free = iter([1000, 50, 20])
+    space = DiskSpace(lambda: next(free), 100)
+    assert [space.room() for _ in range(3)] == [950, 0, 0]
+
+
+def test_the_room_is_that_of_the_file_system(small_disk):
+    journal = Journal(small_disk / "journal")
+    before = journal.disk.room()
+    journal.disk.append(ONE, bytes(30_000))
+    journal.settle()
+    assert 0 < journal.disk.room() <= before - 30_000
+    journal.disk.close(10)
+
+
 def test_a_disk_that_is_low_from_the_start_is_told_at_once(tmp_path):
     journal = Journal(tmp_path / "journal", free_limit=1 << 62)
     assert isinstance(event := journal.next(), DiskSpaceChanged) and event.low and event.free > 0

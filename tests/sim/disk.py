@@ -109,6 +109,8 @@ class FakeDisk:
         self.syncs = 0
         self.capacity = -1
         """Bytes that can still be appended before the disk is full; below 0 there is no end of them."""
+        self.free = 1 << 40
+        """Bytes that were said to be left."""
         self.slowness = 1
         """How many times longer everything takes."""
         self.delay = (20_000, 200_000)
@@ -130,6 +132,10 @@ class FakeDisk:
         if data is None:
             raise FileNotFoundError(2, "No such file", name)
         return data[offset : offset + size]
+
+    def room(self) -> int:
+        """Return how much may be written beside the log."""
+        return min(self.free, self.capacity) if self.capacity >= 0 else self.free
 
     def append(self, name: str, data: bytes) -> None:
         """Queue an append."""
@@ -188,6 +194,7 @@ class FakeDisk:
 
     def set_space(self, *, low: bool, free: int) -> None:
         """Say that there is less space than wanted, or enough again."""
+        self.free = free
         if not self._dead:
             self.post(DiskSpaceChanged(low, free))
 

@@ -108,6 +108,104 @@ def test_nothing_is_taken_while_the_disk_is_far_behind(monkeypatch: pytest.Monke
     assert machine.broker.refuse_publishing == ""
 
 
+def partials(machine: Machine) -> list[str]:
+    return [name for name in machine.files.written if name.endswith(".partial")]
+
+
+def test_no_checkpoint_is_begun_for_which_there_is_no_space_and_that_is_said_once() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    for number in range(40):
+        machine.publish("q", *words(100))
+        machine.turn()
+        if number >= 5:
+            machine.take("q", 100)
+        machine.turn()
+    size = machine.journal.size
+    machine.disk.free = 3000
+    said = []
+    for second in range(1, 10):
+        said += machine.keeper.tick(second * 2 * SECOND)
+        machine.settle()
+    assert machine.journal.checkpoint_size == 0
+    (told,) = said
+    assert told.level == "warning" and "no checkpoint" in told.text
+    again = machine.restart("keep", log_disk=0)
+    again.disk.free = 3000
+    assert [told.text for told in again.keeper.tick(SECOND)] != []
+    again.settle()
+    assert again.journal.checkpoint_size == 0
+    again.take("q", 490)
+    again.turn()
+    assert ticks(again, 3, since=10) == 1  # it is small enough now, and gives back all the rest
+    assert again.journal.size < size / 4
+
+
+def test_a_checkpoint_that_the_disk_has_no_space_for_is_given_up_and_nothing_is_missing() -> None:
+    machine = Machine(log_disk=0, queue_memory=1)
+    machine.broker.declare_queue("q", durable=True)
+    for _ in range(80):
+        machine.publish("q", *words(40, b"x" * 90))
+        machine.turn()
+    machine.turn()
+    before = machine.bodies("q")
+    machine.keeper.checkpoint(machine.log.last)
+    for _ in range(4):
+        machine.turn(pumps=3)
+    assert partials(machine)
+    machine.disk.free = 1
+    machine.settle()
+    assert machine.keeper.has_given_up and partials(machine) == [] and not machine.journal.is_snapshotting
+    assert machine.broker.queue("q").cold > 0 and machine.bodies("q") == before
+    (told,) = machine.keeper.tick(SECOND)
+    assert told.level == "warning" and "given up" in told.text
+    machine.publish("q", b"later")
+    machine.disk.free = 1 << 40
+    machine.settle()
+    again = machine.restart("lose", log_disk=0)
+    assert again.bodies("q") == [*before, b"later"]
+    machine = again
+    machine.keeper.checkpoint(machine.log.last)
+    machine.settle()
+    assert machine.restart("lose").bodies("q") == [*before, b"later"]
+
+
+def test_after_one_was_given_up_another_checkpoint_is_not_tried_at_once() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    for _ in range(40):
+        machine.publish("q", *words(100))
+        machine.turn()
+    machine.keeper.checkpoint(machine.log.last)
+    machine.disk.free = 1
+    machine.settle()
+    machine.disk.free = 1 << 40
+    machine.take("q", 3900)
+    machine.turn()
+    assert ticks(machine, 20) == 0
+    assert ticks(machine, 20, since=30) == 1
+
+
+def test_old_segments_go_when_the_disk_gets_full_though_a_backup_could_use_them() -> None:
+    machine = Machine(log_disk=1 << 30)
+    machine.broker.declare_queue("q", durable=True)
+    for _ in range(40):
+        machine.publish("q", *words(100))
+        machine.turn()
+        machine.take("q", 100)
+        machine.turn()
+    machine.keeper.checkpoint(machine.log.last)
+    machine.settle()
+    size = machine.journal.size
+    assert size > 16 * 4096
+    machine.disk.free = 20_000
+    ticks(machine, 2)
+    assert machine.journal.size < 8 * 4096
+    machine.publish("q", *words(3))
+    machine.turn()
+    assert machine.restart("drop").bodies("q") == words(3)
+
+
 class Life:
     """Random things done to a durable broker whose queues keep next to nothing in memory."""
 
@@ -143,6 +241,7 @@ class Life:
             machine.keeper.checkpoint(machine.log.last)
         elif roll < 0.93:
             self.second += 2
+            machine.disk.free = rng.choice([500, 5000, 1 << 40])
             machine.keeper.tick(self.second * SECOND)
         elif roll < 0.94:
             kept = machine.log.kept

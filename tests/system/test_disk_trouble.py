@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,6 +128,39 @@ def test_a_backup_whose_writes_fail_is_dropped_and_its_former_content_is_not_los
     cluster[2].restart()
     cluster.wait_settled(0)
     wait_browse(cluster[2], "q", browse(cluster[0], "q"))
+
+
+def test_a_checkpoint_for_which_there_is_no_space_waits_until_messages_are_consumed(on_disks, small_disks):
+    """Live messages fill a third of the disk: what is dead beside them cannot be cleared away, and the broker goes on all the same."""
+    cluster = on_disks(disk_free_limit="2M", ha_cluster="no", ha_brokers_url=None, started=1, promote=False, log_enable="notice+")
+    broker = cluster[0]
+    declare(broker)
+    connection = connect(broker)
+    sender = connection.create_sender("q")
+    receiver = connection.create_receiver("q", credit=1)
+    sent, got = 0, 0
+    refused = ""
+    while not refused and sent < 200:
+        delivery = sender.link.send(Message(body=f"{sent} " + "x" * 200_000, durable=True))
+        connection.wait(lambda: delivery.settled, timeout=10)  # noqa: B023
+        refused = delivery.remote.condition.description if delivery.remote.condition else ""
+        sent += not refused
+        time.sleep(0.03)  # the space is looked at once a second
+        if sent > 40:
+            receiver.receive(timeout=10)
+            receiver.accept()
+            got += 1
+    connection.close()
+    assert "disk" in refused and 40 < sent < 200
+    wait_for(lambda: broker.log.read_text(), lambda text: "no checkpoint is made" in text, what="the log")
+    broker.kill()
+    broker.restart()
+    count = broker.call("list_queues", name="q")[0]["messages"]
+    assert sent - got <= count <= sent - got + 1
+    receive(broker, "q", count)
+    wait_for(lambda: refusal(broker), lambda said: not said, what="the refusal")
+    assert list((broker.data_dir / "journal").glob("*.checkpoint"))
+    assert sum(path.stat().st_size for path in (broker.data_dir / "journal").iterdir()) < 8 * MEGABYTE
 
 
 def test_a_read_only_data_directory_is_refused_at_the_start(tmp_path, a_cluster, monkeypatch):
