@@ -180,7 +180,7 @@ class Node:
         if connection is not None:
             data = connection.output()
             if data:
-                self.effects.append(SendBytes(connection_id, data))
+                self.effects.append(SendBytes(connection_id, data, limited=not connection.is_broker))
             if connection.closed:
                 self._drop_connection(connection_id)
                 self.effects.append(Disconnect(connection_id))

@@ -172,6 +172,11 @@ class Connection:
         """Whether this is a client, and not a broker or an administrator."""
         return self.kind is ConnectionKind.CLIENT and not self.is_backup and not self.is_admin
 
+    @property
+    def is_broker(self) -> bool:
+        """Whether the peer is another broker of the cluster; what it is owed the HA machine bounds."""
+        return self.is_backup or self.kind is ConnectionKind.OUTGOING
+
     def set_patient(self, patient: bool) -> None:
         """While what the peer sends is not looked at, its silence means nothing."""
         self._engine.set_patient(patient)

@@ -13,7 +13,6 @@ from typing import Any
 
 from qpidha.ha.wire import Spoken, decode
 from qpidha.words.errors import NotAllowed, ProtocolViolation
-from qpidha.words.events import ConnectionKind
 
 REPLICATION = "$qpidha.replication"
 """The address."""
@@ -41,7 +40,7 @@ class Channels:
     def attached(self, link: Any) -> None:
         """One of the two links is there."""
         connection = link.connection
-        if not connection.is_backup and connection.kind is not ConnectionKind.OUTGOING:
+        if not connection.is_broker:
             raise NotAllowed(f"{REPLICATION} is for brokers", hint="a broker says so with the connection property qpid.ha-backup")
         connection_id = connection.connection_id
         (self._senders if link.sends else self._receivers)[connection_id] = link

@@ -82,6 +82,7 @@ class Log(Protocol):
     last: int
     safe: int
     needed: int
+    pending_bytes: int
     floor: int
     history: list[tuple[int, int]]
 

@@ -27,6 +27,8 @@ from qpidha.words.settings import Settings
 
 BATCHES_IN_FLIGHT = 3
 """Batches a backup may have unconfirmed before new records wait to be sent together: fewer and larger transfers."""
+LARGE_BATCH = 8 << 20
+"""Bytes of messages that do not wait for more, whoever is busy: what is on its way to a backup has to be bounded."""
 CHUNKS_IN_FLIGHT = 4
 WINDOW = 4 << 20
 """Bytes of log that may be unconfirmed on the way to a backup, where ha-flow-bytes does not say."""
@@ -44,9 +46,9 @@ class RemoteBackup:
     """One subscribed backup. Lives as long as its link."""
 
     __slots__ = (
-        "chunks_confirmed", "chunks_sent", "confirmed", "confirmed_bytes", "connection_id", "cursor", "flight", "flight_bytes", "heard",
-        "is_doubted", "is_ready", "join_point", "messages", "name", "objects", "required", "settle_point", "since", "system_id", "through",
-        "told_safe", "took",
+        "chunk_sizes", "chunks_confirmed", "chunks_sent", "confirmed", "confirmed_bytes", "connection_id", "cursor", "flight",
+        "flight_bytes", "heard", "is_doubted", "is_ready", "join_point", "messages", "name", "objects", "required", "settle_point",
+        "since", "system_id", "through", "told_safe", "took",
     )  # fmt: skip
 
     def __init__(self, connection_id: int, system_id: str, name: str) -> None:
@@ -69,6 +71,8 @@ class RemoteBackup:
         """Its snapshot may show effects of records up to here."""
         self.chunks_sent = 0
         self.chunks_confirmed = 0
+        self.chunk_sizes: deque[int] = deque()
+        """Bytes of each chunk that is unconfirmed; one may be a message of any size."""
         self.flight: deque[tuple[int, int, int]] = deque()
         """(last sequence, bytes, when it was sent) of each batch that is unconfirmed."""
         self.flight_bytes = self.confirmed_bytes = 0
@@ -283,6 +287,8 @@ class Primary:
             backup.is_doubted = False
         backup.heard = message.sequence
         backup.chunks_confirmed = message.chunks
+        while len(backup.chunk_sizes) > max(backup.chunks_sent - message.chunks, 0):
+            backup.chunk_sizes.popleft()
         flight = backup.flight
         while flight and flight[0][0] <= message.sequence:
             _, size, sent = flight.popleft()
@@ -360,7 +366,9 @@ class Primary:
         self.told_set = self.log.append(InSyncChanged(set_.version, set_.members))
 
     def _may_seal(self) -> bool:
-        """Whether some required backup could take a batch now; if none can, more records gather for the next one."""
+        """Whether some required backup could take a batch now; if none can, more records gather for the next one, up to a point."""
+        if self.log.pending_bytes >= LARGE_BATCH:
+            return True
         connected = False
         for backup in self.backups.values():
             if backup.required:
@@ -399,6 +407,7 @@ class Primary:
                 backup.messages = None
                 backup.through = log.end
                 backup.chunks_sent += 1
+                backup.chunk_sizes.append(0)
                 port.say(backup.connection_id, encode(SnapshotEnd(backup.chunks_sent, log.end)))
         elif not backup.is_ready and not backup.join_point and backup.cursor > max(log.last, backup.through):
             if not backup.settle_point:
@@ -413,11 +422,13 @@ class Primary:
 
     def _send_chunks(self, backup: RemoteBackup, chunks: Iterator[bytes]) -> bool:
         """Send what may be sent now; True when that was the last."""
-        while backup.chunks_sent - backup.chunks_confirmed < CHUNKS_IN_FLIGHT and self.port.credit(backup.connection_id) > 0:
+        sizes = backup.chunk_sizes
+        while len(sizes) < CHUNKS_IN_FLIGHT and sum(sizes) < self.catch_up_window and self.port.credit(backup.connection_id) > 0:
             data = next(chunks, None)
             if data is None:
                 return True
             backup.chunks_sent += 1
+            sizes.append(len(data))
             self.port.say(backup.connection_id, encode(Chunk(backup.chunks_sent, data)))
         return False
 

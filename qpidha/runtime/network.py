@@ -2,7 +2,8 @@
 
 A stream reports itself opened, its bytes and its end to `Turns`; SendBytes, Connect and Disconnect come back as calls.
 Each ConnectionOpened and each Connect is followed by exactly one ConnectionLost, also after a Disconnect of ours.
-A peer that lets more than `max-output-buffer` bytes pile up is cut off. Must not know AMQP.
+A peer that lets more than `max-output-buffer` bytes pile up is cut off, but for those of which SendBytes says that somebody
+else bounds what they are owed. Must not know AMQP.
 """
 
 from __future__ import annotations
@@ -229,7 +230,7 @@ class Network:
         if stream is not None and not stream.is_closing:
             transport = stream.transport
             transport.write(effect.data)  # type: ignore[union-attr]
-            if transport.get_write_buffer_size() > self._settings.max_output_buffer:  # type: ignore[union-attr]
+            if effect.limited and transport.get_write_buffer_size() > self._settings.max_output_buffer:  # type: ignore[union-attr]
                 self.overflowed(stream)
 
     def _disconnect(self, effect: Disconnect) -> None:

@@ -85,6 +85,8 @@ class Log:
         # One slot for each sequence since `last`: (queue, payload, expires) of a message, None where it was
         # taken out again, (queue, [sequences]) of dequeues, or any other record.
         self._pending: list[tuple[int, bytes, int] | tuple[int, list[int]] | Record | None] = []
+        self.pending_bytes = 0
+        """Bytes of the messages that were appended since the last batch was sealed."""
         self._shared: set[int] = set()
         self._run_queue = 0
         self._run: list[int] = []
@@ -96,6 +98,7 @@ class Log:
         """Append a message on one queue."""
         pending = self._pending
         pending.append((queue, payload, expires))
+        self.pending_bytes += len(payload)
         self._run_queue = 0
         return self.last + len(pending)
 
@@ -103,6 +106,7 @@ class Log:
         """Append one message on several queues."""
         sequence = self.append(Enqueued(queues, payload, expires))
         self._shared.add(sequence)
+        self.pending_bytes += len(payload)
         return sequence
 
     def dequeue(self, queue: int, sequence: int) -> int:
@@ -166,7 +170,7 @@ class Log:
         first = self.last + 1
         batch = Batch(self.epoch, first, self.last + len(pending), self._control, self._encode(pending, first), self.must_sync)
         self._pending = []
-        self._run_queue = 0
+        self._run_queue = self.pending_bytes = 0
         self._control = self.must_sync = False
         self._keep(batch)
         if self._shared:
@@ -254,7 +258,7 @@ class Log:
         self._batches.clear()
         self._bytes = 0
         self._pending = []
-        self._run_queue = 0
+        self._run_queue = self.pending_bytes = 0
         self._shared = set()
         self.consumed = []
         self.last = self.safe = sequence

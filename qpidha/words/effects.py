@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class SendBytes:
-    """Write `data` to a connection."""
+    """Write `data` to a connection; where that is `limited`, a peer that lets more than `max-output-buffer` bytes wait is cut off."""
 
     connection_id: int
     data: bytes
+    limited: bool = True
 
 
 @dataclass(slots=True)

@@ -94,7 +94,7 @@ class Settings:
         10 * SECOND, Duration(MILLISECOND, bare_unit=MILLISECOND), "How long TLS, SASL and open may take together.", group=NETWORK
     )
     max_output_buffer: int = option(
-        256 << 20, Size(64 << 10), "Bytes that may wait for one peer that does not read, before it is disconnected.", group=NETWORK
+        256 << 20, Size(64 << 10), "Bytes that may wait for one client that does not read, before it is disconnected.", group=NETWORK
     )
 
     ssl_port: int = option(5671, PORT, "TCP port for TLS, open if ssl-cert is given; 0 is any free one.", group=TLS)

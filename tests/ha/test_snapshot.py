@@ -9,7 +9,7 @@ from qpidha.broker.broker import Broker
 from qpidha.ha.backup import Backup
 from qpidha.ha.in_sync import InSyncSet
 from qpidha.ha.peers import Peer
-from qpidha.ha.primary import CHUNKS_IN_FLIGHT, Primary
+from qpidha.ha.primary import BATCHES_IN_FLIGHT, CHUNKS_IN_FLIGHT, LARGE_BATCH, WINDOW, Primary
 from qpidha.ha.wire import Begin, Chunk, Confirm, Logged, Safe, SnapshotEnd, Subscribe, decode
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
@@ -235,3 +235,46 @@ def test_a_model_that_shows_more_than_its_log_has_is_never_the_base_of_a_delta()
     pair.b.said.clear()
     pair.backup.follow(Peer(Address("tcp", "c", 1)))  # the next primary knows nothing of that dequeue
     assert decode(pair.b.said[0]) == Subscribe(0, 0, 0, 0)
+
+
+def test_large_messages_of_a_snapshot_are_sent_one_at_a_time() -> None:
+    pair = Pair(log_memory=100_000)
+    for number in range(4):
+        pair.publish(b"%d" % number * 3_000_000, "q0")
+    pair.subscribe()
+    sent = []
+    for turn in range(1, 10):
+        pair.primary.flush(turn * 1_000_000_000)
+        sent.append(sum(len(data) for data in pair.a.said if isinstance(decode(data), Chunk)))
+        while pair.carry_one():
+            pass
+        pair.answer()
+    assert max(sent) < 4_000_000
+    pair.settle()
+    assert pair.b.payloads("q0") == pair.a.payloads("q0")
+
+
+def test_what_is_on_its_way_to_a_backup_that_confirms_nothing_is_bounded() -> None:
+    pair = Pair(log_memory=100_000)
+    pair.subscribe()
+    pair.settle()
+    sent = 0
+    for turn in range(1, 100):
+        pair.publish(b"x" * 1_000_000, "q0")
+        pair.primary.flush(turn * 1_000_000)
+        batches = [message.batch.data for message in map(decode, pair.a.said[sent:]) if isinstance(message, Logged)]
+        sent = len(pair.a.said)
+        assert all(len(data) < LARGE_BATCH + 2_000_000 for data in batches)
+    assert pair.primary.backups["b"].flight_bytes < WINDOW + LARGE_BATCH + 2_000_000
+    pair.settle()
+    assert len(pair.b.payloads("q0")) == len(pair.a.payloads("q0")) == 100
+
+
+def test_small_messages_gather_while_a_backup_is_busy() -> None:
+    pair = Pair(log_memory=100_000)
+    pair.subscribe()
+    pair.settle()
+    for turn in range(1, 1000):
+        pair.publish(b"x" * 100, "q0")
+        pair.primary.flush(turn * 1_000)
+    assert sum(isinstance(decode(data), Logged) for data in pair.a.said) == BATCHES_IN_FLIGHT

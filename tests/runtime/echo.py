@@ -45,6 +45,8 @@ class EchoNode:
             return [SendBytes(identifier, b"x" * 1_000_000), Disconnect(identifier)]
         if word == "flood":
             return [SendBytes(identifier, b"x" * 200_000) for _ in range(100)]
+        if word == "backlog":
+            return [SendBytes(identifier, b"x" * 200_000, limited=False) for _ in range(100)]
         if word == "stop":
             return [SendBytes(identifier, b"stopping"), Stop("a test")]
         if word == "save":

@@ -127,6 +127,20 @@ def test_a_peer_that_does_not_read_is_cut_off_and_others_are_served():
     play(scene, max_output_buffer=1 << 20)
 
 
+def test_what_is_not_limited_waits_for_a_peer_however_much_it_is():
+    async def scene(world):
+        reader, writer = await world.connect(limit=1 << 16)
+        writer.write(b"backlog")
+        assert len(await reader.readexactly(20_000_000)) == 20_000_000
+        assert not world.node.lost
+        writer.write(b"flood")
+        await world.until(lambda: world.node.lost)
+        assert "does not read" in world.node.lost[0].reason
+        writer.close()
+
+    play(scene, max_output_buffer=1 << 20)
+
+
 def test_connections_beyond_the_limit_are_closed_and_room_is_found_again():
     async def scene(world):
         streams = [await world.connect() for _ in range(2 + RESERVED_CONNECTIONS)]

@@ -152,6 +152,11 @@ class ModelConnection:
         """Whether this is a client, and not a broker."""
         return self.kind is ConnectionKind.CLIENT and not self.is_backup and not self.is_admin
 
+    @property
+    def is_broker(self) -> bool:
+        """Whether this is another broker."""
+        return self.is_backup or self.kind is ConnectionKind.OUTGOING
+
     def set_patient(self, patient: bool) -> None:
         """There are no heartbeats here."""
 

@@ -105,6 +105,36 @@ def test_stalled_backup(a_cluster):
     cluster.wait_settled(0)
 
 
+def test_a_stopped_backup_takes_what_waits_for_it_however_much_more_than_max_output_buffer(a_cluster):
+    """The limit is for clients: cut off for what it is owed, a backup would come back, be owed the same, and never be ready."""
+    cluster = a_cluster(2, max_output_buffer="1M", ha_min_in_sync="2", link_heartbeat_interval="5")
+    cluster[0].declare_queue("q", max_size=0)
+    connection = connect(cluster[0])
+    sender = connection.create_sender("q")
+    cluster[1].stop()
+    try:
+        deliveries = [sender.link.send(Message(body=b"x" * 1_000_000, durable=True)) for _ in range(30)]
+        connection.wait(lambda: cluster[0].call("list_queues")[0]["messages"] == 30, timeout=10)
+        assert not any(delivery.settled for delivery in deliveries)
+    finally:
+        cluster[1].cont()
+    connection.wait(lambda: all(delivery.remote_state == Delivery.ACCEPTED for delivery in deliveries), timeout=15)
+    cluster.wait_settled(0)
+    assert "does not read" not in cluster[0].log.read_text()
+    connection.close()
+
+
+def test_a_new_backup_gets_messages_larger_than_max_output_buffer(a_cluster):
+    """Its snapshot is sent in parts, and one part may be one message."""
+    cluster = a_cluster(2, max_output_buffer="1M", log_memory="1M", data_dir=None)
+    cluster[1].kill()
+    cluster[0].declare_queue("q")
+    send(cluster[0], "q", ["x" * 8_000_000] * 4)
+    cluster[1].restart()
+    cluster[1].wait_state("ready")
+    assert "does not read" not in cluster[0].log.read_text()
+
+
 @pytest.mark.timeout(90)
 def test_failover_send_receive(a_cluster):
     """Ten numbered senders and receivers see no gap over three random bounces of a broker; a short version."""
