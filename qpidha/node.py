@@ -101,9 +101,8 @@ class Node:
         self.stopping = self.broken = False
         self.cluster: Cluster | None = None
         if settings.ha_cluster:
-            self.cluster = Cluster(
-                self, self.log, settings, system_id=system_id, name=self.name, address=address, saved=SavedState.decode(state)
-            )  # fmt: skip
+            saved = SavedState.decode(state, self.log.epoch)
+            self.cluster = Cluster(self, self.log, settings, system_id=system_id, name=self.name, address=address, saved=saved)
 
     # -- the step ---------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from qpidha.store.codec import EnqueueRun
 from qpidha.store.frames import BATCH, CHUNK
 from qpidha.store.journal import Journal
 from qpidha.store.opening import Opening
-from qpidha.words.errors import InvalidArgument, JournalDamaged
+from qpidha.words.errors import JournalDamaged, StateLost
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="the data-dir of a broker that does not run")]
 FILE_COLUMNS = ("file", "frames", "records", "bytes", "first", "last", "state")
@@ -58,7 +58,7 @@ def _verify(context: typer.Context, directory: Directory) -> None:
         if not damaged:
             refusals, notes = _opening_problems(folder, stopped)
             damaged, torn = refusals, torn or notes
-        damaged += _state_problems(stopped)
+        damaged += _state_problems(stopped, content.epoch)
         rows = [_file_row(content, found, damaged, torn) for found in folder.files]
     verdict = "damaged" if damaged else "torn" if torn else "good"
     if options.as_json:
@@ -86,11 +86,11 @@ def _opening_problems(folder: Folder, stopped: StoppedBroker) -> tuple[list[str]
     return [], opening.notes
 
 
-def _state_problems(stopped: StoppedBroker) -> list[str]:
-    """Read the state file, without which no broker starts; one that never was in a cluster has none."""
+def _state_problems(stopped: StoppedBroker, epoch: int) -> list[str]:
+    """Read the state file, without which no broker starts whose log is of an epoch; one that never was in a cluster needs none."""
     try:
-        SavedState.decode(stopped.state)
-    except InvalidArgument as error:
+        SavedState.decode(stopped.state, epoch)
+    except StateLost as error:
         return [error.text]
     return []
 
@@ -177,7 +177,7 @@ def _list(context: typer.Context, directory: Directory) -> None:
 def _saved(stopped: StoppedBroker) -> dict[str, Any]:
     try:
         saved = SavedState.decode(stopped.state)
-    except InvalidArgument as error:
+    except StateLost as error:
         raise Failure(BAD_DATA, error.text, hint=error.hint) from error
     set_ = saved.in_sync
     return {"promised": saved.promised, "in_sync": {"epoch": set_.epoch, "version": set_.version, "members": list(set_.members)}}

@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from qpidha.words.errors import InvalidArgument
+from qpidha.words.errors import StateLost
+
+AS_NEW = "move the whole data-dir away, while the others have a primary, to join as a new broker"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,16 +43,20 @@ class SavedState:
         return json.dumps(fields, indent=1).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> SavedState:
-        """Read it back; empty bytes are the state of a new broker."""
+    def decode(cls, data: bytes, epoch: int = 0) -> SavedState:
+        """Read it back, beside a log that ends in `epoch`; empty bytes are the state of a new broker, whose log is empty.
+
+        Raises StateLost: a broker with a log and no word of what it promised would promise again what it must not, and
+        vouch for a set that it has forgotten.
+        """
         if not data:
+            if epoch:
+                raise StateLost(f"the state file is gone, and the journal has records of epoch {epoch}", hint=AS_NEW)
             return cls()
         try:
             fields = json.loads(data)
             set_ = fields["in_sync"]
-            return cls(int(fields["promised"]), InSyncSet(int(set_["epoch"]), int(set_["version"]), tuple(set_["members"])))
+            promised = max(int(fields["promised"]), epoch)
+            return cls(promised, InSyncSet(int(set_["epoch"]), int(set_["version"]), tuple(set_["members"])))
         except (ValueError, KeyError, TypeError) as error:
-            raise InvalidArgument(
-                f"the state file cannot be read: {error}",
-                hint="restore it, or move it away to join as a new broker: what it promised is then forgotten",
-            ) from error
+            raise StateLost(f"the state file cannot be read: {error}", hint=AS_NEW) from error

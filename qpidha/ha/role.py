@@ -93,6 +93,8 @@ class Cluster:
     def start(self) -> None:
         """Join the cluster, with what was recovered from disk: the broker model has the log up to its safe point."""
         self.change(BrokerStatus.JOINING)
+        if not self.saved.promised:
+            self.save()  # from here on a log of some epoch without a state file means that it was lost
         self.backup = Backup(self.port, self.log, applied=self.log.safe, floor=self.log.floor)
         self.peers.tick(self.port.now)
 

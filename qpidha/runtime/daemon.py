@@ -37,7 +37,7 @@ from qpidha.runtime.sockets import admin_socket_path, bind_admin, bind_port, inh
 from qpidha.runtime.tls import client_context, server_context
 from qpidha.runtime.turns import Turns
 from qpidha.words.effects import Announce, Note, SaveState, Stop
-from qpidha.words.errors import JournalDamaged, QpidHaError
+from qpidha.words.errors import JournalDamaged, QpidHaError, StateLost
 from qpidha.words.events import Event, StopRequested
 from qpidha.words.notes import quoted
 from qpidha.words.settings import Settings
@@ -141,6 +141,8 @@ class Daemon:
             node = Node(
                 self._settings, system_id=disk.system_id, users=users, state=disk.state, address=address, make_uuid=new_uuid, disk=journal
             )
+        except StateLost as error:
+            raise CannotStart(f"{disk.directory}: {error.text}", hint=error.hint, code=DATA_ERROR) from error
         except JournalDamaged as error:
             hint = error.hint or f"see what is left with qpid-ha journal verify {disk.directory}"
             raise CannotStart(error.text, hint=hint, code=DATA_ERROR) from error

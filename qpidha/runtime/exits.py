@@ -7,7 +7,7 @@ from qpidha.words.errors import QpidHaError
 OK = 0
 FAILED = 1
 DATA_ERROR = 65
-"""The journal is damaged."""
+"""The journal is damaged, or the state file, or that is gone."""
 UNAVAILABLE = 69
 """A port, socket or data directory is in use."""
 SOFTWARE = 70

@@ -38,6 +38,10 @@ class JournalDamaged(InvariantBroken):
     """The journal on disk cannot be read where it was synced: going on would forget what was accepted."""
 
 
+class StateLost(InvariantBroken):
+    """What a broker promised the others is gone or cannot be read: going on would break it."""
+
+
 class RefusedRequest(QpidHaError):
     """Legal, but not granted now."""
 

@@ -8,6 +8,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from qpidha.broker.broker import Broker
+from qpidha.ha.in_sync import SavedState
 from qpidha.runtime.disk import Disk
 from qpidha.runtime.journal_disk import JournalDisk
 from qpidha.store.journal import Journal
@@ -27,6 +28,7 @@ class Written:
         self.journal.now = 1_700_000_000_000_000_000
         self.log = Log(1 << 20, self.journal)
         if epoch:
+            self.disk.save_state(SavedState(promised=epoch).encode())
             self.log.start_epoch(epoch)
         self.count = 0
         self.broker = Broker(Settings(ha_replicate="all"), self.log, lambda effect: None, self._make_uuid)

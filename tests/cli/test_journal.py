@@ -150,6 +150,9 @@ def test_what_keeps_a_broker_from_starting_beside_the_journal_is_said(data: Path
     (data / "state").write_text("{")
     said = qpid_ha("journal", "verify", str(data))
     assert said.code == 65 and "damaged: the state file cannot be read" in said.out and said.out.endswith("verdict: damaged\n")
+    (data / "state").unlink()
+    said = qpid_ha("journal", "verify", str(data))
+    assert said.code == 65 and "damaged: the state file is gone" in said.out
     (data / "systemId").write_text("x")
     said = qpid_ha("journal", "verify", str(data))
     assert said.code == 78 and "put the former one back" in said.err and "stop the broker" not in said.err

@@ -127,7 +127,13 @@ class Machine:
             self.log.recover(opening)
         address = world.addresses[index]
         self.cluster = Cluster(
-            self, self.log, world.settings, system_id=self.system_id, name=address, address=address, saved=SavedState.decode(saved)
+            self,
+            self.log,
+            world.settings,
+            system_id=self.system_id,
+            name=address,
+            address=address,
+            saved=SavedState.decode(saved, self.log.epoch),
         )
         self.notes = Notes()
         self.is_asked = False

@@ -12,6 +12,7 @@ from proton.utils import SendException
 
 from tests.runtime.daemons import Running, run
 from tests.system.clients import CreateOnDemand, connect, drained
+from tests.system.cluster import Admin, wait_for
 
 DURABLE = CreateOnDemand(durable=True)
 
@@ -97,6 +98,28 @@ def test_a_journal_damaged_where_it_was_synced_refuses_the_start(place):
     assert code == 65 and not out and "Traceback" not in log
     assert "00000001.log is damaged at byte" in log and "next:" in log and "qpid-ha journal verify" in log
     assert segments(place)[0].read_bytes() == data
+
+
+@pytest.mark.parametrize(("spoil", "says"), [(None, "the state file is gone"), ("{", "the state file cannot be read")])
+def test_a_member_of_a_cluster_that_has_lost_its_state_file_refuses_the_start(place, spoil, says):
+    """With the journal and its identity it would be taken for one that remembers what it promised."""
+    cluster = ("--ha-cluster", "yes", "--ha-brokers-url", "127.0.0.1:1", "--ha-safety", "trust-manager", "--data-dir", place)
+    with Running(*cluster) as daemon:
+        Admin(place / "admin.sock").call("promote")
+        wait_for(lambda: Admin(place / "admin.sock").call("status")["state"], lambda state: state == "active")
+        publish(daemon, ["a"])
+        daemon.end(signal.SIGTERM)
+    state = (place / "state").read_bytes()
+    if spoil is None:
+        (place / "state").unlink()
+    else:
+        (place / "state").write_text(spoil)
+    code, out, log = run("--port", "0", *cluster)
+    assert code == 65 and not out and "Traceback" not in log
+    assert f"{place}: {says}" in log and "next: move the whole data-dir away" in log
+    (place / "state").write_bytes(state)
+    with Running(*cluster) as daemon:
+        assert daemon.end(signal.SIGTERM)[0] == 0
 
 
 def test_a_torn_tail_is_cut_off_and_told(place):
