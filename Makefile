@@ -93,6 +93,7 @@ lab-measure: ## time the failovers of LAB_RUNS runs of each event in the lab
 bench-pipeline: ## judge synthetic histories of 1, 3 and 10 million operations on Spark, and time each check
 	@.ci/setup verify
 	$(BIN)/python -m tests.bench.pipeline
+	$(BIN)/python -m tests.bench.pipeline --journals
 
 bench-recovery: ## start-up, catch-up, rejoin and memory with millions of durable messages
 	@.ci/setup bench

@@ -84,6 +84,7 @@ def tables_of(
     tables = Tables(sorted(few), epsilon, timed, messages, pairs, seconds, has_brokers, few=few)
     learn(tables)
     if has_brokers:
+        noticed("journals")
         keep_runs(tables)
         learn_brokers(tables)
     learn_few(tables)

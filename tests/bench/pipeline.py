@@ -1,9 +1,10 @@
 """The benchmark of the pipeline: a synthetic history of N operations, made by Spark in columns, and how long each check takes.
 
 `python -m tests.bench.pipeline --operations 1000000 --operations 10000000`. Half of the operations are enqueues; 64 producers send into 16
-queues, ten locks are taken in turn. What is planted is found with the exact number, or the benchmark fails. Everything depends on the
-number of the message alone, so the same arguments give the same history. Times are those of a warm session after a first small run;
-peak memory is that of the Java process.
+queues, ten locks are taken in turn. `--journals`: another history, of clients and of brokers that trace every message, made and read as
+files, for the checks that need journals; in a process of its own, for the peak of memory. What is planted is found with the exact number,
+or the benchmark fails. Everything depends on the number of the message alone, so the same arguments give the same history. Times are
+those of a warm session after a first small run; peak memory is that of the Java process.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from pyspark.sql import functions as F
 from qpidha.pipeline.checks import SECOND
 from qpidha.pipeline.columns import EVENTS
 from qpidha.pipeline.events import CLIENT, KIND, OPERATIONS, OUTCOMES
+from qpidha.pipeline.generate import Plan, expected, write
+from qpidha.pipeline.ingest import ingest
 from qpidha.pipeline.schema import WRITTEN
 from qpidha.pipeline.segments import Segment
 from qpidha.pipeline.session import session
@@ -34,6 +37,8 @@ from qpidha.pipeline.verdict import Verdict
 
 PRODUCERS, QUEUES, LOCKS = 64, 16, 10
 SIZES = (1_000_000, 3_000_000, 10_000_000)
+WITH_JOURNALS = (1_000_000, 3_000_000)
+"""Making and reading these takes longer than judging them."""
 ALLOWED_GROWTH = 1.3
 """How much longer an operation may take in a larger history: time is to grow no faster than what is judged."""
 STEP_NS = 100_000
@@ -245,11 +250,11 @@ def note(node: str, count: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def wrong_numbers(verdict: Verdict, size: Size) -> list[str]:
+def wrong_numbers(verdict: Verdict, expected: dict[str, dict[str, int]]) -> list[str]:
     """Return which numbers are not those that were planted."""
     return [
         f"{check} {name}: {verdict[check].counts[name]}, and {number} were planted"
-        for check, numbers in size.expected().items()
+        for check, numbers in expected.items()
         for name, number in numbers.items()
         if verdict[check].counts[name] != number
     ]
@@ -257,10 +262,29 @@ def wrong_numbers(verdict: Verdict, size: Size) -> list[str]:
 
 def measure(spark: Any, size: Size, folder: Path) -> dict[str, Any]:
     """Generate, check, and return the seconds of each step."""
-    lake = Lake(spark, str(folder / f"lake-{size.operations}"))
+    lake = Lake(spark, str(folder / "lake"))
     begun = time.monotonic()
     count = generate(lake, size)
-    made = time.monotonic() - begun
+    made = {"operations": size.operations, "events": count, "generate_s": round(time.monotonic() - begun, 1)}
+    return made | judge(lake, size.expected(), folder)
+
+
+def measure_journals(spark: Any, size: Size, folder: Path) -> dict[str, Any]:
+    """Write a history with the journals of three brokers, ingest it, check, and return the seconds of each step."""
+    plan = Plan(messages=size.messages, brokers=True, plant={"unsafe": 20, "failover": 5, "two-primaries": 2, "lost": 20})
+    begun = time.monotonic()
+    count = write(plan, folder / "history")
+    made = time.monotonic()
+    lake = Lake(spark, str(folder / "lake"))
+    ingest(lake, [folder / "history"])
+    read = time.monotonic()
+    shutil.rmtree(folder / "history")
+    steps = {"operations": size.operations, "events": count, "generate_s": round(made - begun, 1), "ingest_s": round(read - made, 1)}
+    return steps | judge(lake, expected(plan), folder)
+
+
+def judge(lake: Lake, planted: dict[str, dict[str, int]], folder: Path) -> dict[str, Any]:
+    """Check a lake, remove it, and return the seconds of each step and which numbers are wrong."""
     seconds: dict[str, float] = {}
     last = ["files", time.monotonic()]
 
@@ -273,12 +297,9 @@ def measure(spark: Any, size: Size, folder: Path) -> dict[str, Any]:
     verdict = check_lake(lake, asked=Asked(noticed=noticed))
     noticed("end")
     total = time.monotonic() - begun
-    shutil.rmtree(folder / f"lake-{size.operations}")
-    wrong = wrong_numbers(verdict, size)
-    return {
-        "operations": size.operations, "events": count, "generate_s": round(made, 1), "total_s": round(total, 1), "seconds": seconds,
-        "java_peak_mb": java_peak(spark), "wrong": wrong,
-    }  # fmt: skip
+    shutil.rmtree(folder / "lake")
+    peak = java_peak(lake.spark)
+    return {"total_s": round(total, 1), "seconds": seconds, "java_peak_mb": peak, "wrong": wrong_numbers(verdict, planted)}
 
 
 def java_peak(spark: Any) -> int:
@@ -292,18 +313,20 @@ def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--operations", type=int, action="append", help="may be given again; default 1, 3 and 10 million")
+    parser.add_argument("--journals", action="store_true", help="with journals of brokers; default 1 and 3 million operations")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--memory", default="4g", help="of the driver")
     parser.add_argument("--no-warm-up", action="store_true")
     arguments = parser.parse_args()
     spark = session(arguments.master, {"spark.driver.memory": arguments.memory})
     results = []
+    step, sizes = (measure_journals, WITH_JOURNALS) if arguments.journals else (measure, SIZES)
     folder = Path(tempfile.mkdtemp(prefix="qpidha-pipeline-bench-"))
     try:
         if not arguments.no_warm_up:
-            measure(spark, Size(20_000), folder)
-        for operations in arguments.operations or SIZES:
-            results.append(measure(spark, Size(operations), folder))
+            step(spark, Size(20_000), folder)
+        for operations in arguments.operations or sizes:
+            results.append(step(spark, Size(operations), folder))
             print(json.dumps(results[-1]), file=sys.stderr, flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
