@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from qpidha.pipeline import checks
-from qpidha.pipeline.checks import Settings
+from qpidha.pipeline.checks import MARGIN_NS, Settings
 from qpidha.pipeline.events import UNBOUNDED, Event
 from qpidha.pipeline.facts import CASE
 from qpidha.pipeline.python_engine import FINDERS, check
@@ -47,24 +47,23 @@ def by_spark(spark: Any, events: Any, cases: int, settings: Settings, inputs: In
 
 
 SETTINGS = [
-    (2500, Settings(), Inputs()),
-    (1000, Settings(fault_reach_ns=0), Inputs()),
+    (2500, Settings(), Inputs(), MARGIN_NS),
+    (1000, Settings(), Inputs(), 2_000_000),  # brokers write before and after the runs, too
     (
         1000,
         Settings(strict_order=True, unavailable_ns=0, fault_reach_ns=10**6),
         Inputs(one_clock=False, clock_error_ns=2_000_000),
+        MARGIN_NS,
     ),
-    (500, Settings(strict_order=True), Inputs(one_clock=False, clock_error_ns=UNBOUNDED)),
+    (500, Settings(strict_order=True), Inputs(one_clock=False, clock_error_ns=UNBOUNDED), MARGIN_NS),
 ]
 
 
-@pytest.mark.parametrize(("number", "settings", "inputs"), SETTINGS)
+@pytest.mark.parametrize(("number", "settings", "inputs", "margin_ns"), SETTINGS)
 def test_every_finding_is_that_of_the_python_engine(
-    spark: Any, tmp_path: Any, number: int, settings: Settings, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Any, number: int, settings: Settings, inputs: Inputs, margin_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not settings.fault_reach_ns:
-        # Brokers write before and after the runs, too.
-        monkeypatch.setattr(checks, "MARGIN_NS", 2_000_000)
+    monkeypatch.setattr(checks, "MARGIN_NS", margin_ns)
     histories = list(many(number, number, 40))
     found = by_spark(spark, frame(spark, histories, tmp_path), len(histories), settings, inputs)
     seen: set[tuple[str, str]] = set()
