@@ -316,16 +316,23 @@ class Log:
     # -- the disk ---------------------------------------------------------------------------------
 
     def recover(self, opening: Opening) -> None:
-        """Go on where the journal ends; what is not safe yet is in memory, to be cut off or applied."""
+        """Go on where the journal ends; what is not safe yet is in memory, to be cut off or applied.
+
+        A process that was killed may have written and not synced: nothing counts before the disk has it all.
+        """
         self.history = opening.history
         self.epoch = self.history[-1][0] if self.history else 0
-        self.last = self.written = self.synced = opening.last
+        self.last = self.written = opening.last
         self.safe = opening.safe
         self.floor = opening.floor
         self._batches.extend(opening.tail)
         self._bytes = sum(len(batch.data) + BATCH_OVERHEAD for batch in opening.tail)
         for batch, body in zip(opening.tail, opening.bodies, strict=True):
             self.recent.append((0, Part(batch.data, batch.first, batch.last, body)))
+        if self.journal is not None and self.last:
+            mark = self.journal.mark(sync=True)
+            self._marks.append((mark, self.last, True, 0))
+            self._unsynced.append((mark, 1))
 
     def answer(self, mark: int) -> None:
         """Everything up to a mark is on disk, as far as that was asked."""

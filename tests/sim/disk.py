@@ -45,8 +45,7 @@ class Files:
         Raises KeyError for a file that is not there.
         """
         self.written[new] = self.written.pop(name)
-        self.synced = dict(self.written)
-        self.unsynced = []
+        self.settle()
 
     def remove(self, name: str) -> None:
         """Carry out a removal; until the directory is synced the file may be there again after a crash."""
@@ -58,12 +57,20 @@ class Files:
         self.synced |= self.written
         self.unsynced = [entry for entry in self.unsynced if entry[0] == "remove"]
 
+    def settle(self) -> None:
+        """All that is there stays, names and removals too."""
+        self.synced = dict(self.written)
+        self.unsynced = []
+
     def _sync_file(self, name: str) -> None:
         self.unsynced = [entry for entry in self.unsynced if entry[1] != name]
         self.synced[name] = self.written[name]
 
     def crash(self, how: str, rng: random.Random) -> None:
-        """The process ends ("keep"), or the power fails and what is not synced is gone ("drop"), or partly ("lose", "tear", "scramble")."""
+        """The process ends ("keep"), or the power fails and what is not synced is gone ("drop"), or partly ("lose", "tear", "scramble").
+
+        What the next process reads after "keep" is not synced for that.
+        """
         if how != "keep":
             kept = dict(self.synced)
             entries: list[Any] = [] if how == "drop" else list(self.unsynced)
@@ -85,8 +92,7 @@ class Files:
                 kept = {name: data if data == self.synced.get(name) else data.rstrip(b"\0") for name, data in kept.items()}
                 kept = {name: max(data, self.synced.get(name, b""), key=len) for name, data in kept.items()}
             self.written = kept
-        self.synced = dict(self.written)
-        self.unsynced = []
+            self.settle()
 
 
 def scrambled(data: bytes, rng: random.Random) -> bytes:
@@ -119,6 +125,8 @@ class FakeDisk:
         self._is_due = False
         self._dead = False
         self._sizes = {name: len(data) for name, data in sorted(self.files.written.items())}
+        if self.files.unsynced:
+            self._queue.append(("settle",))
 
     # -- what the store asks for ------------------------------------------------------------------
 
@@ -224,7 +232,7 @@ class FakeDisk:
     def _plan(self) -> None:
         self._is_due = True
         low, high = self.delay
-        if self._queue[0][0] == "mark" and self._queue[0][2]:
+        if self._queue[0][0] == "settle" or (self._queue[0][0] == "mark" and self._queue[0][2]):
             low, high = self.sync_delay
         self.world.at(self.world.between(low, high) * self.slowness, self._due)
 

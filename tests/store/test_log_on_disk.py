@@ -44,6 +44,34 @@ def test_what_is_cut_off_while_the_disk_is_slow_is_not_called_synced_later() -> 
     assert Machine(machine.files).bodies("q") == []
 
 
+def test_what_a_killed_process_wrote_counts_for_nothing_until_it_is_synced() -> None:
+    machine = Machine()
+    machine.broker.declare_queue("q", durable=True)
+    machine.turn()
+    kept = machine.log.kept
+    machine.publish("q", *words(3))
+    machine.log.seal()
+    assert machine.disk.pump()  # written, and the sync does not come any more
+    again = machine.restart("keep")
+    assert again.bodies("q") == words(3)
+    assert again.log.last > kept and again.log.kept == again.log.synced == 0
+    assert again.restart("drop").bodies("q") == []
+
+
+def test_what_a_former_process_wrote_counts_once_it_is_synced() -> None:
+    machine = Machine()
+    machine.broker.declare_queue("q", durable=True)
+    machine.turn()
+    machine.publish("q", *words(3))
+    machine.log.seal()
+    assert machine.disk.pump()
+    machine = machine.restart("keep")
+    last = machine.log.last
+    machine.turn()
+    assert machine.log.kept == machine.log.synced == last
+    assert machine.restart("drop").bodies("q") == words(3)
+
+
 def test_what_was_cut_off_gives_no_bodies_to_what_took_its_place() -> None:
     machine = Machine(queue_memory=50)
     machine.broker.declare_queue("q", durable=True)
