@@ -13,7 +13,7 @@ import typer
 
 from qpidha.cli.app import settings_of
 from qpidha.cli.arguments import Options
-from qpidha.cli.exits import BAD_DATA, NO, NO_INPUT, OK, USAGE, Failure
+from qpidha.cli.exits import BAD_DATA, DENIED, NO, NO_INPUT, OK, USAGE, Failure
 from qpidha.cli.journal_compact import compact
 from qpidha.cli.journal_content import Content, queue_names, records
 from qpidha.cli.journal_files import Folder, Found, StoppedBroker, stopped_broker
@@ -215,9 +215,31 @@ def _write(found: Salvage, out: Path) -> None:
     try:
         # Messages are nobody else's business, as in the journal.
         with open(out, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            file.writelines(found.lines())
+            try:
+                file.writelines(found.lines())
+                file.flush()
+                os.fsync(file.fileno())
+                _sync_folder(out.absolute().parent)
+            except BaseException:
+                # Half of the messages would be taken for all of them, and be in the way of another try.
+                out.unlink()
+                raise
     except FileExistsError as error:
         raise Failure(NO, f"{out} is there already, and is not written over", hint="another FILE, or - for standard output") from error
+    except OSError as error:
+        if error.filename not in (None, str(out)):
+            raise  # a file of the journal that cannot be read
+        code = DENIED if isinstance(error, PermissionError) else NO
+        raise Failure(code, f"{out} cannot be written: {error.strerror}", hint="another FILE; the journal is as it was") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder stay."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _report(options: Options, found: Salvage, *, sent: bool, shown: bool) -> None:

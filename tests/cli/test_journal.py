@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
@@ -199,6 +201,39 @@ def test_salvage_writes_the_messages_of_one_queue_or_all(data: Path, qpid_ha: Ru
     assert said.code == 66 and "no queue other" in said.err
     assert qpid_ha("journal", "salvage", str(data)).code == 2
     assert qpid_ha("journal", "dump", str(data), "--discarded", "discarded-1").code == 66
+
+
+@pytest.mark.parametrize("call", ["write", "fsync"])
+def test_a_file_that_salvage_cannot_write_is_named_and_not_left_by_half(
+    data: Path, qpid_ha: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    out = tmp_path / "out.jsonl"
+
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        if call == "fsync":
+            patch.setattr(os, "fsync", full)
+        else:
+            patch.setattr("qpidha.cli.journal_salvage.Salvage.lines", full)
+        said = qpid_ha("journal", "salvage", str(data), "--out", str(out))
+    assert said.code == 1 and f"{out} cannot be written: no space left on device" in said.err.lower() and "internal" not in said.err
+    assert not out.exists()
+    assert qpid_ha("journal", "salvage", str(data), "--out", str(out)).code == 0 and len(out.read_text().splitlines()) == 3
+
+
+def test_what_salvage_wrote_is_synced_with_its_name(data: Path, qpid_ha: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
+    assert qpid_ha("journal", "salvage", str(data), "--out", str(tmp_path / "out.jsonl")).code == 0
+    assert synced[-2:] == [str(tmp_path / "out.jsonl"), str(tmp_path)]
+
+
+def test_salvage_into_a_directory_that_is_not_there_is_no_bug(data: Path, qpid_ha: Run, tmp_path: Path) -> None:
+    said = qpid_ha("journal", "salvage", str(data), "--out", str(tmp_path / "nowhere" / "out.jsonl"))
+    assert said.code == 1 and "no such file" in said.err.lower()
 
 
 def test_a_cut_tail_is_listed_with_counts_and_salvaged_by_name(tmp_path: Path, qpid_ha: Run) -> None:
