@@ -7,6 +7,7 @@ Knows nothing of what the state means.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -34,7 +35,7 @@ class Disk:
             self.system_id = new_uuid()
             return
         try:
-            os.makedirs(self.directory, mode=0o750, exist_ok=True)
+            _make_directory(self.directory)
             self._take_lock()
             self.system_id = self._load_system_id()
             self.state = self._read(STATE) or b""
@@ -105,8 +106,27 @@ class Disk:
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, path)
-        folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self.directory)
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder stay. Raises OSError."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _make_directory(path: str) -> None:
+    """Make a directory, and those above it that are missing; a power cut must not take the name of one with all that is in it."""
+    missing: list[str] = []
+    level = path
+    while not os.path.lexists(level):
+        missing.append(level)
+        level = os.path.dirname(level)
+    os.makedirs(path, mode=0o750, exist_ok=True)
+    for level in reversed(missing):
+        # Where we may make a directory and not look around, its name stays when the system writes it.
+        with contextlib.suppress(PermissionError):
+            sync_folder(os.path.dirname(level))

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from qpidha.runtime.clock import Clock
+from qpidha.runtime.disk import sync_folder
 from qpidha.runtime.disk_space import DiskSpace, free_space
 from qpidha.runtime.exits import CannotStart, code_of, reason_of
 from qpidha.runtime.journal_writer import Append, Mark, Operation, Remove, Rename, Truncate, Writer
@@ -55,7 +56,7 @@ class JournalDisk:
         self._post = post
         try:
             os.makedirs(directory, mode=0o750, exist_ok=True)
-            _sync_folder(os.path.dirname(directory))
+            sync_folder(os.path.dirname(directory))
             self._root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise _cannot_use(directory, error) from error
@@ -235,15 +236,6 @@ class JournalDisk:
     def _fail(self, reason: str) -> None:
         self.failure = reason
         self._post(JournalFailed(reason))
-
-
-def _sync_folder(path: str) -> None:
-    """Make the names in a folder stay."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _look_around(directory: str) -> tuple[dict[str, int], list[str]]:

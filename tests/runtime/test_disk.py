@@ -68,3 +68,14 @@ def test_a_place_that_is_no_directory_is_named(tmp_path):
 def test_others_cannot_read_the_directory(tmp_path):
     Disk(str(tmp_path / "data")).close()
     assert stat.S_IMODE(os.stat(tmp_path / "data").st_mode) & 0o007 == 0
+
+
+def test_each_directory_that_is_made_has_its_name_synced(tmp_path, monkeypatch):
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
+    Disk(str(tmp_path / "a" / "b" / "data")).close()
+    assert synced[:3] == [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")]
+    synced.clear()
+    Disk(str(tmp_path / "a" / "b" / "data")).close()
+    assert synced == []
