@@ -111,7 +111,6 @@ def test_the_socket_of_the_parent_is_served(place):
 
 def test_a_state_that_cannot_be_saved_ends_it(place):
     """A promotion promises an epoch; if that cannot be kept, nobody is told that it was."""
-    (place / "state.new").mkdir()
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.0.1", 0))
@@ -122,6 +121,7 @@ def test_a_state_that_cannot_be_saved_ends_it(place):
         )  # fmt: skip
         try:
             assert any("listening on" in line for line in process.stderr)
+            (place / "state.new").mkdir()
             with socket.socket(socket.AF_UNIX) as admin:
                 admin.settimeout(10)
                 admin.connect(str(place / "admin.sock"))
@@ -132,3 +132,9 @@ def test_a_state_that_cannot_be_saved_ends_it(place):
             process.kill()
             process.wait()
     assert process.returncode == 74 and "the state cannot be saved" in log
+
+
+def test_a_member_of_a_cluster_that_cannot_save_its_state_does_not_start(place):
+    (place / "state.new").mkdir()
+    code, _, log = run("--port", "0", "--data-dir", place, "--ha-cluster", "--ha-brokers-url", "127.0.0.1:1")
+    assert code == 74 and "the state cannot be saved" in log
