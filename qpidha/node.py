@@ -116,11 +116,11 @@ class Node:
             self.broker.promoted(now)
         return self._end_turn()
 
-    def step(self, events: Iterable[Event], now: int) -> list[Effect]:
-        """Take what happened and return what is to be done. Of a turn that breaks off nothing is told to anybody, and none follows."""
+    def step(self, events: Iterable[Event], now: int, ahead: int = 0) -> list[Effect]:
+        """Take what happened (`ahead`: see Broker) and return what is to be done. A turn that breaks off tells nobody, and none follows."""
         if self.broken:
             return []
-        self.now = now
+        self.now, self.broker.ahead = now, ahead
         if self.journal is not None:
             self.journal.now = now
         try:

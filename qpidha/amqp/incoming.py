@@ -109,7 +109,7 @@ class IncomingLink(ClientLink):
             self._post(delivery, payload)
             return
         try:
-            payload, expires = arrival(payload, self._host.now)
+            payload, expires = arrival(payload, self._host.now + self._host.broker.ahead)
         except ProtocolViolation as error:
             self._refuse(delivery, DecodeError(error.text))
             return
@@ -210,7 +210,7 @@ class IncomingLink(ClientLink):
             self.fail(error)
             return
         try:
-            kept, expires = arrival(payload, self._host.now)
+            kept, expires = arrival(payload, self._host.now + self._host.broker.ahead)
             transactions.post(work, self._address(kept, expires))
             state = accepted(transaction_id)
         except ResourceDeleted as error:

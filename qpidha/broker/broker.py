@@ -67,6 +67,8 @@ class Broker(Model):
         self._ending: dict[Queue, int] = {}
         """When a queue that nobody uses is deleted, unless somebody comes."""
         self._next_expiry = 0
+        self.ahead = 0
+        """What the wall clock, by which messages expire on every broker, is ahead of `now`, in ns; kept by the owner."""
         self._evicting: dict[Queue, None] = {}
         """Queues whose messages are on their way to an alternate exchange, to make room; none comes back to them."""
 
@@ -325,7 +327,7 @@ class Broker(Model):
         queues = list(self.dirty)
         self.dirty.clear()
         for queue in queues:
-            queue.dispatch(now)
+            queue.dispatch(now + self.ahead)
 
     # Time and roles.
 
@@ -344,7 +346,7 @@ class Broker(Model):
         if now >= self._next_expiry:
             self._next_expiry = now + EXPIRY_INTERVAL
             for queue in list(self.queues.values()):
-                queue.expire(now)
+                queue.expire(now + self.ahead)
 
     def left(self, queue: Queue) -> None:
         """Somebody, or the last message, left a queue: delete it if that was the end of it, at once or after its timeout."""

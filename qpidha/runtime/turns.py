@@ -29,8 +29,8 @@ class Steps(Protocol):
     def start(self, now: int) -> Sequence[Effect]:
         """Begin: called once, before the first step."""
 
-    def step(self, events: list[Event], now: int) -> Sequence[Effect]:
-        """Handle what happened; say what to do."""
+    def step(self, events: list[Event], now: int, ahead: int) -> Sequence[Effect]:
+        """Handle what happened; say what to do. The wall clock is `ahead` of `now` by so many nanoseconds."""
 
 
 class Turns:
@@ -81,7 +81,7 @@ class Turns:
             return
         events = self._events
         self._events = []
-        self._obey(node, node.step(events, self._clock.now()))
+        self._obey(node, node.step(events, self._clock.now(), self._clock.ahead()))
 
     def _obey(self, node: Steps, effects: Sequence[Effect]) -> None:
         """Carry out what a step asks for, in order."""

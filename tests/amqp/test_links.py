@@ -213,6 +213,17 @@ def test_a_message_expires_by_its_time_to_live() -> None:
     assert bodies(received.payloads) == ["new"]
 
 
+def test_a_message_expires_by_the_wall_clock_as_it_is_then() -> None:
+    """The clock was an hour fast when the broker started, and has been set since: to the others it is what it should be."""
+    pair = a_pair()
+    pair.host.broker.ahead = -3600 * SECOND
+    link, _ = pair.sender("q")
+    link.send(build("m", header={"ttl": 1000}))
+    pair.turn()
+    (message,) = pair.host.broker.queues["q"].messages.values()
+    assert message.expires == pair.host.now + (1 - 3600) * SECOND
+
+
 def test_a_deleted_queue_ends_its_senders_and_receivers() -> None:
     pair = a_pair()
     sender, _ = pair.sender("q")

@@ -10,6 +10,7 @@ from qpidha.words.records import QueueDeleted
 from tests.broker.parts import Tape, a_broker, a_taker, contents, copy_of, send
 
 SECOND = 1_000_000_000
+HOUR = 3600 * SECOND
 
 
 def passive_copy() -> Broker:
@@ -84,6 +85,30 @@ def test_promoted_broker_keeps_auto_delete_queues_for_their_users_to_return() ->
     queue = broker.queues["q"]
     queue.unsubscribe(a_taker(queue))
     assert "q" not in broker.queues
+
+
+def test_promoted_broker_whose_clock_was_set_since_it_started_keeps_what_has_not_expired() -> None:
+    """It started when its clock was an hour fast, and messages have the expiry that the primary gave them."""
+    broker = passive_copy()
+    broker.recorder = Tape()
+    broker.ahead = -HOUR
+    broker.promoted(HOUR + 10)
+    taker = a_taker(broker.queues["q"], 9)
+    broker.dispatch(HOUR + 10)
+    assert taker.bodies == ["a", "b"]
+
+
+def test_messages_that_nobody_asks_for_expire_by_the_wall_clock_too() -> None:
+    broker = a_broker(Tape())
+    broker.declare_queue("q")
+    send(broker, "q", "a", "b", expires=HOUR)
+    broker.dispatch(HOUR)
+    broker.ahead = -HOUR
+    broker.tick(broker.next_deadline)
+    assert contents(broker, "q") == ["a", "b"]
+    broker.ahead = 0
+    broker.tick(broker.next_deadline)
+    assert contents(broker, "q") == []
 
 
 def test_promoted_broker_starts_the_timeouts_of_queues() -> None:

@@ -20,7 +20,7 @@ class EchoNode:
         """Begin."""
         return []
 
-    def step(self, events: list[Event], now: int) -> list[Effect]:
+    def step(self, events: list[Event], now: int, ahead: int) -> list[Effect]:
         """Answer what happened."""
         self.steps.append(events)
         effects: list[Effect] = []

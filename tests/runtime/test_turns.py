@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
+from qpidha.amqp.sasl import Users
+from qpidha.broker.broker import EXPIRY_INTERVAL
+from qpidha.node import Node
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.turns import Turns
 from qpidha.words.effects import Announce, SaveState
 from qpidha.words.events import StopRequested, Tick
+from qpidha.words.settings import Settings
+
+SECOND = 1_000_000_000
+HOUR = 3600 * SECOND
 
 
 class Recording:
@@ -23,7 +31,8 @@ class Recording:
         self.started = now
         return []
 
-    def step(self, events, now):
+    def step(self, events, now, ahead):
+        self.ahead = ahead
         self.steps.append((events, now))
         self.next_deadline = 0
         self.stepped.set()
@@ -90,6 +99,35 @@ def test_nothing_follows_a_state_that_could_not_be_saved():
         assert said == [] and len(node.steps) == 1
 
     asyncio.run(play())
+
+
+def test_a_step_is_told_what_the_wall_clock_is_ahead(monkeypatch):
+    """Somebody set it an hour back: what is timed goes on, and the node knows."""
+
+    async def play():
+        clock = Clock()
+        turns = Turns(asyncio.get_running_loop(), clock)
+        node = Recording()
+        turns.start(node, {})
+        before, real = clock.now(), time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: real() - HOUR)
+        turns.put(Tick())
+        await node.stepped.wait()
+        assert abs(node.ahead + HOUR) < SECOND
+        assert 0 <= node.steps[0][1] - before < SECOND
+
+    asyncio.run(play())
+
+
+def test_a_node_lets_messages_expire_by_the_wall_clock():
+    node = Node(Settings(), system_id="x", users=Users.parse(""), state=b"", address="h:1", make_uuid=lambda: "u")
+    node.start(HOUR)
+    queue, _ = node.broker.declare_queue("q")
+    node.broker.publish("", "q", b"m", headers=dict, expires=HOUR)
+    node.step([Tick()], HOUR + EXPIRY_INTERVAL, -HOUR)
+    assert queue.messages
+    node.step([Tick()], HOUR + 2 * EXPIRY_INTERVAL, -EXPIRY_INTERVAL)
+    assert not queue.messages
 
 
 def test_the_clock_never_goes_back():
