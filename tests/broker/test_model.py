@@ -145,15 +145,23 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 
+class Copy:
+    """A message on a queue, to the oracle. One body may come to a queue twice, by way of an alternate exchange."""
+
+    def __init__(self, body: str) -> None:
+        self.body = body
+
+
 class BrokerAgainstOracle(RuleBasedStateMachine):
-    """Random decisions; the oracle is one list of bodies for each queue."""
+    """Random decisions; the oracle is one list of messages for each queue, and those that its consumer holds."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tape = Tape()
         self.broker = a_broker(self.tape)
         self.broker.declare_exchange("altex", "fanout")
-        self.expected: dict[str, list[str]] = {}
+        self.expected: dict[str, list[Copy]] = {}
+        self.held: dict[str, list[Copy]] = {}
         self.takers: dict[str, Taker] = {}
         self.number = 0
         for name in ("a", "ring"):
@@ -165,6 +173,7 @@ class BrokerAgainstOracle(RuleBasedStateMachine):
         queue, _ = self.broker.declare_queue(name, **ARGUMENTS[name])
         if name not in self.expected:
             self.expected[name] = []
+            self.held[name] = []
             self.takers[name] = Taker(queue)
             queue.subscribe(self.takers[name])
 
@@ -172,12 +181,12 @@ class BrokerAgainstOracle(RuleBasedStateMachine):
     def delete(self, name: str) -> None:
         if name in self.expected:
             orphans = self.expected.pop(name)
-            del self.takers[name]
+            del self.takers[name], self.held[name]
             bound = self.bound_to("altex", but=name)
             self.broker.delete_queue(name)
             if "alternate" in ARGUMENTS[name]:
-                for body in orphans:
-                    self.expect(bound, body)
+                for copy in orphans:
+                    self.expect(bound, copy.body)
 
     @rule(exchange=st.sampled_from(["altex", "amq.fanout"]), name=NAMES)
     def bind(self, exchange: str, name: str) -> None:
@@ -199,22 +208,20 @@ class BrokerAgainstOracle(RuleBasedStateMachine):
 
     @rule(credit=st.integers(0, 3))
     def dispatch(self, credit: int) -> None:
-        due = {}
         for name, taker in self.takers.items():
-            held = self.held(name)
-            due[name] = held + [body for body in self.expected[name] if body not in held][:credit]
+            self.held[name] += self.available(name)[:credit]
             taker.credit = credit
             self.broker.queues[name].wake()
         self.broker.dispatch(1)
-        assert {name: self.held(name) for name in self.takers} == due
+        assert {name: taker.bodies for name, taker in self.takers.items()} == {name: bodies(self.held[name]) for name in self.takers}
 
     @rule(name=NAMES, outcome=st.sampled_from(["accepted", "released", "modified", "rejected"]), newest=st.booleans())
     def settle(self, name: str, outcome: str, newest: bool) -> None:
         if name in self.takers and self.takers[name].got:
             taker = self.takers[name]
             message = taker.got.pop(-1 if newest else 0)
+            copy = self.held[name].pop(-1 if newest else 0)
             queue = self.broker.queues[name]
-            body = message.body().decode()
             if outcome == "accepted":
                 queue.dequeue(message)
             elif outcome == "released":
@@ -224,17 +231,17 @@ class BrokerAgainstOracle(RuleBasedStateMachine):
             else:
                 queue.reject(message)
                 if "alternate" in ARGUMENTS[name]:
-                    self.expect(self.bound_to("altex"), body)
-            if outcome in ("accepted", "rejected") and body in self.expected[name]:
-                self.expected[name].remove(body)
+                    self.expect(self.bound_to("altex"), copy.body)
+            if outcome in ("accepted", "rejected") and copy in self.expected[name]:
+                self.expected[name].remove(copy)
 
     @rule(name=NAMES, count=st.integers(0, 2))
     def purge(self, name: str, count: int) -> None:
         if name in self.expected:
-            available = [body for body in self.expected[name] if body not in self.held(name)]
+            available = self.available(name)
             self.broker.queues[name].purge(count)
-            for body in available[:count] if count else available:
-                self.expected[name].remove(body)
+            for copy in available[:count] if count else available:
+                self.expected[name].remove(copy)
 
     @rule(name=NAMES, first=st.integers(1, 60), count=st.integers(1, 60))
     def page_out(self, name: str, first: int, count: int) -> None:
@@ -256,51 +263,56 @@ class BrokerAgainstOracle(RuleBasedStateMachine):
         if self.refusing(queues, body):
             return
         evicted = [self.push(name, body) for name in queues]
-        for old in filter(None, evicted):
+        for old in [copy.body for copy in evicted if copy is not None]:
             # What the ring lets go of is rerouted, but neither back to it nor to a full queue.
             bound = self.bound_to("altex", but="ring")
             if not self.refusing(bound, old):
                 for name in bound:
                     self.push(name, old)
 
-    def push(self, name: str, body: str) -> str:
-        """Put a body on a queue; give the one that made room for it, if any."""
-        evicted = ""
+    def push(self, name: str, body: str) -> Copy | None:
+        """Put a body on a queue; give the message that made room for it, if any."""
+        evicted = None
         if name == "ring" and len(self.expected[name]) == 3:
-            evicted = next(old for old in self.expected[name] if old not in self.held(name))
+            evicted = self.available(name)[0]
             self.expected[name].remove(evicted)
-        self.expected[name].append(body)
+        self.expected[name].append(Copy(body))
         return evicted
 
     def refusing(self, queues: list[str], body: str) -> bool:
         return any(
-            (name == "small" and len("".join(self.expected[name])) + len(body) > 5)
-            or (name == "ring" and len(self.expected[name]) == 3 and len(self.held(name)) == 3)
+            (name == "small" and len("".join(bodies(self.expected[name]))) + len(body) > 5)
+            or (name == "ring" and len(self.expected[name]) == 3 and len(self.held[name]) == 3)
             for name in queues
         )
 
-    def held(self, name: str) -> list[str]:
-        held: list[Message] = self.takers[name].got
-        return [message.body().decode() for message in held]
+    def available(self, name: str) -> list[Copy]:
+        return [copy for copy in self.expected[name] if copy not in self.held[name]]
 
     def bound_to(self, exchange: str, but: str = "") -> list[str]:
         return [queue.name for queue in self.broker.exchanges[exchange].route("", dict) if queue.name != but]
 
     @invariant()
     def queues_hold_what_is_expected(self) -> None:
-        assert {name: contents(self.broker, name) for name in self.broker.queues} == self.expected
+        expected = {name: bodies(copies) for name, copies in self.expected.items()}
+        assert {name: contents(self.broker, name) for name in self.broker.queues} == expected
         for name, queue in self.broker.queues.items():
-            assert queue.bytes == len("".join(self.expected[name]))
+            assert queue.bytes == len("".join(expected[name]))
             assert queue.acquired == len(self.takers[name].got)
             assert queue.bytes - queue.cold == sum(len(m.payload) for m in queue.messages.values() if isinstance(m.payload, bytes))
 
     @invariant()
     def consumers_have_each_message_once(self) -> None:
-        for name in self.takers:
-            assert len(set(self.held(name))) == len(self.held(name))
+        for taker in self.takers.values():
+            held: list[Message] = taker.got
+            assert len({message.sequence for message in held}) == len(held)
 
     def teardown(self) -> None:
         assert picture(copy_of(self.tape)) == picture(self.broker)
+
+
+def bodies(copies: list[Copy]) -> list[str]:
+    return [copy.body for copy in copies]
 
 
 BrokerAgainstOracle.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
