@@ -86,7 +86,7 @@ class Disk:
         if not _UUID.fullmatch(text):
             raise CannotStart(
                 f"{os.path.join(self.directory, SYSTEM_ID)} does not hold an identity",
-                hint="put the former one back; or remove it together with the state file, and the broker joins as a new member",
+                hint="put the former one back; or move the whole data-dir away, and the broker joins as a new member",
                 code=CONFIG,
             )
         return text
