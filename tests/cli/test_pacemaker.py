@@ -37,8 +37,8 @@ case "$*" in
 "cluster cib-push "*) cp "$3" "$STORE"; exit ;;
 *" clone "*=* | *" promotable "*=*) echo "Error: attributes after a clone: $*" >&2; exit 1 ;;
 *" rule "*)
-    [ $# -eq 8 ] && [ "$8" = "defined qpid-ready" ] || { echo "Error: a rule in several words: $*" >&2; exit 1; }
-    exec /usr/sbin/pcs -f "$2" constraint location "$5" rule "$7" defined qpid-ready ;;
+    [ $# -eq 8 ] && [ "${8% qpid-ready}" != "$8" ] || { echo "Error: a rule in several words: $*" >&2; exit 1; }
+    exec /usr/sbin/pcs -f "$2" constraint location "$5" rule "$7" "${8% qpid-ready}" qpid-ready ;;
 esac
 exec /usr/sbin/pcs "$@"
 """
@@ -104,6 +104,13 @@ def test_setup_speaks_to_a_pcs_of_0_12_as_it_wants(tmp_path: Path) -> None:
         said = cluster.run("setup", *PLAN, "--style", style, "--apply")
         assert said.code == 0, said
         assert cluster.run("setup", *PLAN, "--style", style, "--apply").out.startswith("0 steps done")
+
+
+def test_the_delay_of_the_fencing_of_two_nodes_arrives(qpid_ha: Run) -> None:
+    words = ["pacemaker", "plan", "--nodes", "a,b", "--fencing-exists"]
+    assert "priority-fencing-delay=5s" in qpid_ha(*words).out
+    assert "priority-fencing-delay=9s" in qpid_ha(*words, "--fencing-delay", "9").out
+    assert "priority" not in qpid_ha(*words, "--fencing-delay", "0").out
 
 
 def test_every_option_of_the_plan_arrives(qpid_ha: Run) -> None:
