@@ -101,6 +101,12 @@ class Reign:
         self.confirmed = [row for rows in peers.values() for row in kept(rows, since, until)]
         self.accepted = [row for row in self.accepted if since <= row[1] <= until]
 
+    def spans(self) -> list[tuple[int, int, int, int, frozenset[str]]]:
+        """Return the in-sync sets: s of each and of the next, at of each and of the next, who else is in it; FOREVER: none is next."""
+        sets = sorted(self.sets, key=lambda row: row[0])
+        ends = [(s, at) for s, at, _ in sets[1:]] + [(FOREVER, FOREVER)]
+        return [(s, end_s, at, end_at, members) for (s, at, members), (end_s, end_at) in zip(sets, ends, strict=False)]
+
 
 def kept(rows: list[R], since: int, until: int) -> list[R]:
     """Return the rows (s, at, ...) that were in this time, and the last one that its writer noted before."""
@@ -334,6 +340,7 @@ class Facts:
             pair = self._pairs[event["o"]] = Pair(what, queue, event["c"])
         if outcome == "invoke":
             pair.invokes += 1
+            pair.what, pair.queue, pair.process = what, queue, event["c"]
             intended = event.get("j")
             pair.begin = at if intended is None else at - max(event["m"] - intended, 0)
         else:

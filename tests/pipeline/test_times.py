@@ -201,3 +201,12 @@ def test_the_order_of_events_in_files_changes_nothing(steps: list[str], choices:
     before = story.judged().as_json()
     choices.shuffle(story.events)
     assert story.judged().as_json() == before
+
+
+def test_an_operation_is_of_the_queue_that_its_invocation_names() -> None:
+    story = Story()
+    number = story.next_op()
+    story.op("enqueue", "ok", "other", number, at=2000)
+    story.op("enqueue", "invoke", "q", number, at=1000)
+    table = story.judged()["availability"].table
+    assert [row["queue"] for row in table if row["what"] == "share"] == ["q"]

@@ -54,8 +54,7 @@ class Histories:
             fields["i"] = f"m{choices.randrange(4)}"
         o = story.next_op() if choices.random() < 0.95 else choices.randrange(1, 4)
         intended = {"j": story.at - choices.randrange(-5 * MS, 30 * MS)} if choices.random() < 0.2 else {}
-        # Whose invocation is missing has a number of its own: of two operations with one number, files decide which came first.
-        if o < 4 or choices.random() < 0.97:
+        if choices.random() < 0.97:
             story.op("enqueue", "invoke", queue, o, c=CLIENT, **fields, **intended)
         outcome = choices.choice(OUTCOMES)
         if outcome != "invoke":
@@ -132,10 +131,9 @@ class Histories:
         elif what == "conf":
             story.add(node, "conf", e=epoch, p=position, **span, **took, **({"q": "q"} if choices.random() < 0.5 else {}))
         elif what == "enq":
-            # A message has one place here: which of several an example names, files decide.
-            name = f"m{choices.randrange(4)}"
-            if not any(event["k"] == "enq" and event["i"] == name for event in story.events):
-                story.add(node, "enq", q="q", e=epoch, p=position, i=name)
+            # One message has several places now and then: it was sent again, or went to two queues.
+            for queue in choices.choice(("q", "q", "qr")):
+                story.add(node, "enq", q=queue, e=epoch, p=position, i=f"m{choices.randrange(4)}")
         elif what == "deq":
             story.add(node, "deq", q="q", e=epoch, p=position, **({"i": f"m{choices.randrange(4)}"} if choices.random() < 0.5 else {}))
         elif what == "failover":
