@@ -94,6 +94,7 @@ bench-pipeline: ## judge synthetic histories of 1, 3 and 10 million operations o
 	@.ci/setup verify
 	$(BIN)/python -m tests.bench.pipeline
 	$(BIN)/python -m tests.bench.pipeline --journals
+	$(BIN)/python -m tests.bench.pipeline --files
 
 bench-recovery: ## start-up, catch-up, rejoin and memory with millions of durable messages
 	@.ci/setup bench

@@ -171,18 +171,15 @@ CHECKS = (
         "accepted-before-safe", "Nobody is told `accepted` before every member of the in-sync set has the message.", "both",
         (
             ("accepted", "Σ (`hi` − `p` + 1) of `conf` events"),
-            ("unsafe", "Σ over `conf` of positions above the frontier: max(`hi` − max(frontier, `p` − 1), 0). Frontier per (writer, "
-             "epoch) in order of `s`: "
-             "of the latest `insync` set of that epoch before it, without the writer, the min over members of max(`hi`) of their `rep` "
-             "events so "
-             "far (0 if none); ∞ if nobody else is in the set"),
+            ("unsafe", "Σ (`hi` − `p` + 1) of `conf` with `hi` ≥ `p` for which some member of the set in force has first(`s`) > `s`. Set "
+             "in force: the latest `insync` of that writer and epoch with a lower `s`, without the writer. first(v) of a member and "
+             "position: min v over the writer's `rep` events of that epoch and member with `hi` ≥ the position; ∞ if none. Position: `hi`"),
             ("unjudged", "positions of `conf` events before the first `insync` of their (writer, epoch), and accepted ids whose writers "
              "noted none"),
             ("client_accepted", "accepted enqueues whose message id `i` is in an `enq` event"),
-            ("client_unsafe", "of these with at(ok) + ε < safe, or never safe; safe = min over the id's `enq` (`e`, `p`) of min at at "
-             "which the frontier of "
-             "that (writer, epoch) reached `p`, from the `insync` and `rep` events, and min at of `deq` events with that id: a message "
-             "that was consumed before all have it needs no copy"),
+            ("client_unsafe", "of these with at(ok) + ε < safe, or never safe; safe = min over the id's `enq` (`e`, `p`) and the `insync` "
+             "sets of that writer and epoch of t = max(at of the set, first(at) of `p` over its other members) where t ≤ at of the next "
+             "set, and min at of `deq` events with that id: a message that was consumed before all have it needs no copy"),
         ),
         "", "unsafe or client_unsafe > 0", "unjudged > 0", "accepted + client_accepted > 0", "spark-pipeline.md 4.6; qpidha/ha/holds.py",
     ),
@@ -258,7 +255,7 @@ BROKEN = {
     "violations": "messages of a producer came in another order than they were sent",
     "overlaps": "holds of a lock began while another process certainly held it",
     "lease_overlaps": "holds of a lock began while another process held it and had not lost its session",
-    "unsafe": "messages were accepted before every in-sync backup had them",
+    "unsafe": "messages were accepted in batches that not every in-sync backup had whole",
     "client_unsafe": "clients were told `accepted` before every in-sync backup had the message",
     "shared_epochs": "epochs had more than one primary",
     "epoch_regressions": "times a broker went back to a lower epoch",

@@ -47,6 +47,14 @@ _OPERATION: tuple[Column, ...] = (
     ("end_at", "bigint", "ns", "null: it never ended"), ("outcome", "tinyint", "", "0: it never ended"),
     ("is_paired", "boolean", "", "one invocation and at most one end"),
 )  # fmt: skip
+_PLACE: tuple[Column, ...] = (
+    ("msg", "string", "", "message id"), ("node", "string", "", "who wrote it down"), ("boot", "string", "", ""),
+    ("epoch", "bigint", "", ""), ("position", "bigint", "count", "sequence in the replication log"),
+    ("is_judged", "boolean", "", "that writer named an in-sync set in that epoch"),
+    ("told", "bigint", "ns", "when a client first heard that the message is accepted"),
+    ("gone", "bigint", "ns", "first `deq` event with this id"),
+    ("copies", "bigint", "count", "places of this id"), ("judged", "bigint", "count", "of these, how many can be judged"),
+)  # fmt: skip
 _TRAFFIC: tuple[Column, ...] = (
     ("queue", "string", "", ""), ("second", "bigint", "s", "time divided by 10⁹ ns"),
     *((f"{name}_{outcome}", "bigint", "count", f"{name} {outcome} events")
@@ -59,6 +67,7 @@ _TRAFFIC: tuple[Column, ...] = (
 TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
     "message_facts": ("one row a value: everything that the counting checks need", _MESSAGE),
     "ops": ("one row an operation that has a begin and an end: enqueue, acquire, release", _OPERATION),
+    "places": ("one row a place in a log that a broker noted for a message id, of ids that a client was told are accepted", _PLACE),
     "traffic_1s": ("what each queue took and gave in each second, for charts", _TRAFFIC),
     "latency_1s": (
         "latency of each second in which something ended; `what` and `name` as in check latency",

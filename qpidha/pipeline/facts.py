@@ -1,7 +1,8 @@
-"""Facts: what the checks need of events, as three tables, each made with one shuffle of hash aggregates.
+"""Facts: what the checks need of events, as four tables, each made with one shuffle.
 
-Of every value one row, of every operation with a begin and an end one row, and of every queue one row a second. Only numbers are
-aggregated: the client of the first delivery is a packed decimal, since a minimum of a struct would sort. Column `case` tells histories
+Of every value one row, of every operation with a begin and an end one row, of every queue one row a second, and one row a place that a
+broker noted for a message id of which a client was told. All but the places are hash aggregates. Only numbers are aggregated: the client of
+the first delivery is a packed decimal, since a minimum of a struct would sort. Column `case` tells histories
 apart that are judged in one job; it is 0 for a run. The definitions are those of `checks.py`. Judges nothing.
 Source: spark-pipeline.md section 3, "The facts table".
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from qpidha.pipeline.events import CLIENT, FOREVER, KIND, OPERATIONS, OUTCOMES, Event
@@ -26,7 +27,9 @@ CLIENTS = 1 << 44
 """Greater than any client: processes are 64 bits and a client is a million of them."""
 PACK = 1 << 45
 EARLIEST, LATEST = -(1 << 61), 1 << 62
-SMALL = ("fault", "role", "epoch", "promotion", "failover", "drop")
+REIGN = (CASE, "node", "boot", "epoch")
+"""While one writer is primary: its positions and its in-sync sets."""
+SMALL = ("fault", "role", "epoch", "insync", "promotion", "failover", "drop")
 """Kinds of which there are few: a driver takes them as they are."""
 
 
@@ -56,9 +59,13 @@ class Tables:
     ops: DataFrame
     traffic: DataFrame
     has_brokers: bool = True
+    places: DataFrame | None = None
+    """None: no broker wrote, or no check reads them."""
     queues: dict[tuple[int, str], Queue] = field(default_factory=dict)
     runs: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Case -> begin and end of the run."""
+    accepted: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Case -> positions that brokers accepted, and of these those before an in-sync set was named."""
     few: dict[int, Facts] = field(default_factory=dict)
     """Case -> facts from those kinds of which there are few events."""
 
@@ -208,6 +215,30 @@ def learn_few(tables: Tables) -> None:
     for row in few.orderBy("node", "boot", "s").collect():
         event: Event = event_of(row.asDict())
         tables.few[row[CASE]].add(event)
+
+
+def places(tables: Tables) -> DataFrame:
+    """Return one row for each place that a broker noted for a message id, of the ids that a client was told are accepted.
+
+    In-sync sets must be known. Ids are told apart by their checksums first, which sort faster.
+    """
+    written = tables.events.where((F.col("kind_group") == "msg") & F.col("msg").isNotNull())
+    known = [(case, *key, True) for case, few in tables.few.items() for key, reign in few.reigns.items() if reign.sets]
+    with_set = F.broadcast(
+        tables.events.sparkSession.createDataFrame(known, f"{CASE} int, node string, boot string, epoch bigint, has_set boolean")
+    )
+    told = operations(tables.events).where(is_step("enqueue", "ok") & F.col("msg").isNotNull())
+    gone = written.where(F.col("kind") == KIND["deq"].code)
+    placed = written.where(F.col("kind") == KIND["enq"].code).join(with_set, [*REIGN], "left")
+    rows = placed.select(*REIGN, "msg", "position", F.coalesce("has_set", F.lit(False)).alias("is_judged"))
+    for name, found in (("told", told), ("gone", gone)):
+        rows = rows.unionByName(found.select(CASE, "msg", F.col("at").alias(name)), allowMissingColumns=True)
+    same = Window.partitionBy("hash", CASE, "msg")
+    rows = rows.withColumn("hash", F.xxhash64("msg")).select(
+        *REIGN, "msg", "position", "is_judged", F.min("told").over(same).alias("told"), F.min("gone").over(same).alias("gone"),
+        F.count("position").over(same).alias("copies"), F.count_if("is_judged").over(same).alias("judged"),
+    )  # fmt: skip
+    return rows.where(F.col("told").isNotNull() & F.col("position").isNotNull())
 
 
 def drained(tables: Tables) -> DataFrame:

@@ -20,90 +20,95 @@ NO_EPOCH = 0
 """What a broker without a cluster writes as its epoch."""
 
 
-class Frontier:
-    """Up to which position all members of the in-sync set but the primary have everything, while one writer is primary."""
+class Confirmed:
+    """Which positions the members of the in-sync sets had, from when on, while one writer was primary."""
 
     def __init__(self, reign: Reign) -> None:
-        self.unsafe: list[tuple[int, int, int, int, int]] = []
-        """s, at, first, last and frontier of acceptances beyond the frontier."""
-        self.unjudged = 0
-        self.has_set = bool(reign.sets)
-        self._reached: list[tuple[int, int]] = []
-        """Position and at, one for each time the frontier moved."""
-        rows: list[tuple[int, int, str, object]] = [(s, at, "set", members) for s, at, members in reign.sets]
-        rows += [(s, at, "rep", (peer, last)) for s, at, peer, last in reign.confirmed]
-        rows += [(s, at, "conf", (first, last)) for s, at, first, last in reign.accepted]
-        members: frozenset[str] | None = None
-        confirmed: dict[str, int] = {}
-        frontier = 0
-        for s, at, what, value in sorted(rows, key=lambda row: row[0]):
-            if what == "conf":
-                assert isinstance(value, tuple)
-                self._accept(s, at, value, frontier if members is not None else None)
-                continue
-            if isinstance(value, frozenset):
-                members = value
-            elif isinstance(value, tuple):
-                confirmed[value[0]] = max(confirmed.get(value[0], 0), value[1])
-            if members is not None:
-                frontier = min((confirmed.get(member, 0) for member in members), default=FOREVER)
-                self._reached.append((frontier, at))
-        self._order()
+        self._sets = reign.spans()
+        self._since = [s for s, *_ in self._sets]
+        by_peer: dict[str, list[tuple[int, int, int]]] = {}
+        for s, at, peer, last in reign.confirmed:
+            by_peer.setdefault(peer, []).append((last, s, at))
+        self._confirmed = {peer: _from_the_last(rows) for peer, rows in by_peer.items()}
 
-    def _accept(self, s: int, at: int, positions: tuple[int, int], frontier: int | None) -> None:
-        first, last = positions
-        if frontier is None:
-            self.unjudged += last - first + 1
-        elif last > frontier:
-            self.unsafe.append((s, at, first, last, frontier))
+    @property
+    def has_set(self) -> bool:
+        """Whether an in-sync set was named at all."""
+        return bool(self._sets)
 
-    def _order(self) -> None:
-        """Make of the moves the earliest time for each position: sort by position, least time of this position or beyond."""
-        self._reached.sort()
-        earliest = FOREVER
-        for index in range(len(self._reached) - 1, -1, -1):
-            position, at = self._reached[index]
-            earliest = min(earliest, at)
-            self._reached[index] = (position, earliest)
+    def lacking(self, position: int, s: int) -> list[str] | None:
+        """Return who of the set in force at event `s` had not confirmed a position before; None: no set was named."""
+        index = bisect_left(self._since, s) - 1
+        return None if index < 0 else [peer for peer in sorted(self._sets[index][-1]) if self._first(peer, position)[0] > s]
 
     def safe_at(self, position: int) -> int:
-        """Return when a position was first safe; FOREVER: never."""
-        index = bisect_left(self._reached, (position, -1))
-        return self._reached[index][1] if index < len(self._reached) else FOREVER
+        """Return when all members of a set in force had a position; FOREVER: never."""
+        found = FOREVER
+        for _, _, at, end, members in self._sets:
+            all_have = max((self._first(peer, position)[1] for peer in members), default=at)
+            if max(at, all_have) <= end:
+                found = min(found, max(at, all_have))
+        return found
+
+    def _first(self, peer: str, position: int) -> tuple[int, int]:
+        """Return the least `s` and the least time at which a peer confirmed a position or one beyond."""
+        rows = self._confirmed.get(peer, [])
+        index = bisect_left(rows, (position, -FOREVER, -FOREVER))
+        return rows[index][1:] if index < len(rows) else (FOREVER, FOREVER)
+
+
+def _from_the_last(rows: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Return confirmations by position, each with the least `s` and the least time of its own or a later position."""
+    rows.sort()
+    for index in range(len(rows) - 2, -1, -1):
+        last, s, at = rows[index]
+        rows[index] = last, min(s, rows[index + 1][1]), min(at, rows[index + 1][2])
+    return rows
 
 
 def accepted_before_safe(facts: Facts, _: Settings) -> Finding:
     """Compare acceptances, by brokers and as seen by clients, with what the in-sync backups had confirmed."""
-    counts = dict.fromkeys(("accepted", "unsafe", "unjudged", "client_accepted", "client_unsafe"), 0)
-    offenders: dict[str, list[Row]] = {}
-    frontiers: dict[tuple[str, str, int], Frontier] = {}
+    finding = Finding("accepted-before-safe", dict.fromkeys(("accepted", "unsafe", "unjudged", "client_accepted", "client_unsafe"), 0))
+    known: dict[tuple[str, str, int], Confirmed] = {}
     for key, reign in sorted(facts.reigns.items()):
-        frontier = frontiers[key] = Frontier(reign)
-        counts["accepted"] += sum(last - first + 1 for _, _, first, last in reign.accepted)
-        counts["unjudged"] += frontier.unjudged
-        for s, at, first, last, safe in frontier.unsafe:
-            number = last - max(safe, first - 1)
-            counts["unsafe"] += number
-            row: Row = {"node": key[0], "boot": key[1], "epoch": key[2], "s": s, "at_ns": at, "position": first, "position_to": last}
-            offenders.setdefault("unsafe", []).append(row | {"safe_to": safe, "number": number})
+        known[key] = Confirmed(reign)
+        _by_broker(finding, key, reign, known[key])
     for name, places in sorted(facts.placed.items()):
-        told = facts.accepted_ids.get(name)
-        if told is None:
-            continue
-        counts["client_accepted"] += 1
-        known = [(frontiers.get((node, boot, epoch)), position) for node, boot, epoch, position, _ in places]
-        judged = [frontier.safe_at(position) for frontier, position in known if frontier is not None and frontier.has_set]
-        judged += facts.gone.get(name, [])
-        if not judged:
-            counts["unjudged"] += 1
-            continue
-        safe = min(judged)
-        if told + facts.epsilon < safe:
-            counts["client_unsafe"] += 1
-            example: Row = {"msg": name, "accepted_ns": told, "safe_ns": None if safe == FOREVER else safe}
-            example |= {"node": places[0][0], "epoch": places[0][2], "position": places[0][3]}
-            offenders.setdefault("client_unsafe", []).append(example)
-    return Finding("accepted-before-safe", counts, offenders)
+        if name in facts.accepted_ids:
+            _by_client(finding, facts, name, sorted(place[:4] for place in places), known)
+    return finding
+
+
+def _by_broker(finding: Finding, key: tuple[str, str, int], reign: Reign, confirmed: Confirmed) -> None:
+    """Judge what one primary accepted."""
+    for s, at, first, last in sorted(reign.accepted):
+        number = last - first + 1
+        lacking = confirmed.lacking(last, s)
+        finding.counts["accepted"] += number
+        if lacking is None:
+            finding.counts["unjudged"] += number
+        elif lacking and number > 0:
+            finding.counts["unsafe"] += number
+            row: Row = {"node": key[0], "boot": key[1], "epoch": key[2], "s": s, "at_ns": at, "position": first, "position_to": last}
+            finding.offenders.setdefault("unsafe", []).append(row | {"lacking": " ".join(lacking)})
+
+
+def _by_client(
+    finding: Finding, facts: Facts, name: str, places: list[tuple[str, str, int, int]], known: dict[tuple[str, str, int], Confirmed],
+) -> None:  # fmt: skip
+    """Judge what clients were told of one message id."""
+    finding.counts["client_accepted"] += 1
+    judged = [place for place in places if place[:3] in known and known[place[:3]].has_set]
+    times = [known[place[:3]].safe_at(place[3]) for place in judged] + facts.gone.get(name, [])
+    if not times:
+        finding.counts["unjudged"] += 1
+        return
+    told, safe = facts.accepted_ids[name], min(times)
+    if told + facts.epsilon < safe:
+        finding.counts["client_unsafe"] += 1
+        node, _, epoch, position = (judged or places)[0]
+        example: Row = {"msg": name, "accepted_ns": told, "safe_ns": None if safe == FOREVER else safe}
+        finding.offenders.setdefault("client_unsafe", []).append(example | {"node": node, "epoch": epoch, "position": position})
 
 
 def primaries(facts: Facts, _: Settings) -> Finding:

@@ -211,9 +211,10 @@ def example_title(what: str, row: Record, since: Callable[[int], str]) -> str:
         until = "never released it" if row["other_end_ns"] is None else f"held it until {since(row['other_end_ns'])}"
         return f"{row['queue']}: acquired at {since(row['start_ns'])} (operation {row['op']}) while operation {row['other_op']} {until}"
     if what == "unsafe":
-        upto = "nothing" if row["safe_to"] == 0 else f"up to {row['safe_to']}"
         places = f"positions {row['position']} to {row['position_to']} of epoch {row['epoch']}"
-        return f"{row['node']} accepted {places} at {since(row['at_ns'])}, and {upto} was confirmed by all"
+        return (
+            f"{row['node']} accepted {places} at {since(row['at_ns'])}, and {row['lacking'].replace(' ', ' and ')} had not confirmed them"
+        )
     if what == "client_unsafe":
         when = "never" if row["safe_ns"] is None else f"at {since(row['safe_ns'])}"
         where = f"position {row['position']} of epoch {row['epoch']} on {row['node']}"

@@ -18,16 +18,29 @@ from pyspark.sql import functions as F
 from qpidha.pipeline.checks import CHECK, CHECKS, Settings, judge
 from qpidha.pipeline.columns import TABLES
 from qpidha.pipeline.events import FOREVER, ROLES, UNBOUNDED
-from qpidha.pipeline.facts import CASE, Tables, learn, learn_few, message_facts, operations, paired, queue_names, traffic, with_time
+from qpidha.pipeline.facts import (
+    CASE,
+    Tables,
+    learn,
+    learn_few,
+    message_facts,
+    operations,
+    paired,
+    places,
+    queue_names,
+    traffic,
+    with_time,
+)  # fmt: skip
 from qpidha.pipeline.python_engine import refuse_bad_input
 from qpidha.pipeline.python_facts import Facts
 from qpidha.pipeline.segments import KEPT, BadInput, no_such_run
 from qpidha.pipeline.session import versions
 from qpidha.pipeline.spark_around import around
-from qpidha.pipeline.spark_brokers import accepted_before_safe, failover, keep_runs, learn_brokers, primaries
+from qpidha.pipeline.spark_brokers import failover, keep_runs, learn_brokers, primaries
 from qpidha.pipeline.spark_lake import Files, Lake, each_once, quarantine_of
 from qpidha.pipeline.spark_messages import order, redelivery, summed, throughput, total_queue
 from qpidha.pipeline.spark_offenders import MOST, Offenders
+from qpidha.pipeline.spark_safe import accepted_before_safe
 from qpidha.pipeline.spark_times import availability, latency, latency_by_second, mutex
 from qpidha.pipeline.verdict import Finding, Verdict
 from qpidha.words.notes import FORMAT
@@ -86,8 +99,12 @@ def tables_of(
     if has_brokers:
         noticed("journals")
         keep_runs(tables)
-        learn_brokers(tables)
     learn_few(tables)
+    if has_brokers:
+        learn_brokers(tables)
+    if has_brokers and "accepted-before-safe" in wanted:
+        noticed("places")
+        tables.places = write("places", places(tables))
     return tables
 
 

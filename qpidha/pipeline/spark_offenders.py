@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from qpidha.pipeline.facts import CASE
@@ -38,6 +39,20 @@ class Offenders:
             file = write_offenders(self.directory, check, what, rows)
             for finding in found.values():
                 finding.files[what] = file
+
+    def put_counted(
+        self, found: Mapping[int, Finding], what: str, rows: DataFrame, number: Column, order: Sequence[str],
+        shape: Callable[[dict[str, Any]], Row],
+    ) -> None:  # fmt: skip
+        """Count rows of each case by `number`, an aggregate, and put them as offenders; they are computed once."""
+        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            for row in rows.groupBy(CASE).agg(number.alias("number")).collect():
+                found[row[CASE]].counts[what] = row["number"]
+            if any(finding.counts[what] for finding in found.values()):
+                self.put(found, what, rows, order, shape)
+        finally:
+            rows.unpersist()
 
     def put_rest(self, finding: Finding) -> None:
         """Write what the driver found itself and holds all of."""

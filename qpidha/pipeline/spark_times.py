@@ -273,36 +273,36 @@ def mutex(tables: Tables, offenders: Offenders) -> dict[int, Finding]:
         found[row[CASE]].counts |= {"locks": row["locks"], "holds": row["holds"]}
     if not any(finding.counts["holds"] for finding in found.values()):
         return found
-    lost = tables.events.where(
-        (F.col("kind_group") == "op") & (F.col("op") == OPERATIONS["lost"]) & (F.col("otype") != OUTCOMES["invoke"])
-    ).select(CASE, "queue", "process", F.col("at").alias("ends_at"))
+    lost = tables.events.where((F.col("kind_group") == "op") & (F.col("op") == OPERATIONS["lost"]) & (F.col("otype") != OUTCOMES["invoke"]))
     releases = steps.where((F.col("op") == OPERATIONS["release"]) & (F.col("outcome") != FAIL))
-    released = releases.select(CASE, "queue", "process", F.col("begin_at").alias("ends_at"))
-    taken = acquires.where(F.col("outcome") == OK)
-    for what, ends in (("overlaps", released), ("lease_overlaps", released.unionByName(lost))):
-        late = overlapping(holds(taken, ends), tables.epsilon).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            for row in late.groupBy(CASE).agg(F.count("*").alias("n")).collect():
-                found[row[CASE]].counts[what] = row["n"]
-            if any(finding.counts[what] for finding in found.values()):
-                offenders.put(found, what, late, ("queue", "start", "stop", "op_id"), _overlap_row)
-        finally:
-            late.unpersist()
+    spans = holds(acquires.where(F.col("outcome") == OK), releases, lost).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        for what, stop in (("overlaps", "stop"), ("lease_overlaps", "lease_stop")):
+            late = overlapping(spans.withColumn("stop", F.col(stop)), tables.epsilon)
+            offenders.put_counted(found, what, late, F.count("*"), ("queue", "start", "stop", "op_id"), _overlap_row)
+    finally:
+        spans.unpersist()
     return found
 
 
-def holds(taken: DataFrame, ends: DataFrame) -> DataFrame:
-    """Return from when to when each successful acquire certainly held its lock: to the first end of its process that comes later."""
-    none = F.lit(None).cast("bigint")
-    rows = taken.select(CASE, "queue", "process", F.col("end_at").alias("t"), "op_id", none.alias("ends_at"), F.lit(0).alias("rank"))
-    rows = rows.unionByName(
-        ends.select(CASE, "queue", "process", F.col("ends_at").alias("t"), none.alias("op_id"), "ends_at", F.lit(1).alias("rank"))
-    )
+def holds(taken: DataFrame, releases: DataFrame, lost: DataFrame) -> DataFrame:
+    """Return from when to when each successful acquire certainly held its lock: to the first release of its process that comes later.
+
+    Column `lease_stop`: or to the first time at which it learned that its session was gone. All of a lock is in one partition.
+    """
+    keys = (CASE, "queue", "process")
+    rows = taken.select(*keys, F.col("end_at").alias("t"), "op_id", F.lit(0).alias("rank"))
+    for ends, name in ((releases, "begin_at"), (lost, "at")):
+        released = F.lit(ends is releases).alias("is_release")
+        rows = rows.unionByName(ends.select(*keys, F.col(name).alias("t"), released, F.lit(1).alias("rank")), allowMissingColumns=True)
     # Backwards in time, so that the next end is the latest one seen; a frame that reaches forward would be quadratic.
-    backwards = Window.partitionBy(CASE, "queue", "process").orderBy(F.col("t").desc(), "rank")
-    seen = F.last("ends_at", ignorenulls=True).over(backwards.rowsBetween(Window.unboundedPreceding, -1))
-    rows = rows.withColumn("stop", F.coalesce(seen, F.lit(FOREVER))).where(F.col("op_id").isNotNull())
-    return rows.select(CASE, "queue", F.col("t").alias("start"), "stop", "op_id")
+    backwards = Window.partitionBy(*keys).orderBy(F.col("t").desc(), "rank").rowsBetween(Window.unboundedPreceding, -1)
+    stop, lease_stop = (
+        F.coalesce(F.last(F.when(is_end, F.col("t")), ignorenulls=True).over(backwards), F.lit(FOREVER))
+        for is_end in (F.col("is_release"), F.col("is_release").isNotNull())
+    )
+    rows = rows.repartition(CASE, "queue").select("*", stop.alias("stop"), lease_stop.alias("lease_stop"))
+    return rows.where(F.col("op_id").isNotNull()).select(CASE, "queue", F.col("t").alias("start"), "stop", "lease_stop", "op_id")
 
 
 def overlapping(spans: DataFrame, epsilon: int) -> DataFrame:

@@ -1,8 +1,8 @@
 """The benchmark of the pipeline: a synthetic history of N operations, made by Spark in columns, and how long each check takes.
 
 `python -m tests.bench.pipeline --operations 1000000 --operations 10000000`. Half of the operations are enqueues; 64 producers send into 16
-queues, ten locks are taken in turn. `--journals`: another history, of clients and of brokers that trace every message, made and read as
-files, for the checks that need journals; in a process of its own, for the peak of memory. What is planted is found with the exact number,
+queues, ten locks are taken in turn. `--journals`: three brokers trace every message besides, which doubles the events. `--files`: a history
+with journals that is written and ingested as files, for the time of that. What is planted is found with the exact number,
 or the benchmark fails. Everything depends on the number of the message alone, so the same arguments give the same history. Times are
 those of a warm session after a first small run; peak memory is that of the Java process.
 """
@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 
 from qpidha.pipeline.checks import SECOND
 from qpidha.pipeline.columns import EVENTS
-from qpidha.pipeline.events import CLIENT, KIND, OPERATIONS, OUTCOMES
+from qpidha.pipeline.events import CLIENT, KIND, OPERATIONS, OUTCOMES, ROLES
 from qpidha.pipeline.generate import Plan, expected, write
 from qpidha.pipeline.ingest import ingest
 from qpidha.pipeline.schema import WRITTEN
@@ -36,9 +36,8 @@ from qpidha.pipeline.spark_lake import Lake
 from qpidha.pipeline.verdict import Verdict
 
 PRODUCERS, QUEUES, LOCKS = 64, 16, 10
-SIZES = (1_000_000, 3_000_000, 10_000_000)
-WITH_JOURNALS = (1_000_000, 3_000_000)
-"""Making and reading these takes longer than judging them."""
+SIZES = {"clients": (1_000_000, 3_000_000, 10_000_000), "journals": (1_000_000, 5_000_000, 10_000_000), "files": (1_000_000,)}
+BROKERS = 3
 ALLOWED_GROWTH = 1.3
 """How much longer an operation may take in a larger history: time is to grow no faster than what is judged."""
 STEP_NS = 100_000
@@ -48,7 +47,7 @@ START_NS = 10 * SECOND
 LOCK_STEP_NS = 1_000_000
 PERIOD = 200
 """Of 200 messages one is refused and two have an unknown outcome, one of which was sent nevertheless."""
-FAIL, INFO_SEEN, INFO_UNSEEN, LOST, TWICE, LATE, INVENTED = 13, 57, 157, 3, 5, 7, 9
+FAIL, INFO_SEEN, INFO_UNSEEN, LOST, TWICE, LATE, INVENTED, UNSAFE, TOO_SOON = 13, 57, 157, 3, 5, 7, 9, 11, 15
 """Places in such a period."""
 
 
@@ -57,6 +56,8 @@ class Size:
     """How much there is, and of what."""
 
     operations: int
+    journals: bool = False
+    """Three brokers trace every message; each pause is a failover."""
 
     @property
     def messages(self) -> int:
@@ -67,7 +68,10 @@ class Size:
     def planted(self) -> dict[str, int]:
         """Return how many of each anomaly there are."""
         periods = self.messages // PERIOD
-        return {"lost": min(100, periods // 10), "twice": periods // 5, "late": min(50, periods // 10), "invented": min(20, periods // 10)}
+        return {
+            "lost": min(100, periods // 10), "twice": periods // 5, "late": min(50, periods // 10), "invented": min(20, periods // 10),
+            "unsafe": min(30, periods // 10), "too_soon": min(20, periods // 10),
+        }  # fmt: skip
 
     @property
     def pauses(self) -> int:
@@ -81,13 +85,13 @@ class Size:
 
     @property
     def overlaps(self) -> int:
-        """Holds that begin while another lasts."""
-        return min(10, self.holds // 100)
+        """Holds that begin while another lasts: one of each lock, if there are enough."""
+        return LOCKS if self.holds >= 20 * LOCKS else 0
 
     def expected(self) -> dict[str, dict[str, int]]:
         """Return the numbers that must be found."""
         periods, planted = self.messages // PERIOD, self.planted
-        return {
+        found = {
             "total-queue": {
                 "attempts": self.messages, "acknowledged": self.messages - 3 * periods, "failed": periods, "lost": planted["lost"],
                 "duplicated": planted["twice"], "unexpected": planted["invented"], "recovered": periods, "phantom": 0, "missing": 0,
@@ -98,6 +102,15 @@ class Size:
             "mutex": {"locks": LOCKS, "holds": self.holds, "overlaps": self.overlaps},
             "evidence": {"problems": 0},
         }  # fmt: skip
+        if self.journals:
+            found["accepted-before-safe"] = {
+                "accepted": self.messages - 2 * periods, "unsafe": planted["unsafe"], "unjudged": 0,
+                "client_accepted": self.messages - 3 * periods, "client_unsafe": planted["too_soon"],
+            }  # fmt: skip
+            found["primaries"] = {"epochs": self.pauses + 1, "shared_epochs": 0, "epoch_regressions": 0, "overlaps": 0}
+            found["failover"] = {"failovers": self.pauses}
+            found["latency"] = {"replication": (BROKERS - 1) * (self.messages - 2 * periods), "acceptance": self.messages - 2 * periods}
+        return found
 
 
 def is_planted(number: Column, place: int, count: int, periods: int) -> Column:
@@ -132,7 +145,7 @@ def messages(spark: Any, size: Size) -> DataFrame:
         F.concat(F.lit("q"), (producer % QUEUES).cast("string")).alias("queue"),
         shifted(0).alias("sent"), (shifted(500) + 1_000_000 + jitter(number, 1, 2_000_000)).alias("told"),
         (shifted(1000) + 20_000_000 + jitter(number, 2, 2_000_000) + behind).alias("taken"),
-        (number % PERIOD).alias("place"),
+        (number % PERIOD).alias("place"), F.least(F.floor(number / block), F.lit(size.pauses)).alias("turn"),
     )  # fmt: skip
     return rows
 
@@ -143,12 +156,13 @@ def step(what: str, outcome: int | Column, at: str | Column, **more: Column) -> 
     fields = {
         "op": F.lit(OPERATIONS[what]).cast("tinyint"), "otype": stands.cast("tinyint"), "at": F.col(at) if isinstance(at, str) else at,
         "queue": F.col("queue"), "op_id": F.lit(0).cast("bigint"), "process": F.lit(0).cast("bigint"),
-        "producer": F.lit(None).cast("int"), "seq": F.lit(None).cast("bigint"), "delivery_count": F.lit(None).cast("int"), **more,
+        "producer": F.lit(None).cast("int"), "seq": F.lit(None).cast("bigint"), "delivery_count": F.lit(None).cast("int"),
+        "msg": F.lit(None).cast("string"), **more,
     }  # fmt: skip
     return F.struct(*(value.alias(name) for name, value in fields.items()))
 
 
-def sent(rows: DataFrame) -> DataFrame:
+def sent(rows: DataFrame, *, with_ids: bool) -> DataFrame:
     """Return what the senders wrote."""
     unknown = F.col("place").isin(INFO_SEEN, INFO_UNSEEN)
     outcome = F.when(F.col("place") == FAIL, OUTCOMES["fail"]).when(unknown, OUTCOMES["info"]).otherwise(OUTCOMES["ok"])
@@ -156,8 +170,14 @@ def sent(rows: DataFrame) -> DataFrame:
         "op_id": F.col("id") * 2 + 1, "process": (F.col("producer") + 1).cast("bigint") * CLIENT, "producer": F.col("producer"),
         "seq": F.col("seq"),
     }  # fmt: skip
-    steps = F.array(step("enqueue", OUTCOMES["invoke"], "sent", **same), step("enqueue", outcome, "told", **same))
+    told = same | ({"msg": message_id()} if with_ids else {})
+    steps = F.array(step("enqueue", OUTCOMES["invoke"], "sent", **same), step("enqueue", outcome, "told", **told))
     return rows.select(F.explode(steps).alias("e")).select("e.*")
+
+
+def message_id() -> Column:
+    """Return the id of a message."""
+    return F.concat(F.lit("message-"), F.col("id").cast("string"))
 
 
 def taken(rows: DataFrame, size: Size) -> DataFrame:
@@ -190,9 +210,8 @@ def drains(spark: Any, size: Size) -> DataFrame:
 def locks(spark: Any, size: Size) -> DataFrame:
     """Return the history of locks: each is taken a little after it was released, but for the planted holds."""
     number = F.col("id")
-    every = max(size.holds // LOCKS // max(size.overlaps // LOCKS, 1), 2)
     turn = F.floor(number / LOCKS)
-    overlong = (turn % every == 0) & (turn < every * (size.overlaps // LOCKS))
+    overlong = (turn == 0) & F.lit(size.overlaps > 0)
     rows = spark.range(size.holds).select("id", F.concat(F.lit("lock"), (number % LOCKS).cast("string")).alias("queue"))
     begin = START_NS + turn * LOCK_STEP_NS
     given = begin + F.when(overlong, LOCK_STEP_NS + LOCK_STEP_NS // 5).otherwise(LOCK_STEP_NS // 2)
@@ -205,21 +224,69 @@ def locks(spark: Any, size: Size) -> DataFrame:
     return rows.select(F.explode(steps).alias("e")).select("e.*")
 
 
+def traced(rows: DataFrame, size: Size) -> DataFrame:
+    """Return what the primaries noted of messages: a place, what both backups confirmed, the acceptance."""
+    periods, planted = size.messages // PERIOD, size.planted
+    number, place = F.col("id"), F.col("id") + 1
+    unsafe, too_soon = (is_planted(number, at, planted[name], periods) for at, name in ((UNSAFE, "unsafe"), (TOO_SOON, "too_soon")))
+    first = number * 8 + 8
+    none = F.lit(None).cast("string")
+
+    def note(kind: str, s: Column, after_ns: int, **more: Column) -> Column:
+        fields = {
+            "kind": F.lit(KIND[kind].code), "s": s, "at": F.col("sent") + after_ns, "epoch": F.col("turn") + 1, "position": place,
+            "took_ns": F.lit(after_ns), "peer": none, "msg": none, **more,
+        }  # fmt: skip
+        return F.struct(*(value.alias(name) for name, value in fields.items()))
+
+    peers = [broker(F.col("turn") + other) for other in (1, 2)]
+    # What a client hears of too soon has a place that no backup ever reaches.
+    beyond = F.when(too_soon, place + (1 << 40)).otherwise(place)
+    steps = F.array(
+        note("enq", first, 50_000, msg=message_id(), took_ns=F.lit(None).cast("int"), position=beyond),
+        note("rep", first + 1, 200_000, peer=peers[0]),
+        note("rep", F.when(unsafe, first + 4).otherwise(first + 2), 250_000, peer=peers[1]),
+        note("conf", first + 3, 300_000),
+    )  # fmt: skip
+    kept = rows.where(~F.col("place").isin(FAIL, INFO_UNSEEN))
+    return kept.select(broker(F.col("turn")).alias("node"), "queue", F.explode(steps).alias("e")).select("node", "queue", "e.*")
+
+
+def broker(turn: Column) -> Column:
+    """Return the name of the broker whose turn it is."""
+    return F.concat(F.lit("broker-"), (turn % BROKERS).cast("string"))
+
+
+def turns(spark: Any, size: Size) -> DataFrame:
+    """Return who became primary when, and who then was no longer."""
+    names = [f"broker-{number}" for number in range(BROKERS)]
+    block = size.messages // (size.pauses + 1)
+    rows = []
+    for turn in range(size.pauses + 1):
+        at, s = turn * (block * STEP_NS + PAUSE_NS) + START_NS - 1000, turn * block * 8
+        if turn:
+            rows.append((names[(turn - 1) % BROKERS], KIND["role"].code, s, at - 1000, turn, ROLES["ready"], None))
+        rows.append((names[turn % BROKERS], KIND["role"].code, s + 1, at, turn + 1, ROLES["active"], None))
+        rows.append((names[turn % BROKERS], KIND["insync"].code, s + 2, at, turn + 1, None, " ".join(names)))
+    return spark.createDataFrame(rows, "node string, kind int, s bigint, at bigint, epoch bigint, role int, members string")
+
+
 def generate(lake: Lake, size: Size) -> int:
     """Write the history as a batch of a lake; return the number of events."""
     spark = lake.create().spark
     rows = messages(spark, size)
     parts = {
-        "client-send": sent(rows), "client-receive": taken(rows, size), "client-drain": drains(spark, size),
+        "client-send": sent(rows, with_ids=size.journals), "client-receive": taken(rows, size), "client-drain": drains(spark, size),
         "client-lock": locks(spark, size),
     }  # fmt: skip
     path = lake.batch_path("once-000001")
-    notes = []
-    for place, (node, part) in enumerate(parts.items()):
-        mode = "append" if place else "overwrite"
-        events(part, node).write.mode(mode).partitionBy("kind_group").parquet(path)
-        count = spark.read.parquet(path).where(F.col("node") == node).count()
-        notes.append(note(node, count))
+    frames = [clients(part, node) for node, part in parts.items()]
+    if size.journals:
+        frames += [journal(traced(rows, size), "msg"), journal(turns(spark, size), "state")]
+    for place, frame in enumerate(frames):
+        frame.write.mode("append" if place else "overwrite").partitionBy("kind_group").parquet(path)
+    written = spark.read.parquet(path).groupBy("node").agg(F.count("*"), F.max("s")).collect()
+    notes = [note(*row) for row in written]
     texts = [(f"journal-{index}.jsonl", json.dumps(each)) for index, each in enumerate(notes)]
     columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in WRITTEN if field.name not in ("file", "note", "kind_group")]
     about = spark.createDataFrame(texts, "file string, note string").select("*", *columns, F.lit("segment").alias("kind_group"))
@@ -227,26 +294,37 @@ def generate(lake: Lake, size: Size) -> int:
     return sum(each["events"] for each in notes)
 
 
-def events(part: DataFrame, node: str) -> DataFrame:
+def clients(part: DataFrame, node: str) -> DataFrame:
+    """Return steps of clients with all columns of the table of events."""
+    return events(part, "op", node=F.lit(node), s=F.monotonically_increasing_id(), kind=F.lit(KIND["op"].code), run_id=F.lit("bench"))
+
+
+def journal(part: DataFrame, group: str) -> DataFrame:
+    """Return what brokers noted with all columns of the table of events."""
+    return events(part, group)
+
+
+def events(part: DataFrame, group: str, **more: Column) -> DataFrame:
     """Return rows with all columns of the table of events."""
-    known = {
-        "node": F.lit(node), "boot": F.lit("0"), "s": F.monotonically_increasing_id(), "kind": F.lit(KIND["op"].code),
-        "run_id": F.lit("bench"),
-        "ts_us": F.col("at").cast("bigint") / 1000 + 1_750_000_000_000_000, "mono_ns": F.col("at"), "file": F.lit(f"journal-{node}"),
-        **{name: F.col(name) for name in part.columns if name != "at"},
+    known = {name: F.col(name) for name in part.columns if name != "at"} | more | {
+        "boot": F.lit("0"), "ts_us": F.col("at").cast("bigint") / 1000 + 1_750_000_000_000_000, "mono_ns": F.col("at"),
     }  # fmt: skip
+    known["file"] = F.concat(F.lit("journal-"), known["node"])
     types = {field.name: field.dataType for field in WRITTEN}
     columns = [known.get(name, F.lit(None)).cast(types[name]).alias(name) for name, *_ in EVENTS]
-    return part.select(*columns, F.lit("op").alias("kind_group"))
+    return part.select(*columns, F.lit(group).alias("kind_group"))
 
 
-def note(node: str, count: int) -> dict[str, Any]:
+def note(node: str, count: int, last: int) -> dict[str, Any]:
     """Return what ingestion would have noted of a file with so many events."""
-    segment = Segment(f"journal-{node}", node, "0", "bench", "clock", lines=count, state="closed", is_final=True)
+    by_broker = node.startswith("broker")
+    run = "" if by_broker else "bench"
+    segment = Segment(f"journal-{node}", node, "0", run, "clock", lines=count, state="closed", is_final=True)
     return {
         "segment": {name: getattr(segment, name) for name in Segment.__slots__}, "events": count, "duplicates": 0, "lines": count,
-        "quarantined": 0, "problems": [], "ranges": [[0, count - 1]], "operations": True, "unknown_fields": {}, "runs": ["bench"],
-        "brokers": False, "drops": [], "path": f"journal-{node}", "size": count, "changed": 0,
+        "quarantined": 0, "problems": [], "ranges": [[0, last]], "operations": not by_broker,
+        "unknown_fields": {}, "runs": [run] if run else [], "brokers": by_broker, "drops": [], "path": f"journal-{node}", "size": count,
+        "changed": 0,
     }  # fmt: skip
 
 
@@ -269,7 +347,7 @@ def measure(spark: Any, size: Size, folder: Path) -> dict[str, Any]:
     return made | judge(lake, size.expected(), folder)
 
 
-def measure_journals(spark: Any, size: Size, folder: Path) -> dict[str, Any]:
+def measure_files(spark: Any, size: Size, folder: Path) -> dict[str, Any]:
     """Write a history with the journals of three brokers, ingest it, check, and return the seconds of each step."""
     plan = Plan(messages=size.messages, brokers=True, plant={"unsafe": 20, "failover": 5, "two-primaries": 2, "lost": 20})
     begun = time.monotonic()
@@ -313,20 +391,22 @@ def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--operations", type=int, action="append", help="may be given again; default 1, 3 and 10 million")
-    parser.add_argument("--journals", action="store_true", help="with journals of brokers; default 1 and 3 million operations")
+    parser.add_argument("--journals", action="store_true", help="with journals of brokers; default 1, 5 and 10 million operations")
+    parser.add_argument("--files", action="store_true", help="with journals, written and ingested as files; default 1 million operations")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--memory", default="4g", help="of the driver")
     parser.add_argument("--no-warm-up", action="store_true")
     arguments = parser.parse_args()
     spark = session(arguments.master, {"spark.driver.memory": arguments.memory})
     results = []
-    step, sizes = (measure_journals, WITH_JOURNALS) if arguments.journals else (measure, SIZES)
+    step = measure_files if arguments.files else measure
+    sizes = SIZES["files" if arguments.files else "journals" if arguments.journals else "clients"]
     folder = Path(tempfile.mkdtemp(prefix="qpidha-pipeline-bench-"))
     try:
         if not arguments.no_warm_up:
-            step(spark, Size(20_000), folder)
+            step(spark, Size(20_000, arguments.journals), folder)
         for operations in arguments.operations or sizes:
-            results.append(step(spark, Size(operations), folder))
+            results.append(step(spark, Size(operations, arguments.journals), folder))
             print(json.dumps(results[-1]), file=sys.stderr, flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

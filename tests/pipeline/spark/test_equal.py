@@ -47,7 +47,7 @@ def by_spark(spark: Any, events: Any, cases: int, settings: Settings, inputs: In
 
 
 SETTINGS = [
-    (2500, Settings(), Inputs(), MARGIN_NS),
+    (1500, Settings(), Inputs(), MARGIN_NS),
     (1000, Settings(), Inputs(), 2_000_000),  # brokers write before and after the runs, too
     (
         1000,

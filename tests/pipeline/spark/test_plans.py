@@ -1,4 +1,4 @@
-"""How Spark does it: one shuffle for a table of facts, hash aggregates only, no product of tables, no frame that reaches forward."""
+"""How Spark does it: one shuffle a table of facts and a check, hash aggregates, no product of tables, no frame that reaches forward."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ import pytest
 from pyspark.sql import functions as F
 
 import qpidha.pipeline
+from qpidha.pipeline.checks import CHECKS
 from qpidha.pipeline.columns import EVENTS, documentation
 from qpidha.pipeline.events import FIELDS, KINDS, OPERATIONS
 from qpidha.pipeline.facts import CASE, message_facts, operations, paired, traffic, with_time
 from qpidha.pipeline.schema import ARROW, STORED, WRITTEN, event_of, record_batch
+from qpidha.pipeline.spark_engine import Asked, check_lake
+from qpidha.pipeline.spark_lake import Lake
+from tests.bench.pipeline import Size, generate, wrong_numbers
 from tests.pipeline.builders import Story
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -41,6 +45,38 @@ def test_a_table_of_facts_is_one_shuffle_of_hash_aggregates(spark: Any, ops: Any
     assert shown.count("HashAggregate") >= 2, shown
     for bad in ("SortAggregate", "ObjectHashAggregate", "CartesianProduct", "BroadcastNestedLoopJoin", "SortMergeJoin"):
         assert bad not in shown, shown
+
+
+def shuffled(spark: Any) -> dict[int, int]:
+    """Return how many records each stage so far has written for a shuffle."""
+    context = spark.sparkContext
+    quantiles = context._gateway.new_array(context._jvm.double, 0)
+    stages = context._jsc.sc().statusStore().stageList(None, False, False, quantiles, None)
+    return {stage.stageId(): stage.shuffleWriteRecords() for stage in (stages.apply(index) for index in range(stages.size()))}
+
+
+def test_a_check_moves_its_rows_once(spark: Any, tmp_path: Path) -> None:
+    size = Size(40_000, journals=True)
+    lake = Lake(spark, str(tmp_path / "lake"))
+    generate(lake, size)
+    moved: dict[str, list[int]] = {}
+    state: dict[str, Any] = {"name": "before", "stages": shuffled(spark)}
+
+    def noticed(what: str) -> None:
+        stages = shuffled(spark)
+        moved[state["name"]] = sorted((stages[stage] for stage in stages.keys() - state["stages"].keys()), reverse=True)
+        state.update(name=what, stages=stages)
+
+    verdict = check_lake(lake, asked=Asked([check.name for check in CHECKS], charts=False, noticed=noticed))
+    noticed("end")
+    assert wrong_numbers(verdict, size.expected()) == []
+    # What it judges, and what is left of that after hash aggregates: rows of queues, clients, seconds, buckets or times of three digits.
+    rows = {"order": (size.messages, 300), "mutex": (2 * size.holds, 100), "accepted-before-safe": (4 * size.messages, 1000)}
+    for name, (judged, groups) in rows.items():
+        assert judged / 2 < moved[name][0] <= judged, (name, moved[name])
+        assert sum(moved[name][1:]) < groups, (name, moved[name])
+    for name in ("total-queue", "redelivery", "availability", "primaries", "latency", "failover", "throughput"):
+        assert sum(moved[name]) < size.messages, (name, moved[name])
 
 
 def test_no_window_reaches_forward_without_end() -> None:

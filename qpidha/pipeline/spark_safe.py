@@ -1,0 +1,242 @@
+"""Accepted before safe, in Spark: what brokers accepted and clients were told, against what the in-sync backups had confirmed.
+
+A member has a position from its first confirmation of that position or a later one on, so each question asks for a minimum over all
+that comes later in the log. Positions are cut into buckets: of later buckets one row each says enough, so every bucket is ordered by
+itself, in any task. Everything is moved once, with what is asked and what answers side by side; few of the answers are bad, and only they
+are looked at again. The definitions are those of `checks.py`. Source: spark-pipeline.md 4.6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from qpidha.pipeline.events import FOREVER, KIND
+from qpidha.pipeline.facts import CASE, REIGN, Tables, divided
+from qpidha.pipeline.spark_offenders import Offenders
+from qpidha.pipeline.verdict import Finding, Row
+
+REP, CONF = KIND["rep"].code, KIND["conf"].code
+BUCKET = 256
+"""Positions of a bucket: enough that buckets are few, few enough that they are ordered quickly."""
+BROKER, CLIENT = -1, -2
+"""Who asks: a broker that accepted, a client that was told. Who answers is a member, by its number. Answers come first at a position."""
+MOST_BROADCAST = 100_000
+COUNTS = ("accepted", "unsafe", "unjudged", "client_accepted", "client_unsafe")
+
+
+@dataclass(frozen=True, slots=True)
+class Reigns:
+    """The reigns with in-sync sets; the other members of a reign have numbers, which are those of columns."""
+
+    keys: list[tuple[Any, ...]]
+    """Case, node, boot, epoch; the place in this list is the number of the reign."""
+    members: list[list[str]]
+    """Who else was in a set of each."""
+    sets: list[tuple[int, ...]]
+    """Reign, s, s of the next, at, at of the next, and its members as bits."""
+    begins: list[int]
+    """First s with a set, of each."""
+
+    @property
+    def width(self) -> int:
+        """The most other members, and one where there are none, so that there is a column."""
+        return max((1, *map(len, self.members)))
+
+
+def reigns_of(tables: Tables) -> Reigns:
+    """Return what the driver knows of in-sync sets."""
+    found = Reigns([], [], [], [])
+    for case in tables.cases:
+        for key, reign in sorted(tables.few[case].reigns.items()):
+            if not reign.sets:
+                continue
+            sets, number = reign.spans(), len(found.keys)
+            members = sorted({member for *_, each in sets for member in each})
+            found.keys.append((case, *key))
+            found.members.append(members)
+            found.begins.append(sets[0][0])
+            for *span, each in sets:
+                found.sets.append((number, *span, sum(1 << place for place, member in enumerate(members) if member in each)))
+    return found
+
+
+def accepted_before_safe(tables: Tables, offenders: Offenders) -> dict[int, Finding]:
+    """Compare acceptances, by brokers and as seen by clients, with what the in-sync backups had confirmed."""
+    found = {case: Finding("accepted-before-safe", dict.fromkeys(COUNTS, 0)) for case in tables.cases}
+    if tables.places is None:
+        return found
+    reigns = reigns_of(tables)
+    events = _acceptances(tables, reigns)
+    has_others = _count(tables, tables.places, found)
+    late = _late(events, tables, reigns).join(_numbers(tables, reigns), "reign").persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        number = {row["who"]: row["n"] for row in late.groupBy("who").agg(F.count("*").alias("n")).collect()}
+        if BROKER in number:
+            _by_brokers(late.where(F.col("who") == BROKER), number[BROKER], tables, reigns, found, offenders)
+        if CLIENT in number or has_others:
+            _by_clients(late.where(F.col("who") == CLIENT), number.get(CLIENT, 0), tables, reigns, found, offenders)
+    finally:
+        late.unpersist()
+    return found
+
+
+def _numbers(tables: Tables, reigns: Reigns) -> DataFrame:
+    """Return reigns with their numbers, their other members, and where their sets begin."""
+    rows = [
+        (*key, number, members, begin)
+        for number, (key, members, begin) in enumerate(zip(reigns.keys, reigns.members, reigns.begins, strict=True))
+    ]  # fmt: skip
+    schema = f"{CASE} int, node string, boot string, epoch bigint, reign int, members array<string>, begin bigint"
+    return F.broadcast(tables.events.sparkSession.createDataFrame(rows, schema))
+
+
+def _sets(tables: Tables, reigns: Reigns) -> DataFrame:
+    schema = "of int, since bigint, until bigint, since_at bigint, until_at bigint, bits bigint"
+    return F.broadcast(tables.events.sparkSession.createDataFrame(reigns.sets, schema))
+
+
+def _acceptances(tables: Tables, reigns: Reigns) -> DataFrame:
+    """Return the rep and conf events, those of reigns with sets with what is known of the reign."""
+    events = tables.events.where((F.col("kind_group") == "msg") & F.col("kind").isin(REP, CONF))
+    events = events.select(*REIGN, "kind", "s", "at", "peer", "position", F.coalesce("position_to", "position").alias("last"))
+    return events.join(_numbers(tables, reigns), [*REIGN], "left")
+
+
+def _count(tables: Tables, places: DataFrame, found: dict[int, Finding]) -> bool:
+    """Count what was accepted, and of that what nobody can judge; return whether ids without a set are judged by when they were gone."""
+    for case, (accepted, unjudged) in tables.accepted.items():
+        found[case].counts |= {"accepted": accepted, "unjudged": unjudged}
+    has_no_set = F.col("judged") == 0
+    ids = places.groupBy(CASE, "copies").agg(
+        F.count("*").alias("rows"), F.count_if(has_no_set & F.col("gone").isNull()).alias("unjudged"),
+        F.count_if(has_no_set & F.col("gone").isNotNull()).alias("gone"),
+    ).collect()  # fmt: skip
+    for row in ids:
+        # An id with n places is in n rows.
+        counts = found[row[CASE]].counts
+        counts["client_accepted"] += row["rows"] // row["copies"]
+        counts["unjudged"] += row["unjudged"] // row["copies"]
+    return any(row["gone"] for row in ids)
+
+
+def _late(events: DataFrame, tables: Tables, reigns: Reigns) -> DataFrame:
+    """Return acceptances at which a member of the set in force lacked something, and places that were not safe when a client was told.
+
+    Columns: those of `_rows`, and of each other member `s_i` and `at_i`, when it had confirmed the position.
+    """
+    rows = _rows(events, tables, reigns).withColumn("bucket", divided(F.col("last"), BUCKET))
+    members = range(reigns.width)
+    names = [f"{name}_{member}" for member in members for name in ("s", "at")]
+    answers = [F.when(F.col("who") == member, F.col(name)).alias(f"{name}_{member}") for member in members for name in ("s", "at")]
+    keys = ("bucket", "reign")  # In this order: Spark sorts by the first one quickly, and few rows share a bucket.
+    beyond = Window.partitionBy("reign").orderBy(-F.col("bucket")).rowsBetween(Window.unboundedPreceding, -1)
+    later = rows.select(*keys, *answers).groupBy(*keys).agg(*(F.min(name).alias(name) for name in names))
+    later = later.select(*keys, *(F.min(name).over(beyond).alias(name) for name in names))
+    each = (F.struct(F.lit(member).alias("who"), F.col(f"s_{member}").alias("s"), F.col(f"at_{member}").alias("at")) for member in members)
+    later = later.select(*keys, F.lit(FOREVER).alias("last"), F.inline(F.array(*each))).where(F.col("s").isNotNull())
+    # Downwards from the last position: what was confirmed there or beyond comes before. One row an answer is moved, not a column.
+    down = Window.partitionBy(*keys).orderBy(F.col("last").desc(), F.col("who").desc())
+    down = down.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    both = rows.unionByName(later).repartition(*keys).select("*", *answers)
+    first = [F.coalesce(F.min(name).over(down), F.lit(FOREVER)).alias(name) for name in names]
+    asked = both.select("reign", "last", "who", "s", "at", *first).where(F.col("who") < 0)
+    return asked.join(_sets(tables, reigns), (F.col("reign") == F.col("of")) & _is_good(reigns.width), "left_anti")
+
+
+def _rows(events: DataFrame, tables: Tables, reigns: Reigns) -> DataFrame:
+    """Return who asks for a position and who answers.
+
+    Columns: reign; last, the position; who; s, of an answer or acceptance; at, of an answer, and of a client until when, with ε, it must
+    have been safe.
+    """
+    assert tables.places is not None
+    member = F.array_position("members", F.col("peer")) - 1
+    of_broker = (F.col("kind") == CONF) & (F.col("begin") < F.col("s")) & (F.col("last") >= F.col("position"))
+    who = F.when(of_broker, F.lit(BROKER)).when((F.col("kind") == REP) & (member >= 0), member).cast("int")
+    noted = events.where(F.col("reign").isNotNull()).select("reign", "last", who.alias("who"), "s", "at").where(F.col("who").isNotNull())
+    until = F.col("told") + tables.epsilon
+    told = tables.places.where(F.col("is_judged") & (F.col("gone").isNull() | (until < F.col("gone"))))
+    told = told.join(_numbers(tables, reigns), [*REIGN]).select(
+        "reign", F.col("position").alias("last"), F.lit(CLIENT).alias("who"), F.lit(None).cast("bigint").alias("s"), until.alias("at")
+    )
+    return noted.unionByName(told)
+
+
+def _is_member(member: int) -> Column:
+    return F.col("bits").bitwiseAND(F.lit(1 << member)) != 0
+
+
+def _is_in_force() -> Column:
+    return (F.col("since") < F.col("s")) & (F.col("s") < F.col("until"))
+
+
+def _all_have(width: int) -> Column:
+    """Return when all members of a set had a position while it was in force; FOREVER: not then."""
+    at = F.greatest(F.col("since_at"), F.lit(-FOREVER), *(F.when(_is_member(member), F.col(f"at_{member}")) for member in range(width)))
+    return F.when(at <= F.col("until_at"), at).otherwise(F.lit(FOREVER))
+
+
+def _is_good(width: int) -> Column:
+    """Whether a set shows that what is asked was safe."""
+    lacks = F.lit(False)
+    for member in range(width):
+        lacks |= _lacks(member)
+    all_have = _all_have(width)
+    return F.when(F.col("who") == BROKER, _is_in_force() & ~lacks).otherwise((all_have <= F.col("at")) & (all_have < FOREVER))
+
+
+def _lacks(member: int) -> Column:
+    """Whether a member had not confirmed what was accepted."""
+    return _is_member(member) & (F.col(f"s_{member}") > F.col("s"))
+
+
+def _told_size(rows: DataFrame, number: int) -> DataFrame:
+    """Return rows, broadcast where they are few: what Spark takes for the size of a join is the product of both sides."""
+    return F.broadcast(rows) if number <= MOST_BROADCAST else rows
+
+
+def _by_brokers(late: DataFrame, number: int, tables: Tables, reigns: Reigns, found: dict[int, Finding], offenders: Offenders) -> None:
+    """Count what brokers accepted too early, and name who lacked it."""
+    lacking = [F.when(_lacks(member), F.get("members", F.lit(member))) for member in range(reigns.width)]
+    late = late.join(_sets(tables, reigns), (F.col("reign") == F.col("of")) & _is_in_force())
+    late = late.select(*REIGN, "s", "last", F.concat_ws(" ", *lacking).alias("lacking"))
+    accepted = tables.events.where((F.col("kind_group") == "msg") & (F.col("kind") == CONF)).select(*REIGN, "s", "at", "position")
+    wrong = accepted.join(_told_size(late, number), [*REIGN, "s"])
+    positions = F.sum(F.col("last") - F.col("position") + 1)
+    offenders.put_counted(found, "unsafe", wrong, positions, ("node", "boot", "epoch", "s"), _unsafe_row)
+
+
+def _unsafe_row(row: dict[str, Any]) -> Row:
+    found: Row = {name: row[name] for name in ("node", "boot", "epoch", "s")}
+    return found | {"at_ns": row["at"], "position": row["position"], "position_to": row["last"], "lacking": row["lacking"]}
+
+
+def _by_clients(late: DataFrame, number: int, tables: Tables, reigns: Reigns, found: dict[int, Finding], offenders: Offenders) -> None:
+    """Count what clients were told too early: ids none of whose places was safe, nor was the message gone."""
+    assert tables.places is not None
+    places = tables.places.withColumn("at", F.col("told") + tables.epsilon).where(F.col("gone").isNull() | (F.col("at") < F.col("gone")))
+    keys = (*REIGN, "position", "at")
+    late = late.withColumn("position", F.col("last")).join(_sets(tables, reigns), F.col("reign") == F.col("of"))
+    late = late.groupBy(*keys).agg(F.min(_all_have(reigns.width)).alias("all_have"))
+    rows = places.join(_told_size(late, number), [*keys])
+    # An id without a set counts by when it was gone.
+    others = places.where((F.col("judged") == 0) & F.col("gone").isNotNull())
+    rows = rows.unionByName(others.withColumn("all_have", F.lit(None).cast("bigint")))
+    ids = rows.groupBy(CASE, "msg").agg(
+        F.count("all_have").alias("late"), F.max("judged").alias("judged"), F.min("told").alias("told"),
+        F.min(F.least(F.coalesce("all_have", F.lit(FOREVER)), "gone")).alias("safe"),
+        F.min(F.struct("node", "boot", "epoch", "position")).alias("place"),
+    )  # fmt: skip
+    wrong = ids.where(F.col("late") == F.col("judged"))
+    offenders.put_counted(found, "client_unsafe", wrong, F.count("*"), ("msg",), _told_row)
+
+
+def _told_row(row: dict[str, Any]) -> Row:
+    place = row["place"]
+    found: Row = {"msg": row["msg"], "accepted_ns": row["told"], "safe_ns": None if row["safe"] == FOREVER else row["safe"]}
+    return found | {"node": place["node"], "epoch": place["epoch"], "position": place["position"]}
