@@ -90,7 +90,7 @@ lab-measure: ## time the failovers of LAB_RUNS runs of each event in the lab
 	@.ci/setup lab
 	@$(BIN)/python -m tests.lab.measure --runs $(LAB_RUNS)
 
-bench-pipeline: ## judge synthetic histories of 1, 3 and 10 million operations on Spark, and time each check
+bench-pipeline: ## judge synthetic histories of 1 to 10 million operations on Spark, without and with journals, and time each check
 	@.ci/setup verify
 	$(BIN)/python -m tests.bench.pipeline
 	$(BIN)/python -m tests.bench.pipeline --journals

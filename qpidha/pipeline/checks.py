@@ -174,12 +174,12 @@ CHECKS = (
             ("unsafe", "Σ (`hi` − `p` + 1) of `conf` with `hi` ≥ `p` for which some member of the set in force has first(`s`) > `s`. Set "
              "in force: the latest `insync` of that writer and epoch with a lower `s`, without the writer. first(v) of a member and "
              "position: min v over the writer's `rep` events of that epoch and member with `hi` ≥ the position; ∞ if none. Position: `hi`"),
-            ("unjudged", "positions of `conf` events before the first `insync` of their (writer, epoch), and accepted ids whose writers "
-             "noted none"),
-            ("client_accepted", "accepted enqueues whose message id `i` is in an `enq` event"),
-            ("client_unsafe", "of these with at(ok) + ε < safe, or never safe; safe = min over the id's `enq` (`e`, `p`) and the `insync` "
-             "sets of that writer and epoch of t = max(at of the set, first(at) of `p` over its other members) where t ≤ at of the next "
-             "set, and min at of `deq` events with that id: a message that was consumed before all have it needs no copy"),
+            ("unjudged", "positions of `conf` events before the first `insync` of their (writer, epoch), and ids that clients were told "
+             "of, of whose places no writer named a set, and that no `deq` names"),
+            ("client_accepted", "message ids `i` of accepted enqueues that are in an `enq` event"),
+            ("client_unsafe", "of these with first at(ok) + ε < safe, or never safe; safe = min over the id's `enq` (`e`, `p`) and the "
+             "`insync` sets of that writer and epoch of t = max(at of the set, first(at) of `p` over its other members) where t ≤ at of "
+             "the next set, and min at of `deq` events with that id: a message that was consumed before all have it needs no copy"),
         ),
         "", "unsafe or client_unsafe > 0", "unjudged > 0", "accepted + client_accepted > 0", "spark-pipeline.md 4.6; qpidha/ha/holds.py",
     ),

@@ -19,6 +19,8 @@ Event = dict[str, Any]
 
 INT32, INT64 = (1 << 31) - 1, (1 << 63) - 1
 FOREVER = INT64
+EARLIEST, LATEST = -(1 << 61), 1 << 62
+"""Bounds of times, in ns: what is beyond is cut, so that no difference of two overflows."""
 UNBOUNDED = (1 << 62) - 1
 """Error in ns between clocks of which nothing is known: more than any two times differ, and no sum with one overflows."""
 """As a time: never."""

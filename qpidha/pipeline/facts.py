@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from qpidha.pipeline.events import CLIENT, FOREVER, KIND, OPERATIONS, OUTCOMES, Event
+from qpidha.pipeline.events import CLIENT, EARLIEST, FOREVER, KIND, LATEST, OPERATIONS, OUTCOMES, Event
 from qpidha.pipeline.python_facts import Facts, found_empty
 from qpidha.pipeline.schema import event_of
 
@@ -26,9 +26,10 @@ PAIRED = tuple(OPERATIONS[what] for what in ("enqueue", "acquire", "release"))
 CLIENTS = 1 << 44
 """Greater than any client: processes are 64 bits and a client is a million of them."""
 PACK = 1 << 45
-EARLIEST, LATEST = -(1 << 61), 1 << 62
 REIGN = (CASE, "node", "boot", "epoch")
 """While one writer is primary: its positions and its in-sync sets."""
+POSITIONS = "decimal(20,0)"
+"""Of numbers of positions: of one absurd range there are more than 64 bits can tell."""
 SMALL = ("fault", "role", "epoch", "insync", "promotion", "failover", "drop")
 """Kinds of which there are few: a driver takes them as they are."""
 
@@ -82,9 +83,9 @@ def divided(column: Column, divisor: int) -> Column:
 
 def with_time(events: DataFrame, *, one_clock: bool) -> DataFrame:
     """Add `at`. Absurd times are cut, so that no difference of two overflows: one such line must not stop a job."""
-    wall = F.greatest(F.least(F.col("ts_us"), F.lit(LATEST // 1000)), F.lit(EARLIEST // 1000)) * 1000
-    mono = F.greatest(F.least(F.col("mono_ns"), F.lit(LATEST)), F.lit(EARLIEST))
-    return events.withColumn("at", mono if one_clock else wall)
+    wall = F.greatest(F.least(F.col("ts_us"), F.lit(LATEST // 1000 + 1)), F.lit(EARLIEST // 1000)) * 1000
+    told = F.col("mono_ns") if one_clock else wall
+    return events.withColumn("at", F.greatest(F.least(told, F.lit(LATEST)), F.lit(EARLIEST)))
 
 
 def operations(events: DataFrame) -> DataFrame:
@@ -210,7 +211,7 @@ def learn(tables: Tables) -> None:
 
 
 def learn_few(tables: Tables) -> None:
-    """Bring to the driver those kinds of which there are few events: faults, roles and promotions."""
+    """Bring to the driver those kinds of which there are few events: faults, roles, in-sync sets and promotions."""
     few = tables.events.where(F.col("kind_group").isin("fault", "state") & F.col("kind").isin([KIND[name].code for name in SMALL]))
     for row in few.orderBy("node", "boot", "s").collect():
         event: Event = event_of(row.asDict())

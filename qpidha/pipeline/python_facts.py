@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from qpidha.pipeline.checks import window
-from qpidha.pipeline.events import CLIENT, FOREVER, Event
+from qpidha.pipeline.events import CLIENT, EARLIEST, FOREVER, LATEST, Event
 from qpidha.pipeline.segments import MOST_RUNS, BadInput, no_such_run
 
 Key = tuple[str, int, int]
@@ -183,7 +183,8 @@ class Facts:
         """Take one event. Raises BadInput if it is of a second run and none was asked for."""
         self.events += 1
         kind = event["k"]
-        at: int = event["m"] if self.one_clock else event["t"] * 1000
+        told: int = event["m"] if self.one_clock else event["t"] * 1000
+        at = min(max(told, EARLIEST), LATEST)
         if kind == "op":
             if (self._has_run and event["run"] == self.run) or self._is_ours(event["run"]):
                 self._operation(event, at)

@@ -212,9 +212,8 @@ def example_title(what: str, row: Record, since: Callable[[int], str]) -> str:
         return f"{row['queue']}: acquired at {since(row['start_ns'])} (operation {row['op']}) while operation {row['other_op']} {until}"
     if what == "unsafe":
         places = f"positions {row['position']} to {row['position_to']} of epoch {row['epoch']}"
-        return (
-            f"{row['node']} accepted {places} at {since(row['at_ns'])}, and {row['lacking'].replace(' ', ' and ')} had not confirmed them"
-        )
+        who = str(row.get("lacking", "some member")).replace(" ", " and ")  # Older verdicts do not tell who.
+        return f"{row['node']} accepted {places} at {since(row['at_ns'])}, and {who} had not confirmed all of them"
     if what == "client_unsafe":
         when = "never" if row["safe_ns"] is None else f"at {since(row['safe_ns'])}"
         where = f"position {row['position']} of epoch {row['epoch']} on {row['node']}"

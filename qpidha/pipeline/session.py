@@ -41,8 +41,6 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-LOCAL = {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
-"""For a local master: its own collector shares the cores with the work and costs a tenth more time on two of them."""
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """For tests: half the time for small jobs, twice for large ones."""
 
@@ -66,17 +64,15 @@ def session(master: str = "", settings: Mapping[str, str] | None = None) -> Any:
     if active is not None:
         return active
     builder = SparkSession.builder.appName("qpid-ha pipeline")
-    chosen = SETTINGS
     if not is_submitted():
         master = master or "local[*]"
         builder = builder.master(master)
         cores = cores_of(master)
         if master.startswith("local"):
             _local_workers()
-            chosen = SETTINGS | LOCAL
         if cores:
             builder = builder.config("spark.sql.shuffle.partitions", str(PARTITIONS_PER_CORE * cores))
-    for name, value in {**chosen, **(settings or {})}.items():
+    for name, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(name, value)
     found = builder.getOrCreate()
     found.sparkContext.setLogLevel("ERROR")

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from qpidha.pipeline.checks import Settings, window
 from qpidha.pipeline.events import KIND
-from qpidha.pipeline.facts import CASE, REIGN, Tables
+from qpidha.pipeline.facts import CASE, POSITIONS, REIGN, Tables
 from qpidha.pipeline.python_brokers import failover as told_failover
 from qpidha.pipeline.python_brokers import primaries as told_primaries
 from qpidha.pipeline.python_facts import Reign
@@ -65,7 +65,7 @@ def learn_brokers(tables: Tables) -> None:
     spark = tables.events.sparkSession
     begins = [(case, *key, reign.spans()[0][0]) for case, few in tables.few.items() for key, reign in few.reigns.items() if reign.sets]
     known = F.broadcast(spark.createDataFrame(begins, f"{CASE} int, node string, boot string, epoch bigint, begin bigint"))
-    number = F.coalesce("position_to", "position") - F.col("position") + 1
+    number = F.coalesce("position_to", "position").cast(POSITIONS) - F.col("position") + 1
     has_no_set = F.col("begin").isNull() | (F.col("s") < F.col("begin"))
     accepted = tables.events.where((F.col("kind_group") == "msg") & (F.col("kind") == CONF)).join(known, [*REIGN], "left")
     sums = accepted.groupBy(*REIGN).agg(
@@ -75,7 +75,7 @@ def learn_brokers(tables: Tables) -> None:
         few = tables.few[row[CASE]]
         few.reigns.setdefault((row["node"], row["boot"], row["epoch"]), Reign()).accepted.append((0, row["at"], 0, 0))
         number_before, unjudged_before = tables.accepted.get(row[CASE], (0, 0))
-        tables.accepted[row[CASE]] = number_before + row["number"], unjudged_before + row["unjudged"]
+        tables.accepted[row[CASE]] = number_before + int(row["number"]), unjudged_before + int(row["unjudged"])
 
 
 def primaries(tables: Tables, settings: Settings) -> dict[int, Finding]:

@@ -48,7 +48,7 @@ class Offenders:
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             for row in rows.groupBy(CASE).agg(number.alias("number")).collect():
-                found[row[CASE]].counts[what] = row["number"]
+                found[row[CASE]].counts[what] = int(row["number"])
             if any(finding.counts[what] for finding in found.values()):
                 self.put(found, what, rows, order, shape)
         finally:

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from qpidha.pipeline.events import FOREVER, KIND
-from qpidha.pipeline.facts import CASE, REIGN, Tables, divided
+from qpidha.pipeline.facts import CASE, POSITIONS, REIGN, Tables, divided
 from qpidha.pipeline.spark_offenders import Offenders
 from qpidha.pipeline.verdict import Finding, Row
 
@@ -37,8 +37,8 @@ class Reigns:
     """Case, node, boot, epoch; the place in this list is the number of the reign."""
     members: list[list[str]]
     """Who else was in a set of each."""
-    sets: list[tuple[int, ...]]
-    """Reign, s, s of the next, at, at of the next, and its members as bits."""
+    sets: list[tuple[Any, ...]]
+    """Reign, s, s of the next, at, at of the next, and of each other member of the reign whether it is in the set."""
     begins: list[int]
     """First s with a set, of each."""
 
@@ -60,8 +60,7 @@ def reigns_of(tables: Tables) -> Reigns:
             found.keys.append((case, *key))
             found.members.append(members)
             found.begins.append(sets[0][0])
-            for *span, each in sets:
-                found.sets.append((number, *span, sum(1 << place for place, member in enumerate(members) if member in each)))
+            found.sets.extend((number, *span, [member in each for member in members]) for *span, each in sets)
     return found
 
 
@@ -71,8 +70,10 @@ def accepted_before_safe(tables: Tables, offenders: Offenders) -> dict[int, Find
     if tables.places is None:
         return found
     reigns = reigns_of(tables)
-    events = _acceptances(tables, reigns)
-    has_others = _count(tables, tables.places, found)
+    events = _noted(tables, reigns)
+    for case, (accepted, unjudged) in tables.accepted.items():
+        found[case].counts |= {"accepted": accepted, "unjudged": unjudged}
+    has_others = _count_ids(tables.places, found)
     late = _late(events, tables, reigns).join(_numbers(tables, reigns), "reign").persist(StorageLevel.MEMORY_AND_DISK)
     try:
         number = {row["who"]: row["n"] for row in late.groupBy("who").agg(F.count("*").alias("n")).collect()}
@@ -96,21 +97,19 @@ def _numbers(tables: Tables, reigns: Reigns) -> DataFrame:
 
 
 def _sets(tables: Tables, reigns: Reigns) -> DataFrame:
-    schema = "of int, since bigint, until bigint, since_at bigint, until_at bigint, bits bigint"
+    schema = "of int, since bigint, until bigint, since_at bigint, until_at bigint, has array<boolean>"
     return F.broadcast(tables.events.sparkSession.createDataFrame(reigns.sets, schema))
 
 
-def _acceptances(tables: Tables, reigns: Reigns) -> DataFrame:
-    """Return the rep and conf events, those of reigns with sets with what is known of the reign."""
+def _noted(tables: Tables, reigns: Reigns) -> DataFrame:
+    """Return the rep and conf events of reigns with sets, with what is known of the reign."""
     events = tables.events.where((F.col("kind_group") == "msg") & F.col("kind").isin(REP, CONF))
     events = events.select(*REIGN, "kind", "s", "at", "peer", "position", F.coalesce("position_to", "position").alias("last"))
-    return events.join(_numbers(tables, reigns), [*REIGN], "left")
+    return events.join(_numbers(tables, reigns), [*REIGN])
 
 
-def _count(tables: Tables, places: DataFrame, found: dict[int, Finding]) -> bool:
-    """Count what was accepted, and of that what nobody can judge; return whether ids without a set are judged by when they were gone."""
-    for case, (accepted, unjudged) in tables.accepted.items():
-        found[case].counts |= {"accepted": accepted, "unjudged": unjudged}
+def _count_ids(places: DataFrame, found: dict[int, Finding]) -> bool:
+    """Count the ids that clients were told of, and those that nobody can judge; return whether some have no set and were seen to go."""
     has_no_set = F.col("judged") == 0
     ids = places.groupBy(CASE, "copies").agg(
         F.count("*").alias("rows"), F.count_if(has_no_set & F.col("gone").isNull()).alias("unjudged"),
@@ -158,7 +157,7 @@ def _rows(events: DataFrame, tables: Tables, reigns: Reigns) -> DataFrame:
     member = F.array_position("members", F.col("peer")) - 1
     of_broker = (F.col("kind") == CONF) & (F.col("begin") < F.col("s")) & (F.col("last") >= F.col("position"))
     who = F.when(of_broker, F.lit(BROKER)).when((F.col("kind") == REP) & (member >= 0), member).cast("int")
-    noted = events.where(F.col("reign").isNotNull()).select("reign", "last", who.alias("who"), "s", "at").where(F.col("who").isNotNull())
+    noted = events.select("reign", "last", who.alias("who"), "s", "at").where(F.col("who").isNotNull())
     until = F.col("told") + tables.epsilon
     told = tables.places.where(F.col("is_judged") & (F.col("gone").isNull() | (until < F.col("gone"))))
     told = told.join(_numbers(tables, reigns), [*REIGN]).select(
@@ -168,7 +167,7 @@ def _rows(events: DataFrame, tables: Tables, reigns: Reigns) -> DataFrame:
 
 
 def _is_member(member: int) -> Column:
-    return F.col("bits").bitwiseAND(F.lit(1 << member)) != 0
+    return F.coalesce(F.get("has", F.lit(member)), F.lit(False))
 
 
 def _is_in_force() -> Column:
@@ -177,7 +176,7 @@ def _is_in_force() -> Column:
 
 def _all_have(width: int) -> Column:
     """Return when all members of a set had a position while it was in force; FOREVER: not then."""
-    at = F.greatest(F.col("since_at"), F.lit(-FOREVER), *(F.when(_is_member(member), F.col(f"at_{member}")) for member in range(width)))
+    at = F.greatest(F.col("since_at"), *(F.when(_is_member(member), F.col(f"at_{member}")) for member in range(width)))
     return F.when(at <= F.col("until_at"), at).otherwise(F.lit(FOREVER))
 
 
@@ -195,7 +194,7 @@ def _lacks(member: int) -> Column:
     return _is_member(member) & (F.col(f"s_{member}") > F.col("s"))
 
 
-def _told_size(rows: DataFrame, number: int) -> DataFrame:
+def _hinted(rows: DataFrame, number: int) -> DataFrame:
     """Return rows, broadcast where they are few: what Spark takes for the size of a join is the product of both sides."""
     return F.broadcast(rows) if number <= MOST_BROADCAST else rows
 
@@ -206,8 +205,8 @@ def _by_brokers(late: DataFrame, number: int, tables: Tables, reigns: Reigns, fo
     late = late.join(_sets(tables, reigns), (F.col("reign") == F.col("of")) & _is_in_force())
     late = late.select(*REIGN, "s", "last", F.concat_ws(" ", *lacking).alias("lacking"))
     accepted = tables.events.where((F.col("kind_group") == "msg") & (F.col("kind") == CONF)).select(*REIGN, "s", "at", "position")
-    wrong = accepted.join(_told_size(late, number), [*REIGN, "s"])
-    positions = F.sum(F.col("last") - F.col("position") + 1)
+    wrong = accepted.join(_hinted(late, number), [*REIGN, "s"])
+    positions = F.sum(F.col("last").cast(POSITIONS) - F.col("position") + 1)
     offenders.put_counted(found, "unsafe", wrong, positions, ("node", "boot", "epoch", "s"), _unsafe_row)
 
 
@@ -223,7 +222,7 @@ def _by_clients(late: DataFrame, number: int, tables: Tables, reigns: Reigns, fo
     keys = (*REIGN, "position", "at")
     late = late.withColumn("position", F.col("last")).join(_sets(tables, reigns), F.col("reign") == F.col("of"))
     late = late.groupBy(*keys).agg(F.min(_all_have(reigns.width)).alias("all_have"))
-    rows = places.join(_told_size(late, number), [*keys])
+    rows = places.join(_hinted(late, number), [*keys])
     # An id without a set counts by when it was gone.
     others = places.where((F.col("judged") == 0) & F.col("gone").isNotNull())
     rows = rows.unionByName(others.withColumn("all_have", F.lit(None).cast("bigint")))

@@ -282,7 +282,7 @@ def generate(lake: Lake, size: Size) -> int:
     path = lake.batch_path("once-000001")
     frames = [clients(part, node) for node, part in parts.items()]
     if size.journals:
-        frames += [journal(traced(rows, size), "msg"), journal(turns(spark, size), "state")]
+        frames += [events(traced(rows, size), "msg"), events(turns(spark, size), "state")]
     for place, frame in enumerate(frames):
         frame.write.mode("append" if place else "overwrite").partitionBy("kind_group").parquet(path)
     written = spark.read.parquet(path).groupBy("node").agg(F.count("*"), F.max("s")).collect()
@@ -297,11 +297,6 @@ def generate(lake: Lake, size: Size) -> int:
 def clients(part: DataFrame, node: str) -> DataFrame:
     """Return steps of clients with all columns of the table of events."""
     return events(part, "op", node=F.lit(node), s=F.monotonically_increasing_id(), kind=F.lit(KIND["op"].code), run_id=F.lit("bench"))
-
-
-def journal(part: DataFrame, group: str) -> DataFrame:
-    """Return what brokers noted with all columns of the table of events."""
-    return events(part, group)
 
 
 def events(part: DataFrame, group: str, **more: Column) -> DataFrame:

@@ -102,7 +102,7 @@ def test_every_kind_of_example_has_a_title_and_a_sentence() -> None:
     assert titles["phantom"] == "q, producer 1, number 5: sent once, accepted never, refused once, delivered once"
     assert titles["violations"].endswith("number 7: came to client 2 after number 8, which was sent later")
     assert titles["epoch_regressions"] == "a promised epoch 1 at T, after epoch 2"
-    assert titles["unsafe"] == "a accepted positions 1 to 1 of epoch 1 at T, and b had not confirmed them"
+    assert titles["unsafe"] == "a accepted positions 1 to 1 of epoch 1 at T, and b had not confirmed all of them"
 
 
 def test_every_kind_of_event_says_what_it_is() -> None:

@@ -116,8 +116,8 @@ class Histories:
         what = choices.choice(
             ("role", "epoch", "insync", "insync", "rep", "rep", "rep", "conf", "conf", "enq", "enq", "deq", "failover", "promotion")
         )
-        position = choices.randrange(1, 8)
-        span = {"hi": position + choices.randrange(-1, 3)} if choices.random() < 0.5 else {}
+        position = choices.randrange(-3, 10)
+        span = {"hi": position + choices.choice((-1, 0, 1, 2, 6))} if choices.random() < 0.5 else {}
         took = {"dt": choices.randrange(10**9)} if choices.random() < 0.7 else {}
         if what == "role":
             epoch += choices.random() < 0.4
