@@ -56,7 +56,9 @@ class AdminLink:
         self._waiting[request_id] = answer
         self._writer.write(json.dumps({"id": request_id, "method": method, "params": params or {}}).encode() + b"\n")
         try:
-            reply = await asyncio.wait_for(answer, timeout)
+            # Not `wait_for`: in Python 3.11 it loses a cancellation that comes together with the answer.
+            async with asyncio.timeout(timeout):
+                reply = await answer
         except TimeoutError:
             raise LinkBroken(f"no answer to {method} within {timeout:.2f} s") from None
         finally:

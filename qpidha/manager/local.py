@@ -309,7 +309,8 @@ class LocalManager:
     async def _pause(self, broker: LocalBroker, seconds: float) -> None:
         broker.poke.clear()
         try:
-            await asyncio.wait_for(broker.poke.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await broker.poke.wait()
         except TimeoutError:
             pass
 
