@@ -16,6 +16,7 @@ import math
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import Any
 
 from qpidha.manager.admin import AdminLink, LinkBroken
@@ -308,11 +309,9 @@ class LocalManager:
 
     async def _pause(self, broker: LocalBroker, seconds: float) -> None:
         broker.poke.clear()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await broker.poke.wait()
-        except TimeoutError:
-            pass
 
     async def _rest(self, broker: LocalBroker) -> None:
         until = time.monotonic() + RESTART_PATIENCE
