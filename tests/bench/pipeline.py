@@ -385,7 +385,7 @@ def java_peak(spark: Any) -> int:
 def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--operations", type=int, action="append", help="may be given again; default 1, 3 and 10 million")
+    parser.add_argument("--operations", type=int, action="append", help="may be given again; without it several sizes")
     parser.add_argument("--journals", action="store_true", help="with journals of brokers; default 1, 5 and 10 million operations")
     parser.add_argument("--files", action="store_true", help="with journals, written and ingested as files; default 1 million operations")
     parser.add_argument("--master", default="local[2]")
