@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from proton import ConnectionException, Event, Message, Terminus, symbol
+from proton import ConnectionException, Delivery, Event, Message, Terminus, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container, Copy, LinkOption
 from proton.utils import BlockingConnection, ConnectionClosed, LinkDetached
@@ -82,15 +82,22 @@ def send(broker: Broker, address: str, bodies: Iterable[object], *, admin: bool 
 
 
 def receive(broker: Broker, address: str, count: int, *, admin: bool = False) -> list[Any]:
-    """Receive and accept this many messages."""
+    """Receive and accept this many messages, and wait until the broker has settled each: from then on it is gone for good.
+
+    Proton's own `accept` settles first, and a broker killed at that moment may deliver the message again.
+    """
     connection = connect(broker, admin=admin)
     try:
         receiver = connection.create_receiver(address, credit=0)
         receiver.link.flow(count)
-        bodies = []
+        bodies, deliveries = [], []
         for _ in range(count):
             bodies.append(receiver.receive().body)
-            receiver.accept()
+            deliveries.append(receiver.fetcher.unsettled.popleft())
+            deliveries[-1].update(Delivery.ACCEPTED)
+        connection.wait(lambda: all(delivery.settled for delivery in deliveries), msg=f"settling what was accepted from {address}")
+        for delivery in deliveries:
+            delivery.settle()
         receiver.close()
         return bodies
     finally:
