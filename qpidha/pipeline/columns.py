@@ -55,6 +55,15 @@ _PLACE: tuple[Column, ...] = (
     ("gone", "bigint", "ns", "first `deq` event with this id"),
     ("copies", "bigint", "count", "places of this id"), ("judged", "bigint", "count", "of these, how many can be judged"),
 )  # fmt: skip
+_POSITION: tuple[Column, ...] = (
+    ("node", "string", "", "who wrote it down"), ("boot", "string", "", ""), ("epoch", "bigint", "", ""),
+    ("position", "bigint", "count", "sequence in the replication log"),
+    ("members", "array<string>", "", "who else was in an in-sync set of that writer in that epoch"),
+    ("confirmed_s", "array<bigint>", "", "of each member, s of its first confirmation up to here, no less and no further"),
+    ("confirmed_at", "array<bigint>", "ns", "of each member, time of the earliest such confirmation"),
+    ("accepted", "bigint", "", "s of the writer's first acceptance up to here"), ("accepted_to", "bigint", "", "s of its last one"),
+    ("told", "bigint", "ns", "when a client was first told of a message here, if that was not gone before"),
+)  # fmt: skip
 _TRAFFIC: tuple[Column, ...] = (
     ("queue", "string", "", ""), ("second", "bigint", "s", "time divided by 10⁹ ns"),
     *((f"{name}_{outcome}", "bigint", "count", f"{name} {outcome} events")
@@ -68,6 +77,7 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
     "message_facts": ("one row a value: everything that the counting checks need", _MESSAGE),
     "ops": ("one row an operation that has a begin and an end: enqueue, acquire, release", _OPERATION),
     "places": ("one row a place in a log that a broker noted for a message id, of ids that a client was told are accepted", _PLACE),
+    "positions": ("one row a position, in reigns with in-sync sets, that was confirmed, accepted or told to a client", _POSITION),
     "traffic_1s": ("what each queue took and gave in each second, for charts", _TRAFFIC),
     "latency_1s": (
         "latency of each second in which something ended; `what` and `name` as in check latency",

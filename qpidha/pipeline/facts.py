@@ -61,7 +61,8 @@ class Tables:
     traffic: DataFrame
     has_brokers: bool = True
     places: DataFrame | None = None
-    """None: no broker wrote, or no check reads them."""
+    positions: DataFrame | None = None
+    """None, both: no broker wrote, or no check reads them."""
     queues: dict[tuple[int, str], Queue] = field(default_factory=dict)
     runs: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Case -> begin and end of the run."""

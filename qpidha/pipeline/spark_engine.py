@@ -40,7 +40,7 @@ from qpidha.pipeline.spark_brokers import failover, keep_runs, learn_brokers, pr
 from qpidha.pipeline.spark_lake import Files, Lake, each_once, quarantine_of
 from qpidha.pipeline.spark_messages import order, redelivery, summed, throughput, total_queue
 from qpidha.pipeline.spark_offenders import MOST, Offenders
-from qpidha.pipeline.spark_safe import accepted_before_safe
+from qpidha.pipeline.spark_safe import accepted_before_safe, positions
 from qpidha.pipeline.spark_times import availability, latency, latency_by_second, mutex
 from qpidha.pipeline.verdict import Finding, Verdict
 from qpidha.words.notes import FORMAT
@@ -105,6 +105,8 @@ def tables_of(
     if has_brokers and "accepted-before-safe" in wanted:
         noticed("places")
         tables.places = write("places", places(tables))
+        noticed("positions")
+        tables.positions = write("positions", positions(tables))
     return tables
 
 

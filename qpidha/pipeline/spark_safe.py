@@ -1,9 +1,10 @@
 """Accepted before safe, in Spark: what brokers accepted and clients were told, against what the in-sync backups had confirmed.
 
 A member has a position from its first confirmation of that position or a later one on, so each question asks for a minimum over all
-that comes later in the log. Positions are cut into buckets: of later buckets one row each says enough, so every bucket is ordered by
-itself, in any task. Everything is moved once, with what is asked and what answers side by side; few of the answers are bad, and only they
-are looked at again. The definitions are those of `checks.py`. Source: spark-pipeline.md 4.6.
+that comes later in the log. `positions` is a table of facts: what was confirmed and accepted at exactly one position. For the check,
+positions are cut into buckets: of later buckets one row each says enough, so every bucket is ordered by itself, in any task. Everything is
+moved once, with what clients were told beside it; few of the answers are bad, and only they are looked at again. The definitions are those
+of `checks.py`. Source: spark-pipeline.md 4.6.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ from qpidha.pipeline.verdict import Finding, Row
 REP, CONF = KIND["rep"].code, KIND["conf"].code
 BUCKET = 256
 """Positions of a bucket: enough that buckets are few, few enough that they are ordered quickly."""
-BROKER, CLIENT = -1, -2
-"""Who asks: a broker that accepted, a client that was told. Who answers is a member, by its number. Answers come first at a position."""
 MOST_BROADCAST = 100_000
 COUNTS = ("accepted", "unsafe", "unjudged", "client_accepted", "client_unsafe")
 
@@ -64,23 +63,57 @@ def reigns_of(tables: Tables) -> Reigns:
     return found
 
 
+def positions(tables: Tables) -> DataFrame:
+    """Return one row for each position up to which something was confirmed or accepted, or that a client was told of.
+
+    Of reigns with in-sync sets; `places` must be known.
+    """
+    assert tables.places is not None
+    reigns = reigns_of(tables)
+    numbers = _numbers(tables, reigns)
+    events = tables.events.where((F.col("kind_group") == "msg") & F.col("kind").isin(REP, CONF))
+    events = events.select(*REIGN, "kind", "s", "at", "peer", "position", F.coalesce("position_to", "position").alias("last"))
+    events = events.join(numbers, [*REIGN])
+    member = F.when(F.col("kind") == REP, F.array_position("members", F.col("peer")) - 1)
+    is_accepted = (F.col("kind") == CONF) & (F.col("begin") < F.col("s")) & (F.col("last") >= F.col("position"))
+    accepted = F.when(is_accepted, F.col("s"))
+    events = events.select("reign", "last", "s", "at", member.alias("member"), accepted.alias("accepted"))
+    events = events.where((F.col("member") >= 0) | F.col("accepted").isNotNull())
+    told = _open_places(tables).where("is_judged").join(numbers, [*REIGN]).select("reign", F.col("position").alias("last"), "told")
+    answers = [F.min(F.when(F.col("member") == i, F.col(name))).alias(f"{name}_{i}") for i in range(reigns.width) for name in ("s", "at")]
+    rows = (
+        events.unionByName(told, allowMissingColumns=True)
+        .groupBy("reign", "last")
+        .agg(*answers, F.min("accepted").alias("accepted"), F.max("accepted").alias("accepted_to"), F.min("told").alias("told"))
+    )
+    members = [F.array(*(F.col(f"{name}_{i}") for i in range(reigns.width))).alias(f"confirmed_{name}") for name in ("s", "at")]
+    rows = rows.select("reign", F.col("last").alias("position"), *members, "accepted", "accepted_to", "told")
+    return rows.join(numbers, "reign").drop("reign", "begin")
+
+
+def _open_places(tables: Tables) -> DataFrame:
+    """Return places of messages that were not gone when a client was told, with that time and ε as `until`."""
+    assert tables.places is not None
+    places = tables.places.withColumn("until", F.col("told") + tables.epsilon)
+    return places.where(F.col("gone").isNull() | (F.col("until") < F.col("gone")))
+
+
 def accepted_before_safe(tables: Tables, offenders: Offenders) -> dict[int, Finding]:
     """Compare acceptances, by brokers and as seen by clients, with what the in-sync backups had confirmed."""
     found = {case: Finding("accepted-before-safe", dict.fromkeys(COUNTS, 0)) for case in tables.cases}
-    if tables.places is None:
+    if tables.places is None or tables.positions is None:
         return found
     reigns = reigns_of(tables)
-    events = _noted(tables, reigns)
     for case, (accepted, unjudged) in tables.accepted.items():
         found[case].counts |= {"accepted": accepted, "unjudged": unjudged}
     has_others = _count_ids(tables.places, found)
-    late = _late(events, tables, reigns).join(_numbers(tables, reigns), "reign").persist(StorageLevel.MEMORY_AND_DISK)
+    late = _late(tables.positions, tables, reigns).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        number = {row["who"]: row["n"] for row in late.groupBy("who").agg(F.count("*").alias("n")).collect()}
-        if BROKER in number:
-            _by_brokers(late.where(F.col("who") == BROKER), number[BROKER], tables, reigns, found, offenders)
-        if CLIENT in number or has_others:
-            _by_clients(late.where(F.col("who") == CLIENT), number.get(CLIENT, 0), tables, reigns, found, offenders)
+        number = {row["by_client"]: row["n"] for row in late.groupBy("by_client").agg(F.count("*").alias("n")).collect()}
+        if False in number:
+            _by_brokers(late.where(~F.col("by_client")), number[False], tables, reigns, found, offenders)
+        if True in number or has_others:
+            _by_clients(late.where("by_client"), number.get(True, 0), tables, reigns, found, offenders)
     finally:
         late.unpersist()
     return found
@@ -97,15 +130,8 @@ def _numbers(tables: Tables, reigns: Reigns) -> DataFrame:
 
 
 def _sets(tables: Tables, reigns: Reigns) -> DataFrame:
-    schema = "of int, since bigint, until bigint, since_at bigint, until_at bigint, has array<boolean>"
+    schema = "of int, since bigint, until_s bigint, since_at bigint, until_at bigint, has array<boolean>"
     return F.broadcast(tables.events.sparkSession.createDataFrame(reigns.sets, schema))
-
-
-def _noted(tables: Tables, reigns: Reigns) -> DataFrame:
-    """Return the rep and conf events of reigns with sets, with what is known of the reign."""
-    events = tables.events.where((F.col("kind_group") == "msg") & F.col("kind").isin(REP, CONF))
-    events = events.select(*REIGN, "kind", "s", "at", "peer", "position", F.coalesce("position_to", "position").alias("last"))
-    return events.join(_numbers(tables, reigns), [*REIGN])
 
 
 def _count_ids(places: DataFrame, found: dict[int, Finding]) -> bool:
@@ -123,55 +149,38 @@ def _count_ids(places: DataFrame, found: dict[int, Finding]) -> bool:
     return any(row["gone"] for row in ids)
 
 
-def _late(events: DataFrame, tables: Tables, reigns: Reigns) -> DataFrame:
-    """Return acceptances at which a member of the set in force lacked something, and places that were not safe when a client was told.
+def _late(positions: DataFrame, tables: Tables, reigns: Reigns) -> DataFrame:
+    """Return positions at which a member of the set in force lacked something, or that were not safe when a client was told.
 
-    Columns: those of `_rows`, and of each other member `s_i` and `at_i`, when it had confirmed the position.
+    Columns: those of the table, by_client, reign, and of each other member `s_i` and `at_i`: when it had confirmed the position.
     """
-    rows = _rows(events, tables, reigns).withColumn("bucket", divided(F.col("last"), BUCKET))
-    members = range(reigns.width)
-    names = [f"{name}_{member}" for member in members for name in ("s", "at")]
-    answers = [F.when(F.col("who") == member, F.col(name)).alias(f"{name}_{member}") for member in members for name in ("s", "at")]
+    names = [f"{name}_{i}" for i in range(reigns.width) for name in ("s", "at")]
+    answers = [F.get(f"confirmed_{name}", F.lit(i)).alias(f"{name}_{i}") for i in range(reigns.width) for name in ("s", "at")]
+    numbers = _numbers(tables, reigns)
+    bucket = divided(F.col("position"), BUCKET).alias("bucket")
+    rows = positions.drop("members").join(numbers, [*REIGN])
+    rows = rows.select("reign", bucket, "position", "accepted", "accepted_to", "told", *answers)
     keys = ("bucket", "reign")  # In this order: Spark sorts by the first one quickly, and few rows share a bucket.
     beyond = Window.partitionBy("reign").orderBy(-F.col("bucket")).rowsBetween(Window.unboundedPreceding, -1)
-    later = rows.select(*keys, *answers).groupBy(*keys).agg(*(F.min(name).alias(name) for name in names))
-    later = later.select(*keys, *(F.min(name).over(beyond).alias(name) for name in names))
-    each = (F.struct(F.lit(member).alias("who"), F.col(f"s_{member}").alias("s"), F.col(f"at_{member}").alias("at")) for member in members)
-    later = later.select(*keys, F.lit(FOREVER).alias("last"), F.inline(F.array(*each))).where(F.col("s").isNotNull())
-    # Downwards from the last position: what was confirmed there or beyond comes before. One row an answer is moved, not a column.
-    down = Window.partitionBy(*keys).orderBy(F.col("last").desc(), F.col("who").desc())
-    down = down.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    both = rows.unionByName(later).repartition(*keys).select("*", *answers)
+    later = rows.groupBy(*keys).agg(*(F.min(name).alias(name) for name in names))
+    later = later.select(*keys, F.lit(FOREVER).alias("position"), *(F.min(name).over(beyond).alias(name) for name in names))
+    # Downwards from the last position: what was confirmed there or beyond comes before.
+    down = Window.partitionBy(*keys).orderBy(F.col("position").desc()).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    both = rows.unionByName(later, allowMissingColumns=True).repartition(*keys)
     first = [F.coalesce(F.min(name).over(down), F.lit(FOREVER)).alias(name) for name in names]
-    asked = both.select("reign", "last", "who", "s", "at", *first).where(F.col("who") < 0)
-    return asked.join(_sets(tables, reigns), (F.col("reign") == F.col("of")) & _is_good(reigns.width), "left_anti")
-
-
-def _rows(events: DataFrame, tables: Tables, reigns: Reigns) -> DataFrame:
-    """Return who asks for a position and who answers.
-
-    Columns: reign; last, the position; who; s, of an answer or acceptance; at, of an answer, and of a client until when, with ε, it must
-    have been safe.
-    """
-    assert tables.places is not None
-    member = F.array_position("members", F.col("peer")) - 1
-    of_broker = (F.col("kind") == CONF) & (F.col("begin") < F.col("s")) & (F.col("last") >= F.col("position"))
-    who = F.when(of_broker, F.lit(BROKER)).when((F.col("kind") == REP) & (member >= 0), member).cast("int")
-    noted = events.select("reign", "last", who.alias("who"), "s", "at").where(F.col("who").isNotNull())
-    until = F.col("told") + tables.epsilon
-    told = tables.places.where(F.col("is_judged") & (F.col("gone").isNull() | (until < F.col("gone"))))
-    told = told.join(_numbers(tables, reigns), [*REIGN]).select(
-        "reign", F.col("position").alias("last"), F.lit(CLIENT).alias("who"), F.lit(None).cast("bigint").alias("s"), until.alias("at")
-    )
-    return noted.unionByName(told)
+    both = both.select("reign", "position", "accepted", "accepted_to", (F.col("told") + tables.epsilon).alias("until"), *first)
+    asked = both.withColumn("by_client", F.explode(F.array(F.lit(False), F.lit(True))))
+    asked = asked.where(F.when(F.col("by_client"), F.col("until").isNotNull()).otherwise(F.col("accepted").isNotNull()))
+    late = asked.join(_sets(tables, reigns), (F.col("reign") == F.col("of")) & _is_good(reigns.width), "left_anti")
+    return late.join(numbers, "reign")
 
 
 def _is_member(member: int) -> Column:
     return F.coalesce(F.get("has", F.lit(member)), F.lit(False))
 
 
-def _is_in_force() -> Column:
-    return (F.col("since") < F.col("s")) & (F.col("s") < F.col("until"))
+def _is_in_force(s: str) -> Column:
+    return (F.col("since") < F.col(s)) & (F.col(s) < F.col("until_s"))
 
 
 def _all_have(width: int) -> Column:
@@ -181,17 +190,18 @@ def _all_have(width: int) -> Column:
 
 
 def _is_good(width: int) -> Column:
-    """Whether a set shows that what is asked was safe."""
+    """Whether a set shows that what is asked was safe; of acceptances at several times, each is looked at again."""
     lacks = F.lit(False)
     for member in range(width):
-        lacks |= _lacks(member)
+        lacks |= _lacks(member, "accepted")
     all_have = _all_have(width)
-    return F.when(F.col("who") == BROKER, _is_in_force() & ~lacks).otherwise((all_have <= F.col("at")) & (all_have < FOREVER))
+    by_broker = (F.col("accepted") == F.col("accepted_to")) & _is_in_force("accepted") & ~lacks
+    return F.when(F.col("by_client"), (all_have <= F.col("until")) & (all_have < FOREVER)).otherwise(by_broker)
 
 
-def _lacks(member: int) -> Column:
-    """Whether a member had not confirmed what was accepted."""
-    return _is_member(member) & (F.col(f"s_{member}") > F.col("s"))
+def _lacks(member: int, s: str) -> Column:
+    """Whether a member had not confirmed what was accepted then."""
+    return _is_member(member) & (F.col(f"s_{member}") > F.col(s))
 
 
 def _hinted(rows: DataFrame, number: int) -> DataFrame:
@@ -201,28 +211,28 @@ def _hinted(rows: DataFrame, number: int) -> DataFrame:
 
 def _by_brokers(late: DataFrame, number: int, tables: Tables, reigns: Reigns, found: dict[int, Finding], offenders: Offenders) -> None:
     """Count what brokers accepted too early, and name who lacked it."""
-    lacking = [F.when(_lacks(member), F.get("members", F.lit(member))) for member in range(reigns.width)]
-    late = late.join(_sets(tables, reigns), (F.col("reign") == F.col("of")) & _is_in_force())
-    late = late.select(*REIGN, "s", "last", F.concat_ws(" ", *lacking).alias("lacking"))
-    accepted = tables.events.where((F.col("kind_group") == "msg") & (F.col("kind") == CONF)).select(*REIGN, "s", "at", "position")
-    wrong = accepted.join(_hinted(late, number), [*REIGN, "s"])
-    positions = F.sum(F.col("last").cast(POSITIONS) - F.col("position") + 1)
+    accepted = tables.events.where((F.col("kind_group") == "msg") & (F.col("kind") == CONF))
+    accepted = accepted.select(*REIGN, "s", "at", F.col("position").alias("from"), F.coalesce("position_to", "position").alias("position"))
+    wrong = accepted.where(F.col("position") >= F.col("from")).join(_hinted(late, number), [*REIGN, "position"])
+    wrong = wrong.join(_sets(tables, reigns), (F.col("reign") == F.col("of")) & _is_in_force("s"))
+    lacking = [F.when(_lacks(member, "s"), F.get("members", F.lit(member))) for member in range(reigns.width)]
+    wrong = wrong.withColumn("lacking", F.concat_ws(" ", *lacking)).where(F.col("lacking") != "")
+    positions = F.sum(F.col("position").cast(POSITIONS) - F.col("from") + 1)
     offenders.put_counted(found, "unsafe", wrong, positions, ("node", "boot", "epoch", "s"), _unsafe_row)
 
 
 def _unsafe_row(row: dict[str, Any]) -> Row:
     found: Row = {name: row[name] for name in ("node", "boot", "epoch", "s")}
-    return found | {"at_ns": row["at"], "position": row["position"], "position_to": row["last"], "lacking": row["lacking"]}
+    return found | {"at_ns": row["at"], "position": row["from"], "position_to": row["position"], "lacking": row["lacking"]}
 
 
 def _by_clients(late: DataFrame, number: int, tables: Tables, reigns: Reigns, found: dict[int, Finding], offenders: Offenders) -> None:
     """Count what clients were told too early: ids none of whose places was safe, nor was the message gone."""
-    assert tables.places is not None
-    places = tables.places.withColumn("at", F.col("told") + tables.epsilon).where(F.col("gone").isNull() | (F.col("at") < F.col("gone")))
-    keys = (*REIGN, "position", "at")
-    late = late.withColumn("position", F.col("last")).join(_sets(tables, reigns), F.col("reign") == F.col("of"))
+    places, keys = _open_places(tables), (*REIGN, "position")
+    late = late.join(_sets(tables, reigns), F.col("reign") == F.col("of"))
     late = late.groupBy(*keys).agg(F.min(_all_have(reigns.width)).alias("all_have"))
-    rows = places.join(_hinted(late, number), [*keys])
+    is_late = (F.col("all_have") > F.col("until")) | (F.col("all_have") == FOREVER)
+    rows = places.join(_hinted(late, number), [*keys]).where(is_late)
     # An id without a set counts by when it was gone.
     others = places.where((F.col("judged") == 0) & F.col("gone").isNotNull())
     rows = rows.unionByName(others.withColumn("all_have", F.lit(None).cast("bigint")))

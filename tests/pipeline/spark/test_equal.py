@@ -43,7 +43,7 @@ def by_spark(spark: Any, events: Any, cases: int, settings: Settings, inputs: In
     try:
         return findings(tables, settings, Asked(), Offenders(0))
     finally:
-        for table in (tables.messages, tables.ops, tables.traffic, tables.places):
+        for table in (tables.messages, tables.ops, tables.traffic, tables.places, tables.positions):
             if table is not None:
                 table.unpersist()
 

@@ -76,7 +76,8 @@ def test_a_check_moves_its_rows_once(spark: Any, tmp_path: Path) -> None:
         "places": (2 * size.messages, 100),
         "order": (size.messages, 300),
         "mutex": (2 * size.holds, 100),
-        "accepted-before-safe": (4 * size.messages, 1000),
+        "positions": (2 * size.messages, 100),
+        "accepted-before-safe": (size.messages, 1000),
     }
     for name, (judged, groups) in rows.items():
         assert judged / 2 < moved[name][0] <= judged, (name, moved[name])
