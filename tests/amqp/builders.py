@@ -11,6 +11,7 @@ from qpidha.amqp.service_link import ServiceLink
 from qpidha.broker.broker import Broker
 from qpidha.words.errors import QpidHaError, RefusedRequest
 from qpidha.words.events import ConnectionKind
+from qpidha.words.message_view import body
 from qpidha.words.notes import Notes
 from qpidha.words.settings import Settings
 
@@ -170,3 +171,21 @@ class Pair:
 
     def receiver(self, address: str, **options: Any) -> tuple[ServiceLink, Recording]:
         return self.attach(address, sender=False, **options)
+
+
+def a_pair(**settings: Any) -> Pair:
+    pair = Pair(AHost(**settings))
+    pair.host.broker.declare_queue("q")
+    return pair
+
+
+def a_logged_pair() -> Pair:
+    host = AHost(ha_replicate="all")
+    host.broker.recorder = CountingRecorder()
+    pair = Pair(host)
+    host.broker.declare_queue("q")
+    return pair
+
+
+def bodies(payloads: list[bytes]) -> list[Any]:
+    return [body(payload) for payload in payloads]
