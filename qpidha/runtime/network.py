@@ -160,7 +160,8 @@ class Network:
             self._end(stream, "the broker stops")
         if self._streams:
             try:
-                await asyncio.wait_for(self._idle.wait(), grace)
+                async with asyncio.timeout(grace):
+                    await self._idle.wait()
             except TimeoutError:
                 for stream in list(self._streams.values()):
                     if stream.transport is not None:
