@@ -58,11 +58,12 @@ _PLACE: tuple[Column, ...] = (
 _POSITION: tuple[Column, ...] = (
     ("node", "string", "", "who wrote it down"), ("boot", "string", "", ""), ("epoch", "bigint", "", ""),
     ("position", "bigint", "count", "sequence in the replication log"),
-    ("members", "array<string>", "", "who else was in an in-sync set of that writer in that epoch"),
-    ("confirmed_s", "array<bigint>", "", "of each member, s of its first confirmation up to here, no less and no further"),
-    ("confirmed_at", "array<bigint>", "ns", "of each member, time of the earliest such confirmation"),
-    ("accepted", "bigint", "", "s of the writer's first acceptance up to here"), ("accepted_to", "bigint", "", "s of its last one"),
-    ("told", "bigint", "ns", "when a client was first told of a message here, if that was not gone before"),
+    ("confirmed_s", "array<bigint>", "", "s of the first confirmation up to here and no further, of each other member of the sets in "
+     "the order of their names; nulls follow where other epochs have more"),
+    ("confirmed_at", "array<bigint>", "ns", "the earliest time of such a confirmation, likewise"),
+    ("accepted_first", "bigint", "", "s of the first acceptance up to here, of those that can be judged"),
+    ("accepted_last", "bigint", "", "s of the last one"),
+    ("told", "bigint", "ns", "when a client was first told of a message here, of those that were not gone then"),
 )  # fmt: skip
 _TRAFFIC: tuple[Column, ...] = (
     ("queue", "string", "", ""), ("second", "bigint", "s", "time divided by 10⁹ ns"),
@@ -77,7 +78,10 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
     "message_facts": ("one row a value: everything that the counting checks need", _MESSAGE),
     "ops": ("one row an operation that has a begin and an end: enqueue, acquire, release", _OPERATION),
     "places": ("one row a place in a log that a broker noted for a message id, of ids that a client was told are accepted", _PLACE),
-    "positions": ("one row a position, in reigns with in-sync sets, that was confirmed, accepted or told to a client", _POSITION),
+    "positions": (
+        "one row a position up to which something was confirmed or accepted, or of which a client was told; of writers and epochs with "
+        "in-sync sets", _POSITION,
+    ),
     "traffic_1s": ("what each queue took and gave in each second, for charts", _TRAFFIC),
     "latency_1s": (
         "latency of each second in which something ended; `what` and `name` as in check latency",
@@ -161,5 +165,5 @@ def _documentation() -> Iterator[str]:
 
 def _columns(columns: Sequence[Column]) -> str:
     return "; ".join(
-        f"`{name}` {type_}{', ' + unit if unit else ''}{': ' + meaning if meaning else ''}" for name, type_, unit, meaning in columns
+        f"`{name}` `{type_}`{', ' + unit if unit else ''}{': ' + meaning if meaning else ''}" for name, type_, unit, meaning in columns
     )

@@ -1,4 +1,4 @@
-"""Facts: what the checks need of events, as four tables, each made with one shuffle.
+"""Facts: what the checks need of events, as four tables, each made with one shuffle; a fifth, of positions, is in `spark_safe.py`.
 
 Of every value one row, of every operation with a begin and an end one row, of every queue one row a second, and one row a place that a
 broker noted for a message id of which a client was told. All but the places are hash aggregates. Only numbers are aggregated: the client of

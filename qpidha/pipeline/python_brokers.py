@@ -104,7 +104,7 @@ def _by_client(
         finding.counts["unjudged"] += 1
         return
     told, safe = facts.accepted_ids[name], min(times)
-    if told + facts.epsilon < safe:
+    if told + facts.epsilon < safe or safe == FOREVER:
         finding.counts["client_unsafe"] += 1
         node, _, epoch, position = (judged or places)[0]
         example: Row = {"msg": name, "accepted_ns": told, "safe_ns": None if safe == FOREVER else safe}

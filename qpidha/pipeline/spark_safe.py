@@ -1,7 +1,8 @@
 """Accepted before safe, in Spark: what brokers accepted and clients were told, against what the in-sync backups had confirmed.
 
 A member has a position from its first confirmation of that position or a later one on, so each question asks for a minimum over all
-that comes later in the log. `positions` is a table of facts: what was confirmed and accepted at exactly one position. For the check,
+that comes later in the log. `positions` is a table of facts: what was confirmed up to a position and no further,
+accepted up to there, and told of it. For the check,
 positions are cut into buckets: of later buckets one row each says enough, so every bucket is ordered by itself, in any task. Everything is
 moved once, with what clients were told beside it; few of the answers are bad, and only they are looked at again. The definitions are those
 of `checks.py`. Source: spark-pipeline.md 4.6.
@@ -76,26 +77,26 @@ def positions(tables: Tables) -> DataFrame:
     events = events.join(numbers, [*REIGN])
     member = F.when(F.col("kind") == REP, F.array_position("members", F.col("peer")) - 1)
     is_accepted = (F.col("kind") == CONF) & (F.col("begin") < F.col("s")) & (F.col("last") >= F.col("position"))
-    accepted = F.when(is_accepted, F.col("s"))
-    events = events.select("reign", "last", "s", "at", member.alias("member"), accepted.alias("accepted"))
-    events = events.where((F.col("member") >= 0) | F.col("accepted").isNotNull())
+    accepted_s = F.when(is_accepted, F.col("s"))
+    events = events.select("reign", "last", "s", "at", member.alias("member"), accepted_s.alias("accepted_s"))
+    events = events.where((F.col("member") >= 0) | F.col("accepted_s").isNotNull())
     told = _open_places(tables).where("is_judged").join(numbers, [*REIGN]).select("reign", F.col("position").alias("last"), "told")
     answers = [F.min(F.when(F.col("member") == i, F.col(name))).alias(f"{name}_{i}") for i in range(reigns.width) for name in ("s", "at")]
     rows = (
         events.unionByName(told, allowMissingColumns=True)
         .groupBy("reign", "last")
-        .agg(*answers, F.min("accepted").alias("accepted"), F.max("accepted").alias("accepted_to"), F.min("told").alias("told"))
+        .agg(*answers, F.min("accepted_s").alias("accepted_first"), F.max("accepted_s").alias("accepted_last"), F.min("told").alias("told"))
     )
     members = [F.array(*(F.col(f"{name}_{i}") for i in range(reigns.width))).alias(f"confirmed_{name}") for name in ("s", "at")]
-    rows = rows.select("reign", F.col("last").alias("position"), *members, "accepted", "accepted_to", "told")
-    return rows.join(numbers, "reign").drop("reign", "begin")
+    rows = rows.select("reign", F.col("last").alias("position"), *members, "accepted_first", "accepted_last", "told")
+    return rows.join(numbers, "reign").drop("reign", "begin", "members")
 
 
 def _open_places(tables: Tables) -> DataFrame:
-    """Return places of messages that were not gone when a client was told, with that time and ε as `until`."""
+    """Return places of messages that were not gone when a client was told, with that time and ε as `deadline`."""
     assert tables.places is not None
-    places = tables.places.withColumn("until", F.col("told") + tables.epsilon)
-    return places.where(F.col("gone").isNull() | (F.col("until") < F.col("gone")))
+    places = tables.places.withColumn("deadline", F.col("told") + tables.epsilon)
+    return places.where(F.col("gone").isNull() | (F.col("deadline") < F.col("gone")))
 
 
 def accepted_before_safe(tables: Tables, offenders: Offenders) -> dict[int, Finding]:
@@ -149,17 +150,18 @@ def _count_ids(places: DataFrame, found: dict[int, Finding]) -> bool:
     return any(row["gone"] for row in ids)
 
 
-def _late(positions: DataFrame, tables: Tables, reigns: Reigns) -> DataFrame:
+def _late(table: DataFrame, tables: Tables, reigns: Reigns) -> DataFrame:
     """Return positions at which a member of the set in force lacked something, or that were not safe when a client was told.
 
-    Columns: those of the table, by_client, reign, and of each other member `s_i` and `at_i`: when it had confirmed the position.
+    Columns: reign and what is known of it; position; accepted_first, accepted_last; deadline, told + ε; by_client; and of each other member
+    `s_i` and `at_i`: when it had confirmed the position.
     """
     names = [f"{name}_{i}" for i in range(reigns.width) for name in ("s", "at")]
     answers = [F.get(f"confirmed_{name}", F.lit(i)).alias(f"{name}_{i}") for i in range(reigns.width) for name in ("s", "at")]
     numbers = _numbers(tables, reigns)
     bucket = divided(F.col("position"), BUCKET).alias("bucket")
-    rows = positions.drop("members").join(numbers, [*REIGN])
-    rows = rows.select("reign", bucket, "position", "accepted", "accepted_to", "told", *answers)
+    rows = table.join(numbers, [*REIGN])
+    rows = rows.select("reign", bucket, "position", "accepted_first", "accepted_last", "told", *answers)
     keys = ("bucket", "reign")  # In this order: Spark sorts by the first one quickly, and few rows share a bucket.
     beyond = Window.partitionBy("reign").orderBy(-F.col("bucket")).rowsBetween(Window.unboundedPreceding, -1)
     later = rows.groupBy(*keys).agg(*(F.min(name).alias(name) for name in names))
@@ -168,9 +170,9 @@ def _late(positions: DataFrame, tables: Tables, reigns: Reigns) -> DataFrame:
     down = Window.partitionBy(*keys).orderBy(F.col("position").desc()).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     both = rows.unionByName(later, allowMissingColumns=True).repartition(*keys)
     first = [F.coalesce(F.min(name).over(down), F.lit(FOREVER)).alias(name) for name in names]
-    both = both.select("reign", "position", "accepted", "accepted_to", (F.col("told") + tables.epsilon).alias("until"), *first)
+    both = both.select("reign", "position", "accepted_first", "accepted_last", (F.col("told") + tables.epsilon).alias("deadline"), *first)
     asked = both.withColumn("by_client", F.explode(F.array(F.lit(False), F.lit(True))))
-    asked = asked.where(F.when(F.col("by_client"), F.col("until").isNotNull()).otherwise(F.col("accepted").isNotNull()))
+    asked = asked.where(F.when(F.col("by_client"), F.col("deadline").isNotNull()).otherwise(F.col("accepted_first").isNotNull()))
     late = asked.join(_sets(tables, reigns), (F.col("reign") == F.col("of")) & _is_good(reigns.width), "left_anti")
     return late.join(numbers, "reign")
 
@@ -193,10 +195,10 @@ def _is_good(width: int) -> Column:
     """Whether a set shows that what is asked was safe; of acceptances at several times, each is looked at again."""
     lacks = F.lit(False)
     for member in range(width):
-        lacks |= _lacks(member, "accepted")
+        lacks |= _lacks(member, "accepted_first")
     all_have = _all_have(width)
-    by_broker = (F.col("accepted") == F.col("accepted_to")) & _is_in_force("accepted") & ~lacks
-    return F.when(F.col("by_client"), (all_have <= F.col("until")) & (all_have < FOREVER)).otherwise(by_broker)
+    by_broker = (F.col("accepted_first") == F.col("accepted_last")) & _is_in_force("accepted_first") & ~lacks
+    return F.when(F.col("by_client"), (all_have <= F.col("deadline")) & (all_have < FOREVER)).otherwise(by_broker)
 
 
 def _lacks(member: int, s: str) -> Column:
@@ -211,14 +213,15 @@ def _hinted(rows: DataFrame, number: int) -> DataFrame:
 
 def _by_brokers(late: DataFrame, number: int, tables: Tables, reigns: Reigns, found: dict[int, Finding], offenders: Offenders) -> None:
     """Count what brokers accepted too early, and name who lacked it."""
-    accepted = tables.events.where((F.col("kind_group") == "msg") & (F.col("kind") == CONF))
-    accepted = accepted.select(*REIGN, "s", "at", F.col("position").alias("from"), F.coalesce("position_to", "position").alias("position"))
-    wrong = accepted.where(F.col("position") >= F.col("from")).join(_hinted(late, number), [*REIGN, "position"])
+    events = tables.events.where((F.col("kind_group") == "msg") & (F.col("kind") == CONF))
+    events = events.select(*REIGN, "s", "at", F.col("position").alias("from"), F.coalesce("position_to", "position").alias("position"))
+    late = late.select(*REIGN, "position", "reign", "members", *(f"s_{member}" for member in range(reigns.width)))
+    wrong = events.where(F.col("position") >= F.col("from")).join(_hinted(late, number), [*REIGN, "position"])
     wrong = wrong.join(_sets(tables, reigns), (F.col("reign") == F.col("of")) & _is_in_force("s"))
     lacking = [F.when(_lacks(member, "s"), F.get("members", F.lit(member))) for member in range(reigns.width)]
-    wrong = wrong.withColumn("lacking", F.concat_ws(" ", *lacking)).where(F.col("lacking") != "")
-    positions = F.sum(F.col("position").cast(POSITIONS) - F.col("from") + 1)
-    offenders.put_counted(found, "unsafe", wrong, positions, ("node", "boot", "epoch", "s"), _unsafe_row)
+    wrong = wrong.select(*REIGN, "s", "at", "from", "position", F.concat_ws(" ", *lacking).alias("lacking")).where(F.col("lacking") != "")
+    many = F.sum(F.col("position").cast(POSITIONS) - F.col("from") + 1)
+    offenders.put_counted(found, "unsafe", wrong, many, ("node", "boot", "epoch", "s"), _unsafe_row)
 
 
 def _unsafe_row(row: dict[str, Any]) -> Row:
@@ -231,7 +234,7 @@ def _by_clients(late: DataFrame, number: int, tables: Tables, reigns: Reigns, fo
     places, keys = _open_places(tables), (*REIGN, "position")
     late = late.join(_sets(tables, reigns), F.col("reign") == F.col("of"))
     late = late.groupBy(*keys).agg(F.min(_all_have(reigns.width)).alias("all_have"))
-    is_late = (F.col("all_have") > F.col("until")) | (F.col("all_have") == FOREVER)
+    is_late = (F.col("all_have") > F.col("deadline")) | (F.col("all_have") == FOREVER)
     rows = places.join(_hinted(late, number), [*keys]).where(is_late)
     # An id without a set counts by when it was gone.
     others = places.where((F.col("judged") == 0) & F.col("gone").isNotNull())

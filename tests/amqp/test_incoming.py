@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from qpidha.amqp.terminus import Outcome, source, target
+from qpidha.amqp.terminus import ACCEPTED, REJECTED, RELEASED, Outcome, source, target
 from qpidha.words.message_view import body, build
 from tests.amqp.builders import SECOND, AHost, CountingRecorder, Pair, Recording, a_logged_pair, a_pair, bodies
 from tests.amqp.raw_client import RawClient
-
-ACCEPTED, REJECTED, RELEASED, MODIFIED = 0x24, 0x25, 0x26, 0x27
 
 
 def in_order(heard: Recording) -> list[Outcome]:

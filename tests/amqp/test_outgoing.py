@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from qpidha.amqp.engine import Engine
-from qpidha.amqp.terminus import Outcome, Terminus, source
+from qpidha.amqp.terminus import MODIFIED, REJECTED, RELEASED, Outcome, Terminus, source
 from qpidha.words.encoding import Described, Symbol, decode, sections
 from qpidha.words.message_view import application_properties, body, build, header
 from tests.amqp.builders import AHost, Pair, a_logged_pair, a_pair, bodies
 from tests.amqp.raw_client import RawClient
-
-ACCEPTED, REJECTED, RELEASED, MODIFIED = 0x24, 0x25, 0x26, 0x27
 
 
 def a_raw_receiver(pair: Pair, **options: Any) -> tuple[RawClient, Any]:

@@ -92,7 +92,8 @@ def receive(broker: Broker, address: str, count: int, *, admin: bool = False) ->
         receiver.link.flow(count)
         bodies, deliveries = [], []
         for _ in range(count):
-            bodies.append(receiver.receive().body)
+            connection.wait(lambda: receiver.fetcher.has_message, msg=f"receiving from {address}")
+            bodies.append(receiver.fetcher.pop().body)
             deliveries.append(receiver.fetcher.unsettled.popleft())
             deliveries[-1].update(Delivery.ACCEPTED)
         connection.wait(lambda: all(delivery.settled for delivery in deliveries), msg=f"settling what was accepted from {address}")

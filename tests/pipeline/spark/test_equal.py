@@ -85,16 +85,19 @@ def test_every_finding_is_that_of_the_python_engine(
     assert len(seen) > (40 if inputs.clock_error is None else 50), "the histories are too tame"
 
 
-def test_what_is_absurd_stops_no_job(spark: Any, tmp_path: Any) -> None:
+@pytest.mark.parametrize(("clock_error_ns", "members"), [(2_000_000, 70), (UNBOUNDED, 3)])
+def test_what_is_absurd_stops_no_job(spark: Any, tmp_path: Any, clock_error_ns: int, members: int) -> None:
     story = Story()
     for wall_us in (-(10**16), 2**61):
-        story.add("a", "insync", 500, t=wall_us, e=1, set="a " + " ".join(f"b{number}" for number in range(70)))
+        story.add("a", "insync", 500, t=wall_us, e=1, set="a " + " ".join(f"b{number}" for number in range(members)))
         for position in (-(2**63), 0, 1):
             story.add("a", "enq", 1000, q="q", e=1, p=position, i=f"m{position}")
             story.add("a", "rep", 1500, x="b1", e=1, p=position, hi=2**63 - 1)
             story.add("a", "conf", 2000, e=1, p=position, hi=2**63 - 1)
             story.op("enqueue", "ok", "q", story.op("enqueue", "invoke", at=1, i=f"m{position}"), at=3000, i=f"m{position}")
-    inputs = Inputs(one_clock=False, clock_error_ns=2_000_000)
+            story.op("enqueue", "ok", "q", story.op("enqueue", "invoke", at=1, i=f"late{wall_us}"), i=f"late{wall_us}", t=2**61)
+            story.add("a", "enq", 1000, q="q", e=1, p=position, i=f"late{wall_us}")
+    inputs = Inputs(one_clock=False, clock_error_ns=clock_error_ns)
     found = by_spark(spark, frame(spark, [story.events], tmp_path), 1, Settings(), inputs)
     for result in check(story.events, Settings(), inputs=inputs).checks:
         if result.name != "evidence":
