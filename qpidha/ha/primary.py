@@ -32,8 +32,9 @@ LARGE_BATCH = 8 << 20
 CHUNKS_IN_FLIGHT = 4
 WINDOW = 4 << 20
 """Bytes of log that may be unconfirmed on the way to a backup, where ha-flow-bytes does not say."""
-CATCH_UP_WINDOW = 1 << 20
-"""The same while it catches up: so much may be read from disk and sent in one turn, and publishers wait for that."""
+CATCH_UP_WINDOW = 1 << 18
+"""The same while it catches up: so much may be read from disk and sent in one turn, and publishers wait for that.
+Four times as much filled a backup no faster, and publishers waited half as long again."""
 LAST_CHANCE = 100_000_000
 """For how long a backup that seems to have stalled is still listened to, in ns: what it said may wait in our own socket."""
 LEAST_PATIENCE = 1_000_000_000
