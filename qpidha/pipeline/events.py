@@ -19,11 +19,11 @@ Event = dict[str, Any]
 
 INT32, INT64 = (1 << 31) - 1, (1 << 63) - 1
 FOREVER = INT64
+"""As a time: never."""
 EARLIEST, LATEST = -(1 << 61), 1 << 62
 """Bounds of times, in ns: what is beyond is cut, so that no difference of two overflows."""
 UNBOUNDED = (1 << 62) - 1
 """Error in ns between clocks of which nothing is known: more than any two times differ, and no sum with one overflows."""
-"""As a time: never."""
 CLIENT = 1_000_000
 """Process numbers are `client * CLIENT + how many processes this client had before`, so a client outlives its processes."""
 
