@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-pipeline bench-recovery sim soak verify lab lab-down lab-exec lab-test lab-measure lock clean
+.PHONY: help demo quick test mutants lint format bench bench-pipeline bench-recovery sim soak verify lab lab-down lab-exec lab-test lab-measure lock clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -22,6 +22,10 @@ COMMAND ?=
 FAULTS := kill stop kill-backup stop-backup
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+MUTANTS ?= 8
+ROOM ?=
+# Tests without a process, a socket or a wait.
+QUICK := tests/test_architecture.py $(addprefix tests/,model broker ha store amqp management scenarios sim conformance)
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/  make \1	\2/p' Makefile
@@ -29,6 +33,13 @@ help: ## list what can be made
 demo: ## start three brokers, kill the primary under load, check that nothing acknowledged is lost
 	@.ci/setup demo
 	@$(BIN)/qpid-ha demo --seconds $(SECONDS_OF_DEMO) --dir $(DEMO_DIR)
+
+quick: lint ## what to run before each commit: style, types, the rooms, pure tests, plays, and some simulated histories
+	$(BIN)/python -m pytest -q -n 2 $(QUICK) $(PYTEST_ARGS)
+
+mutants: ## change MUTANTS places of each file of the rooms that must not fail, and see whether a test notices; ROOM=qpidha/store
+	@.ci/setup demo
+	@$(BIN)/python -m tests.mutants --count $(MUTANTS) $(ROOM)
 
 test: ## lint, then every test
 	@.ci/setup test

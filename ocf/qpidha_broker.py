@@ -1,8 +1,9 @@
 """The broker daemon of this node, as the OCF agents start, look at, promote, demote and stop it.
 
-It is found by its pid file, or by the kernel's word for who listens on its admin socket. Its watch (qpidha-watch) is a process
-beside it that sets the promotion score and pushes the broker's death; the agents only take the score away. The score of a
-broker that is gone or hangs is taken away before that is reported, so that it is not promoted again, empty, on its own node.
+It is found by its pid file, or by the kernel's word for who listens on its admin socket. Its watch
+(qpidha-watch) is a process beside it that sets the promotion score and pushes the broker's death;
+the agents only take the score away. The score of a broker that is gone or hangs is taken away
+before that is reported, so that it is not promoted again, empty, on its own node.
 """
 
 import fcntl
@@ -36,7 +37,9 @@ from qpidha_ocf import (
 )
 
 STARTED_CODES = {78: ARGS, 77: NO_PERMISSION}
-"""Exit code of a daemon that cannot start (sysexits.h) -> exit code of `start`; ERROR for all others."""
+"""Exit code of a daemon that cannot start (sysexits.h) -> exit code of `start`; ERROR for all
+others.
+"""
 BACKUP_STATES = ("joining", "catchup", "ready")
 GONE, HUNG = "gone", "hung"
 """What a broker is that cannot say it itself."""
@@ -48,22 +51,60 @@ WATCH_PATIENCE = 1.0
 """Seconds that the watch may take to remove its addresses and end."""
 
 BROKER_PARAMETERS = (
-    ("config", "string", "/etc/qpidha/qpidha.conf", "Configuration file of the broker, on every node."),
-    ("admin_socket", "string", "", "The broker's admin socket. Empty: as the configuration says, admin-socket, else data-dir/admin.sock."),
-    ("rundir", "string", "/run/qpidha", "Directory of this broker alone: pid file, log, the watch's socket. Must not survive a reboot."),
-    ("answer", "string", "1", "Seconds that the broker may take to answer. After them it counts as hung."),
+    (
+        "config",
+        "string",
+        "/etc/qpidha/qpidha.conf",
+        "Configuration file of the broker, on every node.",
+    ),
+    (
+        "admin_socket",
+        "string",
+        "",
+        "The broker's admin socket. Empty: as the configuration says, admin-socket, else "
+        "data-dir/admin.sock.",
+    ),
+    (
+        "rundir",
+        "string",
+        "/run/qpidha",
+        "Directory of this broker alone: pid file, log, the watch's socket. Must not "
+        "survive a reboot.",
+    ),
+    (
+        "answer",
+        "string",
+        "1",
+        "Seconds that the broker may take to answer. After them it counts as hung.",
+    ),
 )
 DAEMON_PARAMETERS = (
     ("binary", "string", "/usr/bin/qpidhad", "The broker's program."),
-    ("watch", "string", "/usr/bin/qpidha-watch", "Program of the watch: sets the promotion score and reports the broker's death at once."),
-    ("user", "string", "", "User that the broker runs as. Empty is the user that runs the agent: root."),
+    (
+        "watch",
+        "string",
+        "/usr/bin/qpidha-watch",
+        "Program of the watch: sets the promotion score and reports the broker's death at once.",
+    ),
+    (
+        "user",
+        "string",
+        "",
+        "User that the broker runs as. Empty is the user that runs the agent: root.",
+    ),
     (
         "isolation",
         "string",
         "3",
-        "Seconds that a primary may be cut off from a majority, or from Pacemaker's store, before it counts as failed. 0 is never.",
+        "Seconds that a primary may be cut off from a majority, or from Pacemaker's "
+        "store, before it counts as failed. 0 is never.",
     ),
-    ("term", "string", "3", "Seconds that the broker may take to end in good order before it is killed."),
+    (
+        "term",
+        "string",
+        "3",
+        "Seconds that the broker may take to end in good order before it is killed.",
+    ),
 )
 
 
@@ -106,7 +147,9 @@ class Broker:
             self.socket = self.socket or self.configured_socket()
         except Failure:
             if self.process is None:
-                return GONE  # it would have been found by its pid file; that it cannot be started is said by `start`
+                # it would have been found by its pid file; that it cannot be started is said by
+                # `start`
+                return GONE
             raise
         try:
             admin = Admin(self.socket, self.answer)
@@ -115,23 +158,34 @@ class Broker:
             self.status = admin.answer()
             admin.socket.close()
         except NobodyThere as why:
-            if self.process is None or self.process.ended(PAUSE):  # its socket goes a moment earlier
+            if self.process is None or self.process.ended(
+                PAUSE
+            ):  # its socket goes a moment earlier
                 return GONE
             self.trouble = f"the broker (pid {self.process.pid}) lives, but {why}"
         except (NoAnswer, Refused) as why:
             if self.process is not None and self.process.ended(PAUSE):
                 return GONE
-            self.trouble = f"the broker (pid {self.process.pid if self.process else 'unknown'}) hangs: {why}"
+            self.trouble = (
+                f"the broker (pid {self.process.pid if self.process else 'unknown'}) hangs: {why}"
+            )
         state = self.status.get("state", HUNG)
         if state not in (HUNG, "standalone", *BACKUP_STATES, *PRIMARY_STATES):
-            self.trouble, state = f"the broker says that its state is {state!r}: is it a qpidhad of another version?", HUNG
+            self.trouble, state = (
+                f"the broker says that its state is {state!r}: is it a qpidhad of another version?",
+                HUNG,
+            )
         return state
 
     def ours(self, pid):
-        """Return the process that listens on the admin socket; one of another user is none: our broker's could point at any socket."""
+        """Return the process that listens on the admin socket; one of another user is none: our
+        broker's could point at any socket.
+        """
         process, account = living(pid), self.account()
         if process is not None and account and os.stat(f"/proc/{pid}").st_uid != account["user"]:
-            raise NobodyThere(f"nobody of user {self.call.text('user')} listens on {self.socket}")
+            raise NobodyThere(
+                f"no process of user {self.call.text('user')} listens on {self.socket}"
+            )
         return process
 
     def configured_socket(self):
@@ -145,11 +199,23 @@ class Broker:
         except PermissionError:
             raise Failure(NO_PERMISSION, f"{config} may not be read: agents run as root") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise Failure(ARGS, f"{config} cannot be read: {error}; write it on this node, or set config") from None
-        values = dict((part.strip() for part in line.split("=", 1)) for line in lines if "=" in line and not line.startswith("#"))
-        path = values.get("admin-socket") or (values["data-dir"] + "/admin.sock" if values.get("data-dir") else "")
+            raise Failure(
+                ARGS, f"{config} cannot be read: {error}; write it on this node, or set config"
+            ) from None
+        values = dict(
+            (part.strip() for part in line.split("=", 1))
+            for line in lines
+            if "=" in line and not line.startswith("#")
+        )
+        path = values.get("admin-socket") or (
+            values["data-dir"] + "/admin.sock" if values.get("data-dir") else ""
+        )
         if not path:
-            raise Failure(ARGS, f"{config} has neither data-dir nor admin-socket, so nobody can ask the broker: set data-dir")
+            raise Failure(
+                ARGS,
+                f"{config} has neither data-dir nor admin-socket, so no agent can ask the "
+                "broker: set data-dir",
+            )
         return os.path.join(os.path.dirname(config), path)
 
     @property
@@ -160,9 +226,15 @@ class Broker:
     # Looking after it.
 
     def check(self):
-        """Do what every monitor does, and return the state; the score of a broker that is gone or hung is taken away first."""
+        """Do what every monitor does, and return the state; the score of a broker that is gone or
+        hung is taken away first.
+        """
         state = self.look()
-        if state not in (GONE, HUNG) and os.environ.get("OCF_CHECK_LEVEL", "0") != "0" and not self.accepts_clients():
+        if (
+            state not in (GONE, HUNG)
+            and os.environ.get("OCF_CHECK_LEVEL", "0") != "0"
+            and not self.accepts_clients()
+        ):
             state = HUNG
         if state in (GONE, HUNG) and not self.call.is_probe:
             self.forget_score()
@@ -174,15 +246,22 @@ class Broker:
         return state
 
     def accepts_clients(self):
-        """Whether the broker says something to a client that connects (the deeper monitor, OCF_CHECK_LEVEL=10)."""
+        """Whether the broker says something to a client that connects (the deeper monitor,
+        OCF_CHECK_LEVEL=10).
+        """
         host, _, port = str(self.status.get("address", "")).rpartition(":")
         try:
             place = (host.strip("[]"), int(port))
             # One that serves TLS only hangs up on those who begin with anything else.
-            if not self.is_answered(place, b"AMQP\x03\x01\x00\x00") and not self.is_answered(place, tls_greeting()):
+            if not self.is_answered(place, b"AMQP\x03\x01\x00\x00") and not self.is_answered(
+                place, tls_greeting()
+            ):
                 raise OSError("it hung up")
         except (OSError, ValueError) as error:
-            self.trouble = f"the broker answers on its admin socket, but not to clients at {self.status.get('address')}: {error}"
+            self.trouble = (
+                "the broker answers on its admin socket, but not to clients at "
+                f"{self.status.get('address')}: {error}"
+            )
             return False
         return True
 
@@ -195,7 +274,11 @@ class Broker:
     def refuse_standalone(self, state):
         """A broker that is not in a cluster can never be promoted."""
         if state == "standalone":
-            raise Failure(ARGS, f"the broker is not in a cluster: set ha-cluster=yes and ha-brokers-url in {self.call.text('config')}")
+            raise Failure(
+                ARGS,
+                "the broker is not in a cluster: set ha-cluster=yes and ha-brokers-url "
+                f"in {self.call.text('config')}",
+            )
 
     def forget_score(self):
         """Take away what makes Pacemaker prefer this broker as primary."""
@@ -219,9 +302,18 @@ class Broker:
         """Refuse also what the daemon itself does not like."""
         self.validate()
         command = [self.call.program("binary"), "--check", "--config", self.call.path("config")]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **self.account())
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            **self.account(),
+        )
         if done.returncode:
-            raise Failure(STARTED_CODES.get(done.returncode, ERROR), last_words(done.stderr.decode(errors="replace")))
+            raise Failure(
+                STARTED_CODES.get(done.returncode, ERROR),
+                last_words(done.stderr.decode(errors="replace")),
+            )
         return OK
 
     def account(self):
@@ -232,11 +324,19 @@ class Broker:
         try:
             user = pwd.getpwnam(name)
         except KeyError:
-            raise Failure(ARGS, f"there is no user {name} on this node: add it, or set user") from None
+            raise Failure(
+                ARGS, f"there is no user {name} on this node: add it, or set user"
+            ) from None
         if os.geteuid() not in (0, user.pw_uid):
-            raise Failure(NO_PERMISSION, f"only root may start a broker as {name}: agents run as root")
+            raise Failure(
+                NO_PERMISSION, f"only root may start a broker as {name}: agents run as root"
+            )
         groups = os.getgrouplist(name, user.pw_gid)
-        return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": groups} if os.geteuid() == 0 else {}
+        return (
+            {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": groups}
+            if os.geteuid() == 0
+            else {}
+        )
 
     def start(self):
         """Start the daemon and its watch, if they do not run, and wait until the broker answers."""
@@ -257,33 +357,57 @@ class Broker:
         return OK
 
     def refuse_shared_rundir(self):
-        """Two brokers would share a watch's socket, and take each other's virtual addresses away."""
+        """Two brokers would share a watch's socket, and take each other's virtual addresses
+        away.
+        """
         for file in os.listdir(self.rundir):
             name = file.removesuffix(".pid")
-            if name not in (file, self.name) and not name.endswith(".watch") and recorded(os.path.join(self.rundir, file))[0]:
-                raise Failure(ARGS, f"{self.rundir} is the rundir of the broker of resource {name}: give {self.name} another rundir")
+            if (
+                name not in (file, self.name)
+                and not name.endswith(".watch")
+                and recorded(os.path.join(self.rundir, file))[0]
+            ):
+                raise Failure(
+                    ARGS,
+                    f"{self.rundir} is the rundir of the broker of resource {name}: give "
+                    f"{self.name} another rundir",
+                )
 
     def launch(self):
         """Start the daemon; return its state when it answers."""
         config = self.call.path("config")
         self.socket = self.configured_socket()
-        child, begin = launch([self.call.program("binary"), "--config", config], self.log, cwd=os.path.dirname(config), **self.account())
+        child, begin = launch(
+            [self.call.program("binary"), "--config", config],
+            self.log,
+            cwd=os.path.dirname(config),
+            **self.account(),
+        )
         record(self.pid_file, child.pid, self.socket)
         self.process = living(child.pid)
-        self.call.doing = f"the broker (pid {child.pid}) opens its admin socket {self.socket}; its output is in {self.log}"
+        self.call.doing = (
+            f"the broker (pid {child.pid}) opens its admin socket {self.socket}; its output "
+            f"is in {self.log}"
+        )
         while True:
             if child.poll() is not None:
                 code = STARTED_CODES.get(child.returncode, ERROR)
                 with open(self.log, errors="replace") as log:
                     log.seek(begin)
-                    raise Failure(code, f"the broker ended with exit code {child.returncode}: {last_words(log.read())}")
+                    raise Failure(
+                        code,
+                        f"the broker ended with exit code {child.returncode}: "
+                        f"{last_words(log.read())}",
+                    )
             try:
                 return ask(self.socket, self.answer, "status").get("state", HUNG)
             except (NobodyThere, NoAnswer, Refused):
                 time.sleep(PAUSE)
 
     def stop(self):
-        """End the watch and then the daemon, whatever its role and however it is; nothing that it keeps is deleted."""
+        """End the watch and then the daemon, whatever its role and however it is; nothing that it
+        keeps is deleted.
+        """
         try:
             self.lock()
         except OSError as error:
@@ -296,10 +420,16 @@ class Broker:
         return OK
 
     def kill(self, seconds=0.0):
-        """End the broker: at once by force, or after `seconds` for good order. Its watch first gives up the virtual addresses."""
+        """End the broker: at once by force, or after `seconds` for good order. Its watch first
+        gives up the virtual addresses.
+        """
         self.end_watch()
         if self.process is None:
-            raise Failure(ERROR, f"{self.trouble}; which process it is cannot be found: end it by hand, then clean up the resource")
+            raise Failure(
+                ERROR,
+                f"{self.trouble}; which process it is cannot be found: end it by hand, "
+                "then clean up the resource",
+            )
         self.end_process(seconds)
 
     def end_process(self, seconds):
@@ -311,7 +441,9 @@ class Broker:
         left = self.call.left()
         if not seconds or not self.process.ended(min(seconds, max(left / 2, left - KILLING))):
             self.process.signal(signal.SIGKILL)
-            self.process.ended(None)  # until the deadline: only a process that waits for its disk survives SIGKILL
+            self.process.ended(
+                None
+            )  # until the deadline: only a process that waits for its disk survives SIGKILL
         self.process = None
 
     # The watch.
@@ -330,7 +462,9 @@ class Broker:
             file = self.lock_file()
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not self.is_watched():
-                self.end_watch(signal.SIGKILL)  # one that hangs; the next one takes its addresses over
+                self.end_watch(
+                    signal.SIGKILL
+                )  # one that hangs; the next one takes its addresses over
                 self.start_watch()
         except BlockingIOError:
             pass
@@ -341,7 +475,9 @@ class Broker:
                 os.close(file)
 
     def is_watched(self):
-        """Whether the watch lives and does not hang; one that has just begun need not listen yet."""
+        """Whether the watch lives and does not hang; one that has just begun need not listen
+        yet.
+        """
         if not recorded(self.file("watch.pid"))[0]:
             return False
         try:
@@ -355,9 +491,29 @@ class Broker:
 
     def start_watch(self):
         """Start the watch beside the running broker."""
-        command = [self.call.program("watch"), "--admin-socket", self.socket, "--pid", str(self.process.pid), "--resource", self.name]
-        command += ["--socket", self.watch_socket, "--vips", os.path.join(self.rundir, "vip"), "--publish", self.publish]
-        command += ["--isolation", f"{self.call.seconds('isolation'):g}", "--answer", f"{self.call.seconds('answer'):g}"]
+        command = [
+            self.call.program("watch"),
+            "--admin-socket",
+            self.socket,
+            "--pid",
+            str(self.process.pid),
+            "--resource",
+            self.name,
+        ]
+        command += [
+            "--socket",
+            self.watch_socket,
+            "--vips",
+            os.path.join(self.rundir, "vip"),
+            "--publish",
+            self.publish,
+        ]
+        command += [
+            "--isolation",
+            f"{self.call.seconds('isolation'):g}",
+            "--answer",
+            f"{self.call.seconds('answer'):g}",
+        ]
         if self.call.node:
             command += ["--node", self.call.node]
         child, _ = launch(command, self.file("watch.log"), cwd="/")
@@ -374,7 +530,9 @@ class Broker:
                 watch.ended(self.call.left() / 4)
 
     def drop_addresses(self):
-        """Have the watch remove every virtual address at once; what it cannot do is left to the resource of the address."""
+        """Have the watch remove every virtual address at once; what it cannot do is left to the
+        resource of the address.
+        """
         try:
             ask(self.watch_socket, self.answer, "vip_remove")
         except (NobodyThere, NoAnswer, Refused) as why:
@@ -448,10 +606,17 @@ def tls_greeting():
 
 
 def last_words(output):
-    """Return why a daemon ended: the last error in its output with what to do next, else its last line."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["it said nothing"]
+    """Return why a daemon ended: the last error in its output with what to do next, else its last
+    line.
+    """
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["it printed nothing"]
     for number in range(len(lines) - 1, -1, -1):
         _, is_error, text = lines[number].partition(" error: ")
         if is_error:
-            return "; ".join([text, *(line for line in lines[number + 1 : number + 2] if line.startswith("next: "))])
+            return "; ".join(
+                [
+                    text,
+                    *(line for line in lines[number + 1 : number + 2] if line.startswith("next: ")),
+                ]
+            )
     return lines[-1]

@@ -1,9 +1,10 @@
-"""What the OCF agents of provider `qpidha` share: a call from Pacemaker, admin sockets, and processes by their pid files.
+"""What the OCF agents of provider `qpidha` share: a call from Pacemaker, admin sockets, and
+processes by their pid files.
 
-A call has parameters, a deadline of its own (one second before Pacemaker's) and an exit code, with a reason that Pacemaker
-shows. Brokers and watches are asked in JSON lines; the kernel says who listens. Knows little of brokers. Standard library
-only and few modules, because a monitor is called every few seconds.
-Source: OCF Resource Agent API 1.1; Pacemaker Administration, "OCF Return Codes".
+A call has parameters, a deadline of its own (one second before Pacemaker's) and an exit code, with
+a reason that Pacemaker shows. Brokers and watches are asked in JSON lines; the kernel says who
+listens. Knows little of brokers. Standard library only and few modules, because a monitor is called
+every few seconds. Source: OCF Resource Agent API 1.1; Pacemaker Administration, "OCF Return Codes".
 """
 
 import json
@@ -16,11 +17,23 @@ import subprocess
 import sys
 import time
 
-OK, ERROR, ARGS, UNIMPLEMENTED, NO_PERMISSION, NOT_INSTALLED, NOT_CONFIGURED, NOT_RUNNING, PROMOTED, FAILED_PROMOTED = range(10)
+(
+    OK,
+    ERROR,
+    ARGS,
+    UNIMPLEMENTED,
+    NO_PERMISSION,
+    NOT_INSTALLED,
+    NOT_CONFIGURED,
+    NOT_RUNNING,
+    PROMOTED,
+    FAILED_PROMOTED,
+) = range(10)
 DEGRADED_PROMOTED = 191
 """Promoted, and no backup is ready: Pacemaker shows it and leaves the primary alone."""
-# ARGS, NO_PERMISSION and NOT_INSTALLED keep the resource off this node only. NOT_CONFIGURED stops it on every node, so it is
-# for parameters of the resource alone, which are the same everywhere, and never for a file of one node.
+# ARGS, NO_PERMISSION and NOT_INSTALLED keep the resource off this node only. NOT_CONFIGURED stops
+# it on every node, so it is for parameters of the resource alone, which are the same everywhere,
+# and never for a file of one node.
 
 PRIMARY_STATES = ("recovering", "active")
 """States of a broker that serves."""
@@ -50,7 +63,7 @@ class Refused(Exception):
     """The answer is no, with the reason and what to do about it."""
 
 
-# -- a call from Pacemaker ----------------------------------------------------------------------------------------------------
+# -- a call from Pacemaker --
 
 
 class Call:
@@ -59,9 +72,15 @@ class Call:
     def __init__(self, agent, action, parameters):
         self.action = action
         self.resource = os.environ.get("OCF_RESOURCE_INSTANCE", agent).partition(":")[0]
-        self.parameters = {name: os.environ.get(f"OCF_RESKEY_{name}") or default for name, _, default, *_ in parameters}
+        self.parameters = {
+            name: os.environ.get(f"OCF_RESKEY_{name}") or default
+            for name, _, default, *_ in parameters
+        }
         self.defaults = {name: default for name, _, default, *_ in parameters}
-        about = {name: os.environ.get(f"OCF_RESKEY_CRM_meta_{name}", "") for name in ("interval", "role", "timeout", "on_node")}
+        about = {
+            name: os.environ.get(f"OCF_RESKEY_CRM_meta_{name}", "")
+            for name in ("interval", "role", "timeout", "on_node")
+        }
         self.is_probe = about["interval"] in ("", "0")
         self.is_promoted = about["role"].lower() in ("promoted", "master")
         self.node = about["on_node"]
@@ -87,7 +106,9 @@ class Call:
         if not 0 <= value < 86400:
             if self.action == "stop":
                 return float(self.defaults[name])  # a stop that fails gets this node fenced
-            raise Failure(NOT_CONFIGURED, f"{name}={text} is not a time: give seconds, such as 1 or 0.5")
+            raise Failure(
+                NOT_CONFIGURED, f"{name}={text} is not a time: give seconds, such as 1 or 0.5"
+            )
         return value
 
     def path(self, name):
@@ -103,7 +124,9 @@ class Call:
         """Return a parameter that is a program of this node."""
         path = self.path(name)
         if not os.path.exists(path):
-            raise Failure(NOT_INSTALLED, f"{path} is missing: install it on this node, or set {name}")
+            raise Failure(
+                NOT_INSTALLED, f"{path} is missing: install it on this node, or set {name}"
+            )
         if not os.access(path, os.X_OK):
             raise Failure(NO_PERMISSION, f"{path} may not be run: check its permissions")
         return path
@@ -115,11 +138,17 @@ class Call:
     def too_late(self, *_):
         """End the action: called by the alarm at the deadline."""
         waiting = f" while {self.doing}" if self.doing else ""
-        raise Failure(ERROR, f"not done after {self.allowed:g} s{waiting}: see the log, or give the operation a longer timeout")
+        raise Failure(
+            ERROR,
+            f"not done after {self.allowed:g} s{waiting}: see the log, or give the "
+            "operation a longer timeout",
+        )
 
 
 def run(agent, about, parameters, actions):
-    """Do the action that the command line names; return its exit code. `actions` has a function and a table row each."""
+    """Do the action that the command line names; return its exit code. `actions` has a function and
+    a table row each.
+    """
     action = sys.argv[1] if len(sys.argv) == 2 else ""
     if action == "meta-data":
         sys.stdout.write(meta_data(agent, about, parameters, actions))
@@ -137,7 +166,11 @@ def run(agent, about, parameters, actions):
     except (NobodyThere, NoAnswer, Refused) as why:
         return failed(ERROR, f"{action}: {why}")
     except PermissionError as error:
-        return failed(NO_PERMISSION, f"not permitted: {error.filename or 'a process or socket of another user'}: agents run as root")
+        return failed(
+            NO_PERMISSION,
+            f"not permitted: {error.filename or 'a process or socket of another user'}: "
+            "agents run as root",
+        )
     except OSError as error:
         return failed(ERROR, f"{error.filename or action}: {error.strerror or error}")
 
@@ -158,18 +191,38 @@ def tell(text):
 
 
 def meta_data(agent, about, parameters, actions):
-    """Describe an agent as OCF 1.1 wants it: parameters are (name, type, default, sentence), the first line of `about` is its title."""
+    """Describe an agent as OCF 1.1 wants it: parameters are (name, type, default, sentence), the
+    first line of `about` is its title.
+    """
     title, _, story = about.strip().partition("\n")
-    lines = ['<?xml version="1.0"?>', '<!DOCTYPE resource-agent SYSTEM "ra-api-1.dtd">', f'<resource-agent name="{agent}" version="1.0">']
-    lines += ["<version>1.1</version>", described("longdesc", story), described("shortdesc", title), "<parameters>"]
+    lines = [
+        '<?xml version="1.0"?>',
+        '<!DOCTYPE resource-agent SYSTEM "ra-api-1.dtd">',
+        f'<resource-agent name="{agent}" version="1.0">',
+    ]
+    lines += [
+        "<version>1.1</version>",
+        described("longdesc", story),
+        described("shortdesc", title),
+        "<parameters>",
+    ]
     for name, kind, default, sentence, *required in parameters:
         lines.append(f'<parameter name="{name}" required="{int(bool(required))}" unique="0">')
-        lines += [described("longdesc", sentence), described("shortdesc", sentence.partition(".")[0].partition(":")[0])]
-        lines.append(f'<content type="{kind}"' + (f' default="{escape(default)}"' if default else "") + "/></parameter>")
+        lines += [
+            described("longdesc", sentence),
+            described("shortdesc", sentence.partition(".")[0].partition(":")[0]),
+        ]
+        lines.append(
+            f'<content type="{kind}"'
+            + (f' default="{escape(default)}"' if default else "")
+            + "/></parameter>"
+        )
     lines += ["</parameters>", "<actions>"]
     for action, (_, *rows) in actions.items():
         lines += [f'<action name="{action}" {row}/>' for row in rows]
-    return "\n".join([*lines, '<action name="meta-data" timeout="5s"/>', "</actions>", "</resource-agent>", ""])
+    return "\n".join(
+        [*lines, '<action name="meta-data" timeout="5s"/>', "</actions>", "</resource-agent>", ""]
+    )
 
 
 def described(kind, text):
@@ -183,24 +236,32 @@ def escape(text):
 
 
 def tool(*command):
-    """Run a tool of Pacemaker and return whether it did its work; without a cluster it does not, and that is no failure of ours."""
+    """Run a tool of Pacemaker and return whether it did its work; without a cluster it does not,
+    and that is no failure of ours.
+    """
     path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/bin"
     try:
         done = subprocess.run(
-            command, env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            command,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             timeout=TOOL_PATIENCE,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         tell(f"{command[0]}: {error}")
         return False
     return done.returncode == 0
 
 
-# -- admin sockets ------------------------------------------------------------------------------------------------------------
+# -- admin sockets --
 
 
 class Admin:
-    """A conversation over the UNIX socket of a broker or of its watch; a step that takes longer than `seconds` is no answer."""
+    """A conversation over the UNIX socket of a broker or of its watch; a step that takes longer
+    than `seconds` is no answer.
+    """
 
     def __init__(self, path, seconds):
         self.path, self.seconds, self.pid = path, seconds, 0
@@ -209,18 +270,22 @@ class Admin:
         self.socket.settimeout(seconds)
         try:
             self.socket.connect(path)
-            self.pid = struct.unpack("3i", self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            self.pid = struct.unpack(
+                "3i", self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            )[0]
         except PermissionError:
             raise Failure(NO_PERMISSION, f"{path} may not be opened: agents run as root") from None
         except (BlockingIOError, TimeoutError, socket.timeout):  # noqa: UP041 - they are the same from Python 3.10 on
             raise NoAnswer(f"{path} takes no more connections") from None
         except OSError:  # also a path that no socket can have
-            raise NobodyThere(f"nobody listens on {path}") from None
+            raise NobodyThere(f"no process listens on {path}") from None
 
     def ask(self, method, **params):
         """Send a request."""
         try:
-            self.socket.sendall(json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n")
+            self.socket.sendall(
+                json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n"
+            )
         except OSError as error:
             raise NoAnswer(f"{self.path}: {error.strerror or error}") from None
 
@@ -258,7 +323,7 @@ def ask(path, seconds, method, **params):
         admin.socket.close()
 
 
-# -- processes ----------------------------------------------------------------------------------------------------------------
+# -- processes --
 
 
 class Process:
@@ -280,7 +345,9 @@ class Process:
 
 
 def living(pid, started=0):
-    """Return the process with this pid if it lives and, where that is given, began at this tick since boot; else None."""
+    """Return the process with this pid if it lives and, where that is given, began at this tick
+    since boot; else None.
+    """
     try:
         fd = os.pidfd_open(pid)
     except (OSError, OverflowError):
@@ -293,7 +360,8 @@ def living(pid, started=0):
 
 
 def start_time(pid):
-    """Return when a process began, in clock ticks since boot; 0 for none, or one that is dead and not yet buried.
+    """Return when a process began, in clock ticks since boot; 0 for none, or one that is dead and
+    not yet buried.
 
     A dead first thread does not make it dead: another one may still have its locks and sockets.
     """
@@ -307,28 +375,45 @@ def start_time(pid):
 
 
 def record(path, pid, note=""):
-    """Write a pid file: pid, start time and a note. Replaced as a whole, so a reader sees the old or the new one."""
+    """Write a pid file: pid, start time and a note. Replaced as a whole, so a reader sees the old
+    or the new one.
+    """
     with open(path + ".new", "w") as file:
         file.write(f"{pid} {start_time(pid)} {note}\n")
     os.replace(path + ".new", path)
 
 
 def recorded(path):
-    """Return the living process of a pid file and its note; (None, "") if there is none or the pid is another's by now."""
+    """Return the living process of a pid file and its note; (None, "") if there is none or the pid
+    is another's by now.
+    """
     try:
         with open(path) as file:
             pid, started, note = (file.read().rstrip("\n") + "  ").split(" ", 2)
         # A process that had ended before it was recorded has the time 0, which is nobody's.
-        return (process, note.strip()) if (process := living(int(pid), int(started) or -1)) else (None, "")
+        return (
+            (process, note.strip())
+            if (process := living(int(pid), int(started) or -1))
+            else (None, "")
+        )
     except (OSError, ValueError):
         return None, ""
 
 
 def launch(command, log, **how):
-    """Start a process in a session of its own, its output appended to a log; return it and where in the log it begins."""
+    """Start a process in a session of its own, its output appended to a log; return it and where in
+    the log it begins.
+    """
     if os.path.exists(log) and os.path.getsize(log) > LOG_LIMIT:
         os.replace(log, log + ".old")
     with open(log, "ab") as output:
         begin = output.tell()
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, **how)
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            **how,
+        )
     return child, begin

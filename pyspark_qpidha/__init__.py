@@ -1,4 +1,6 @@
-"""Where Spark looks for data sources by itself: with this package installed `format("qpidha")` needs no registration."""
+"""Where Spark looks for data sources by itself: with this package installed `format("qpidha")`
+needs no registration.
+"""
 
 from importlib.util import find_spec
 

@@ -1,12 +1,13 @@
-"""The node: one broker, whole, without a socket, a disk or a clock. `step(events, now)` returns effects.
+"""The node: one broker, whole, without a socket, a disk or a clock. `step(events, now)` returns
+effects.
 
-A step is one turn of somebody's loop: it takes everything that happened, lets connections, the broker
-model and the HA machine act on it, and then, once, hands out messages, seals the log, replicates, releases
-what became safe, and collects what each connection has to send. Effects are in the order in which they
-must happen: state is saved before a promise leaves.
+A step is one turn of somebody's loop: it takes everything that happened, lets connections, the
+broker model and the HA machine act on it, and then, once, hands out messages, seals the log,
+replicates, releases what was committed, and collects what each connection has to send. Effects are
+in the order in which they must happen: state is saved before a promise leaves.
 
-This is the only place where all rooms meet. `Node` is the AMQP room's Host, management's Target and the
-HA machine's Port. Source: the shape is etcd raft's RawNode and Ready.
+This is the only place where all rooms meet. `Node` is the AMQP room's Host, management's Target and
+the HA machine's Port. Source: the shape is etcd raft's RawNode and Ready.
 """
 
 from __future__ import annotations
@@ -14,34 +15,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from qpidha.amqp.connection import Connection
-from qpidha.amqp.host import Released, Service
-from qpidha.amqp.registry import LinkRegistry
-from qpidha.amqp.sasl import Users
-from qpidha.amqp.streams import Streams
+from qpidha.amqp.peer.connection import Connection
+from qpidha.amqp.peer.host import Service
+from qpidha.amqp.peer.links import Scratch
+from qpidha.amqp.peer.sasl import Users
+from qpidha.amqp.server.host import Waiter
+from qpidha.amqp.server.registry import LinkRegistry
+from qpidha.amqp.server.served_connection import ServedConnection
+from qpidha.amqp.server.streams import Streams
 from qpidha.broker.broker import Broker
-from qpidha.ha.channels import REPLICATION, Channels, caller
-from qpidha.ha.holds import Holds
+from qpidha.ha.channels import FEATURES_PROPERTY, REPLICATION, Channels, features_of, identify
+from qpidha.ha.cluster import Cluster
+from qpidha.ha.explanation import explain
 from qpidha.ha.in_sync import SavedState
-from qpidha.ha.role import Cluster
-from qpidha.ha.status import BrokerStatus
-from qpidha.ha.wire import Spoken
-from qpidha.management.admission import admit, elsewhere, refusal, server
-from qpidha.management.chronicle import Chronicle
+from qpidha.ha.pending import PendingAcknowledgements
+from qpidha.ha.wire import Message
+from qpidha.management.access import Access
+from qpidha.management.admin_session import ADMIN_SOCKET_ROLES, AdminSession
+from qpidha.management.admission import admit
+from qpidha.management.amqp_management import ManagementService
+from qpidha.management.event_log import EventLog
 from qpidha.management.link_pair import LinkPairService
-from qpidha.management.local import LocalSession
+from qpidha.management.port import Answer, Reply, reporting
+from qpidha.management.redirects import as_told, client_addresses, described, elsewhere, refusal
 from qpidha.management.report import cluster_report, standalone_report
 from qpidha.management.requests import Requests
-from qpidha.management.service import ManagementService
-from qpidha.management.target import Answer, Reply, reporting
-from qpidha.store.disk import Disk
-from qpidha.store.journal import Journal
-from qpidha.store.keeper import Keeper
-from qpidha.store.log import Log
-from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
-from qpidha.words.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
-from qpidha.words.errors import ConnectionForced, InvariantBroken, JournalDamaged, NotAllowed, QpidHaError
-from qpidha.words.events import (
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
+from qpidha.model.errors import (
+    ConnectionForced,
+    InvariantBroken,
+    LogDamaged,
+    NotAllowed,
+    QpidHaError,
+    UpgradeNeeded,
+)
+from qpidha.model.event_log import DiskSpaceChange
+from qpidha.model.events import (
     BytesReceived,
     ConnectionCongested,
     ConnectionKind,
@@ -49,13 +59,20 @@ from qpidha.words.events import (
     ConnectionOpened,
     DiskSpaceChanged,
     Event,
-    JournalFailed,
-    JournalWritten,
+    LogFailed,
+    LogWritten,
     StopRequested,
     Tick,
 )
-from qpidha.words.records import Record
-from qpidha.words.settings import Settings
+from qpidha.model.features import FEATURES, lacking, upgrade_text
+from qpidha.model.principal import Principal
+from qpidha.model.records import FeatureEnabled, Record
+from qpidha.model.settings import Settings
+from qpidha.store.checkpointer import Checkpointer
+from qpidha.store.disk import Disk
+from qpidha.store.log import Log
+from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
+from qpidha.store.write_ahead_log import WriteAheadLog
 
 VERSION = "0.1.0"
 
@@ -64,10 +81,21 @@ class Node:
     """One broker."""
 
     def __init__(
-        self, settings: Settings, *, system_id: str, users: Users, state: bytes, address: str, make_uuid: Callable[[], str],
+        self,
+        settings: Settings,
+        *,
+        system_id: str,
+        users: Users,
+        state: bytes,
+        address: str,
+        make_uuid: Callable[[], str],
         disk: Disk | None = None,
-    ) -> None:  # fmt: skip
+        features: Iterable[str] = FEATURES,
+    ) -> None:
+        self.features = frozenset(features)
+        """What this broker knows beyond the base; an older version knows less."""
         self.settings = settings
+        self.scratch = Scratch()
         self.system_id = self.container_id = system_id
         self.users = users
         self.address = address
@@ -76,33 +104,58 @@ class Node:
         self.now = self.next_deadline = self.dialled = 0
         self.effects: list[Effect] = []
         self.streams = Streams()
-        self.sessions: dict[int, LocalSession] = {}
+        self.sessions: dict[int, AdminSession] = {}
         self.links = LinkRegistry()
-        self.journal: Journal | None = None
+        self.wal: WriteAheadLog | None = None
         if disk is not None:
-            self.journal = Journal(disk, system_id, segment_size=settings.journal_segment_size, keep=settings.log_disk, nonce=make_uuid())
-        self.log = Log(settings.log_memory, self.journal)
-        self.holds = Holds()
+            self.wal = WriteAheadLog(
+                disk,
+                system_id,
+                segment_size=settings.journal_segment_size,
+                keep=settings.log_disk,
+                nonce=make_uuid(),
+            )
+        self.log = Log(settings.log_memory, self.wal)
+        self.pending = PendingAcknowledgements()
         self.broker = Broker(settings, None, lambda effect: self.effects.append(effect), make_uuid)
         self.broker.passive = settings.ha_cluster
         self.broker.records_durable_only = not settings.ha_cluster
-        self.notes = Chronicle(settings, self.log, self.broker, self.name)
-        self.keeper: Keeper | None = None
-        if self.journal is not None:
-            self.keeper = Keeper(self.broker, self.log, self.journal, system_id=system_id, segment_size=settings.journal_segment_size)
-            self.effects += self.keeper.recover(alone=not settings.ha_cluster)
+        self.event_log = EventLog(settings, self.log, self.broker, self.name)
+        self.checkpointer: Checkpointer | None = None
+        if self.wal is not None:
+            self.checkpointer = Checkpointer(
+                self.broker,
+                self.log,
+                self.wal,
+                system_id=system_id,
+                segment_size=settings.journal_segment_size,
+            )
+            self.effects += self.checkpointer.recover(
+                alone=not settings.ha_cluster, features=self.features
+            )
+        self.access = Access(settings)
         self.requests = Requests(self)
-        self.channels = Channels(self._channel_opened, self._heard)
+        self.channels = Channels(self._channel_opened, self._on_message)
         self.services: dict[str, Service] = {
             REPLICATION: self.channels,
             "$management": ManagementService(self.requests, self),
             "/management": LinkPairService(self.requests, self),
         }
         self.stopping = self.broken = False
+        self.refused: dict[str, dict[str, object]] = {}
+        """Brokers that were refused because they lack an enabled feature, by their addresses."""
         self.cluster: Cluster | None = None
         if settings.ha_cluster:
             saved = SavedState.decode(state, self.log.epoch)
-            self.cluster = Cluster(self, self.log, settings, system_id=system_id, name=self.name, address=address, saved=saved)
+            self.cluster = Cluster(
+                self,
+                self.log,
+                settings,
+                system_id=system_id,
+                name=self.name,
+                address=address,
+                saved=saved,
+            )
 
     # -- the step ---------------------------------------------------------------------------------
 
@@ -111,59 +164,94 @@ class Node:
         self.now = now
         if self.cluster is not None:
             self.cluster.start()
-        elif self.journal is not None:
-            self.broker.recorder = self.notes.recorder
+        elif self.wal is not None:
+            self.broker.log_writer = self.event_log.log_writer
             self.broker.promoted(now)
         return self._end_turn()
 
     def step(self, events: Iterable[Event], now: int, ahead: int = 0) -> list[Effect]:
-        """Take what happened (`ahead`: see Broker) and return what is to be done. A turn that breaks off tells nobody, and none follows."""
+        """Take what happened (`ahead`: see Broker) and return what is to be done. A turn that
+        breaks off tells nobody, and none follows.
+        """
         if self.broken:
             return []
         self.now, self.broker.ahead = now, ahead
-        if self.journal is not None:
-            self.journal.now = now
+        if self.wal is not None:
+            self.wal.now = now
         try:
             for event in events:
                 HANDLERS[type(event)](self, event)
             return self._end_turn()
         except InvariantBroken as error:
             self.stopping = self.broken = True
-            self.effects = [Stop(f"{error.text}; {error.hint}".removesuffix("; "), failed=True, damaged=isinstance(error, JournalDamaged))]
+            self.effects = [
+                Stop(
+                    "; ".join(part for part in (error.text, error.reason, error.hint) if part),
+                    failed=True,
+                    damaged=isinstance(error, LogDamaged),
+                )
+            ]
             return self._take_effects()
 
     def _end_turn(self) -> list[Effect]:
         broker, cluster, log = self.broker, self.cluster, self.log
         if self.streams.frozen is None:
-            broker.withhold(cluster is not None and not cluster.may_deliver)
+            broker.pause_delivery(cluster is not None and not cluster.may_deliver)
             broker.dispatch(self.now)
+        if len(log.features) < len(self.features):
+            self._use_features()
         if log.consumed:
-            self.holds.release_consumed(log.consumed)
+            self.pending.release_consumed(log.consumed)
             log.consumed.clear()
         if cluster is not None:
             cluster.flush(self.now)
-        elif self.journal is not None:
+        elif self.wal is not None:
             log.seal()
-            log.safe = log.kept
-            self.holds.release(log.safe)
-        if self.keeper is not None:
-            self.keeper.turn(self._applied())
-        self.notes.turn(self.now, cluster, self.effects)
+            log.committed = log.durable_to
+            self.pending.release(log.committed)
+        if self.checkpointer is not None:
+            self.checkpointer.turn(self._applied())
+        self.event_log.turn(self.now, cluster, self.effects)
         woken = self.streams.woken
         while woken:
             for connection_id in list(woken):
                 del woken[connection_id]
                 self._collect(connection_id)
         # A connection that took as much as one turn gives has its queues waiting for the next one.
-        keeper = self.keeper
-        is_pressed = (broker.dirty and self.streams.frozen is None) or (keeper is not None and keeper.is_busy)
+        checkpointer = self.checkpointer
+        is_pressed = (broker.runnable and self.streams.frozen is None) or (
+            checkpointer is not None and checkpointer.is_busy
+        )
         deadline = self.now if is_pressed else self.streams.first_deadline
         timed = 0 if self.streams.frozen is not None else broker.next_deadline
-        for other in (timed, cluster.next_deadline if cluster is not None else 0, keeper.next_deadline if keeper is not None else 0):
+        for other in (
+            timed,
+            cluster.next_deadline if cluster is not None else 0,
+            checkpointer.next_deadline if checkpointer is not None else 0,
+        ):
             if other and (not deadline or other < deadline):
                 deadline = other
         self.next_deadline = deadline
         return self._take_effects()
+
+    def _use_features(self) -> None:
+        """Enable the features that every member knows, and use those whose record is committed;
+        only who appends to the log does either.
+        """
+        broker, cluster, log = self.broker, self.cluster, self.log
+        if broker.log_writer is None or self.streams.frozen is not None:
+            return
+        for name in sorted(self.features - broker.features.keys()):
+            if cluster is None or cluster.all_know(name):
+                record = FeatureEnabled(name)
+                if self.wal is not None:
+                    self.wal.use((*broker.features, name))
+                broker.apply(log.append(record), record)
+                text = f"the feature {name} is enabled: {FEATURES.get(name, name)}"
+                self.announce("notice", text, feature=name)
+        log.features = frozenset(
+            name for name, sequence in broker.features.items() if sequence <= log.committed
+        )
 
     def _applied(self) -> int:
         """How far the model has the log."""
@@ -179,7 +267,9 @@ class Node:
         if connection is not None:
             data = connection.output()
             if data:
-                self.effects.append(SendBytes(connection_id, data, limited=not connection.is_broker))
+                self.effects.append(
+                    SendBytes(connection_id, data, limited=not connection.principal.is_broker)
+                )
             if connection.closed:
                 self._drop_connection(connection_id)
                 self.effects.append(Disconnect(connection_id))
@@ -195,11 +285,21 @@ class Node:
     def _opened(self, event: ConnectionOpened) -> None:
         connection_id = event.connection_id
         if event.kind is ConnectionKind.LOCAL:
-            self.sessions[connection_id] = LocalSession(self.requests, lambda: self.streams.woken.setdefault(connection_id))
+            self.sessions[connection_id] = AdminSession(
+                self.requests,
+                Principal(event.identity, address=event.peer, roles=ADMIN_SOCKET_ROLES),
+                lambda: self.streams.woken.setdefault(connection_id),
+            )
             return
-        connection = Connection(
-            connection_id, self, kind=event.kind, peer=event.peer, identity=event.identity, encrypted=event.encrypted
-        )  # fmt: skip
+        connection = ServedConnection(
+            connection_id,
+            self,
+            kind=event.kind,
+            peer=event.peer,
+            identity=event.identity,
+            encrypted=event.encrypted,
+            local_host=event.local_host,
+        ).connection
         if event.kind is ConnectionKind.OUTGOING:
             self._open_replication(connection, event.peer)
         self.streams.add(connection, self.now)
@@ -210,7 +310,11 @@ class Node:
         if connection is not None:
             if not self.streams.puts_off(connection, event):
                 self.streams.received(connection, event.data, self.now)
-            elif self.streams.is_overfull and self.cluster is not None and self.cluster.handover is not None:
+            elif (
+                self.streams.is_overfull
+                and self.cluster is not None
+                and self.cluster.handover is not None
+            ):
                 self.cluster.handover.cancel("clients sent more meanwhile than is put off")
             return
         session = self.sessions.get(connection_id)
@@ -240,8 +344,8 @@ class Node:
         connection = self.streams.remove(connection_id)
         self.channels.forget(connection_id)
         if connection is not None and connection.error is not None:
-            reason = f"{connection.error.description} ({connection.error.condition})"
-        self.notes.left(connection_id, reason)
+            reason = f"{connection.error.explanation} ({connection.error.condition})"
+        self.event_log.client_disconnected(connection_id, reason)
         if self.cluster is not None:
             self.cluster.lost(connection_id, reason or "closed", reached=connection is not None)
 
@@ -252,26 +356,43 @@ class Node:
             self.broker.tick(now)
         if self.cluster is not None:
             self.cluster.tick(now)
-        if self.keeper is not None:
-            self.effects += self.keeper.tick(now)
+        if self.checkpointer is not None:
+            self.effects += self.checkpointer.tick(now)
 
-    def _journal_written(self, event: JournalWritten) -> None:
+    def _log_written(self, event: LogWritten) -> None:
         self.log.answer(event.mark)
 
-    def _journal_failed(self, event: JournalFailed) -> None:
+    def _log_failed(self, event: LogFailed) -> None:
         """Serve nobody any more: what is accepted from now on could not be kept."""
-        reason = f"the journal cannot be written: {event.reason}"
+        reason = f"the write-ahead log cannot be written: {event.reason}"
         self.announce("critical", reason)
         if self.cluster is not None and self.cluster.primary is not None:
             self.cluster.step_down(reason)
         self.shutdown(reason, failed=True)
 
     def _space_changed(self, event: DiskSpaceChanged) -> None:
-        """Refuse messages before there is no space left to keep them, and nothing else can be kept either."""
-        left = f"{event.free >> 20} MiB left for data-dir, disk-free-limit is {self.settings.disk_free_limit >> 20} MiB"
+        """Refuse messages before there is no space left to keep them, and nothing else can be kept
+        either.
+        """
+        left = (
+            f"{event.free >> 20} MiB left for data-dir, disk-free-limit is "
+            f"{self.settings.disk_free_limit >> 20} MiB"
+        )
         self.broker.refuse_publishing = f"the disk is nearly full: {left}" if event.low else ""
-        text = f"no messages are accepted: {left}" if event.low else f"messages are accepted again: {left}"
-        self.effects.append(Announce("critical" if event.low else "notice", "store", text, {"free": event.free}))
+        text = (
+            f"no messages are accepted: {left}"
+            if event.low
+            else f"messages are accepted again: {left}"
+        )
+        self.effects.append(
+            Announce(
+                "critical" if event.low else "notice",
+                "store",
+                text,
+                {"free": event.free},
+                DiskSpaceChange(event.low),
+            )
+        )
 
     def _stop(self, event: StopRequested) -> None:
         self.shutdown()
@@ -281,7 +402,9 @@ class Node:
     @property
     def serving(self) -> bool:
         """Whether clients may change things here."""
-        return self.streams.frozen is None and (self.cluster is None or self.cluster.primary is not None)
+        return self.streams.frozen is None and (
+            self.cluster is None or self.cluster.primary is not None
+        )
 
     def admit(self, connection: Connection) -> None:
         """Decide who somebody is, and whether he may come in."""
@@ -291,24 +414,30 @@ class Node:
         """Return the error for a change asked of a backup by one who may look at it."""
         return refusal(self)
 
-    def open_properties(self) -> dict[str, object]:
-        """Return what we open connections with."""
-        properties: dict[str, object] = {"product": "qpidha", "version": VERSION, "qpidha.system-id": self.system_id}
+    def open_properties(self, connection: Connection) -> dict[str, object]:
+        """Return what we open a connection with."""
+        properties: dict[str, object] = {
+            "product": "qpidha",
+            "version": VERSION,
+            "qpidha.system-id": self.system_id,
+        }
         if self.cluster is not None:
-            addresses = self.settings.ha_public_url or self.settings.ha_brokers_url
-            properties["failover-server-list"] = [server(address) for address in addresses]
+            properties[FEATURES_PROPERTY] = sorted(self.features)
+            addresses = client_addresses(self, connection)
+            if addresses:
+                properties["failover-server-list"] = [described(address) for address in addresses]
         return properties
 
     def service(self, address: str) -> Service | None:
         """Return the service at an address."""
         return self.services.get(address)
 
-    def hold(self, sequence: int, target: Released, item: object) -> None:
-        """Call `target.released(item)` when `sequence` is safe."""
+    def when_committed(self, sequence: int, waiter: Waiter, item: object) -> None:
+        """Call `waiter.on_committed(item)` when `sequence` is committed."""
         if sequence:
-            self.holds.add(sequence, target, item)
+            self.pending.add(sequence, waiter, item)
         else:
-            target.released(item)
+            waiter.on_committed(item)
 
     def wake(self, connection: Connection) -> None:
         """Collect this connection's output at the end of the turn."""
@@ -326,29 +455,47 @@ class Node:
         self.effects.append(Connect(self.dialled, host, port, encrypted))
         return self.dialled
 
+    def hello(self) -> dict[str, object]:
+        """Return what we say of ourselves when we open a connection to another broker."""
+        assert self.cluster is not None
+        return {
+            "system-id": self.system_id,
+            "name": self.name,
+            "address": self.address,
+            "status": self.cluster.state.value,
+            "features": sorted(self.features),
+        }
+
     def _open_replication(self, connection: Connection, peer: str) -> None:
         settings = self.settings
-        cluster = self.cluster
-        assert cluster is not None
-        info = {"system-id": self.system_id, "name": self.name, "address": self.address, "status": cluster.state.value}
         connection.open(
-            self.container_id, {**self.open_properties(), "qpid.ha-backup": info},
-            mechanism=settings.ha_mechanism, username=settings.ha_username, password=settings.ha_password,
-            hostname=peer.rpartition(":")[0], heartbeat=settings.link_heartbeat_interval,
-        )  # fmt: skip
+            self.container_id,
+            {**self.open_properties(connection), "qpid.ha-backup": self.hello()},
+            mechanism=settings.ha_mechanism,
+            username=settings.ha_username,
+            password=settings.ha_password,
+            hostname=peer.rpartition(":")[0],
+            heartbeat=settings.link_heartbeat_interval,
+        )
         for sender, name in ((True, "ask"), (False, "hear")):
-            connection.attach(REPLICATION, sender=sender, service=self.channels, name=f"qpidha.{self.system_id}.{name}")
+            connection.attach(
+                REPLICATION,
+                sender=sender,
+                service=self.channels,
+                name=f"qpidha.{self.system_id}.{name}",
+            )
 
     def _channel_opened(self, connection: Connection) -> None:
         assert self.cluster is not None
+        features = features_of(connection)
         if connection.kind is ConnectionKind.OUTGOING:
-            self.cluster.opened(connection.connection_id)
+            self.cluster.opened(connection.connection_id, features)
         else:
-            self.cluster.called(connection.connection_id, *caller(connection))
+            self.cluster.called(connection.connection_id, *identify(connection), features)
 
-    def _heard(self, connection_id: int, message: Spoken) -> None:
+    def _on_message(self, connection_id: int, message: Message) -> None:
         assert self.cluster is not None
-        self.cluster.heard(connection_id, message)
+        self.cluster.on_message(connection_id, message)
 
     def hang_up(self, connection_id: int) -> None:
         """Close a replication connection, or give up dialling."""
@@ -359,9 +506,9 @@ class Node:
             connection.close(None)
             self.wake(connection)
 
-    def say(self, connection_id: int, data: bytes) -> None:
+    def send(self, connection_id: int, data: bytes) -> None:
         """Send to another broker."""
-        self.channels.say(connection_id, data)
+        self.channels.send(connection_id, data)
         self.streams.woken[connection_id] = None
 
     def credit(self, connection_id: int) -> int:
@@ -378,20 +525,27 @@ class Node:
 
     def state_changed(self, state: BrokerStatus) -> None:
         """Serve clients or send them away."""
-        self.notes.role(state.value)
+        self.event_log.role(state.value)
         if state is BrokerStatus.RECOVERING:
-            self.holds.clear(0)  # what a snapshot brought is in our log, and perhaps not in that of all others
-            self.broker.recorder = self.notes.recorder
+            self.pending.clear(
+                0
+            )  # what a snapshot brought is in our log, and perhaps not in that of all others
+            self.broker.log_writer = self.event_log.log_writer
             self.broker.promoted(self.now)
-        elif state is BrokerStatus.JOINING and self.broker.recorder is not None:
-            self.broker.recorder = None
+        elif state is BrokerStatus.JOINING and self.broker.log_writer is not None:
+            self.broker.log_writer = None
+            self.log.features = frozenset()
             self.broker.passive = True
-            self.holds.clear(self.log.safe)
+            self.pending.clear(self.log.committed)
             self.requests.abandon()
             for connection in list(self.streams.by_id.values()):
                 # An administrator may go on looking, but what he holds of messages is void.
-                if connection.is_ordinary or (connection.is_admin and (connection.outgoing or len(connection.transactions))):
-                    connection.close(elsewhere(self))
+                if connection.principal.is_ordinary or (
+                    connection.principal.is_administrator
+                    and connection.owner is not None
+                    and connection.owner.is_in_use
+                ):
+                    connection.close(elsewhere(self, connection))
                     self.wake(connection)
 
     def freeze(self, frozen: bool) -> None:
@@ -399,13 +553,21 @@ class Node:
         for event in self.streams.freeze() if frozen else self.streams.thaw():
             HANDLERS[type(event)](self, event)
 
-    def released(self, safe: int) -> None:
-        """The log is safe up to here."""
-        self.holds.release(safe)
+    def on_committed(self, committed: int) -> None:
+        """The log is committed up to here."""
+        self.pending.release(committed)
 
     def apply(self, data: bytes) -> None:
         """Fold records into the broker model."""
-        fold(self.broker, data)
+        broker = self.broker
+        before = len(broker.features)
+        fold(broker, data)
+        if len(broker.features) != before:
+            missing = lacking(broker.features, self.features)
+            if missing:  # the primary refuses us: this is for the case that it did not
+                raise UpgradeNeeded(upgrade_text("this broker", missing))
+            if self.wal is not None:
+                self.wal.use(broker.features)
 
     def forget(self) -> None:
         """Empty the broker model."""
@@ -423,16 +585,28 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """Tell everything there is to know of this broker's part in the cluster."""
-        report = standalone_report(self.settings, system_id=self.system_id, name=self.name, address=self.address)
-        report |= {"held": len(self.holds), "connections": len(self.streams.by_id)}
-        if self.journal is not None:
-            report["journal"] = {**self.journal.report(), "syncs": self.log.syncs}
+        report = standalone_report(
+            self.settings, system_id=self.system_id, name=self.name, address=self.address
+        )
+        pending = len(self.pending)
+        report |= {"held": pending, "pending_acknowledgements": pending}
+        report["connections"] = len(self.streams.by_id)
+        if self.wal is not None:
+            report["journal"] = {**self.wal.report(), "syncs": self.log.syncs}
+        report["features"] = {
+            "known": sorted(self.features),
+            "enabled": sorted(self.broker.features),
+            "refused": list(self.refused.values()),
+        }
         return report if self.cluster is None else report | cluster_report(self.cluster)
 
     def query(self) -> dict[str, Any]:
         """Tell the HA configuration."""
         status = self.status()
-        return {key: status[key] for key in ("state", "system_id", "brokers_url", "public_url", "replicate")}
+        return {
+            key: status[key]
+            for key in ("state", "system_id", "brokers_url", "public_url", "replicate")
+        }
 
     def connections(self) -> list[Connection]:
         """Return every AMQP connection, oldest first."""
@@ -459,11 +633,11 @@ class Node:
 
     def record(self, kept: Mapping[str, object] | None, trouble: str, reply: Answer) -> None:
         """Hear what the manager's store keeps, or tell what it is to keep."""
-        self._member().recorder.converse(kept, trouble, reporting(reply))
+        self._member().membership_store.exchange(kept, trouble, reporting(reply))
 
     def explain(self) -> list[dict[str, Any]]:
         """Tell what acknowledgements wait for."""
-        return self.cluster.explain() if self.cluster is not None else []
+        return explain(self.cluster) if self.cluster is not None else []
 
     def _member(self) -> Cluster:
         if self.cluster is None:
@@ -472,7 +646,9 @@ class Node:
 
     def _when_done(self, reply: Answer) -> Callable[[QpidHaError | None], None]:
         return lambda error: reply(
-            Reply({"state": self._member().state.value, "epoch": self.log.epoch}) if error is None else Reply(None, error)
+            Reply({"state": self._member().state.value, "epoch": self.log.epoch})
+            if error is None
+            else Reply(None, error)
         )
 
     def shutdown(self, reason: str = "asked to stop", *, failed: bool = False) -> None:
@@ -480,7 +656,9 @@ class Node:
         if not self.stopping:
             self.stopping = True
             for connection in list(self.streams.by_id.values()):
-                connection.close(ConnectionForced("the broker is being stopped"))
+                connection.close(
+                    as_told(self, connection, ConnectionForced("the broker is being stopped"))
+                )
                 self.wake(connection)
             self.effects.append(Stop(reason, failed))
 
@@ -491,8 +669,8 @@ HANDLERS: dict[type, Callable[[Node, Any], None]] = {
     ConnectionCongested: Node._congested,
     ConnectionLost: Node._lost,
     Tick: Node._tick,
-    JournalWritten: Node._journal_written,
-    JournalFailed: Node._journal_failed,
+    LogWritten: Node._log_written,
+    LogFailed: Node._log_failed,
     DiskSpaceChanged: Node._space_changed,
     StopRequested: Node._stop,
 }

@@ -1,4 +1,6 @@
-"""The Vagrant lab: it names what exists, has the networks of tests/lab, and its parts do what can be tried without machines."""
+"""The Vagrant lab: it names what exists, has the networks of tests/lab, and its parts do what can
+be tried without machines.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,11 @@ def shell_scripts() -> list[Path]:
     found = []
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.is_file() and not {"node_modules", ".vagrant", "build"} & set(path.parts) and path.suffix not in (".py", ".md"):
+            if (
+                path.is_file()
+                and not {"node_modules", ".vagrant", "build"} & set(path.parts)
+                and path.suffix not in (".py", ".md")
+            ):
                 with path.open("rb") as file:
                     if file.readline().decode(errors="replace").strip() in SHELLS:
                         found.append(path)
@@ -51,7 +57,9 @@ def shell_scripts() -> list[Path]:
 
 
 def test_machines_and_address_are_those_of_the_lab() -> None:
-    assert re.search(r"^HOSTS = (\[.*\])$", VAGRANTFILE, re.MULTILINE)[1] == str(list(NAMES)).replace("'", '"')  # type: ignore[index]
+    assert re.search(r"^HOSTS = (\[.*\])$", VAGRANTFILE, re.MULTILINE)[1] == str(
+        list(NAMES)
+    ).replace("'", '"')  # type: ignore[index]
     assert f'SPARE = "{SPARE}"' in VAGRANTFILE
     assert f'VIP = "{VIP}"' in VAGRANTFILE
 
@@ -63,7 +71,9 @@ def test_networks_are_those_of_the_lab() -> None:
         for name in (*NAMES, SPARE):
             number = str(10 + int(name.removeprefix("ha")))
             assert address.replace("#{10 + number}", number) == network.address(name)
-            assert hardware.replace("#{10 + number}", number) == network.hardware(name).replace(":", "")
+            assert hardware.replace("#{10 + number}", number) == network.hardware(name).replace(
+                ":", ""
+            )
 
 
 def test_every_path_that_is_named_exists() -> None:
@@ -71,7 +81,12 @@ def test_every_path_that_is_named_exists() -> None:
     named = re.findall(r"#\{SOURCE\}/(\S+\.sh)", VAGRANTFILE)
     for script in scripts:
         named += re.findall(r"(?<![/~\w])((?:tests|vagrant|\.ci)/[\w/.]*\w)", script.read_text())
-    assert {"vagrant/provision.sh", "vagrant/cluster.sh", ".ci/setup", "tests/lab/provision/host.sh"} <= set(named)
+    assert {
+        "vagrant/provision.sh",
+        "vagrant/cluster.sh",
+        ".ci/setup",
+        "tests/lab/provision/host.sh",
+    } <= set(named)
     for name in named:
         assert os.access(ROOT / name, os.X_OK), f"{name} is missing or cannot be run"
     assert f'SOURCE = "{lab.SOURCE}"' in VAGRANTFILE
@@ -86,7 +101,9 @@ def test_what_the_readme_tells_to_run_exists() -> None:
 
 
 def test_the_power_switch_is_where_the_fence_agent_looks() -> None:
-    assert f'SOCKET = "{power.REMOTE_RACK_SOCKET}"' in (ROOT / "tests/lab/sbin/fence_lab").read_text()
+    assert (
+        f'SOCKET = "{power.REMOTE_RACK_SOCKET}"' in (ROOT / "tests/lab/sbin/fence_lab").read_text()
+    )
 
 
 # What needs a tool
@@ -102,22 +119,33 @@ def test_vagrant_finds_no_fault(tmp_path: Path) -> None:
         "VAGRANT_CHECKPOINT_DISABLE": "1",
     }
     done = subprocess.run(
-        ["vagrant", "validate", "--ignore-provider"], cwd=FOLDER, env=environment, capture_output=True, text=True, check=False
+        ["vagrant", "validate", "--ignore-provider"],
+        cwd=FOLDER,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_shellcheck_finds_no_fault_in_any_of_our_scripts() -> None:
     scripts = shell_scripts()
-    assert {"provision.sh", "qpidd", "init.sh", "host.sh", "setup"} <= {path.name for path in scripts}
+    assert {"provision.sh", "qpidd", "init.sh", "host.sh", "setup"} <= {
+        path.name for path in scripts
+    }
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not installed")
-    done = subprocess.run(["shellcheck", *map(str, scripts)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["shellcheck", *map(str, scripts)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout
 
 
 class OneHost(lab.VagrantLab):
-    """A lab whose host's interfaces have the lab's own names; it keeps what it would have told the hosts."""
+    """A lab whose host's interfaces have the lab's own names; it keeps what it would have told the
+    hosts.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,20 +154,33 @@ class OneHost(lab.VagrantLab):
     def is_on(self, name: str) -> bool:
         return name != SPARE
 
-    def run(self, name: str, *command: str, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, name: str, *command: str, check: bool = True, timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
         if command[0] == "ip":
-            interface = next(network.interface for network in NETWORKS if network.address(name) == command[-1])
-            return subprocess.CompletedProcess(command, 0, f"2: {interface} inet {command[-1]}/24", "")
+            interface = next(
+                network.interface for network in NETWORKS if network.address(name) == command[-1]
+            )
+            return subprocess.CompletedProcess(
+                command, 0, f"2: {interface} inet {command[-1]}/24", ""
+            )
         self.told[name] = list(command)
         return subprocess.CompletedProcess(command, 0, "", "")
 
 
 def in_a_namespace(command: list[str]) -> str:
-    """Run a command and list the rules that it leaves, in a network namespace with the interfaces eth0 and eth1."""
+    """Run a command and list the rules that it leaves, in a network namespace with the interfaces
+    eth0 and eth1.
+    """
     if os.geteuid() != 0 or shutil.which("nft", path="/usr/sbin:/usr/bin") is None:
         pytest.skip("packet filters need root and nft")
     script = 'ip link add eth0 type veth peer name eth1 || exit 99; "$@" && nft list ruleset'
-    done = subprocess.run(["unshare", "--net", "sh", "-c", script, "sh", *command], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-c", script, "sh", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode == 99:
         pytest.skip(f"no namespace with interfaces here: {done.stderr}")
     assert done.returncode == 0, done.stderr
@@ -208,21 +249,36 @@ def calls(standin: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("ha1", ["VBoxManage controlvm ha1-id poweroff", "VBoxManage startvm ha1-id --type headless"]),
-        ("ha2", ["virsh --connect qemu:///system destroy ha2-id", "virsh --connect qemu:///system start ha2-id"]),
+        (
+            "ha1",
+            ["VBoxManage controlvm ha1-id poweroff", "VBoxManage startvm ha1-id --type headless"],
+        ),
+        (
+            "ha2",
+            [
+                "virsh --connect qemu:///system destroy ha2-id",
+                "virsh --connect qemu:///system start ha2-id",
+            ],
+        ),
     ],
 )
-def test_a_fenced_machine_is_off_and_then_on_again(rack: power.Rack, standin: Path, name: str, expected: list[str]) -> None:
+def test_a_fenced_machine_is_off_and_then_on_again(
+    rack: power.Rack, standin: Path, name: str, expected: list[str]
+) -> None:
     machines = lab.VagrantLab(standin)
     assert machines.power("reboot", name) == "on"
     assert calls(standin) == expected
     machines.off(name)
     machines.off(name)
     assert not machines.is_on(name)
-    assert calls(standin) == [*expected, expected[0]], "a machine that is off is not switched off again"
+    assert calls(standin) == [*expected, expected[0]], (
+        "a machine that is off is not switched off again"
+    )
 
 
-def test_a_machine_that_the_hypervisor_still_holds_is_switched_on_a_moment_later(rack: power.Rack, standin: Path) -> None:
+def test_a_machine_that_the_hypervisor_still_holds_is_switched_on_a_moment_later(
+    rack: power.Rack, standin: Path
+) -> None:
     (standin / "state").write_text("aborted\n")
     (standin / "busy").touch()
     assert rack.answer("on", "ha1", "") == "on"

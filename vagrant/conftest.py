@@ -1,4 +1,6 @@
-"""The scenarios of tests/lab on the virtual machines: `sudo .venv/bin/python -m pytest vagrant/test_scenarios.py`."""
+"""The scenarios of tests/lab on the virtual machines: `sudo .venv/bin/python -m pytest
+vagrant/test_scenarios.py`.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,18 @@ def stage() -> Iterator[Stage]:
 def need_spare(request: pytest.FixtureRequest, stage: Stage) -> None:
     """Skip the scenario that adds a host while there is none to add."""
     lab = stage.lab
-    if request.node.name == "test_a_host_is_added" and isinstance(lab, VagrantLab) and not lab.exists(SPARE):
+    if (
+        request.node.name == "test_a_host_is_added"
+        and isinstance(lab, VagrantLab)
+        and not lab.exists(SPARE)
+    ):
         pytest.skip(f"{SPARE} was not made: see README.md")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show the ends of every host's logs with a failure."""
     report = yield
     stage = getattr(item, "funcargs", {}).get("stage")

@@ -1,6 +1,8 @@
-"""The Vagrant lab as the scenarios of tests/lab see a lab: commands in hosts over ssh, power by power.py, cables by both.
+"""The Vagrant lab as the scenarios of tests/lab see a lab: commands in hosts over ssh, power by
+power.py, cables by both.
 
-Clients are on the machine below, which must be Linux: for a while its own network gets the switch's name, address and bridge.
+Clients are on the machine below, which must be Linux: for a while its own network gets the switch's
+name, address and bridge.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ class VagrantLab(Lab):
     def cut(self, name: str, *networks: Network, port: int = 0) -> None:
         for network in networks or NETWORKS:
             for rest in (f"tcp dport {port} ", f"tcp sport {port} ") if port else ("",):
-                self._cuts += [(name, hook, network, f"{rest}drop") for hook in ("ingress", "egress")]
+                self._cuts += [
+                    (name, hook, network, f"{rest}drop") for hook in ("ingress", "egress")
+                ]
         for other in self.names:
             if self.is_on(other):
                 self.run(other, *self._write(other))
@@ -79,10 +83,14 @@ class VagrantLab(Lab):
         self.power("unplug", f"{name} {network.number}")
 
     def switch(self, *command: str, check: bool = True, text: str | None = None) -> str:
-        return subprocess.run(command, input=text, capture_output=True, text=True, check=check).stdout
+        return subprocess.run(
+            command, input=text, capture_output=True, text=True, check=check
+        ).stdout
 
     def _write(self, name: str) -> list[str]:
-        """Return the command that makes a host let nothing pass from and to those that are cut off."""
+        """Return the command that makes a host let nothing pass from and to those that are
+        cut off.
+        """
         chains = ""
         for network in NETWORKS:
             for hook, side in (("ingress", "saddr"), ("egress", "daddr")):
@@ -92,17 +100,27 @@ class VagrantLab(Lab):
                     if (where, its) == (hook, network) and other != name
                 ]
                 if rules:
-                    head = f'type filter hook {hook} device "{self._device(name, network)}" priority 0'
+                    head = (
+                        f'type filter hook {hook} device "{self._device(name, network)}" priority 0'
+                    )
                     chains += "\n".join([f"chain {hook}{network.number} {{", head, *rules, "}", ""])
-        return ["sh", "-c", f"nft -f - <<'END'\n{TABLE}\ndelete {TABLE}\n{TABLE} {{\n{chains}}}\nEND\n"]
+        return [
+            "sh",
+            "-c",
+            f"nft -f - <<'END'\n{TABLE}\ndelete {TABLE}\n{TABLE} {{\n{chains}}}\nEND\n",
+        ]
 
     def _device(self, name: str, network: Network) -> str:
         """Return what a host calls its interface on a network; Vagrant's own is the first."""
-        return self.run(name, "ip", "-o", "-4", "addr", "show", "to", network.address(name)).stdout.split()[1]
+        return self.run(
+            name, "ip", "-o", "-4", "addr", "show", "to", network.address(name)
+        ).stdout.split()[1]
 
 
 def clients_interface() -> str:
-    """Return the interface of this machine that is on the clients' network; nothing if there is none."""
+    """Return the interface of this machine that is on the clients' network; nothing if there is
+    none.
+    """
     command = ["ip", "-o", "-4", "addr", "show", "to", f"{CLIENTS.prefix}0/24"]
     words = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
     return words[1] if words else ""
@@ -111,15 +129,23 @@ def clients_interface() -> str:
 def why_not() -> str:
     """Say why the scenarios cannot be played on the machines; nothing if they can."""
     if os.geteuid() != 0:
-        return "the scenarios need root on this machine: they ask by ARP who has the virtual address"
+        return (
+            "the scenarios need root on this machine: they ask by ARP who has the virtual address"
+        )
     try:
         off = [name for name in NAMES if not VagrantLab().is_on(name)]
     except (OSError, RuntimeError) as error:
-        return f"no power switch answers ({error}): 'python3 -m vagrant.power' in a terminal of its own"
+        return (
+            f"no power switch answers ({error}): 'python3 -m vagrant.power' in a terminal of "
+            "its own"
+        )
     if off:
         return f"{', '.join(off)} do not run: 'vagrant up' in the folder vagrant"
     if not clients_interface():
-        return f"this machine is not on {CLIENTS.prefix}0/24: 'ip addr' should show {CLIENTS.prefix}1 on vboxnet or virbr"
+        return (
+            f"this machine is not on {CLIENTS.prefix}0/24: 'ip addr' should show "
+            f"{CLIENTS.prefix}1 on vboxnet or virbr"
+        )
     return ""
 
 

@@ -1,12 +1,15 @@
-"""The power switch of the Vagrant lab: `python3 -m vagrant.power`, by the user whose machines they are; ends with Ctrl-C.
+"""The power switch of the Vagrant lab: `python3 -m vagrant.power`, by the user whose machines they
+are; ends with Ctrl-C.
 
-It does to a virtual machine what a remote power switch does to a real one, with the hypervisor's own commands: power off at
-once, power on, tell which it is. Over ssh, on Vagrant's own network and not on the lab's, it lays its socket into every
-machine as /run/rack/power.sock; there the fence agent of tests/lab finds it. The same connection brings the broker's admin
-socket and Pacemaker's log out to the lab's folder, for the scenarios. A machine that was away is connected again.
+It does to a virtual machine what a remote power switch does to a real one, with the hypervisor's
+own commands: power off at once, power on, tell which it is. Over ssh, on Vagrant's own network and
+not on the lab's, it lays its socket into every machine as /run/rack/power.sock; there the fence
+agent of tests/lab finds it. The same connection brings the broker's admin socket and Pacemaker's
+log out to the lab's folder, for the scenarios. A machine that was away is connected again.
 
-One request is one line: `on HOST`, `off HOST`, `reboot HOST`, `status HOST`, `plug HOST NUMBER`, `unplug HOST NUMBER` (the
-number of a network) and `list`. The answer is the state, on or off, or `error: ` and why.
+One request is one line: `on HOST`, `off HOST`, `reboot HOST`, `status HOST`, `plug HOST NUMBER`,
+`unplug HOST NUMBER` (the number of a network) and `list`. The answer is the state, on or off, or
+`error: ` and why.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ class PowerError(Exception):
 def run(*command: str) -> str:
     """Run a command of the hypervisor's or Vagrant's and return what it said."""
     try:
-        done = subprocess.run(command, cwd=HERE, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=HERE, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
     except FileNotFoundError as error:
         raise PowerError(f"{command[0]} is not there: {error}") from error
     if done.returncode:
@@ -69,13 +74,22 @@ class Machine:
         """Return on or off; what is neither one nor the other counts as on."""
         if self.provider == "virtualbox":
             lines = run("VBoxManage", "showvminfo", self.ident, "--machinereadable").splitlines()
-            said = next((line.partition("=")[2].strip('"') for line in lines if line.startswith("VMState=")), "")
+            said = next(
+                (
+                    line.partition("=")[2].strip('"')
+                    for line in lines
+                    if line.startswith("VMState=")
+                ),
+                "",
+            )
         else:
             said = run(*VIRSH, "domstate", self.ident).strip()
         return "off" if said in OFF else "on"
 
     def switch(self, wanted: str) -> str:
-        """Switch it on or off, and return when it is; tried again while the hypervisor is still busy with it."""
+        """Switch it on or off, and return when it is; tried again while the hypervisor is still
+        busy with it.
+        """
         end = time.monotonic() + PATIENCE
         while self.state() != wanted:
             try:
@@ -98,7 +112,13 @@ class Machine:
             else:
                 run("VBoxManage", "modifyvm", self.ident, f"--cableconnected{adapter}", word)
         elif state == "on":  # libvirt plugs everything in when a machine starts
-            run(*VIRSH, "domif-setlink", self.ident, NETWORKS[number].hardware(self.name), "up" if plugged else "down")
+            run(
+                *VIRSH,
+                "domif-setlink",
+                self.ident,
+                NETWORKS[number].hardware(self.name),
+                "up" if plugged else "down",
+            )
         return state
 
     def _switch_command(self, wanted: str) -> list[str]:
@@ -111,8 +131,13 @@ class Machine:
 
 def machines() -> dict[str, Machine]:
     """Find the machines that exist; Vagrant notes the hypervisor's name for each."""
-    found = [Machine(path.parts[-3], path.parts[-2], path.read_text().strip()) for path in sorted(DOTFILES.glob("machines/*/*/id"))]
-    return {machine.name: machine for machine in found if machine.provider in ("virtualbox", "libvirt")}
+    found = [
+        Machine(path.parts[-3], path.parts[-2], path.read_text().strip())
+        for path in sorted(DOTFILES.glob("machines/*/*/id"))
+    ]
+    return {
+        machine.name: machine for machine in found if machine.provider in ("virtualbox", "libvirt")
+    }
 
 
 class Rack(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -167,23 +192,50 @@ class Line(threading.Thread):
 
     def run(self) -> None:
         command = [
-            "ssh", "-F", str(SSH_CONFIG), "-o", "ControlPath=none", "-o", "ExitOnForwardFailure=yes", "-o", "StreamLocalBindUnlink=yes",
-            "-L", f"{self.folder / 'admin.sock'}:{REMOTE_ADMIN_SOCKET}", "-R", f"{REMOTE_RACK_SOCKET}:{RACK_SOCKET}",
-            self.name, f"exec tail -n 0 -F {PACEMAKER_LOG}",
-        ]  # fmt: skip
+            "ssh",
+            "-F",
+            str(SSH_CONFIG),
+            "-o",
+            "ControlPath=none",
+            "-o",
+            "ExitOnForwardFailure=yes",
+            "-o",
+            "StreamLocalBindUnlink=yes",
+            "-L",
+            f"{self.folder / 'admin.sock'}:{REMOTE_ADMIN_SOCKET}",
+            "-R",
+            f"{REMOTE_RACK_SOCKET}:{RACK_SOCKET}",
+            self.name,
+            f"exec tail -n 0 -F {PACEMAKER_LOG}",
+        ]
         while True:
             with self.log.open("ab") as log, (self.folder / "ssh.log").open("wb") as errors:
-                self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=errors)
+                self.process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=errors
+                )
                 self.process.wait()
             time.sleep(PAUSE)
 
 
 def write_ssh_config(names: list[str]) -> None:
-    """Write what ssh needs to come in as root: Vagrant's own configuration, connections that are shared, and quick to notice an end."""
+    """Write what ssh needs to come in as root: Vagrant's own configuration, connections that are
+    shared, and quick to notice an end.
+    """
     given = "".join(run("vagrant", "ssh-config", name) for name in names)
     lines = [line.replace("User vagrant", "User root") for line in given.splitlines()]
     shared = ("ControlMaster auto", f"ControlPath {FOLDER}/%n-%i", "ControlPersist 60")
-    lines += ["Host *", *(f"  {word}" for word in (*shared, "ConnectTimeout 3", "ServerAliveInterval 1", "ServerAliveCountMax 3"))]
+    lines += [
+        "Host *",
+        *(
+            f"  {word}"
+            for word in (
+                *shared,
+                "ConnectTimeout 3",
+                "ServerAliveInterval 1",
+                "ServerAliveCountMax 3",
+            )
+        ),
+    ]
     SSH_CONFIG.write_text("\n".join(lines) + "\n")
 
 

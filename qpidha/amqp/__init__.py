@@ -1,1 +1,3 @@
-"""AMQP: one connection, its sessions and links, and what they ask of the broker model; knows nothing of HA."""
+"""AMQP: one connection, its sessions and links, and what they ask of the broker model; knows
+nothing of HA.
+"""

@@ -1,1 +1,3 @@
-"""Broker: exchanges, queues, bindings and their limits; knows nothing of clusters, connections, disks or clocks."""
+"""Broker: exchanges, queues, bindings and their limits; knows nothing of clusters, connections,
+disks or clocks.
+"""

@@ -1,10 +1,10 @@
-"""Broker: the model of a broker that decides, as a primary does and a broker alone.
+"""Broker: a state that also decides, as a primary does and a stand-alone broker.
 
-Every decision is made here, checked before anything changes, carried out on the model and given to the
-recorder; the sequences returned are what a caller waits for before it says that it is done (0: nothing
-to wait for). While `passive`, as on a backup, nothing happens to replicated objects but what records say.
-The node calls `dispatch` at the end of every turn and `tick` when `next_deadline` has come.
-Knows nothing of clusters, connections, disks or clocks. Source: Qpid `Broker.cpp`, `Queue.cpp`.
+Every decision is made here, checked before anything changes, carried out on the state and given to
+the log writer. The sequence returned is to be committed before the caller reports success; 0: there
+is nothing to wait for. While `passive`, as on a backup, replicated objects change by records only.
+The node calls `dispatch` at the end of every turn and `tick` when `next_deadline` has come. Knows
+nothing of clusters, connections, disks or clocks. Source: Qpid `Broker.cpp`, `Queue.cpp`.
 """
 
 from __future__ import annotations
@@ -12,27 +12,36 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qpidha.broker.content import application_properties, subject
-from qpidha.broker.declaration import check_new_exchange, check_new_queue, check_same, resolved
-from qpidha.broker.exchange import Exchange
-from qpidha.broker.level import ALL, NONE, resolve
-from qpidha.broker.lifetime import AUTO_DELETE_TIMEOUT, SECOND, Lifetime, read_lifetime, read_timeout
-from qpidha.broker.limits import check_name, check_plain
-from qpidha.broker.model import LOCAL_UID, Model
-from qpidha.words.effects import Announce
-from qpidha.words.errors import LimitExceeded, NotFound, PreconditionFailed, RefusedRequest
-from qpidha.words.message_view import is_durable
-from qpidha.words.records import Bound, ExchangeDeclared, ExchangeDeleted, QueueDeclared, QueueDeleted, QueueUsed, Unbound
+from qpidha.broker.declaration import (
+    check_new_exchange,
+    check_new_queue,
+    check_same,
+    exchange_asked_for,
+    queue_asked_for,
+    resolved,
+)
+from qpidha.broker.exchange import Exchange, application_properties, subject
+from qpidha.broker.queues.arguments import check_name, check_plain
+from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
+from qpidha.broker.state import LOCAL_UID, State
+from qpidha.broker.vocabulary import Kind, translate
+from qpidha.model.duration import SECOND
+from qpidha.model.effects import Announce
+from qpidha.model.errors import LimitExceeded, NotFound, PreconditionFailed, RefusedRequest
+from qpidha.model.event_log import QueueCreated, QueueEnded
+from qpidha.model.message_view import is_durable
+from qpidha.model.records import Bound, Cause, ExchangeDeleted, QueueDeleted, QueueUsed, Unbound
+from qpidha.model.replication_level import ALL, NONE, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from qpidha.broker.exchange import Headers
-    from qpidha.broker.model import ModelSettings
-    from qpidha.broker.queue import Queue
-    from qpidha.broker.recorder import Recorder
-    from qpidha.words.message import Message
-    from qpidha.words.records import Record
+    from qpidha.broker.queues.log_writer import LogWriter
+    from qpidha.broker.queues.queue import Queue
+    from qpidha.broker.state import BrokerSettings
+    from qpidha.model.message import Message
+    from qpidha.model.records import ExchangeDeclared, QueueDeclared, Record
 
 
 class Routed(NamedTuple):
@@ -44,20 +53,28 @@ class Routed(NamedTuple):
 
 UNROUTED = Routed(0, 0)
 EXPIRY_INTERVAL = 600 * SECOND
-"""How often messages are looked for that expired with nobody asking for them; Qpid's queue-purge-interval."""
+"""How often queues without consumers are searched for expired messages; Qpid's
+queue-purge-interval.
+"""
 RETURN = 10 * SECOND
-"""How long the users of a queue without a timeout of its own have to come back after a failover or a restart."""
+"""How long the users of a queue without a timeout of its own have to come back after a failover or
+a restart.
+"""
 
 
-class Broker(Model):
+class Broker(State):
     """The queues, exchanges and bindings of one broker, and every decision about them."""
 
     def __init__(
-        self, settings: ModelSettings, recorder: Recorder | None, announce: Callable[[Announce], None], make_uuid: Callable[[], str]
+        self,
+        settings: BrokerSettings,
+        log_writer: LogWriter | None,
+        announce: Callable[[Announce], None],
+        make_uuid: Callable[[], str],
     ) -> None:
         self._refusal = ""
         super().__init__(settings)
-        self._recorder = recorder
+        self._log_writer = log_writer
         self._announce = announce
         self._make_uuid = make_uuid
         self._last_local_uid = LOCAL_UID
@@ -65,35 +82,43 @@ class Broker(Model):
         self._leaving: dict[Queue, None] = {}
         """Queues with a timeout that were left in this turn."""
         self._ending: dict[Queue, int] = {}
-        """When a queue that nobody uses is deleted, unless somebody comes."""
+        """When an unused queue is deleted, unless it gets a user before."""
         self._next_expiry = 0
         self.ahead = 0
-        """What the wall clock, by which messages expire on every broker, is ahead of `now`, in ns; kept by the owner."""
+        """What the wall clock, by which messages expire on every broker, is ahead of `now`, in ns;
+        kept by the owner.
+        """
         self._evicting: dict[Queue, None] = {}
-        """Queues whose messages are on their way to an alternate exchange, to make room; none comes back to them."""
+        """Queues whose messages are on their way to an alternate exchange, to make room; none comes
+        back to them.
+        """
 
     @property
-    def recorder(self) -> Recorder | None:
-        """Where decisions are recorded; None for a broker alone without a journal, which records nothing."""
-        return self._recorder
+    def log_writer(self) -> LogWriter | None:
+        """Where decisions are recorded; None for a broker alone without a write-ahead log, which
+        records nothing.
+        """
+        return self._log_writer
 
-    @recorder.setter
-    def recorder(self, recorder: Recorder | None) -> None:
-        self._recorder = recorder
+    @log_writer.setter
+    def log_writer(self, log_writer: LogWriter | None) -> None:
+        self._log_writer = log_writer
         for queue in self.queues.values():
-            queue.recorder = recorder if queue.logged else None
-            queue.set_gate()
+            queue.log_writer = log_writer if queue.logged else None
+            queue.set_fast_path_limit()
 
     @property
     def refuse_publishing(self) -> str:
-        """Why no message that is recorded can be taken at present, for instance for want of disk; empty if it can."""
+        """Why no message that is recorded can be taken at present, for instance for want of disk;
+        empty if it can.
+        """
         return self._refusal
 
     @refuse_publishing.setter
     def refuse_publishing(self, reason: str) -> None:
         self._refusal = reason
         for queue in self.queues.values():
-            queue.set_gate()
+            queue.set_fast_path_limit()
 
     # Queues.
 
@@ -108,29 +133,50 @@ class Broker(Model):
         arguments: Mapping[str, Any] | None = None,
         owner: object | None = None,
     ) -> tuple[Queue, int]:
-        """Return the queue of this name, created if need be; PreconditionFailed if it exists as something else."""
-        given = dict(arguments or {})
-        wanted = QueueDeclared(name, "", durable, auto_delete or AUTO_DELETE_TIMEOUT in given, exclusive, alternate, "", given)
+        """Return the queue of this name, created if need be; PreconditionFailed if it exists as
+        something else.
+        """
+        wanted = queue_asked_for(
+            name,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            alternate=alternate,
+            arguments=arguments or {},
+        )
+        given = wanted.arguments
         queue = self.queues.get(name)
         if queue is not None:
             queue.check_access(owner)
             check_same(f"Queue {name}", queue.options, wanted)
-            if exclusive and queue.owner is None and owner is not None:
+            if wanted.exclusive and queue.owner is None and owner is not None:
                 self._own(queue, owner)
             return queue, 0
         check_new_queue(self, wanted)
-        temporary = owner is not None and read_lifetime(given, wanted.auto_delete) is not Lifetime.MANUAL and not read_timeout(given)
+        temporary = (
+            owner is not None
+            and read_lifetime(given, wanted.auto_delete) is not Lifetime.MANUAL
+            and not read_timeout(given)
+        )
         wanted.replicate = resolve(given, NONE if temporary else self.settings.ha_replicate)
         wanted.uuid = self._make_uuid()
         wanted.arguments = resolved(given, wanted.replicate, wanted.uuid)
         sequence = self._record(wanted)
         queue = self.add_queue(sequence or self._local_uid(), wanted)
         if queue.logged:
-            queue.recorder = self._recorder
-            queue.set_gate()
+            queue.log_writer = self._log_writer
+            queue.set_fast_path_limit()
         if owner is not None:
             self._own(queue, owner)
-        self._announce(Announce("debug", "broker", f"queue {name} created", {"queue": name, "replicate": wanted.replicate}))
+        self._announce(
+            Announce(
+                "debug",
+                "broker",
+                f"queue {name} created",
+                {"queue": name, "replicate": wanted.replicate},
+                QueueCreated(name),
+            )
+        )
         return queue, sequence
 
     def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
@@ -138,9 +184,15 @@ class Broker(Model):
         queue = self.queue(name)
         self._check_decides(queue)
         if if_unused and queue.consumers:
-            raise PreconditionFailed(f"Queue {name} has {len(queue.consumers)} consumers", hint="Close them, or delete it with force.")
+            raise PreconditionFailed(
+                f"Queue {name} has {len(queue.consumers)} consumers",
+                hint="Close them, or delete it with force.",
+            )
         if if_empty and queue.messages:
-            raise PreconditionFailed(f"Queue {name} has {len(queue.messages)} messages", hint="Purge it, or delete it with force.")
+            raise PreconditionFailed(
+                f"Queue {name} has {len(queue.messages)} messages",
+                hint="Purge it, or delete it with force.",
+            )
         return self._delete(queue)
 
     def purge(self, name: str) -> int:
@@ -157,12 +209,12 @@ class Broker(Model):
         return queue
 
     def owner_gone(self, owner: object) -> None:
-        """Whoever owned queues has left: they are free for others, or at their end."""
+        """The owner of queues has left: they are free for others, or at their end."""
         for queue in list(self._owned.pop(owner, ())):
             if queue.deleted:
                 continue
             queue.owner = None
-            if queue.lifetime is Lifetime.ON_CLOSE and not queue.follows:
+            if queue.lifetime is Lifetime.ON_CLOSE and not queue.is_replica:
                 self._delete(queue)
             else:
                 self.left(queue)
@@ -179,9 +231,18 @@ class Broker(Model):
         alternate: str = "",
         arguments: Mapping[str, Any] | None = None,
     ) -> tuple[Exchange, int]:
-        """Return the exchange of this name, created if need be; PreconditionFailed if it exists as something else."""
-        given = dict(arguments or {})
-        wanted = ExchangeDeclared(name, type, "", durable, auto_delete, alternate, "", given)
+        """Return the exchange of this name, created if need be; PreconditionFailed if it exists as
+        something else.
+        """
+        wanted = exchange_asked_for(
+            name,
+            type,
+            durable=durable,
+            auto_delete=auto_delete,
+            alternate=alternate,
+            arguments=arguments or {},
+        )
+        given = wanted.arguments
         exchange = self.exchanges.get(name)
         if exchange is not None:
             if exchange.options.type != type or not exchange.is_built_in:
@@ -193,20 +254,38 @@ class Broker(Model):
         wanted.arguments = resolved(given, wanted.replicate, wanted.uuid)
         sequence = self._record(wanted)
         exchange = self.add_exchange(sequence or self._local_uid(), wanted)
-        self._announce(Announce("debug", "broker", f"exchange {name} created", {"exchange": name, "replicate": wanted.replicate}))
+        self._announce(
+            Announce(
+                "debug",
+                "broker",
+                f"exchange {name} created",
+                {"exchange": name, "replicate": wanted.replicate},
+            )
+        )
         return exchange, sequence
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> int:
-        """Delete an exchange and its bindings; refused for built-in ones and for an alternate exchange in use."""
+        """Delete an exchange and its bindings; refused for built-in ones and for an alternate
+        exchange in use.
+        """
         exchange = self.exchange(name)
         if exchange.is_built_in:
-            raise RefusedRequest(f"Exchange {name or '(default)'} is built in", hint="Only exchanges that were declared can be deleted.")
+            raise RefusedRequest(
+                f"Exchange {name or '(default)'} is built in",
+                hint="Only exchanges that were declared can be deleted.",
+            )
         self._check_decides(exchange)
         user = self._user_of_alternate(name)
         if user:
-            raise RefusedRequest(f"Cannot delete exchange {name}, in use as alternate of {user}", hint=f"Delete {user} first.")
+            raise RefusedRequest(
+                f"Cannot delete exchange {name}, in use as alternate of {user}",
+                hint=f"Delete {user} first.",
+            )
         if if_unused and exchange.binding_count:
-            raise PreconditionFailed(f"Exchange {name} has {exchange.binding_count} bindings", hint="Unbind its queues first.")
+            raise PreconditionFailed(
+                f"Exchange {name} has {exchange.binding_count} bindings",
+                hint="Unbind its queues first.",
+            )
         return self._delete_exchange(exchange)
 
     def exchange(self, name: str) -> Exchange:
@@ -216,11 +295,17 @@ class Broker(Model):
             raise NotFound(f"There is no exchange {name}", hint="Declare it first.")
         return exchange
 
-    def bind(self, exchange_name: str, queue_name: str, key: str = "", arguments: Mapping[str, Any] | None = None) -> int:
+    def bind(
+        self,
+        exchange_name: str,
+        queue_name: str,
+        key: str = "",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> int:
         """Bind a queue to an exchange; the same key again replaces the arguments."""
         exchange, queue = self.exchange(exchange_name), self.queue(queue_name)
         self._check_decides(exchange, queue)
-        given = dict(arguments or {})
+        given = translate(Kind.BINDING, arguments or {})
         resolve(given, ALL)
         check_name("binding key", key)
         check_plain(given)
@@ -228,11 +313,14 @@ class Broker(Model):
         former = exchange.binding(queue, key)
         if former is None and len(queue.bindings) >= self.settings.max_bindings:
             raise LimitExceeded(
-                f"Cannot bind queue {queue_name}: it has {len(queue.bindings)} bindings already", hint="Remove some, or raise max-bindings."
+                f"Cannot bind queue {queue_name}: it has {len(queue.bindings)} bindings already",
+                hint="Remove some, or raise max-bindings.",
             )
         if former is not None and former.arguments == given:
             return 0
-        was_recorded = former is not None and self.records_binding(exchange, queue, former.arguments)
+        was_recorded = former is not None and self.records_binding(
+            exchange, queue, former.arguments
+        )
         exchange.bind(queue, key, given)
         if self.records_binding(exchange, queue, given):
             return self._append(Bound(exchange.uid, queue.uid, key, given))
@@ -253,8 +341,12 @@ class Broker(Model):
 
     # Messages.
 
-    def publish(self, exchange_name: str, key: str, payload: bytes, *, headers: Headers, expires: int = 0) -> Routed:
-        """Put a message on the queues it is for, on all or on none; LimitExceeded if one of them is full."""
+    def publish(
+        self, exchange_name: str, key: str, payload: bytes, *, headers: Headers, expires: int = 0
+    ) -> Routed:
+        """Put a message on the queues it is for, on all or on none; LimitExceeded if one of them is
+        full.
+        """
         exchange = self.exchanges.get(exchange_name)
         if exchange is None:
             raise NotFound(f"There is no exchange {exchange_name}", hint="Declare it first.")
@@ -262,7 +354,11 @@ class Broker(Model):
         exchange.bytes_received += len(payload)
         queues = exchange.route(key, headers)
         if not queues:
-            alternate = self.exchanges.get(exchange.options.alternate) if exchange.options.alternate else None
+            alternate = (
+                self.exchanges.get(exchange.options.alternate)
+                if exchange.options.alternate
+                else None
+            )
             if alternate is not None:
                 queues = alternate.route(key, headers)
             if not queues:
@@ -276,20 +372,31 @@ class Broker(Model):
         return Routed(self.enqueue_on_all(queues, payload, expires), len(queues))
 
     def reroute(self, queue: Queue, message: Message) -> int:
-        """Publish a message to the alternate exchange of a queue it leaves; return the sequence to wait for."""
+        """Publish a message to the alternate exchange of a queue it leaves; return the sequence to
+        wait for.
+        """
         exchange = self.exchanges.get(queue.options.alternate) if queue.options.alternate else None
         if exchange is None:
             return 0
         payload = message.body()
         headers = partial(application_properties, payload)
-        # What is here already may change its place even when nothing new can be taken.
+        # A message that is here already takes no more room: it may move even while no new one can
+        # be taken.
         refusal, self._refusal = self._refusal, ""
         try:
-            sequence, _ = self.publish(exchange.name, subject(payload), payload, headers=headers, expires=message.expires)
+            sequence, _ = self.publish(
+                exchange.name, subject(payload), payload, headers=headers, expires=message.expires
+            )
         except LimitExceeded as error:
-            # Whoever rejected it is done with it, and there is no other place for it to go.
-            queue.discarded += 1
-            self._announce(Announce("warning", "broker", f"message of queue {queue.name} dropped, not rerouted: {error.text}"))
+            # The message leaves all the same: there is no other place for it.
+            queue.not_rerouted += 1
+            self._announce(
+                Announce(
+                    "warning",
+                    "broker",
+                    f"message of queue {queue.name} dropped, not rerouted: {error.text}",
+                )
+            )
             return 0
         finally:
             self._refusal = refusal
@@ -298,7 +405,8 @@ class Broker(Model):
     def evict(self, queue: Queue, messages: list[Message]) -> None:
         """Give messages that had to make room for others to the alternate exchange of their queue.
 
-        A queue that overflows in turn does the same, but none of this comes back to a queue it left: so it comes to an end.
+        A queue that overflows in turn does the same, but none of this comes back to a queue it
+        left: so it comes to an end.
         """
         if not queue.options.alternate:
             return
@@ -310,8 +418,10 @@ class Broker(Model):
             del self._evicting[queue]
 
     def used(self, queue: Queue) -> None:
-        """A queue that ends when its users have left has its first one: others must know, for they may have to end it."""
-        if queue.follows:
+        """A queue that ends when its users have left has its first one: others must know, for they
+        may have to end it.
+        """
+        if queue.is_replica:
             return
         queue.is_used = True
         if queue.uid > 0:
@@ -324,8 +434,8 @@ class Broker(Model):
         for queue in self._leaving:
             self._ending[queue] = now + queue.timeout
         self._leaving.clear()
-        queues = list(self.dirty)
-        self.dirty.clear()
+        queues = list(self.runnable)
+        self.runnable.clear()
         for queue in queues:
             queue.dispatch(now + self.ahead)
 
@@ -334,14 +444,18 @@ class Broker(Model):
     @property
     def next_deadline(self) -> int:
         """When `tick` is wanted next; 0 for never."""
-        return min((*self._ending.values(), *([self._next_expiry] if self._next_expiry else ())), default=0)
+        return min(
+            (*self._ending.values(), *([self._next_expiry] if self._next_expiry else ())), default=0
+        )
 
     def tick(self, now: int) -> None:
-        """Delete queues that nobody used for their timeout, and now and then drop expired messages."""
+        """Delete queues that were unused for their timeout, and now and then drop expired
+        messages.
+        """
         for queue, deadline in list(self._ending.items()):
             if deadline <= now:
                 del self._ending[queue]
-                if not queue.deleted and not queue.follows and _is_over(queue):
+                if not queue.deleted and not queue.is_replica and _is_over(queue):
                     self._delete(queue)
         if now >= self._next_expiry:
             self._next_expiry = now + EXPIRY_INTERVAL
@@ -349,8 +463,10 @@ class Broker(Model):
                 queue.expire(now + self.ahead)
 
     def left(self, queue: Queue) -> None:
-        """Somebody, or the last message, left a queue: delete it if that was the end of it, at once or after its timeout."""
-        if queue.deleted or queue.follows or not _is_over(queue):
+        """A user, or the last message, left a queue: delete it if that was the end of it, at once
+        or after its timeout.
+        """
+        if queue.deleted or queue.is_replica or not _is_over(queue):
             return
         if queue.timeout:
             self._leaving[queue] = None
@@ -360,8 +476,8 @@ class Broker(Model):
     def promoted(self, now: int) -> None:
         """Begin to decide about all objects, after a failover or a restart.
 
-        Nobody uses any queue yet. One that ends without users does so after its timeout, or after a while in which they
-        may come back; one that never had a user waits for its first.
+        No queue has a user yet. One that ends without users does so after its timeout, or after a
+        while in which they may come back; one that never had a user waits for its first.
         """
         self.passive = False
         for queue in self.queues.values():
@@ -371,29 +487,37 @@ class Broker(Model):
                 self._ending.setdefault(queue, now + (queue.timeout or RETURN))
 
     def reset(self, keep_local: bool = False) -> None:
-        """Forget everything but the built-in exchanges; or everything but them and the local objects."""
+        """Forget everything but the built-in exchanges; or everything but them and the local
+        objects.
+        """
         super().reset(keep_local)
         self._leaving.clear()
-        self._ending = {queue: deadline for queue, deadline in self._ending.items() if not queue.deleted}
+        self._ending = {
+            queue: deadline for queue, deadline in self._ending.items() if not queue.deleted
+        }
         for owner, queues in list(self._owned.items()):
             self._owned[owner] = {queue: None for queue in queues if not queue.deleted}
 
     # Below: what the above is made of.
 
     def _append(self, record: Record) -> int:
-        return 0 if self._recorder is None else self._recorder.append(record)
+        return 0 if self._log_writer is None else self._log_writer.append(record)
 
     def _record(self, wanted: QueueDeclared | ExchangeDeclared) -> int:
         if not self.records_object(wanted.durable, wanted.replicate):
             return 0
         if self.passive:
-            raise _follower(f"Replicate level {wanted.replicate} cannot be had")
+            raise _refused_on_backup(f"Replicate level {wanted.replicate} cannot be had")
         return self._append(wanted)
 
     def _check_decides(self, *objects: Queue | Exchange) -> None:
-        """Refuse a change that somebody else decides about; what has a local end here is our own."""
+        """Refuse a change that another broker decides about; what has a local end here is our
+        own.
+        """
         if self.passive and all(thing.uid > LOCAL_UID for thing in objects):
-            raise _follower(f"{' and '.join(thing.name for thing in objects)} cannot be changed")
+            raise _refused_on_backup(
+                f"{' and '.join(thing.name for thing in objects)} cannot be changed"
+            )
 
     def _local_uid(self) -> int:
         self._last_local_uid -= 1
@@ -414,7 +538,9 @@ class Broker(Model):
         return ""
 
     def _delete(self, queue: Queue) -> int:
-        """Delete a queue. It is taken out of all routes first, so that no message comes back to it."""
+        """Delete a queue. It is taken out of all routes first, so that no message comes back
+        to it.
+        """
         self._ending.pop(queue, None)
         self._leaving.pop(queue, None)
         self._owned.get(queue.owner, {}).pop(queue, None)
@@ -422,14 +548,23 @@ class Broker(Model):
         self.detach_queue(queue)
         sequence = 0
         if queue.options.alternate:
-            for number in list(queue.ordered()):
-                message = queue.messages.get(number)
-                if message is not None:
-                    sequence = max(sequence, self.reroute(queue, message))
+            for message in list(queue.ordering.after(0)):
+                sequence = max(sequence, self.reroute(queue, message))
+        # One record says of all messages that they have left. What went to the alternate exchange
+        # is before it in the same batch, so no broker has the one without the other.
         if queue.uid > 0:
             sequence = max(sequence, self._append(QueueDeleted(queue.uid)))
+        del self.by_uid[queue.uid]
         queue.close()
-        self._announce(Announce("debug", "broker", f"queue {queue.name} deleted", {"queue": queue.name}))
+        self._announce(
+            Announce(
+                "debug",
+                "broker",
+                f"queue {queue.name} deleted",
+                {"queue": queue.name},
+                QueueEnded(queue.name),
+            )
+        )
         for exchange in exchanges:
             if isinstance(exchange, Exchange):
                 sequence = max(sequence, self._end_unused_exchange(exchange))
@@ -437,49 +572,70 @@ class Broker(Model):
 
     def _delete_exchange(self, exchange: Exchange) -> int:
         self.remove_exchange(exchange)
-        self._announce(Announce("debug", "broker", f"exchange {exchange.name} deleted", {"exchange": exchange.name}))
+        self._announce(
+            Announce(
+                "debug", "broker", f"exchange {exchange.name} deleted", {"exchange": exchange.name}
+            )
+        )
         return self._append(ExchangeDeleted(exchange.uid)) if exchange.uid > 0 else 0
 
     def _end_unused_exchange(self, exchange: Exchange) -> int:
         """Delete an auto-delete exchange whose last binding went."""
-        follows = self.passive and exchange.uid > 0
-        if follows or not exchange.options.auto_delete or exchange.binding_count or self._user_of_alternate(exchange.name):
+        is_replica = self.passive and exchange.uid > 0
+        if (
+            is_replica
+            or not exchange.options.auto_delete
+            or exchange.binding_count
+            or self._user_of_alternate(exchange.name)
+        ):
             return 0
         return self._delete_exchange(exchange)
 
     def enqueue_on_all(self, queues: list[Queue], payload: bytes, expires: int) -> int:
-        """Put one message on several queues, and give what it makes leave them to their alternate exchanges."""
+        """Put one message on several queues, and give what it makes leave them to their alternate
+        exchanges.
+        """
         sequence, leaving = self.put_on_all(queues, payload, expires)
         for queue, messages in leaving:
             self.evict(queue, messages)
         return sequence
 
-    def put_on_all(self, queues: list[Queue], payload: bytes, expires: int) -> tuple[int, list[tuple[Queue, list[Message]]]]:
-        """Put one message on several queues, the payload once into the log; give the sequence to wait for, and what leaves which queue."""
+    def put_on_all(
+        self, queues: list[Queue], payload: bytes, expires: int
+    ) -> tuple[int, list[tuple[Queue, list[Message]]]]:
+        """Put one message on several queues, the payload once into the log; give the sequence to
+        wait for, and what leaves which queue.
+        """
         originals = [queue.duplicate_of(payload) for queue in queues]
-        taking = [queue for queue, original in zip(queues, originals, strict=True) if original is None]
+        taking = [
+            queue for queue, original in zip(queues, originals, strict=True) if original is None
+        ]
         sequence = max(filter(None, originals), default=0)
-        leaving = [(queue, messages) for queue in taking if (messages := queue.room_for(len(payload)))]
+        leaving = [
+            (queue, messages) for queue in taking if (messages := queue.room_for(len(payload)))
+        ]
         for queue, messages in leaving:
-            queue.drop(messages)
-        recorder = self._recorder
-        recorded = [queue for queue in taking if queue.recorder is not None]
-        if recorded and recorder is not None:
+            self.departures.leave(queue, messages, Cause.OVERFLOW)
+        log_writer = self._log_writer
+        recorded = [queue for queue in taking if queue.log_writer is not None]
+        if recorded and log_writer is not None:
             syncing = [queue for queue in recorded if queue.durable] if is_durable(payload) else []
             for queue in syncing:
-                recorder.must_sync = queue.syncs = True
-            # What others wait for is the last of all: a duplicate's original came before.
-            sequence = recorder.enqueue_shared(tuple(queue.uid for queue in recorded), payload, expires)
+                log_writer.must_sync = queue.syncs = True
+            # A duplicate's original came before, so this sequence is the last to wait for.
+            sequence = log_writer.enqueue_shared(
+                tuple(queue.uid for queue in recorded), payload, expires
+            )
         for queue in taking:
-            if queue.recorder is None:
+            if queue.log_writer is None:
                 queue.insert_local(payload, expires)
             else:
                 queue.insert(sequence, payload, expires)
         return sequence, leaving
 
 
-def _follower(what: str) -> RefusedRequest:
-    return RefusedRequest(f"{what} on a broker that follows another", hint="Ask the primary.")
+def _refused_on_backup(what: str) -> RefusedRequest:
+    return RefusedRequest(f"{what} on a backup", hint="Ask the primary.")
 
 
 def _is_over(queue: Queue) -> bool:
@@ -495,5 +651,6 @@ def _is_over(queue: Queue) -> bool:
         return False
     if lifetime.needs_no_links:
         return not queue.senders
-    # An exclusive queue is its owner's as long as there is one, whether or not the owner consumes at present.
+    # An exclusive queue is its owner's as long as there is one, whether or not the owner consumes
+    # at present.
     return queue.owner is None or not (queue.options.exclusive or lifetime is Lifetime.ON_CLOSE)

@@ -1,8 +1,8 @@
-"""Declarations: whether what a client asks for can be had, and whether it is what exists already.
+"""Declarations: can a queue or exchange be made as asked for, and is an existing one as asked for?
 
-All of it is asked before anything changes. What a declaration leaves open is decided once and kept in
-its record, so that nobody else has to decide it again.
-Source: Qpid `Broker.cpp` (createQueue, createExchange).
+All checks come before any change. The broker decides once what a declaration leaves open, and keeps
+it in the record, so that no other broker decides it again. Source: Qpid `Broker.cpp` (createQueue,
+createExchange).
 """
 
 from __future__ import annotations
@@ -10,50 +10,132 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.exchange import EXCHANGE_TYPES
-from qpidha.broker.level import HA_UUID, NONE, REPLICATE
-from qpidha.broker.limits import EXCHANGE_ARGUMENTS, check_known, check_name, check_plain, check_queue_arguments
-from qpidha.words.errors import InvalidArgument, LimitExceeded, NotFound, PreconditionFailed, RefusedRequest
+from qpidha.broker.queues.arguments import check_name, check_plain
+from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT
+from qpidha.broker.queues.spec import check_queue_arguments
+from qpidha.broker.vocabulary import (
+    ALTERNATE,
+    AUTO_DELETE,
+    DURABLE,
+    EXCLUSIVE,
+    QUEUE_TYPE,
+    QUORUM,
+    Kind,
+    take_option,
+    translate,
+)
+from qpidha.model.errors import (
+    InvalidArgument,
+    LimitExceeded,
+    NotFound,
+    PreconditionFailed,
+    RefusedRequest,
+)
+from qpidha.model.records import ExchangeDeclared, QueueDeclared
+from qpidha.model.replication_level import HA_UUID, NONE, REPLICATE
 
 if TYPE_CHECKING:
-    from qpidha.broker.model import Model
-    from qpidha.words.records import ExchangeDeclared, QueueDeclared
+    from collections.abc import Mapping
+
+    from qpidha.broker.state import State
 
 RESERVED = ("amq.", "qpid.")
 """Beginnings of exchange names that are the broker's own."""
 
 
-def check_new_queue(model: Model, wanted: QueueDeclared) -> None:
+def queue_asked_for(
+    name: str,
+    *,
+    durable: bool,
+    exclusive: bool,
+    auto_delete: bool,
+    alternate: str,
+    arguments: Mapping[str, Any],
+) -> QueueDeclared:
+    """Return the queue that a declaration asks for, in known names; raise for what is refused."""
+    given = translate(Kind.QUEUE, arguments)
+    wanted = QueueDeclared(
+        name,
+        "",
+        take_option(given, DURABLE, durable),
+        take_option(given, AUTO_DELETE, auto_delete) or AUTO_DELETE_TIMEOUT in given,
+        take_option(given, EXCLUSIVE, exclusive),
+        take_option(given, ALTERNATE, alternate),
+        "",
+        given,
+    )
+    if arguments.get(QUEUE_TYPE) == QUORUM and (wanted.exclusive or not wanted.durable):
+        raise PreconditionFailed(
+            f"queue {name} cannot be a {QUORUM} queue",
+            reason=f"a {QUORUM} queue is durable and not exclusive",
+            hint=f"declare it so, or without {QUEUE_TYPE}",
+        )
+    return wanted
+
+
+def exchange_asked_for(
+    name: str,
+    type: str,
+    *,
+    durable: bool,
+    auto_delete: bool,
+    alternate: str,
+    arguments: Mapping[str, Any],
+) -> ExchangeDeclared:
+    """Return the exchange that a declaration asks for, in known names; raise for what is
+    refused.
+    """
+    given = translate(Kind.EXCHANGE, arguments)
+    return ExchangeDeclared(
+        name,
+        type,
+        "",
+        take_option(given, DURABLE, durable),
+        take_option(given, AUTO_DELETE, auto_delete),
+        take_option(given, ALTERNATE, alternate),
+        "",
+        given,
+    )
+
+
+def check_new_queue(state: State, wanted: QueueDeclared) -> None:
     """Raise if there can be no such queue."""
     if not wanted.name:
         raise InvalidArgument("A queue needs a name", hint="Name it, or ask for a dynamic node.")
     check_name("queue name", wanted.name)
     check_queue_arguments(wanted.arguments)
-    _check_alternate(model, wanted.alternate)
-    if len(model.queues) >= model.settings.max_queues:
+    _check_alternate(state, wanted.alternate)
+    if len(state.queues) >= state.settings.max_queues:
         raise LimitExceeded(
-            f"Cannot create queue {wanted.name}: there are {len(model.queues)} already", hint="Delete some, or raise max-queues."
+            f"Cannot create queue {wanted.name}: there are {len(state.queues)} already",
+            hint="Delete some, or raise max-queues.",
         )
 
 
-def check_new_exchange(model: Model, wanted: ExchangeDeclared) -> None:
+def check_new_exchange(state: State, wanted: ExchangeDeclared) -> None:
     """Raise if there can be no such exchange."""
     if not wanted.name or wanted.name.startswith(RESERVED):
-        raise RefusedRequest(f"The exchange name {wanted.name[:40]!r} is reserved", hint=f"Do not begin it with {' or '.join(RESERVED)}.")
+        raise RefusedRequest(
+            f"The exchange name {wanted.name[:40]!r} is reserved",
+            hint=f"Do not begin it with {' or '.join(RESERVED)}.",
+        )
     check_name("exchange name", wanted.name)
-    if len(model.exchanges) >= model.settings.max_exchanges:
+    if len(state.exchanges) >= state.settings.max_exchanges:
         raise LimitExceeded(
-            f"Cannot create exchange {wanted.name}: there are {len(model.exchanges)} already",
+            f"Cannot create exchange {wanted.name}: there are {len(state.exchanges)} already",
             hint="Delete some, or raise max-exchanges.",
         )
     if wanted.type not in EXCHANGE_TYPES:
-        raise InvalidArgument(f"The exchange type {wanted.type} is not known", hint=f"Use one of {', '.join(EXCHANGE_TYPES)}.")
+        raise InvalidArgument(
+            f"The exchange type {wanted.type} is not known",
+            hint=f"Use one of {', '.join(EXCHANGE_TYPES)}.",
+        )
     check_plain(wanted.arguments)
-    check_known(wanted.arguments, EXCHANGE_ARGUMENTS)
-    _check_alternate(model, wanted.alternate)
+    _check_alternate(state, wanted.alternate)
 
 
-def _check_alternate(model: Model, name: str) -> None:
-    if name and name not in model.exchanges:
+def _check_alternate(state: State, name: str) -> None:
+    if name and name not in state.exchanges:
         raise NotFound(f"There is no exchange {name} to be the alternate", hint="Declare it first.")
 
 
@@ -66,19 +148,34 @@ def resolved(arguments: dict[str, Any], level: str, uuid: str) -> dict[str, Any]
     return decided
 
 
-def check_same(what: str, existing: QueueDeclared | ExchangeDeclared, wanted: QueueDeclared | ExchangeDeclared) -> None:
+def check_same(
+    what: str, existing: QueueDeclared | ExchangeDeclared, wanted: QueueDeclared | ExchangeDeclared
+) -> None:
     """Raise PreconditionFailed unless something exists just as it is wanted."""
     names = ("type", "durable", "exclusive", "auto_delete", "alternate")
     pairs = [(name, getattr(existing, name, None), getattr(wanted, name, None)) for name in names]
-    pairs.append((REPLICATE, existing.replicate, wanted.arguments.get(REPLICATE, existing.replicate)))
+    pairs.append(
+        (REPLICATE, existing.replicate, wanted.arguments.get(REPLICATE, existing.replicate))
+    )
     for name in dict.fromkeys((*existing.arguments, *wanted.arguments)):
         if name not in (REPLICATE, HA_UUID):
             pairs.append((name, existing.arguments.get(name), wanted.arguments.get(name)))
     differing = [(name, has, asked) for name, has, asked in pairs if has != asked]
     if differing:
-        has, asked = (", ".join(f"{row[0]}={_shown(row[column])}" for row in differing) for column in (1, 2))
-        raise PreconditionFailed(f"{what} exists with {has}, you asked for {asked}", hint="Ask for it as it is, or delete it first.")
+        has, asked = (
+            ", ".join(f"{row[0]}={_shown(row[column])}" for row in differing) for column in (1, 2)
+        )
+        raise PreconditionFailed(
+            f"{what} exists with {has}, you asked for {asked}",
+            hint="Ask for it as it is, or delete it first.",
+        )
 
 
 def _shown(value: object) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else "none" if value in (None, "") else str(value)
+    return (
+        {True: "yes", False: "no"}[value]
+        if isinstance(value, bool)
+        else "none"
+        if value in (None, "")
+        else str(value)
+    )

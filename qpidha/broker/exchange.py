@@ -2,7 +2,8 @@
 
 An exchange keeps its bindings by queue and key, and beside them whatever finds the right ones fast
 for its type. To route is to return queues, each once; putting messages there is the broker's part.
-Knows no messages and no log. Source: AMQP 0-10 section 3.1.3, Qpid `DirectExchange.cpp` and its kin.
+Knows no messages and no log. Source: AMQP 0-10 section 3.1.3, Qpid `DirectExchange.cpp` and its
+kin.
 """
 
 from __future__ import annotations
@@ -10,19 +11,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.topic import TopicTree
-from qpidha.words.errors import InvalidArgument, RefusedRequest
-from qpidha.words.records import BUILT_IN_EXCHANGES, DEFAULT_EXCHANGE
+from qpidha.model.errors import InvalidArgument, ProtocolViolation, RefusedRequest
+from qpidha.model.message_view import application_properties as read_application_properties
+from qpidha.model.message_view import properties
+from qpidha.model.records import BUILT_IN_EXCHANGES, DEFAULT_EXCHANGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from qpidha.broker.queue import Queue
-    from qpidha.words.records import ExchangeDeclared
+    from qpidha.broker.queues.queue import Queue
+    from qpidha.model.records import ExchangeDeclared
 
     Headers = Callable[[], Mapping[str, Any]]
-    """Gives the application properties of a message; called only by those who look at them."""
+    """Gives the application properties of a message; called only by exchanges that read them."""
+
+
+def subject(payload: bytes) -> str:
+    """Return the subject of a message, or empty."""
+    try:
+        found = properties(payload).get("subject")
+    except ProtocolViolation:
+        return ""
+    return found if isinstance(found, str) else ""
+
+
+def application_properties(payload: bytes) -> dict[str, Any]:
+    """Return the application properties of a message."""
+    try:
+        return read_application_properties(payload)
+    except ProtocolViolation:
+        return {}
+
 
 BUILT_IN_UIDS = (DEFAULT_EXCHANGE, *(uid for uid, _ in BUILT_IN_EXCHANGES.values()))
+UNROUTABLE_HINT = "bind a queue to it, or have the broker drop such messages: unroutable=accept"
 MATCH = "x-match"
 MATCH_ALL = "all"
 MATCH_ANY = "any"
@@ -42,9 +64,19 @@ class Binding:
 
 
 class Exchange:
-    """What all types have in common; the bindings themselves, and counters."""
+    """The base of all types: the bindings, and counters."""
 
-    __slots__ = ("_bindings", "bytes_dropped", "bytes_received", "dropped", "name", "options", "received", "uid", "uuid")
+    __slots__ = (
+        "_bindings",
+        "bytes_dropped",
+        "bytes_received",
+        "dropped",
+        "name",
+        "options",
+        "received",
+        "uid",
+        "uuid",
+    )
 
     def __init__(self, uid: int, options: ExchangeDeclared) -> None:
         self.uid = uid
@@ -60,7 +92,7 @@ class Exchange:
 
     @property
     def is_built_in(self) -> bool:
-        """Whether every broker has it, and nobody may delete it."""
+        """Whether every broker has it, and no client may delete it."""
         return self.uid in BUILT_IN_UIDS
 
     @property
@@ -94,6 +126,11 @@ class Exchange:
 
     def check_binding(self, arguments: Mapping[str, Any]) -> None:
         """Raise InvalidArgument for binding arguments that this type cannot follow."""
+        if MATCH in arguments:
+            raise InvalidArgument(
+                f"{MATCH} says nothing to an exchange of the type {self.options.type}",
+                hint="Leave it out, or bind to a headers exchange.",
+            )
 
     def route(self, key: str, headers: Headers) -> list[Queue]:
         """Return the queues for a message, each once."""
@@ -102,9 +139,13 @@ class Exchange:
     def statistics(self) -> dict[str, int]:
         """Return what management shows of this exchange."""
         return {
-            "bindings": len(self._bindings), "received": self.received, "dropped": self.dropped, "routed": self.received - self.dropped,
-            "bytes_received": self.bytes_received, "bytes_dropped": self.bytes_dropped,
-        }  # fmt: skip
+            "bindings": len(self._bindings),
+            "received": self.received,
+            "dropped": self.dropped,
+            "routed": self.received - self.dropped,
+            "bytes_received": self.bytes_received,
+            "bytes_dropped": self.bytes_dropped,
+        }
 
     def _added(self, binding: Binding) -> None:
         """Find this binding from now on."""
@@ -124,7 +165,10 @@ class DefaultExchange(Exchange):
 
     def check_binding(self, arguments: Mapping[str, Any]) -> None:
         """Refuse any binding."""
-        raise RefusedRequest("The default exchange takes no bindings", hint="Every queue is bound to it by its name already.")
+        raise RefusedRequest(
+            "The default exchange takes no bindings",
+            hint="Every queue is bound to it by its name already.",
+        )
 
     def route(self, key: str, headers: Headers) -> list[Queue]:
         """Return the queue of that name."""
@@ -216,24 +260,41 @@ class HeadersExchange(Exchange):
         """Raise InvalidArgument for an unknown x-match."""
         mode = arguments.get(MATCH, MATCH_ALL)
         if mode not in (MATCH_ALL, MATCH_ANY):
-            raise InvalidArgument(f"{MATCH}={mode!r} is not known", hint=f"Use {MATCH_ALL} or {MATCH_ANY}.")
+            raise InvalidArgument(
+                f"{MATCH}={mode!r} is not known", hint=f"Use {MATCH_ALL} or {MATCH_ANY}."
+            )
 
     def route(self, key: str, headers: Headers) -> list[Queue]:
         """Return the queues whose arguments match."""
         if not self._bindings:
             return []
         given = headers()
-        return list(dict.fromkeys(binding.queue for binding in self._bindings.values() if matches(binding.arguments, given)))
+        return list(
+            dict.fromkeys(
+                binding.queue
+                for binding in self._bindings.values()
+                if matches(binding.arguments, given)
+            )
+        )
 
 
 def matches(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Whether all, or any, of the wanted headers are given; None wants presence only, names of our own are not looked at."""
+    """Whether all, or any, of the wanted headers are given; None wants presence only, names of our
+    own are not looked at.
+    """
     results = (
-        name in given and (value is None or given[name] == value) for name, value in wanted.items() if not name.startswith(("x-", "qpid."))
+        name in given and (value is None or given[name] == value)
+        for name, value in wanted.items()
+        if not name.startswith(("x-", "qpid."))
     )
     return any(results) if wanted.get(MATCH) == MATCH_ANY else all(results)
 
 
-EXCHANGE_TYPES: dict[str, type[DirectExchange | FanoutExchange | TopicExchange | HeadersExchange]] = {
-    "direct": DirectExchange, "fanout": FanoutExchange, "topic": TopicExchange, "headers": HeadersExchange,
-}  # fmt: skip
+EXCHANGE_TYPES: dict[
+    str, type[DirectExchange | FanoutExchange | TopicExchange | HeadersExchange]
+] = {
+    "direct": DirectExchange,
+    "fanout": FanoutExchange,
+    "topic": TopicExchange,
+    "headers": HeadersExchange,
+}

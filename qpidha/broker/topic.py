@@ -52,7 +52,9 @@ class TopicTree(Generic[Value]):
         for word in words:
             path.append(path[-1].following[word])
         path[-1].values.pop(value, None)
-        for parent, word, place in zip(reversed(path[:-1]), reversed(words), reversed(path), strict=False):
+        for parent, word, place in zip(
+            reversed(path[:-1]), reversed(words), reversed(path), strict=False
+        ):
             if place.values or place.following:
                 break
             del parent.following[word]

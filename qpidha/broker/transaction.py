@@ -1,12 +1,13 @@
-"""Transactions: work that happens altogether, when it is committed, or not at all.
+"""Transactions: work that is done as a whole when it is committed, or not at all.
 
-What a transaction is to do is kept here and touches nothing yet: messages to post, and what becomes of messages
-that consumers have. `commit` checks all of it first; if any part cannot be done, nothing is. Then everything goes
-to the recorder in one go, so that it is in one batch of the log: whole on disk and on every backup, or not there.
-The sequence returned is what whoever answers the commit waits for. Nothing in a transaction may be elided from its
-batch, nor count as consumed before the batch is safe, so posts are recorded as shared messages and retirements as
-removals of several, which the log leaves alone.
-Knows nothing of links or of transaction ids. Source: AMQP 1.0 section 4.4; Qpid `TxBuffer.cpp`, `TxAccept.cpp`.
+What a transaction is to do is kept here and touches nothing yet: messages to post, and what becomes
+of messages that consumers have. `commit` checks all of it first; if any part cannot be done,
+nothing is. Then everything goes to the log writer in one go, so that it is in one batch of the log:
+whole on disk and on every backup, or not there. The sequence returned is what whoever answers the
+commit waits for. Nothing in a transaction may be elided from its batch, nor count as consumed
+before the batch is committed, so posts are recorded as shared messages and retirements as removals
+of several, which the log leaves alone. Knows nothing of links or of transaction ids. Source: AMQP
+1.0 section 4.4; Qpid `TxBuffer.cpp`, `TxAccept.cpp`.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING
 
-from qpidha.broker.content import application_properties
-from qpidha.words.errors import LimitExceeded, NotFound, QpidHaError, RefusedRequest
+from qpidha.broker.exchange import UNROUTABLE_HINT, application_properties
+from qpidha.model.errors import LimitExceeded, NotFound, QpidHaError, RefusedRequest
+from qpidha.model.records import Cause
 
 if TYPE_CHECKING:
     from qpidha.broker.broker import Broker
-    from qpidha.broker.consumer import Consumer
-    from qpidha.broker.queue import Queue
-    from qpidha.words.message import Message
+    from qpidha.broker.queues.dispatch import Consumer
+    from qpidha.broker.queues.queue import Queue
+    from qpidha.model.message import Message
 
 MAX_OPERATIONS = 100_000
 """Posts and retirements of one transaction: all of them are carried out in one turn."""
 POST_BYTES = 250
-"""What a post takes in memory beside its payload."""
+"""Bytes that a post takes in memory beside its payload."""
 
 
 class TransactionRolledBack(RefusedRequest):
@@ -49,12 +51,19 @@ class Fate(Enum):
 class Post:
     """A message on its way to a queue, or to an exchange with a key."""
 
-    __slots__ = ("exchange", "expires", "key", "must_route", "payload", "queue", "user")
+    __slots__ = ("exchange", "expires", "key", "must_route", "owner", "payload", "queue")
 
     def __init__(
-        self, payload: bytes, expires: int, *, queue: Queue | None = None, exchange: str = "", key: str = "", must_route: bool = False,
-        user: object = None,
-    ) -> None:  # fmt: skip
+        self,
+        payload: bytes,
+        expires: int,
+        *,
+        queue: Queue | None = None,
+        exchange: str = "",
+        key: str = "",
+        must_route: bool = False,
+        owner: object = None,
+    ) -> None:
         self.payload = payload
         self.expires = expires
         self.queue = queue
@@ -62,19 +71,38 @@ class Post:
         self.key = key
         self.must_route = must_route
         """Whether it is an error if there is no queue for it."""
-        self.user = user
+        self.owner = owner
         """Who must have access to the queue; None if that was seen to."""
 
 
 class Retirement:
-    """What becomes of one acquired message. `settled`: nobody else will say what becomes of it if there is no commit."""
+    """What becomes of one acquired message. `settled`: nobody else will say what becomes of it if
+    there is no commit.
+    """
 
-    __slots__ = ("annotations", "failed", "fate", "message", "not_to", "queue", "settled", "transaction")
+    __slots__ = (
+        "annotations",
+        "failed",
+        "fate",
+        "message",
+        "not_to",
+        "queue",
+        "settled",
+        "transaction",
+    )
 
     def __init__(
-        self, transaction: Transaction, queue: Queue, message: Message, fate: Fate, *, settled: bool, failed: bool = False,
-        annotations: bytes = b"", not_to: Consumer | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        transaction: Transaction,
+        queue: Queue,
+        message: Message,
+        fate: Fate,
+        *,
+        settled: bool,
+        failed: bool = False,
+        annotations: bytes = b"",
+        not_to: Consumer | None = None,
+    ) -> None:
         self.transaction = transaction
         self.queue = queue
         self.message = message
@@ -86,25 +114,29 @@ class Retirement:
 
     @property
     def is_there(self) -> bool:
-        """Whether the message is still on its queue: it may have been purged, or the queue deleted."""
+        """Whether the message is still on its queue: it may have been purged, or the queue
+        deleted.
+        """
         return self.queue.messages.get(self.message.sequence) is self.message
 
 
 class _Demand:
-    """What a transaction wants of one queue."""
+    """The room that a transaction needs in one queue."""
 
     __slots__ = ("bytes", "count", "has_news", "largest")
 
     def __init__(self) -> None:
         self.count = self.bytes = self.largest = 0
         self.has_news = False
-        """Whether there is a message that the queue has not had. If so all are counted: a new one may make it forget an old one."""
+        """Whether there is a message that the queue has not had. If so all are counted: a new one
+        may make it forget an old one.
+        """
 
 
 class Transaction:
     """Posts and retirements until they are committed or rolled back."""
 
-    __slots__ = ("_broker", "_evicted", "bytes", "posts", "retirements", "why_not")
+    __slots__ = ("_broker", "_evicted", "bytes", "posts", "retirements", "cause")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -113,51 +145,61 @@ class Transaction:
         self.bytes = 0
         """In memory, of the messages to post."""
         self._evicted: dict[Queue, list[Message]] = {}
-        self.why_not: QpidHaError | None = None
+        self.cause: QpidHaError | None = None
         """Why this transaction can only be rolled back, if so."""
 
     def post(self, post: Post) -> None:
-        """Take a message; raise what refuses it, which also dooms the transaction."""
-        if self.why_not is not None:
-            raise self.why_not
+        """Take a message; raise what refuses it; the transaction can only be rolled back then."""
+        if self.cause is not None:
+            raise self.cause
         self._check_length(1)
         self.posts.append(post)
         self.bytes += len(post.payload) + POST_BYTES
 
     def retire(self, retirement: Retirement) -> None:
-        """Take what is to become of an acquired message; the message stays acquired. Beyond the limit the transaction is doomed."""
+        """Take what is to become of an acquired message; the message stays acquired. Beyond the
+        limit the transaction can only be rolled back.
+        """
         self.retirements[retirement] = None
-        if self.why_not is None:
+        if self.cause is None:
             with suppress(LimitExceeded):
                 self._check_length(0)
 
-    def doom(self, error: QpidHaError) -> None:
-        """Let this transaction end in no way but a rollback; what it was to post is forgotten now."""
-        if self.why_not is None:
-            self.why_not = error
+    def mark_rollback_only(self, error: QpidHaError) -> None:
+        """Let this transaction end in a rollback only; the messages it was to post are forgotten
+        now.
+        """
+        if self.cause is None:
+            self.cause = error
         self.posts.clear()
         self.bytes = 0
 
     def commit(self) -> int:
-        """Do everything, or raise TransactionRolledBack and do nothing; return the sequence to wait for, 0 for none."""
+        """Do everything, or raise TransactionRolledBack and do nothing; return the sequence to wait
+        for, 0 for none.
+        """
         try:
-            if self.why_not is not None:
-                raise self.why_not
+            if self.cause is not None:
+                raise self.cause
             routes = [self._route(post) for post in self.posts]
             self._check(routes)
         except QpidHaError as error:
             self.rollback()
-            raise TransactionRolledBack(f"the transaction was rolled back: {error.text}", hint=error.hint) from error
+            raise TransactionRolledBack(
+                f"the transaction was rolled back: {error.text}", hint=error.hint
+            ) from error
         sequence = self._carry_out(routes)
         self._forget()
         return sequence
 
     def rollback(self) -> None:
-        """Do nothing of it. Messages that their consumers have settled go back to their places, as deliveries that failed.
+        """Do nothing of it. Messages that their consumers have settled go back to their places, as
+        deliveries that failed.
 
-        What a settled delivery comes to then is its source's default outcome, which for Qpid's clients and brokers is
-        modified with delivery-failed; so applications see it delivered again, and a count of attempts. Deliveries that
-        are not settled stay with their consumers, which say again what becomes of them.
+        What a settled delivery comes to then is its source's default outcome, which for Qpid's
+        clients and brokers is modified with delivery-failed; so applications see it delivered
+        again, and a count of attempts. Deliveries that are not settled stay with their consumers,
+        which say again what becomes of them.
         """
         for retirement in self.retirements:
             if retirement.settled:
@@ -172,8 +214,10 @@ class Transaction:
 
     def _check_length(self, more: int) -> None:
         if len(self.posts) + len(self.retirements) + more > MAX_OPERATIONS:
-            error = LimitExceeded(f"a transaction can have {MAX_OPERATIONS} operations", hint="commit more often")
-            self.doom(error)
+            error = LimitExceeded(
+                f"a transaction can have {MAX_OPERATIONS} operations", hint="commit more often"
+            )
+            self.mark_rollback_only(error)
             raise error
 
     # Checking.
@@ -182,18 +226,25 @@ class Transaction:
         """Find the queues for a message, as they are now."""
         if post.queue is not None:
             post.queue.check_open()
-            if post.user is not None:
-                post.queue.check_access(post.user)
+            if post.owner is not None:
+                post.queue.check_access(post.owner)
             return [post.queue]
         exchange = self._broker.exchanges.get(post.exchange)
         if exchange is None:
             raise NotFound(f"there is no exchange '{post.exchange}'", hint="declare it first")
         headers = partial(application_properties, post.payload)
         queues = exchange.route(post.key, headers)
-        if not queues and exchange.options.alternate and exchange.options.alternate in self._broker.exchanges:
+        if (
+            not queues
+            and exchange.options.alternate
+            and exchange.options.alternate in self._broker.exchanges
+        ):
             queues = self._broker.exchanges[exchange.options.alternate].route(post.key, headers)
         if not queues and post.must_route:
-            raise NotFound(f"exchange '{post.exchange}' has no queue for key '{post.key}'")
+            raise NotFound(
+                f"exchange '{post.exchange}' has no queue for key '{post.key}'",
+                hint=UNROUTABLE_HINT,
+            )
         return queues
 
     def _check(self, routes: list[list[Queue]]) -> None:
@@ -206,11 +257,17 @@ class Transaction:
                 demand.count += 1
                 demand.bytes += size
                 demand.largest = max(demand.largest, size)
-                demand.has_news = demand.has_news or queue.window is None or queue.window.find(post.payload) is None
+                demand.has_news = (
+                    demand.has_news
+                    or queue.window is None
+                    or queue.window.find(post.payload) is None
+                )
         largest = {queue: demand.largest for queue, demand in demands.items()}
         for retirement in self.retirements:
-            if retirement.queue.follows:
-                raise RefusedRequest(f"Queue {retirement.queue.name} is a copy here", hint="Ask the primary.")
+            if retirement.queue.is_replica:
+                raise RefusedRequest(
+                    f"Queue {retirement.queue.name} is a copy here", hint="Ask the primary."
+                )
             leaving = demands.get(retirement.queue)
             if leaving is not None and retirement.fate is Fate.ACCEPT and retirement.is_there:
                 leaving.count -= 1
@@ -219,16 +276,24 @@ class Transaction:
             queue.check_open()
             if not demand.has_news:
                 continue  # All of it is sent again.
-            if len(queue.messages) + demand.count <= queue.max_count and queue.bytes + demand.bytes <= queue.max_bytes:
+            if (
+                len(queue.messages) + demand.count <= queue.max_count
+                and queue.bytes + demand.bytes <= queue.max_bytes
+            ):
                 continue
             if queue.ring:
-                # Each message may push out those before it, so it is enough that there is room for the largest alone.
+                # Each message may push out those before it, so it is enough that there is room for
+                # the largest alone.
                 queue.room_for(largest[queue])
                 continue
             raise LimitExceeded(
-                f"Queue {queue.name} is full: with {len(queue.messages)} messages and {queue.bytes} bytes it cannot take"
+                f"Queue {queue.name} is full: with {len(queue.messages)} messages and "
+                f"{queue.bytes} bytes it cannot take"
                 f" {demand.count} messages of {demand.bytes} bytes more",
-                hint="Consume from it, commit less at a time, or raise qpid.max_count or qpid.max_size.",
+                hint=(
+                    "Consume from it, commit less at a time, or raise qpid.max_count or "
+                    "qpid.max_size."
+                ),
             )
 
     # Doing.
@@ -242,28 +307,31 @@ class Transaction:
         accepted: dict[Queue, list[Message]] = {}
         for retirement in by_fate[Fate.ACCEPT]:
             accepted.setdefault(retirement.queue, []).append(retirement.message)
-        # First what makes room, last what may take some; queues that have come to their end stay until all is done.
-        sequences = [queue.drop(messages) for queue, messages in accepted.items()]
-        sequences += [self._enqueue(queues, post) for post, queues in zip(self.posts, routes, strict=True)]
+        # First what makes room, last what may take some; queues that have come to their end stay
+        # until all is done.
+        leave = self._broker.departures.leave
+        sequences = [leave(queue, messages, Cause.ACCEPTED) for queue, messages in accepted.items()]
+        sequences += [
+            self._enqueue(queues, post) for post, queues in zip(self.posts, routes, strict=True)
+        ]
         for retirement in by_fate[Fate.RELEASE]:
             retirement.queue.release(retirement.message)
         for retirement in by_fate[Fate.REQUEUE]:
             queue, message = retirement.queue, retirement.message
-            sequences.append(queue.requeue(message, retirement.failed, retirement.annotations, not_to=retirement.not_to))
+            sequences.append(
+                queue.requeue(
+                    message, retirement.failed, retirement.annotations, not_to=retirement.not_to
+                )
+            )
         for queue, messages in self._evicted.items():
             self._broker.evict(queue, messages)
         rejected = by_fate[Fate.REJECT]
         for retirement in rejected:
-            sequences.append(self._reject(retirement.queue, retirement.message))
+            sequences.append(leave(retirement.queue, [retirement.message], Cause.REJECTED))
         for queue in dict.fromkeys((*accepted, *(retirement.queue for retirement in rejected))):
             if queue.ends_empty:
                 self._broker.left(queue)
         return max(sequences, default=0)
-
-    def _reject(self, queue: Queue, message: Message) -> int:
-        """Do as `Queue.reject`, but with no plain removal, which the log may take for a reason to forget the message at once."""
-        queue.rejected += 1
-        return max(self._broker.reroute(queue, message), queue.drop([message]))
 
     def _enqueue(self, queues: list[Queue], post: Post) -> int:
         """Put one message on its queues."""
@@ -276,7 +344,8 @@ class Transaction:
                 exchange.bytes_dropped += len(post.payload)
                 return 0
         sequence, leaving = self._broker.put_on_all(queues, post.payload, post.expires)
-        # Not rerouted before the last post is in its place: it might take the room that was found for that one.
+        # Not rerouted before the last post is in its place: it might take the room that was found
+        # for that one.
         for queue, messages in leaving:
             self._evicted.setdefault(queue, []).extend(messages)
         return sequence

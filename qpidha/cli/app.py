@@ -1,6 +1,7 @@
 """The command tree: which module has which command, and how its words are parsed.
 
-A call imports the module of its own command and nothing of the others. Wrong words are answered with the nearest right ones.
+A call imports the module of its own command and nothing of the others. Wrong words are answered
+with the nearest right ones.
 """
 
 from __future__ import annotations
@@ -10,64 +11,99 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
-from qpidha.cli.arguments import FLAGS, VALUED, Options
-from qpidha.cli.exits import INTERRUPTED, OK, USAGE, Failure
+from qpidha.client.command.arguments import FLAGS, VALUED, Options
+from qpidha.client.command.exits import Failure
+from qpidha.client.command.output import EPILOG, print_json
+from qpidha.model.exit_codes import INTERRUPTED, OK, USAGE
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "ping": ("observe", "succeed if a broker answers"),
-    "status": ("observe", "print the state of a broker, or with --all of all brokers"),
-    "query": ("observe", "print the HA configuration"),
-    "list": ("observe", "show the members of the cluster"),
-    "wait": ("observe", "wait for a condition, such as --for state=ready"),
-    "switchover": ("operate", "hand the part of the primary over to a backup, losing nothing"),
-    "failover": ("operate", "have the best backup take over now, because the primary is ill"),
-    "recover": ("operate", "compare what the brokers have after a total failure"),
-    "demote": ("operate", "make a primary step down"),
-    "promote": ("operate", "make a broker the primary (with --cluster-manager)"),
-    "journal": ("journal", "the journal of a stopped broker: verify, dump, list, salvage, compact"),
-    "local": ("local", "a cluster on this machine: up, status, kill, restart, logs, down"),
-    "pacemaker": ("pacemaker", "a cluster under Pacemaker: plan, setup, status, verify, maintenance, install-agents"),
-    "demo": ("demo", "break a cluster under load and count what was lost"),
-    "verify": ("verify", "run: clients that write everything down, under faults"),
-    "bench": ("bench", "measure throughput and latency"),
-    "send": ("messages", "send messages"),
-    "receive": ("messages", "receive messages"),
-    "queue": ("objects", "queues: add, del, list, purge"),
-    "exchange": ("objects", "exchanges: add, del, list"),
-    "bind": ("objects", "bind a queue to an exchange"),
-    "unbind": ("objects", "remove a binding"),
-    "user": ("users", "users of a users file: add, del, list"),
-    "pipeline": (
-        "pipeline",
-        "verdicts, tables and reports from histories and journals: check, report, ingest, watch, submit, generate, doctor",
+    "ping": ("broker.observe", "succeed if a broker answers"),
+    "status": ("broker.observe", "print the state of a broker, or with --all of all brokers"),
+    "query": ("broker.observe", "print the HA configuration"),
+    "list": ("broker.observe", "show the members of the cluster"),
+    "wait": ("broker.observe", "wait for a condition, such as --for state=ready"),
+    "methods": ("broker.observe", "list the management methods of a broker, or explain one"),
+    "switchover": ("broker.operate", "move the primary role to a backup without losing messages"),
+    "failover": (
+        "broker.operate",
+        "promote the best backup now, because the primary does not work",
     ),
-    "vip": ("vip", "a virtual address of this machine: add, remove, show"),
-    "rgmanager": ("rgmanager", "a cluster under rgmanager: plan, install-scripts"),
-    "completion": ("misc", "print a completion script for a shell"),
-    "version": ("misc", "print the version"),
-    "help": ("misc", "this list"),
+    "recover": (
+        "broker.operate",
+        "compare the brokers after a total failure, and promote the best",
+    ),
+    "demote": ("broker.operate", "make the primary step down"),
+    "promote": ("broker.operate", "promote a broker (with --cluster-manager)"),
+    "journal": (
+        "broker.journal",
+        "inspect the log files of a stopped broker: verify, dump, list, salvage, compact",
+    ),
+    "local": (
+        "clusters.local",
+        "run a cluster on this machine: up, status, kill, restart, logs, down",
+    ),
+    "pacemaker": (
+        "clusters.pacemaker",
+        "run a cluster under Pacemaker: plan, setup, status, verify, maintenance, install-agents",
+    ),
+    "demo": ("verification.demo", "break a cluster under load and count what was lost"),
+    "verify": ("verification.verify", "run clients under faults, and write everything down: run"),
+    "bench": ("verification.bench", "measure throughput and latency"),
+    "send": ("broker.messages", "send messages"),
+    "receive": ("broker.messages", "receive messages"),
+    "queue": ("broker.objects", "manage queues: add, del, list, purge"),
+    "exchange": ("broker.objects", "manage exchanges: add, del, list"),
+    "bind": ("broker.objects", "bind a queue to an exchange"),
+    "unbind": ("broker.objects", "remove a binding"),
+    "user": ("broker.users", "manage the users of a users file: add, del, list"),
+    "pipeline": (
+        "verification.pipeline",
+        "judge and report what clients and brokers wrote: check, report, "
+        "ingest, watch, submit, generate, doctor",
+    ),
+    "vip": ("clusters.vip", "manage virtual addresses of this machine: add, remove, show"),
+    "rgmanager": ("clusters.rgmanager", "run a cluster under rgmanager: plan, install-scripts"),
+    "completion": ("app", "print a completion script for a shell"),
+    "version": ("app", "print the version"),
+    "help": ("app", "print this list"),
 }
 """Command -> (module, what it does)."""
-GROUPS = ("local", "pacemaker", "journal", "queue", "exchange", "user", "vip", "rgmanager", "pipeline", "verify")
+GROUPS = (
+    "local",
+    "pacemaker",
+    "journal",
+    "queue",
+    "exchange",
+    "user",
+    "vip",
+    "rgmanager",
+    "pipeline",
+    "verify",
+)
 """Commands that have commands of their own."""
 USAGES = {"pipeline": 3}
 """Command -> exit code for wrong words, where 2 is a verdict."""
 MANAGER_COMMANDS = ("promote",)
-"""Commands that only a cluster resource manager should use; historic: shown and allowed with --cluster-manager."""
+"""Commands that only a cluster resource manager should use; historic: shown and allowed with
+--cluster-manager.
+"""
 OPTIONS_HELP = """Options of every command, before or after it:
-  -b, --broker ADDR        host:port, amqp://user:password@host:port, an admin socket's path, or b1, b2, ... of the local cluster
+  -b, --broker ADDR        host:port, amqp://user:password@host:port, an admin socket's path,
+                           or b1, b2, ... of the local cluster
   --config FILE            take port, credentials and admin socket from a qpidd.conf
   --timeout SECONDS        how long to wait for an answer (10; 0 is for ever)
   --user, --password, --sasl-mechanism, --ssl-certificate, --ssl-key, --ssl-trusted
   -o, --output text|json   form of the data on standard output
   -q, --quiet    -v, --verbose    --cluster-manager
-Exit codes: 0 done or true, 1 false or refused, 2 usage, 65 bad data, 66 no input, 69 not reachable, 70 our mistake,
-75 timed out, 77 not permitted, 78 bad configuration, 107 unsafe, 130 interrupted."""
+Exit codes: 0 done or true, 1 false or refused, 2 usage, 65 bad data, 66 no input,
+69 not reachable, 70 internal error, 75 timed out, 77 not permitted, 78 bad configuration,
+107 messages may be lost, 130 interrupted."""
 
 
 def run(options: Options, words: list[str]) -> int:
@@ -96,17 +132,28 @@ def run(options: Options, words: list[str]) -> int:
 
 def overview(options: Options) -> str:
     """List the commands."""
-    shown = {name: what for name, (_, what) in COMMANDS.items() if options.cluster_manager or name not in MANAGER_COMMANDS}
+    shown = {
+        name: what
+        for name, (_, what) in COMMANDS.items()
+        if options.cluster_manager or name not in MANAGER_COMMANDS
+    }
     lines = [f"  {name:<11} {what}" for name, what in shown.items()]
-    return "\n".join(["usage: qpid-ha [options] COMMAND [arguments]", "", "Commands:", *lines, "", OPTIONS_HELP])
+    return "\n".join(
+        ["usage: qpid-ha [options] COMMAND [arguments]", "", "Commands:", *lines, "", OPTIONS_HELP]
+    )
 
 
 def _app(modules: Sequence[str]) -> typer.Typer:
     names = {"help_option_names": ["-h", "--help"]}
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=names)
+    app = typer.Typer(
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings=names,
+    )
     app.callback()(_group)
     for module in modules:
-        import_module(f"qpidha.cli.command_{module}").add(app)
+        import_module(f"qpidha.cli.{module}").add(app)
     return app
 
 
@@ -116,7 +163,9 @@ def _group() -> None:
 
 def _invoke(app: typer.Typer, options: Options, words: list[str]) -> int:
     try:
-        code = get_command(app).main(args=words, prog_name="qpid-ha", standalone_mode=False, obj=options)
+        code = get_command(app).main(
+            args=words, prog_name="qpid-ha", standalone_mode=False, obj=options
+        )
     except typer.Abort:
         return INTERRUPTED
     except Exception as error:
@@ -124,7 +173,9 @@ def _invoke(app: typer.Typer, options: Options, words: list[str]) -> int:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
-        raise Failure(USAGES.get(words[0], USAGE), _plain(str(message())), hint=_advice(error, words)) from error
+        raise Failure(
+            USAGES.get(words[0], USAGE), _plain(str(message())), hint=_advice(error, words)
+        ) from error
     return code if isinstance(code, int) else OK
 
 
@@ -174,3 +225,44 @@ def settings_of(context: Any) -> Options:
     """The global options of a call."""
     options: Options = context.obj
     return options
+
+
+BASH = """_qpid_ha() {{ COMPREPLY=($(compgen -W "{words}" -- "${{COMP_WORDS[COMP_CWORD]}}")); }}
+complete -F _qpid_ha qpid-ha"""
+ZSH = """#compdef qpid-ha
+compadd {words}"""
+FISH = """complete -c qpid-ha -f -n __fish_use_subcommand -a "{words}\""""
+SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands into the tree."""
+    app.command("version", epilog=EPILOG)(_version)
+    app.command("completion", epilog=EPILOG)(_completion)
+
+
+def _version(context: typer.Context) -> None:
+    """Print the version of qpidha.
+
+    Example: qpid-ha version -o json
+    """
+    try:
+        found = version("qpidha")
+    except PackageNotFoundError:
+        found = "unknown"
+    if settings_of(context).as_json:
+        print_json({"schema_version": 1, "version": found})
+    else:
+        print(f"qpid-ha (qpidha) {found}")
+
+
+def _completion(
+    context: typer.Context, shell: Annotated[str, typer.Argument(help="bash, zsh or fish")]
+) -> None:
+    """Print a completion script for bash, zsh or fish.
+
+    Example: qpid-ha completion bash > /etc/bash_completion.d/qpid-ha
+    """
+    if shell not in SHELLS:
+        raise Failure(USAGE, f"no completion for {shell!r}", hint=f"one of {', '.join(SHELLS)}")
+    print(SHELLS[shell].format(words=" ".join(COMMANDS)))

@@ -1,7 +1,8 @@
-"""`qpid-ha`: find the command, hand it the global options, and turn whatever happens into an exit code.
+"""`qpid-ha`: find the command, hand it the global options, and turn whatever happens into an exit
+code.
 
-The calls of monitors and resource agents (`ping`, `status`) run before anything large is imported; every other
-command loads only its own module.
+The calls of monitors and resource agents (`ping`, `status`) run before anything large is imported;
+every other command loads only its own module.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import os
 import sys
 from importlib import import_module
 
-from qpidha.cli.arguments import Options, hoist
-from qpidha.cli.exits import BUG, INTERRUPTED, NO, OK, USAGE, Failure, report
 from qpidha.cli.status import ping, status
+from qpidha.client.command.arguments import Options, hoist
+from qpidha.client.command.exits import Failure, report
+from qpidha.model.exit_codes import INTERRUPTED, NO, OK, SOFTWARE, USAGE
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,7 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
         options, rest = hoist(given)
         code = _hot(options, rest)
         if code is None:
-            # Loaded late: the import of the command line library alone costs more than a whole status call.
+            # Loaded late: the import of the command line library alone costs more than a whole
+            # status call.
             code = int(import_module("qpidha.cli.app").run(options, rest))
         sys.stdout.flush()
         return code
@@ -38,13 +41,21 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if options.verbose:
             raise
-        return report(_explained(error), as_json=options.as_json)
+        return report(_failure_of(error), as_json=options.as_json)
 
 
-def _explained(error: Exception) -> Failure:
+def _failure_of(error: Exception) -> Failure:
     if isinstance(error, OSError) and error.filename:
-        return Failure(NO, f"{error.filename}: {error.strerror}", hint="another path; or again with -v for the traceback")
-    return Failure(BUG, f"internal error: {type(error).__name__}: {error}", hint="again with -v for the traceback")
+        return Failure(
+            NO,
+            f"{error.filename}: {error.strerror}",
+            hint="another path; or again with -v for the traceback",
+        )
+    return Failure(
+        SOFTWARE,
+        f"internal error: {type(error).__name__}: {error}",
+        hint="again with -v for the traceback",
+    )
 
 
 def _hot(options: Options, rest: list[str]) -> int | None:

@@ -1,8 +1,9 @@
 """Columns: the sections of a message as a row, and a row as a message.
 
-No legal message is refused: what has no column of its type is rendered as text, and a message that cannot be read is a row with all
-its bytes as `body`. Rendered ids are read back as what they were. Source: AMQP 1.0 section 3.2; the prefixes of ids are those of the
-AMQP binding for JMS, section 3.2.1.1.
+No legal message is refused: what has no column of its type is rendered as text, and a message that
+cannot be read is a row with all its bytes as `body`. Rendered ids are read back as what they were.
+Source: AMQP 1.0 section 3.2; the prefixes of ids are those of the AMQP binding for JMS, section
+3.2.1.1.
 """
 
 from __future__ import annotations
@@ -32,9 +33,19 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from qpidha.words.encoding import Array, Char, Decimal, Described, ULong, Uuid, decode, encode, sections
-from qpidha.words.errors import InvalidArgument, ProtocolViolation
-from qpidha.words.message_view import (
+from qpidha.model.encoding import (
+    Array,
+    Char,
+    Decimal,
+    Described,
+    ULong,
+    Uuid,
+    decode,
+    encode,
+    sections,
+)
+from qpidha.model.errors import InvalidArgument, ProtocolViolation
+from qpidha.model.message_view import (
     DATA,
     DELIVERY_ANNOTATIONS,
     FOOTER,
@@ -63,8 +74,15 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("queue", "string", True, "queue it is from; written: where it goes, else to option `queue`"),
-    Column("message_id", "string", True, "an id that is no string begins with its type, see below; written: else one is made"),
+    Column(
+        "queue", "string", True, "queue it is from; written: where it goes, else to option `queue`"
+    ),
+    Column(
+        "message_id",
+        "string",
+        True,
+        "an id that is no string begins with its type, see below; written: else one is made",
+    ),
     Column("correlation_id", "string", True, "as `message_id`"),
     Column("user_id", "binary", True, ""),
     Column("to", "string", True, ""),
@@ -75,35 +93,70 @@ COLUMNS = (
     Column("group_id", "string", True, ""),
     Column("group_sequence", "bigint", True, "from 0 to 2³²-1"),
     Column("reply_to_group_id", "string", True, ""),
-    Column("creation_time", "timestamp", True, "read: null if it is not within the years 1 to 9999; AMQP has milliseconds"),
+    Column(
+        "creation_time",
+        "timestamp",
+        True,
+        "read: null if it is not within the years 1 to 9999; AMQP has milliseconds",
+    ),
     Column("absolute_expiry_time", "timestamp", True, "as `creation_time`"),
-    Column("durable", "boolean", True, "read: false if it does not say; written: true unless it is false"),
+    Column(
+        "durable",
+        "boolean",
+        True,
+        "read: false if it does not say; written: true unless it is false",
+    ),
     Column("priority", "smallint", True, "0 to 255; 4 if it does not say"),
     Column("ttl_ms", "bigint", True, "time to live in milliseconds, 0 to 2³²-1; null: for ever"),
     Column("first_acquirer", "boolean", False, "what the header says; false if it does not say"),
-    Column("delivery_count", "bigint", False, "failed deliveries before this one, as far as the broker knows"),
+    Column(
+        "delivery_count",
+        "bigint",
+        False,
+        "failed deliveries before this one, as far as the broker knows",
+    ),
     Column("annotations", "map<string,string>", False, "message annotations as text"),
-    Column("properties", "map<string,string>", True, "application properties; values that are no strings as text"),
+    Column(
+        "properties",
+        "map<string,string>",
+        True,
+        "application properties; values that are no strings as text",
+    ),
     Column("body", "binary", True, "see `body_type`; written: binary or string"),
-    Column("body_type", "string", True, "what `body` is: see below; written: `data` unless it says"),
+    Column(
+        "body_type", "string", True, "what `body` is: see below; written: `data` unless it says"
+    ),
 )
 BY_NAME = {column.name: column for column in COLUMNS}
 _SECTIONS = {"data": DATA, "text": VALUE, "binary": VALUE, "value": VALUE, "sequence": SEQUENCE}
 BODY_TYPES = (*_SECTIONS, "message")
 _SPARK: dict[str, DataType] = {
-    "string": StringType(), "binary": BinaryType(), "bigint": LongType(), "smallint": ShortType(), "boolean": BooleanType(),
-    "timestamp": TimestampType(), "map<string,string>": MapType(StringType(), StringType()),
-}  # fmt: skip
+    "string": StringType(),
+    "binary": BinaryType(),
+    "bigint": LongType(),
+    "smallint": ShortType(),
+    "boolean": BooleanType(),
+    "timestamp": TimestampType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+}
 _ARROW = {
-    "string": pyarrow.string(), "binary": pyarrow.binary(), "bigint": pyarrow.int64(), "smallint": pyarrow.int16(),
-    "boolean": pyarrow.bool_(), "timestamp": pyarrow.timestamp("us", "UTC"),
+    "string": pyarrow.string(),
+    "binary": pyarrow.binary(),
+    "bigint": pyarrow.int64(),
+    "smallint": pyarrow.int16(),
+    "boolean": pyarrow.bool_(),
+    "timestamp": pyarrow.timestamp("us", "UTC"),
     "map<string,string>": pyarrow.map_(pyarrow.string(), pyarrow.string()),
-}  # fmt: skip
+}
 _WRITABLE: dict[str, tuple[type[DataType], ...]] = {
-    "string": (StringType,), "binary": (BinaryType,), "boolean": (BooleanType,), "timestamp": (TimestampType,),
-    "bigint": (ByteType, ShortType, IntegerType, LongType), "smallint": (ByteType, ShortType, IntegerType, LongType),
+    "string": (StringType,),
+    "binary": (BinaryType,),
+    "boolean": (BooleanType,),
+    "timestamp": (TimestampType,),
+    "bigint": (ByteType, ShortType, IntegerType, LongType),
+    "smallint": (ByteType, ShortType, IntegerType, LongType),
     "map<string,string>": (MapType,),
-}  # fmt: skip
+}
 """Type of a column -> Spark types that it may be written from."""
 
 SCHEMA = StructType([StructField(column.name, _SPARK[column.type]) for column in COLUMNS])
@@ -113,17 +166,28 @@ _ID = re.compile(r"AMQP_(STRING|ULONG|UUID|BINARY):")
 
 
 def read_schema(schema: StructType) -> pyarrow.Schema:
-    """Return the Arrow schema of the columns asked for; raises InvalidArgument for one that is not ours or of another type."""
+    """Return the Arrow schema of the columns asked for; raises InvalidArgument for one that is not
+    ours or of another type.
+    """
     for field in schema.fields:
         column = BY_NAME.get(field.name)
         if column is None:
-            raise InvalidArgument(f"column {field.name} is unknown: messages have {', '.join(BY_NAME)}")
+            raise InvalidArgument(
+                f"column {field.name} is unknown: messages have {', '.join(BY_NAME)}"
+            )
         if field.dataType.simpleString() != column.type:
-            raise InvalidArgument(f"column {field.name} is {field.dataType.simpleString()} in the schema, must be {column.type}")
-    return pyarrow.schema([(field.name, _ARROW[BY_NAME[field.name].type]) for field in schema.fields])
+            raise InvalidArgument(
+                f"column {field.name} is {field.dataType.simpleString()} in the schema, "
+                f"must be {column.type}"
+            )
+    return pyarrow.schema(
+        [(field.name, _ARROW[BY_NAME[field.name].type]) for field in schema.fields]
+    )
 
 
-def record_batch(schema: pyarrow.Schema, queue: str, payloads: Sequence[bytes]) -> pyarrow.RecordBatch:
+def record_batch(
+    schema: pyarrow.Schema, queue: str, payloads: Sequence[bytes]
+) -> pyarrow.RecordBatch:
     """Return encoded messages of a queue as rows."""
     rows = [row_of(queue, payload) for payload in payloads]
     arrays = [pyarrow.array([row[field.name] for row in rows], field.type) for field in schema]
@@ -139,7 +203,9 @@ def row_of(queue: str, payload: bytes) -> Row:
 
 
 def digest(payload: bytes) -> bytes:
-    """Return what tells a message from others however often it is delivered: a hash of all that brokers do not touch."""
+    """Return what tells a message from others however often it is delivered: a hash of all that
+    brokers do not touch.
+    """
     try:
         bare = next((start for code, start, _, _ in sections(payload) if code >= PROPERTIES), 0)
     except ProtocolViolation:
@@ -148,7 +214,9 @@ def digest(payload: bytes) -> bytes:
 
 
 def identity(payload: bytes) -> bytes:
-    """Return the digest of a message that has an id, and nothing for another: of two that are equal to the last byte one may be new."""
+    """Return the digest of a message that has an id, and nothing for another: of two that are equal
+    to the last byte one may be new.
+    """
     try:
         return digest(payload) if "message_id" in properties(payload) else b""
     except ProtocolViolation:
@@ -156,9 +224,14 @@ def identity(payload: bytes) -> bytes:
 
 
 _EMPTY: Row = {
-    **dict.fromkeys(BY_NAME), "durable": False, "priority": 4, "first_acquirer": False, "delivery_count": 0, "annotations": [],
+    **dict.fromkeys(BY_NAME),
+    "durable": False,
+    "priority": 4,
+    "first_acquirer": False,
+    "delivery_count": 0,
+    "annotations": [],
     "properties": [],
-}  # fmt: skip
+}
 
 
 def _row(queue: str, payload: bytes) -> Row:
@@ -175,17 +248,23 @@ def _row(queue: str, payload: bytes) -> Row:
         elif not isinstance(value, dict):
             raise ProtocolViolation("a message section is not the map it must be")
         else:
-            row["annotations" if code == MESSAGE_ANNOTATIONS else "properties"] = [(_text(k) or "", _text(v)) for k, v in value.items()]
+            row["annotations" if code == MESSAGE_ANNOTATIONS else "properties"] = [
+                (_text(k) or "", _text(v)) for k, v in value.items()
+            ]
     if bodies:
         row["body_type"], row["body"] = _body(bodies)
     return row
 
 
 def _fill(row: Row, code: int, values: Any) -> None:
-    """Put the fields of a header or of properties into their columns; what is not of its type counts as absent."""
+    """Put the fields of a header or of properties into their columns; what is not of its type
+    counts as absent.
+    """
     if not isinstance(values, list):
         raise ProtocolViolation("a message section is not the list it must be")
-    for name, value in zip(HEADER_FIELDS if code == HEADER else PROPERTY_FIELDS, values, strict=False):
+    for name, value in zip(
+        HEADER_FIELDS if code == HEADER else PROPERTY_FIELDS, values, strict=False
+    ):
         column = BY_NAME["ttl_ms" if name == "ttl" else name]
         found = _FROM_AMQP.get(name, _FROM_TYPE[column.type])(value) if value is not None else None
         if found is not None:
@@ -201,7 +280,11 @@ def _boolean(value: Any) -> bool | None:
 
 
 def _whole(largest: int) -> Callable[[Any], int | None]:
-    return lambda value: int(value) if isinstance(value, int) and type(value) is not bool and 0 <= value <= largest else None
+    return lambda value: (
+        int(value)
+        if isinstance(value, int) and type(value) is not bool and 0 <= value <= largest
+        else None
+    )
 
 
 def _bytes(value: Any) -> bytes:
@@ -237,7 +320,9 @@ def _read_id(text: str) -> Any:
 
 
 def _text(value: Any) -> str | None:
-    """Render any value as text: a string as itself, everything else as JSON without quotes around it."""
+    """Render any value as text: a string as itself, everything else as JSON without quotes around
+    it.
+    """
     if value is None or type(value) is str:
         return value
     shown = plain(value)
@@ -245,16 +330,24 @@ def _text(value: Any) -> str | None:
 
 
 _FROM_AMQP: dict[str, Callable[[Any], Any]] = {
-    "message_id": _id, "correlation_id": _id, "priority": _whole(LARGEST["priority"]),
-}  # fmt: skip
+    "message_id": _id,
+    "correlation_id": _id,
+    "priority": _whole(LARGEST["priority"]),
+}
 _FROM_TYPE: dict[str, Callable[[Any], Any]] = {
-    "string": _text, "binary": _bytes, "bigint": _whole(2**32 - 1), "boolean": _boolean, "timestamp": _microseconds,
+    "string": _text,
+    "binary": _bytes,
+    "bigint": _whole(2**32 - 1),
+    "boolean": _boolean,
+    "timestamp": _microseconds,
     "smallint": _whole(2**8 - 1),
-}  # fmt: skip
+}
 
 
 def plain(value: Any) -> Any:
-    """Return any AMQP value as what JSON has: binary, decimals and uuids as strings, timestamps as milliseconds since 1970."""
+    """Return any AMQP value as what JSON has: binary, decimals and uuids as strings, timestamps as
+    milliseconds since 1970.
+    """
     match value:
         case None | bool():
             return value
@@ -305,34 +398,59 @@ def _json(value: Any) -> bytes:
 
 
 def check_written(schema: StructType, *, has_queue: bool) -> None:
-    """Raise InvalidArgument that names the column for rows that cannot become messages; `has_queue` is whether the options name one."""
+    """Raise InvalidArgument that names the column for rows that cannot become messages; `has_queue`
+    is whether the options name one.
+    """
     for field in schema.fields:
         column = BY_NAME.get(field.name)
         if column is None:
-            raise InvalidArgument(f"column {field.name} is unknown: a message has {', '.join(c.name for c in COLUMNS if c.writable)}")
+            raise InvalidArgument(
+                f"column {field.name} is unknown: a message has "
+                f"{', '.join(c.name for c in COLUMNS if c.writable)}"
+            )
         if not column.writable:
-            raise InvalidArgument(f"column {field.name} is the broker's to say: drop it before writing")
+            raise InvalidArgument(
+                f"column {field.name} is the broker's to say: drop it before writing"
+            )
         allowed = (*_WRITABLE[column.type], *((StringType,) if field.name == "body" else ()))
         right = isinstance(field.dataType, allowed)
         if isinstance(field.dataType, MapType):
-            right = right and isinstance(field.dataType.keyType, StringType) and isinstance(field.dataType.valueType, StringType)
+            right = (
+                right
+                and isinstance(field.dataType.keyType, StringType)
+                and isinstance(field.dataType.valueType, StringType)
+            )
         if not right:
-            names = "map<string,string>" if MapType in allowed else " or ".join(kind().simpleString() for kind in allowed)
-            raise InvalidArgument(f"column {field.name} is {field.dataType.simpleString()}, must be {names}: cast it")
+            names = (
+                "map<string,string>"
+                if MapType in allowed
+                else " or ".join(kind().simpleString() for kind in allowed)
+            )
+            raise InvalidArgument(
+                f"column {field.name} is {field.dataType.simpleString()}, must be {names}: cast it"
+            )
     present = schema.fieldNames()
     if "body" not in present:
-        raise InvalidArgument("column body is missing: it is what the message says, binary or string")
+        raise InvalidArgument(
+            "column body is missing: it is what the message says, binary or string"
+        )
     if "queue" not in present and not has_queue:
-        raise InvalidArgument("nothing says where messages go: give option queue, or a column queue")
+        raise InvalidArgument(
+            "nothing says where messages go: give option queue, or a column queue"
+        )
 
 
 def rows(batch: pyarrow.RecordBatch) -> Iterable[Row]:
-    """Yield the rows of a batch that is to be written, without what is null; timestamps become milliseconds."""
+    """Yield the rows of a batch that is to be written, without what is null; timestamps become
+    milliseconds.
+    """
     columns = []
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if pyarrow.types.is_timestamp(field.type):
             column = column.cast(pyarrow.timestamp("us", field.type.tz)).cast(pyarrow.int64())
-            columns.append([None if value is None else value // 1000 for value in column.to_pylist()])
+            columns.append(
+                [None if value is None else value // 1000 for value in column.to_pylist()]
+            )
         else:
             columns.append(column.to_pylist())
     names = batch.schema.names
@@ -341,7 +459,9 @@ def rows(batch: pyarrow.RecordBatch) -> Iterable[Row]:
 
 
 def message_of(row: Mapping[str, Any], message_id: str) -> bytes:
-    """Return a row as an encoded message, with `message_id` unless the row has one; raises InvalidArgument for a value that cannot be."""
+    """Return a row as an encoded message, with `message_id` unless the row has one; raises
+    InvalidArgument for a value that cannot be.
+    """
     kind = row.get("body_type", "data")
     body = row.get("body", b"")
     body = body if isinstance(body, bytes) else str(body).encode()
@@ -363,7 +483,11 @@ def message_of(row: Mapping[str, Any], message_id: str) -> bytes:
             raise InvalidArgument(f"column {name} is {row[name]!r}, must be ASCII")
     application_properties = dict(row.get("properties", ()))
     return build(
-        _content(kind, body), section=_SECTIONS[kind], header=header, properties=fields, application_properties=application_properties
+        _content(kind, body),
+        section=_SECTIONS[kind],
+        header=header,
+        properties=fields,
+        application_properties=application_properties,
     )
 
 
@@ -385,7 +509,9 @@ def _whole_message(body: bytes) -> bytes:
 def _content(kind: str, body: bytes) -> Any:
     """Return the value of a body section."""
     if kind not in BODY_TYPES:
-        raise InvalidArgument(f"column body_type is {kind!r}, must be one of {', '.join(BODY_TYPES)}")
+        raise InvalidArgument(
+            f"column body_type is {kind!r}, must be one of {', '.join(BODY_TYPES)}"
+        )
     if kind in ("data", "binary"):
         return body
     try:
@@ -393,7 +519,9 @@ def _content(kind: str, body: bytes) -> Any:
         found = text if kind == "text" else json.loads(text)
         encode(found)
     except (ValueError, RecursionError, struct.error) as error:
-        raise InvalidArgument(f"column body_type is {kind}, and body is not that: {error}") from None
+        raise InvalidArgument(
+            f"column body_type is {kind}, and body is not that: {error}"
+        ) from None
     if kind == "sequence" and not isinstance(found, list):
         raise InvalidArgument("column body_type is sequence, and body is not a JSON array")
     return found
@@ -402,5 +530,11 @@ def _content(kind: str, body: bytes) -> Any:
 def documentation() -> str:
     """Return the table of columns for docs/connector.md."""
     lines = ["| Column | Type | Written | Meaning |", "|---|---|---|---|"]
-    lines += [f"| `{c.name}` | {c.type} | {'yes' if c.writable else 'no'} | {c.meaning or 'as in the message'} |" for c in COLUMNS]
+    lines += [
+        (
+            f"| `{c.name}` | {c.type} | {'yes' if c.writable else 'no'} | "
+            f"{c.meaning or 'as in the message'} |"
+        )
+        for c in COLUMNS
+    ]
     return "\n".join(lines)

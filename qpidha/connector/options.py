@@ -1,7 +1,8 @@
-"""Options of the data source: read from what Spark hands over, checked before anything else happens, and never a secret among them.
+"""Options of the data source: read from what Spark hands over, checked before anything else
+happens, and never a secret among them.
 
-Spark's names are case-insensitive. A password is read where a connection is made, on the driver or on a worker, so that it is in no
-plan, log or checkpoint.
+Spark's names are case-insensitive. A password is read where a connection is made, on the driver or
+on a worker, so that it is in no plan, log or checkpoint.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
-from qpidha.connector.failover_client import Login
-from qpidha.words.errors import InvalidArgument
-from qpidha.words.url import parse_address
+from qpidha.client.endpoint import Endpoint
+from qpidha.model.errors import InvalidArgument
+from qpidha.model.url import parse_address
 
 NAME = "qpidha"
 """What `format()` is given."""
@@ -28,18 +29,51 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "url": (
         "",
         "all",
-        "addresses of all brokers with commas between: `host`, `host:port`, `amqp://host:port`, or all of them `amqps://host:port`",
+        "addresses of all brokers with commas between: `host`, `host:port`, "
+        "`amqp://host:port`, or all of them `amqps://host:port`",
     ),
-    "queue": ("", "all", "queue to read (a batch: several with commas between); to write: queue of rows without a column `queue`"),
+    "queue": (
+        "",
+        "all",
+        "queue to read (a batch: several with commas between); to write: queue of rows "
+        "without a column `queue`",
+    ),
     "mode": ("browse", "batch read", "`browse` leaves the messages there, `consume` takes them"),
-    "username": ("", "all", "user name; without it nobody logs in"),
-    "passwordFile": ("", "all", f"file with the password on driver and workers; without it the environment variable `{PASSWORD}`"),
-    "tlsCa": ("", "all", "PEM file of certificate authorities for `amqps`; without it the system's"),
-    "prefetch": ("1000", "all", "messages on their way at a time: asked of a broker before they are read, or sent and not accepted yet"),
-    "rowsPerBatch": ("10000", "read", "rows of a micro-batch at most, while as many wait; of a batch read: rows handed to Spark at once"),
-    "partitions": ("1", "stream, consume", "tasks that share the rows of a micro-batch, or receivers of each queue"),
-    "timeout": ("60", "all", "seconds to find a primary, and for a broker to accept or settle a message"),
-}  # fmt: skip
+    "username": ("", "all", "user name; without it the client does not log in"),
+    "passwordFile": (
+        "",
+        "all",
+        "file with the password on driver and workers; without it the environment "
+        f"variable `{PASSWORD}`",
+    ),
+    "tlsCa": (
+        "",
+        "all",
+        "PEM file of certificate authorities for `amqps`; without it the system's",
+    ),
+    "prefetch": (
+        "1000",
+        "all",
+        "messages on their way at a time: asked of a broker before they are read, or "
+        "sent and not accepted yet",
+    ),
+    "rowsPerBatch": (
+        "10000",
+        "read",
+        "rows of a micro-batch at most, while as many wait; of a batch read: rows handed "
+        "to Spark at once",
+    ),
+    "partitions": (
+        "1",
+        "stream, consume",
+        "tasks that share the rows of a micro-batch, or receivers of each queue",
+    ),
+    "timeout": (
+        "60",
+        "all",
+        "seconds to find a primary, and for a broker to accept or settle a message",
+    ),
+}
 """Name -> default, where it is used, meaning."""
 _NAMES = {name.lower(): name for name in OPTIONS}
 SPARKS = {"path", "checkpointlocation", "queryname", "outputmode"}
@@ -66,26 +100,45 @@ class Options:
     """Seconds."""
     given: frozenset[str] = field(default_factory=frozenset)
 
-    def login(self) -> Login:
-        """Return what a client needs to be let in; reads the password. Raises InvalidArgument when there is none."""
-        return Login(self.username, _password(self) if self.username else "", encrypted=self.encrypted, trusted=self.tls_ca)
+    def endpoints(self) -> list[Endpoint]:
+        """Return where the brokers are and how one logs in; reads the password. Raises
+        InvalidArgument when there is none.
+        """
+        password = _password(self) if self.username else ""
+        return [
+            Endpoint(address.host, address.port, address.encrypted, self.username, password)
+            for address in (
+                parse_address(text, encrypted=self.encrypted) for text in self.addresses
+            )
+        ]
 
     def for_reading(self) -> Options:
-        """Return these options for a batch read; raises InvalidArgument for what does not fit one."""
+        """Return these options for a batch read; raises InvalidArgument for what does not fit
+        one.
+        """
         self._need_queue()
         if self.mode == "browse" and "partitions" in self.given:
-            raise InvalidArgument("option partitions is for mode=consume and for streams: a browse has one partition for each queue")
+            raise InvalidArgument(
+                "option partitions is for mode=consume and for streams: a browse has one "
+                "partition for each queue"
+            )
         return self
 
     def for_stream(self) -> Options:
-        """Return these options for a streaming read; raises InvalidArgument for what does not fit one."""
+        """Return these options for a streaming read; raises InvalidArgument for what does not fit
+        one.
+        """
         self._need_queue()
         if len(self.queues) > 1:
             raise InvalidArgument(
-                f"option queue names {len(self.queues)} queues, a stream reads one: make a stream of each, and union them"
+                f"option queue names {len(self.queues)} queues, a stream reads one: make "
+                "a stream of each, and union them"
             )
         if "mode" in self.given and self.mode != "consume":
-            raise InvalidArgument(f"option mode is {self.mode}, and a stream always consumes: leave it out, or browse with spark.read")
+            raise InvalidArgument(
+                f"option mode is {self.mode}, and a stream always consumes: leave it "
+                "out, or browse with spark.read"
+            )
         return self
 
     def for_writing(self) -> Options:
@@ -94,7 +147,10 @@ class Options:
             if name in self.given:
                 raise InvalidArgument(f"option {name} is for reading: leave it out of a write")
         if len(self.queues) > 1:
-            raise InvalidArgument(f"option queue names {len(self.queues)} queues, a row goes to one: name it in a column queue")
+            raise InvalidArgument(
+                f"option queue names {len(self.queues)} queues, a row goes to one: name "
+                "it in a column queue"
+            )
         return self
 
     def _need_queue(self) -> None:
@@ -103,14 +159,19 @@ class Options:
 
 
 def parse_options(options: Mapping[str, str]) -> Options:
-    """Read the options of a read or a write; raises InvalidArgument that names the option and what it may be."""
+    """Read the options of a read or a write; raises InvalidArgument that names the option and what
+    it may be.
+    """
     found: dict[str, str] = {}
     for key, value in options.items():
         lower = key.lower()
         if lower in SPARKS or (lower.startswith(ASYNC) and value.strip().lower() != "true"):
             continue
         if lower.startswith(ASYNC):
-            raise InvalidArgument("option asyncProgressTrackingEnabled is refused: with it Spark asks for more before a batch is committed")
+            raise InvalidArgument(
+                "option asyncProgressTrackingEnabled is refused: with it Spark asks for "
+                "more before a batch is committed"
+            )
         if lower not in _NAMES:
             raise InvalidArgument(_unknown(key))
         found[_NAMES[lower]] = value.strip()
@@ -142,14 +203,18 @@ def documentation() -> str:
     """Return the table of options for docs/connector.md."""
     lines = ["| Option | Default | For | Meaning |", "|---|---|---|---|"]
     lines += [
-        f"| `{name}` | {f'`{default}`' if default else '-'} | {use} | {meaning} |" for name, (default, use, meaning) in OPTIONS.items()
+        f"| `{name}` | {f'`{default}`' if default else '-'} | {use} | {meaning} |"
+        for name, (default, use, meaning) in OPTIONS.items()
     ]
     return "\n".join(lines)
 
 
 def _unknown(key: str) -> str:
     if key.lower() == "password":
-        return f"option password is refused, for plans and logs would show it: give passwordFile, or {PASSWORD} in the environment"
+        return (
+            "option password is refused, for plans and logs would show it: give "
+            f"passwordFile, or {PASSWORD} in the environment"
+        )
     near = [_NAMES[name] for name in get_close_matches(key.lower(), _NAMES, 2, 0.6)]
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(OPTIONS)}"
     return f"option {key} is unknown: {hint}"
@@ -157,16 +222,22 @@ def _unknown(key: str) -> str:
 
 def _addresses(text: str) -> tuple[tuple[str, ...], bool]:
     if not text:
-        raise InvalidArgument("option url is missing: give the addresses of the brokers, such as host1:5672,host2:5672")
+        raise InvalidArgument(
+            "option url is missing: give the addresses of the brokers, such as "
+            "host1:5672,host2:5672"
+        )
     if "@" in text:
         raise InvalidArgument(
-            f"option url has a user or a password in it: give username, and passwordFile or {PASSWORD} in the environment"
+            "option url has a user or a password in it: give username, and passwordFile "
+            f"or {PASSWORD} in the environment"
         )
     found, schemes = [], set()
     for part in text.split(","):
         scheme, separator, rest = part.strip().rpartition("://")
         if separator and scheme not in ("amqp", "amqps"):
-            raise InvalidArgument(f"option url: {part.strip()} begins with {scheme}://, must be amqp:// or amqps://")
+            raise InvalidArgument(
+                f"option url: {part.strip()} begins with {scheme}://, must be amqp:// or amqps://"
+            )
         try:
             address = parse_address(rest.rstrip("/"), encrypted=scheme == "amqps")
         except ValueError as error:
@@ -174,7 +245,9 @@ def _addresses(text: str) -> tuple[tuple[str, ...], bool]:
         schemes.add(address.encrypted)
         found.append(address.host_port)
     if len(schemes) > 1:
-        raise InvalidArgument("option url mixes amqp:// and amqps://: all addresses must be of one kind")
+        raise InvalidArgument(
+            "option url mixes amqp:// and amqps://: all addresses must be of one kind"
+        )
     return tuple(found), schemes == {True}
 
 
@@ -189,7 +262,9 @@ def _queues(text: str) -> tuple[str, ...]:
 
 def _number(name: str, text: str, largest: int = LARGEST) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= largest:
-        raise InvalidArgument(f"option {name} is {text!r}, must be a whole number from 1 to {largest}")
+        raise InvalidArgument(
+            f"option {name} is {text!r}, must be a whole number from 1 to {largest}"
+        )
     return int(text)
 
 
@@ -206,9 +281,14 @@ def _seconds(name: str, text: str) -> float:
 def _password(options: Options) -> str:
     if not options.password_file:
         if PASSWORD not in os.environ:
-            raise InvalidArgument(f"option username is given without a password: give passwordFile, or set {PASSWORD} where Spark runs")
+            raise InvalidArgument(
+                "option username is given without a password: give passwordFile, or set "
+                f"{PASSWORD} where Spark runs"
+            )
         return os.environ[PASSWORD]
     try:
         return Path(options.password_file).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"option passwordFile: {options.password_file} cannot be read here: {error}") from None
+        raise InvalidArgument(
+            f"option passwordFile: {options.password_file} cannot be read here: {error}"
+        ) from None

@@ -1,7 +1,7 @@
 """The outbox: sends messages to queues and waits until each is accepted, through failovers.
 
-The AMQP side runs in the thread of the client's loop; `send` and `finish` are for one other thread. What has no outcome when a
-connection is lost is sent again, and may then be there twice; so is what a broker gives back. Both come before anything new, in order.
+What has no outcome when a connection is lost is sent again, and may then be there twice; so is what
+a broker gives back. Both come before anything new, in order.
 """
 
 from __future__ import annotations
@@ -9,25 +9,28 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections import deque
-from typing import Any
+from functools import partial
+from itertools import chain, islice
 
-from proton import Delivery, Event
-from proton.reactor import Container
-
+from qpidha.client.blocking import Sender
+from qpidha.client.errors import ClientError, MessageTooLarge
+from qpidha.client.links import Delivery
+from qpidha.client.message import Message
 from qpidha.connector.options import Options
 from qpidha.connector.queue_client import ConnectorFailure, QueueClient
 
 PAUSE = 0.1
 """Seconds before a message that a broker gave back is sent to it again."""
+TICK = 0.05
+"""Seconds between two looks at what waits."""
 
 
 class Sent:
     """A message on its way."""
 
-    __slots__ = ("name", "number", "payload", "queue", "since")
+    __slots__ = ("name", "number", "payload", "since")
 
-    def __init__(self, queue: str, payload: bytes, name: str, number: int) -> None:
-        self.queue = queue
+    def __init__(self, payload: bytes, name: str, number: int) -> None:
         self.payload = payload
         self.name = name
         """Its id, for errors."""
@@ -39,14 +42,25 @@ class Sent:
 class Lane:
     """What goes to one queue."""
 
-    __slots__ = ("link", "pause_until", "unsettled", "waiting")
+    __slots__ = ("pause_until", "queue", "sender", "unsettled", "waiting")
 
-    def __init__(self) -> None:
-        self.link: Any = None
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        self.sender: Sender | None = None
         self.pause_until = 0.0
         self.waiting: deque[Sent] = deque()
-        self.unsettled: dict[str, Sent] = {}
-        """Tag -> message, in the order sent."""
+        self.unsettled: dict[Delivery, Sent] = {}
+        """What has no outcome, in the order sent."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether something waits that can be sent, or cannot at all."""
+        sender = self.sender
+        return bool(
+            self.waiting
+            and (sender is None or sender.credit or sender.error is not None)
+            and time.monotonic() >= self.pause_until
+        )
 
     def send_again(self, item: Sent) -> None:
         """Put a message back into its place among those that wait."""
@@ -54,134 +68,146 @@ class Lane:
 
 
 class Outbox(QueueClient):
-    """Sends to any number of queues over one connection; at most `prefetch` messages are on their way."""
+    """Sends to any number of queues over one connection; at most `prefetch` messages are on their
+    way.
+    """
 
     def __init__(self, options: Options) -> None:
-        super().__init__(options, "")
+        super().__init__(options)
         self.accepted = 0
         self._window = options.prefetch
-        self._timeout = options.timeout
         self._lanes: dict[str, Lane] = {}
-        self._under_way = 0
-        self._number = self._tag = 0
-        self._last = "no broker has answered yet"
-
-    # For the thread that sends.
+        self._under_way = self._number = 0
+        self._check_at = 0.0
+        self._heard: deque[tuple[Lane, Delivery]] = deque()
+        """What became of messages; it comes from the client's thread too."""
 
     def send(self, queue: str, payload: bytes, name: str) -> None:
-        """Send a message, as soon as there is room for it. Raises ConnectorFailure if this or an earlier one cannot be delivered."""
-        with self._changed:
-            self._wait(self._window - 1)
-            self._number += 1
-            self._lanes.setdefault(queue, Lane()).waiting.append(Sent(queue, payload, name, self._number))
-            self._under_way += 1
+        """Send a message, as soon as there is room for it. Raises ConnectorFailure if this or an
+        earlier one cannot be delivered.
+        """
+        self._wait(self._window - 1)
+        lane = self._lanes.get(queue)
+        if lane is None:
+            lane = self._lanes[queue] = Lane(queue)
+        self._number += 1
+        self._under_way += 1
+        lane.waiting.append(Sent(payload, name, self._number))
+        if lane.is_ready:
+            self._serve(lane)
 
     def finish(self) -> None:
         """Wait until every message is accepted. Raises ConnectorFailure if one is not."""
-        with self._changed:
-            self._wait(0)
+        self._wait(0)
 
     def _wait(self, most: int) -> None:
         """Wait until no more than so many messages are under way."""
-        self._check()
+        self._hear()
+        self._check_time()
         while self._under_way > most:
-            self._changed.wait(0.5)
-            self._check()
+            for lane in self._lanes.values():
+                if lane.is_ready:
+                    self._serve(lane)
+            try:
+                if self._client is None:
+                    time.sleep(TICK)
+                else:
+                    self._client.wait(self._has_news, TICK)
+            except ClientError as error:
+                self._lost(error, "to go on")
+            self._hear()
+            self._check_time()
 
-    def _check(self) -> None:
-        self.check_alive()
-        heads = [head for lane in self._lanes.values() for head in (*list(lane.unsettled.values())[:1], *list(lane.waiting)[:1])]
-        oldest = min(heads, key=lambda item: item.since, default=None)
-        if oldest is not None and time.monotonic() - oldest.since > self._timeout:
+    def _has_news(self) -> bool:
+        return bool(self._heard) or any(lane.is_ready for lane in self._lanes.values())
+
+    def _oldest(self) -> tuple[Lane, Sent]:
+        """Return the message that is under way for longest; there must be one."""
+        return min(
+            (
+                (lane, item)
+                for lane in self._lanes.values()
+                for item in chain(islice(lane.unsettled.values(), 1), islice(lane.waiting, 1))
+            ),
+            key=lambda found: found[1].since,
+        )
+
+    def _check_time(self) -> None:
+        """Raise ConnectorFailure if a message is under way for too long."""
+        now = time.monotonic()
+        if not self._under_way or now < self._check_at:
+            return
+        self._check_at = now + TICK
+        lane, oldest = self._oldest()
+        if now - oldest.since > self._timeout:
             raise ConnectorFailure(
-                f"message {oldest.name} was not accepted on queue {oldest.queue} within {self._timeout:g} s (option timeout); "
-                f"{', '.join(self.addresses)}: {self._last}; qpid-ha status --explain tells what a broker waits for"
+                f"message {oldest.name} was not accepted on queue {lane.queue} within "
+                f"{self._timeout:g} s (option timeout)",
+                reason=f"{self._addresses}: {self._last}",
+                hint="qpid-ha status --explain shows what a broker waits for",
             )
 
-    # For the client's loop.
-
-    def open_link(self, container: Container, connection: Any) -> None:
-        """Links are attached when there is something to send."""
-        self._last = f"{self.dialled} serves and did not answer"
-
-    def link_lost(self) -> None:
-        with self._changed:
-            self._last = self.losses[-1] if self.losses else self._last
-            del self.losses[:-10]
-            for lane in self._lanes.values():
-                lane.link = None
-                for item in reversed(lane.unsettled.values()):
-                    lane.send_again(item)
-                lane.unsettled.clear()
-            self._changed.notify_all()
-
-    def refused(self, link: Any) -> str:
-        """What a broker that ends the link refuses."""
-        queue = next((name for name, lane in self._lanes.items() if lane.link == link), "")
-        return f"to take messages for queue {queue}"
-
-    def on_sendable(self, event: Event) -> None:
-        """There is credit."""
-        if event.connection == self.connection:
-            self.work()
-
-    def work(self) -> None:
-        with self._changed:
-            if self.connection is None or self._failure:
-                return
-            now = time.monotonic()
-            for queue, lane in self._lanes.items():
-                if lane.waiting and lane.link is None:
-                    lane.link = self.loop.container.create_sender(self.connection, queue, name=f"qpidha-{id(self)}-{queue}")
-                elif lane.waiting and now >= lane.pause_until:
-                    self._serve(lane)
+    # The connection.
 
     def _serve(self, lane: Lane) -> None:
         """Send as much as the broker takes."""
-        largest = lane.link.remote_max_message_size
-        while lane.waiting and lane.link.credit > 0:
-            item = lane.waiting[0]
-            if largest and len(item.payload) > largest:
-                self._fail(f"message {item.name} has {len(item.payload)} bytes, queue {item.queue} takes {largest} at most")
-                return
-            lane.waiting.popleft()
-            self._tag += 1
-            delivery = lane.link.delivery(str(self._tag))
-            lane.unsettled[delivery.tag] = item
-            lane.link.send(item.payload)
-            lane.link.advance()
+        try:
+            sender = lane.sender or self._attach(lane)
+            if sender.error is not None:
+                raise sender.error
+            while lane.waiting and sender.credit:
+                delivery = sender.send_nowait(Message.decode(lane.waiting[0].payload))
+                lane.unsettled[delivery] = lane.waiting.popleft()
+        except MessageTooLarge as error:
+            raise ConnectorFailure(
+                f"queue {lane.queue} does not take message {lane.waiting[0].name}",
+                reason=f"{error.text}: {error.reason}",
+                hint=error.hint,
+            ) from None
+        except ClientError as error:
+            self._lost(error, f"to take messages for queue {lane.queue}")
 
-    def on_accepted(self, event: Event) -> None:
-        """The message is on every broker that must have it."""
-        if self._outcome(event) is not None:
-            with self._changed:
+    def _attach(self, lane: Lane) -> Sender:
+        deadline = self._oldest()[1].since + self._timeout
+        client = self._client or self._connect(deadline)
+        lane.sender = client.sender(
+            lane.queue,
+            window=self._window,
+            on_outcome=partial(self._note, lane),
+            timeout=max(0.0, deadline - time.monotonic()),
+        )
+        return lane.sender
+
+    def _lost(self, error: ClientError, refused: str) -> None:
+        super()._lost(error, refused)
+        self._hear()  # Every message without an outcome.
+        for lane in self._lanes.values():
+            lane.sender = None
+
+    def _note(self, lane: Lane, delivery: Delivery) -> None:
+        self._heard.append((lane, delivery))
+
+    def _hear(self) -> None:
+        """Take note of what became of messages. Raises ConnectorFailure if one was rejected."""
+        heard = self._heard
+        while heard:
+            lane, delivery = heard.popleft()
+            item = lane.unsettled.pop(delivery)
+            outcome = delivery.outcome
+            if outcome is None:  # Its connection is lost, or its link has ended.
+                lane.send_again(item)
+            elif outcome.accepted:
                 self.accepted += 1
                 self._under_way -= 1
-                self._changed.notify_all()
-                self.work()
-
-    def on_rejected(self, event: Event) -> None:
-        """The broker will not have it."""
-        item = self._outcome(event)
-        if item is not None:
-            condition = event.delivery.remote.condition
-            why = f"{condition.name}: {condition.description}" if condition is not None else "no reason given"
-            self._fail(f"queue {item.queue} rejects message {item.name}: {why}")
-
-    def on_released(self, event: Event) -> None:
-        """The broker gives it back."""
-        item = self._outcome(event)
-        if item is not None:
-            with self._changed:
-                modified = event.delivery.remote_state == Delivery.MODIFIED
-                self._last = f"{self.dialled} gave it back ({'modified' if modified else 'released'})"
-                lane = self._lanes[item.queue]
+            elif outcome.state == "rejected":
+                raise ConnectorFailure(
+                    f"queue {lane.queue} rejects message {item.name}",
+                    reason=f"{outcome.condition}: {outcome.explanation}"
+                    if outcome.condition
+                    else "no reason given",
+                    hint=outcome.hint,
+                )
+            else:
+                self._last = f"{self._where} gave it back ({outcome.state})"
                 lane.send_again(item)
                 lane.pause_until = time.monotonic() + PAUSE
-
-    def _outcome(self, event: Event) -> Sent | None:
-        if event.connection != self.connection:
-            return None
-        with self._changed:
-            lane = next((lane for lane in self._lanes.values() if lane.link == event.link), None)
-            return lane.unsettled.pop(event.delivery.tag, None) if lane is not None else None

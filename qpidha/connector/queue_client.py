@@ -1,64 +1,146 @@
-"""What the inbox and the outbox share: when a client of queues cannot go on, and how the thread that uses it learns why."""
+"""What the inbox and the outbox share: connections to whoever is the primary, one after the other,
+and when to give up.
+
+A new client is made for each connection: what a lost one left is sorted out by the inbox and the
+outbox themselves, so that nothing may be attached or sent again without them. Knows no messages.
+"""
 
 from __future__ import annotations
 
-import threading
-from typing import Any
+import time
+from contextlib import suppress
+from typing import Self
 
-from proton import Event
-
-from qpidha.connector.failover_client import FailoverClient
+from qpidha.client.blocking import Client
+from qpidha.client.core import UNMENDABLE
+from qpidha.client.endpoint import Tls
+from qpidha.client.errors import ClientError, LinkError, LoginError, TlsError
 from qpidha.connector.options import Options
-from qpidha.words.errors import QpidHaError
+from qpidha.model.errors import QpidHaError
 
-HEARTBEAT = 5.0
-"""Seconds; a broker that says nothing for so long is given up."""
-FINAL = ("amqp:not-found", "amqp:unauthorized-access", "amqp:not-allowed", "amqp:resource-deleted", "amqp:not-implemented",
-         "amqp:link:message-size-exceeded", "amqp:invalid-field", "amqp:resource-locked")  # fmt: skip
+HEARTBEAT = 2.5
+"""Seconds; a broker that says nothing for twice as long is given up."""
+RETRY = 0.1
+"""Seconds before a broker that serves and refuses is asked again."""
+FINAL = (
+    "amqp:not-found",
+    "amqp:unauthorized-access",
+    "amqp:not-allowed",
+    "amqp:resource-deleted",
+    "amqp:not-implemented",
+    "amqp:link:message-size-exceeded",
+    "amqp:invalid-field",
+    "amqp:resource-locked",
+)
 """Conditions that trying again will not change."""
+LOGIN_HINT = (
+    "look at username and password; a password is sent by SCRAM-SHA-256, and by PLAIN under TLS "
+    "only: use amqps:// where the broker offers PLAIN alone"
+)
+TLS_HINT = "option tlsCa names the file of the authorities that are trusted"
 
 
 class ConnectorFailure(QpidHaError):
     """A read or a write cannot go on."""
 
+    def __str__(self) -> str:
+        said = f"{self.text}: {self.reason}" if self.reason else self.text
+        return f"{said}; {self.hint}" if self.hint else said
 
-class QueueClient(FailoverClient):
-    """A client whose loop has a thread of its own; `_changed` guards what it shares with the thread that uses it."""
 
-    RETRY = 0.1
-    OPENING = 3.0
+class QueueClient:
+    """A client for as long as its connection lasts, then another one; for one thread."""
 
-    def __init__(self, options: Options, queue: str) -> None:
-        super().__init__(options.addresses, queue, heartbeat=HEARTBEAT, login=options.login())
-        self._changed = threading.Condition()
-        self._failure = ""
+    def __init__(self, options: Options) -> None:
+        self.generation = 0
+        """Counts the connections that were lost."""
+        self._timeout = options.timeout
+        self._addresses = ", ".join(options.addresses)
+        self._endpoints = options.endpoints()
+        self._tls = Tls(options.tls_ca)
+        self._client: Client | None = None
+        self._where = ""
+        """The broker of this connection, or of the last one."""
+        self._last = "no broker has answered yet"
+        """Why there is no connection, or nothing comes of it."""
 
-    def check_alive(self) -> None:
-        """Raise ConnectorFailure if trying on is of no use."""
-        if self._failure:
-            raise ConnectorFailure(self._failure)
-        if not self.loop.is_alive:
-            raise ConnectorFailure("the AMQP client ended by a fault of its own; see the log of this process")
+    def __enter__(self) -> Self:
+        return self
 
-    def refused(self, link: Any) -> str:
-        """What a broker that ends the link refuses, for people."""
-        raise AssertionError("a client of queues has links")
+    def __exit__(self, *ignored: object) -> None:
+        self.close()
 
-    def on_link_error(self, event: Event) -> None:
-        """Give up if the link will not be had by trying again."""
-        self._end_if_final(event, event.link.remote_condition, self.refused(event.link))
-        super().on_link_error(event)
+    def close(self) -> None:
+        """Leave the broker."""
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(ClientError):
+                client.close(0.0)
 
-    def on_transport_error(self, event: Event) -> None:
-        """Give up if the broker lets nobody in by this login."""
-        self._end_if_final(event, event.transport.condition, "the login")
-        super().on_transport_error(event)
+    def _connect(self, deadline: float) -> Client:
+        """Find who serves. Raises ConnectorFailure if nobody does until then, and ClientError if
+        nobody ever will.
+        """
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise self._nobody(self._hint)
+        client = Client(
+            self._endpoints,
+            tls=self._tls,
+            timeout=self._timeout,
+            reconnect=False,
+            reconnect_timeout=left,
+            heartbeat=HEARTBEAT,
+        )
+        self._client = client
+        try:
+            client.open(None)
+        except UNMENDABLE:
+            raise
+        except ClientError as error:
+            self._last = error.reason or str(error)
+            self.close()
+            raise self._nobody(self._hint) from None
+        finally:
+            self._where = str(client.endpoint)
+        self._last = f"{self._where} serves and did not answer"
+        return client
 
-    def _end_if_final(self, event: Event, condition: Any, refused: str) -> None:
-        if event.connection == self.connection and condition is not None and condition.name in FINAL:
-            self._fail(f"the broker at {self.dialled} refuses {refused}: {condition.name}: {condition.description}")
+    def _lost(self, error: ClientError, refused: str) -> None:
+        """Let go of a connection; the next one is made when it is needed. `refused` is what a
+        broker does not do that ends a link. Raises ConnectorFailure if it would be of no use.
+        """
+        self.close()
+        self._last = error.reason or str(error)
+        if isinstance(error, LinkError) and error.condition in FINAL:
+            raise ConnectorFailure(
+                f"the broker at {self._where} refuses {refused}",
+                reason=f"{error.condition}: {error.reason}",
+                hint=error.hint,
+            )
+        # After a failover a broker that is being started may be wrong in any way, for a while.
+        if isinstance(error, UNMENDABLE) and not self.generation:
+            raise self._unmendable(error)
+        if isinstance(error, (LinkError, *UNMENDABLE)):
+            time.sleep(RETRY)
+        self.generation += 1
 
-    def _fail(self, why: str) -> None:
-        with self._changed:
-            self._failure = self._failure or why
-            self._changed.notify_all()
+    def _unmendable(self, error: ClientError) -> ConnectorFailure:
+        if isinstance(error, LoginError):
+            return ConnectorFailure(
+                f"the broker at {self._where} refuses the login",
+                reason=error.reason,
+                hint=LOGIN_HINT,
+            )
+        self._last = f"{error.text}: {error.reason}" if error.reason else error.text
+        return self._nobody(TLS_HINT if isinstance(error, TlsError) else error.hint)
+
+    def _nobody(self, hint: str) -> ConnectorFailure:
+        return ConnectorFailure(f"no primary among {self._addresses}", reason=self._last, hint=hint)
+
+    @property
+    def _hint(self) -> str:
+        return (
+            f"waited for {self._timeout:g} s (option timeout); qpid-ha status --explain "
+            "shows what a broker waits for"
+        )

@@ -1,9 +1,10 @@
 """Batch reads: a queue looked at, or taken, by the tasks of one job.
 
-A browse ends when it has caught up with the queue. After a failover it begins anew and passes over what it has handed out, told by its
-bytes. A consumer settles what it took only when its task has handed out the last row; a task that fails before leaves all of it with the
-broker. It fails, too, when it loses the link on which it was given rows: the broker gives them to whoever asks next, who may be another
-task of the same job. So a row of a task that succeeds is a message that is gone.
+A browse ends when it has caught up with the queue. After a failover it begins anew and passes over
+what it has handed out, told by its bytes. A consumer settles what it took only when its task has
+handed out the last row; a task that fails before leaves all of it with the broker. It fails, too,
+when it loses the link on which it was given rows: the broker gives them to whoever asks next, who
+may be another task of the same job. So a row of a task that succeeds is a message that is gone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ SETTLED = 5000
 
 
 class QueueReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not followed
-    """Reads the queues of the options; `partitions` receivers compete for each queue that is consumed."""
+    """Reads the queues of the options; `partitions` receivers compete for each queue that is
+    consumed.
+    """
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
@@ -41,11 +44,12 @@ class QueueReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not fol
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the messages of a queue as Arrow batches.
 
-        Raises ConnectorFailure when no broker serves it, and when a consumer cannot know that what it has handed out is gone.
+        Raises ConnectorFailure when no broker serves it, and when a consumer cannot know that what
+        it has handed out is gone.
         """
         queue = str(partition.value)
         browse = self.options.mode == "browse"
-        with Inbox(self.options, queue, browse=browse, until_empty=True, hold=self.options.rows_per_batch) as inbox:
+        with Inbox(self.options, queue, browse=browse, until_empty=True) as inbox:
             taken = _Browsed(inbox) if browse else _Consumed(inbox)
             while payloads := taken.more(self.options.rows_per_batch):
                 yield record_batch(self.schema, queue, payloads)
@@ -61,7 +65,9 @@ class _Browsed:
         self._handed: Counter[bytes] = Counter()
         """Digests of everything that was handed out."""
         self._passed: Counter[bytes] = Counter()
-        """Those of what comes again on the present link; one of equal messages may be taken for the other."""
+        """Those of what comes again on the present link; one of equal messages may be taken for the
+        other.
+        """
 
     def more(self, rows: int) -> list[bytes]:
         """Return messages that are new; none when the queue was found empty."""
@@ -118,7 +124,9 @@ class _Consumed(_Browsed):
 
     def _fail(self) -> None:
         raise ConnectorFailure(
-            f"the connection was lost before {len(self._items)} messages of queue {self.inbox.address} were settled, which this task has "
-            "handed out: what the broker still has of them it delivers again, so let Spark run the task again (spark.task.maxFailures), "
+            f"the connection was lost before {len(self._items)} messages of queue "
+            f"{self.inbox.queue} were settled, which this task has "
+            "handed out: what the broker still has of them it delivers again, so let "
+            "Spark run the task again (spark.task.maxFailures), "
             "or the job"
         )

@@ -1,4 +1,6 @@
-"""The data source `qpidha`: what Spark asks first. Options and schemas are checked here; nothing connects."""
+"""The data source `qpidha`: what Spark asks first. Options and schemas are checked here; nothing
+connects.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,13 @@ from qpidha.connector.options import NAME, parse_options
 from qpidha.connector.reading import QueueReader
 from qpidha.connector.stream import QueueStreamReader
 from qpidha.connector.writing import QueueStreamWriter, QueueWriter
-from qpidha.words.errors import InvalidArgument
+from qpidha.model.errors import InvalidArgument
 
 
 class QueueSource(DataSource):  # type: ignore[misc]  # pyspark is not followed
-    """Queues of a cluster; `spark.read`, `readStream`, `write` and `writeStream` with `.format("qpidha")`."""
+    """Queues of a cluster; `spark.read`, `readStream`, `write` and `writeStream` with
+    `.format("qpidha")`.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Raise InvalidArgument that names the option if one is wrong."""
@@ -49,5 +53,7 @@ class QueueSource(DataSource):  # type: ignore[misc]  # pyspark is not followed
     def streamWriter(self, schema: StructType, overwrite: bool) -> QueueStreamWriter:
         """Return the writer of a stream."""
         if overwrite:
-            raise InvalidArgument('a queue cannot be overwritten: write with .outputMode("append") or "update"')
+            raise InvalidArgument(
+                'a queue cannot be overwritten: write with .outputMode("append") or "update"'
+            )
         return QueueStreamWriter(self.parsed.for_writing(), schema)

@@ -1,9 +1,11 @@
-"""Streaming reads: messages are settled when the batch that holds them is committed, and not before.
+"""Streaming reads: messages are settled when the batch that holds them is committed, and not
+before.
 
-One reader lives on the driver as long as the query. Spark asks it for `latestOffset(start)` once a trigger, and has then committed every
-batch up to `start`: there they are settled. (`commit` comes one batch late, and never after the last.) Offsets are counters of one
-query; what a batch holds is known to this process only, so a batch that is replayed by another one is empty, and the broker delivers its
-messages again into a later batch.
+One reader lives on the driver as long as the query. Spark asks it for `latestOffset(start)` once a
+trigger, and has then committed every batch up to `start`: there they are settled. (`commit` comes
+one batch late, and never after the last.) Offsets are counters of one query; what a batch holds is
+known to this process only, so a batch that is replayed by another one is empty, and the broker
+delivers its messages again into a later batch.
 """
 
 from __future__ import annotations
@@ -21,14 +23,17 @@ from pyspark.sql.types import StructType
 from qpidha.connector.columns import identity, read_schema, record_batch
 from qpidha.connector.inbox import BYTES, Inbox, Received
 from qpidha.connector.options import Options
-from qpidha.words.errors import InvalidArgument
+from qpidha.model.errors import InvalidArgument
 
 VERSION = 1
 """Of offsets."""
 WAIT = 0.5
-"""Seconds for which a trigger waits for a first message; until the queue is empty it waits again."""
+"""Seconds for which a trigger waits for a first message; until the queue is empty it waits again.
+"""
 REMEMBERED = 100_000
-"""Messages that are recognised when they come again after a failover; beyond them the oldest are forgotten, and come twice."""
+"""Messages that are recognised when they come again after a failover; beyond them the oldest are
+forgotten, and come twice.
+"""
 
 
 class Slice(InputPartition):  # type: ignore[misc]  # pyspark is not followed
@@ -38,8 +43,11 @@ class Slice(InputPartition):  # type: ignore[misc]  # pyspark is not followed
         self.payloads = payloads
 
 
-class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is not followed
-    """Reads one queue. Connects when it is asked for messages, not before: Spark makes more of these than it uses."""
+# pyspark has no types that mypy follows.
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Reads one queue. Connects when it is asked for messages, not before: Spark makes more of
+    these than it uses.
+    """
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
@@ -60,13 +68,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._until_empty = True
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Settle everything up to `start` and take the next messages. Raises ConnectorFailure when no broker serves the queue."""
+        """Settle everything up to `start` and take the next messages. Raises ConnectorFailure when
+        no broker serves the queue.
+        """
         if self._feed is None:
-            self._feed = Feed(Inbox(self.options, self.options.queues[0], until_empty=self._until_empty, hold=self.options.rows_per_batch))
-            self._feed.inbox.__enter__()
+            self._feed = Feed(
+                Inbox(self.options, self.options.queues[0], until_empty=self._until_empty)
+            )
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, _leave)
-        rows = min(self.options.rows_per_batch, getattr(limit, "max_rows", self.options.rows_per_batch))
+        rows = min(
+            self.options.rows_per_batch, getattr(limit, "max_rows", self.options.rows_per_batch)
+        )
         return offset(self._feed.advance(position(start), rows))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
@@ -74,7 +87,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         begin, finish = position(start), position(end)
         payloads = self._feed.payloads(begin, finish) if self._feed is not None else []
         each = -(-len(payloads) // self.options.partitions) or 1
-        return [Slice(payloads[at : at + each]) for at in range(0, len(payloads), each)] or [Slice([])]
+        return [Slice(payloads[at : at + each]) for at in range(0, len(payloads), each)] or [
+            Slice([])
+        ]
 
     def read(self, partition: Slice) -> Iterator[Any]:
         """Yield the rows of one task; runs on a worker."""
@@ -85,14 +100,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         """Nothing: `latestOffset` hears of the same sooner."""
 
     def stop(self) -> None:
-        """Give back what was not handed out. What was is settled if its batch is known to be committed, else it comes again."""
+        """Give back what was not handed out. What was is settled if its batch is known to be
+        committed, else it comes again.
+        """
         if self._feed is not None:
-            self._feed.inbox.__exit__()
+            self._feed.inbox.close()
             self._feed = None
 
 
 def _leave(*ignored: object) -> None:
-    """End this process by the way of `stop`: Spark ends it with a signal, and calls that only when it ends by itself."""
+    """End this process by the way of `stop`: Spark ends it with a signal, and calls that only when
+    it ends by itself.
+    """
     raise SystemExit(0)
 
 
@@ -105,7 +124,10 @@ def position(found: Mapping[str, Any]) -> int:
     """Return the count of an offset; raises InvalidArgument if it is not one of ours."""
     count = found.get("n")
     if found.get("v") != VERSION or not isinstance(count, int):
-        raise InvalidArgument(f"the checkpoint has the offset {dict(found)}, not version {VERSION} of this source: use another checkpoint")
+        raise InvalidArgument(
+            f"the checkpoint has the offset {dict(found)}, not version {VERSION} of this "
+            "source: use another checkpoint"
+        )
     return count
 
 
@@ -117,17 +139,21 @@ class Feed:
         self._batches: dict[int, list[Received]] = {}
         """End of a batch -> what it holds."""
         self._expected: OrderedDict[bytes, int] = OrderedDict()
-        """Digest -> how many of these messages are in committed batches, and come again because their link was lost."""
+        """Digest -> how many of these messages are in committed batches, and come again because
+        their link was lost.
+        """
         self._late: list[Received] = []
         """Those that came again, to be settled."""
         self.recognised = 0
         """How many those were."""
 
     def advance(self, start: int, rows: int) -> int:
-        """Settle all batches up to `start`, make the next one of what has come, and return its end: `start` if nothing has.
+        """Settle all batches up to `start`, make the next one of what has come, and return its end:
+        `start` if nothing has.
 
-        Spark takes `start` for the end of a query that reads until the queue is empty, which therefore waits until it was found empty:
-        on a link that outlived the settling of what came late. Raises ConnectorFailure when there is no primary in time.
+        Spark takes `start` for the end of a query that reads until the queue is empty, which
+        therefore waits until it was found empty: on a link that outlived the settling of what came
+        late. Raises ConnectorFailure when there is no primary in time.
         """
         self._settle(start)
         if self._batches:
@@ -149,11 +175,16 @@ class Feed:
         return [item.payload for item in batch] if end - start == len(batch) else []
 
     def _settle(self, start: int) -> None:
-        """Settle what is committed. A message of a lost link may come again: if it has an id it is known, and settled then."""
-        committed = [item for end in [end for end in self._batches if end <= start] for item in self._batches.pop(end)]
+        """Settle what is committed. A message of a lost link may come again: if it has an id it is
+        known, and settled then.
+        """
+        committed = [
+            item
+            for end in [end for end in self._batches if end <= start]
+            for item in self._batches.pop(end)
+        ]
         late, self._late = self._late, []
         if not committed and not late:
-            self.inbox.check()
             return
         for item in self.inbox.settle([*committed, *late]):
             if key := identity(item.payload):

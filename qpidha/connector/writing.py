@@ -1,8 +1,10 @@
-"""Writes: a row is done when the broker has accepted its message; a task is done when all its rows are.
+"""Writes: a row is done when the broker has accepted its message; a task is done when all its rows
+are.
 
-A message without an id of its own gets one that tells its row: of a stream `query/batch/partition/row`, the same when Spark does the
-task or the batch again, so that a queue with `qpidha.dedup=message-id` takes it once. Of a batch `run/partition/row`, the same for
-all tries of a task.
+A message without an id of its own gets one that tells its row: of a stream
+`query/batch/partition/row`, the same when Spark does the task or the batch again, so that a queue
+with `qpidha.dedup=message-id` takes it once. Of a batch `run/partition/row`, the same for all tries
+of a task.
 """
 
 from __future__ import annotations
@@ -12,13 +14,17 @@ from typing import Any
 from uuid import uuid4
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from qpidha.connector.columns import check_written, message_of, rows
 from qpidha.connector.options import Options
 from qpidha.connector.outbox import Outbox
-from qpidha.words.errors import InvalidArgument
+from qpidha.model.errors import InvalidArgument
 
 BATCH, QUERY = "streaming.sql.batchId", "sql.streaming.queryId"
 """What Spark tells a task of the stream that it works for."""
@@ -40,11 +46,14 @@ class QueueWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
         self.run = uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Send the rows of a task. Raises ConnectorFailure if one is not accepted, InvalidArgument if one is no message."""
+        """Send the rows of a task. Raises ConnectorFailure if one is not accepted, InvalidArgument
+        if one is no message.
+        """
         return write(self.options, iterator, self.run)
 
 
-class QueueStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark is not followed
+# pyspark has no types that mypy follows.
+class QueueStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Writes the rows of a streaming query."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -54,7 +63,11 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # p
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the rows of a task of a batch. Raises as `QueueWriter.write`."""
         context = TaskContext.get()
-        return write(self.options, iterator, f"{context.getLocalProperty(QUERY)}/{context.getLocalProperty(BATCH)}")
+        return write(
+            self.options,
+            iterator,
+            f"{context.getLocalProperty(QUERY)}/{context.getLocalProperty(BATCH)}",
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing: what was accepted is there."""

@@ -1,1 +1,3 @@
-"""HA: states, membership, the in-sync set, primary and backup; pure, and blind to exchanges, queues and AMQP."""
+"""HA: states, membership, the in-sync set, primary and backup; pure, and blind to exchanges, queues
+and AMQP.
+"""

@@ -1,9 +1,9 @@
 """Channels: the two links of a replication connection, paired and unwrapped.
 
-Brokers reach each other at one service address. On each connection the broker that opened it attaches
-a link in either direction; when both are there the connection is a channel, and messages are what
-`wire.py` writes, each wrapped in one AMQP data section so that it is a message like any other.
-Knows a link only as something with a connection, `sends`, `credit` and `send`.
+Brokers reach each other at one service address. On each connection the broker that opened it
+attaches a link in either direction; when both are there the connection is a channel, and messages
+are what `wire.py` writes, each wrapped in one AMQP data section so that it is a message like any
+other. Knows a link only as something with a connection, `sends`, `credit` and `send`.
 """
 
 from __future__ import annotations
@@ -11,37 +11,54 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from qpidha.ha.wire import Spoken, decode
-from qpidha.words.errors import NotAllowed, ProtocolViolation
+from qpidha.ha.wire import Ignored, Message, decode
+from qpidha.model.errors import ProtocolViolation
+from qpidha.model.events import ConnectionKind
+from qpidha.model.features import read_features
 
 REPLICATION = "$qpidha.replication"
 """The address."""
+FEATURES_PROPERTY = "qpidha.features"
+"""The property of a broker's open with the names of the features that it knows. The one who calls
+says it in the map qpid.ha-backup, as `features`.
+"""
 DATA_SECTION = b"\x00\x53\x75\xb0"
 """Start of an AMQP data section (section 3.2.6) with a 32-bit length."""
 
 
-def caller(connection: Any) -> tuple[str, str]:
+def identify(connection: Any) -> tuple[str, str]:
     """Return the system id of the broker that opened a connection, and what to call it."""
     info = connection.remote_properties.get("qpid.ha-backup")
     if not isinstance(info, dict) or not info.get("system-id"):
         raise ProtocolViolation("qpid.ha-backup must be a map with a system-id")
-    return str(info["system-id"]), str(info.get("address") or info.get("name") or connection.peer)
+    return str(info["system-id"]), str(
+        info.get("address") or info.get("name") or connection.principal.address
+    )
+
+
+def features_of(connection: Any) -> frozenset[str]:
+    """Return what the broker at the other end of a connection says that it knows."""
+    properties = connection.remote_properties
+    if connection.kind is ConnectionKind.OUTGOING:
+        return read_features(properties.get(FEATURES_PROPERTY))
+    info = properties.get("qpid.ha-backup")
+    return read_features(info.get("features") if isinstance(info, dict) else None)
 
 
 class Channels:
     """All channels of one broker; the service at REPLICATION, at both ends."""
 
-    def __init__(self, opened: Callable[[Any], None], heard: Callable[[int, Spoken], None]) -> None:
+    def __init__(
+        self, opened: Callable[[Any], None], on_message: Callable[[int, Message], None]
+    ) -> None:
         self._opened = opened
-        self._heard = heard
+        self._on_message = on_message
         self._senders: dict[int, Any] = {}
         self._receivers: dict[int, Any] = {}
 
     def attached(self, link: Any) -> None:
         """One of the two links is there."""
         connection = link.connection
-        if not connection.is_broker:
-            raise NotAllowed(f"{REPLICATION} is for brokers", hint="a broker says so with the connection property qpid.ha-backup")
         connection_id = connection.connection_id
         (self._senders if link.sends else self._receivers)[connection_id] = link
         if connection_id in self._senders and connection_id in self._receivers:
@@ -53,13 +70,15 @@ class Channels:
             raise ProtocolViolation("a replication message must be one data section")
         connection = link.connection
         try:
-            spoken = decode(payload[8:])
+            message = decode(payload[8:])
         except ProtocolViolation as error:
-            # What brokers say is settled, so only the end of the connection can tell the other one why.
+            # What brokers say is settled, so only the end of the connection can tell the other one
+            # why.
             self.forget(connection.connection_id)
             connection.close(error)
             return
-        self._heard(connection.connection_id, spoken)
+        if not isinstance(message, Ignored):
+            self._on_message(connection.connection_id, message)
 
     def credited(self, link: Any) -> None:
         """Streaming goes on at the end of the turn."""
@@ -76,7 +95,7 @@ class Channels:
         receiver = self._receivers.pop(connection_id, None)
         return sender is not None or receiver is not None
 
-    def say(self, connection_id: int, data: bytes) -> None:
+    def send(self, connection_id: int, data: bytes) -> None:
         """Send a message, if there still is somebody to send it to."""
         link = self._senders.get(connection_id)
         if link is not None:

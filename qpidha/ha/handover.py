@@ -1,92 +1,108 @@
-"""Hand-over: a primary makes room for a backup of the operator's choice, with no message in doubt (`qpid-ha switchover`).
+"""Hand-over: a primary makes room for a backup of the operator's choice, with no message in doubt
+(`qpid-ha switchover`).
 
-The node is frozen: nothing more is taken from clients and nothing is appended. When all that there is is safe and the
-target has it, the primary steps down and asks the target to take over, which is a promotion like any other: the
-others must promise, and it must be in the newest in-sync set. Until the primary steps down, everything that goes wrong
-means that nothing was done. After that it means that the old primary tries to be promoted again: it still has everything.
-Must not know how a promotion works. Source: DESIGN section 5, S9; Raft's leadership transfer (Ongaro, section 3.10).
+The primary is frozen: it takes nothing more from clients and appends nothing. When its whole log is
+committed and the target has it, the primary steps down and asks the target to take over, which is a
+promotion like any other: the others must promise, and the target must be in the newest in-sync set.
+If anything goes wrong before the primary has stepped down, nothing was done. After that the old
+primary tries to be promoted again, for it still has everything.
+
+Must not know how a promotion works. Source: rule S9 in `docs/internals/safety.md`; Raft's
+leadership transfer (Ongaro, section 3.10).
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from qpidha.ha.peers import ATTEMPTS, Peer, Peers
 from qpidha.ha.port import Log, Port, Reply, Report
 from qpidha.ha.primary import Primary, RemoteBackup
-from qpidha.ha.status import BrokerStatus
-from qpidha.ha.wire import Safe, TakenOver, TakeOver, encode
-from qpidha.words.errors import NotAllowed, NotFound, QpidHaError
-from qpidha.words.settings import Settings
-
-
-class Giver(Protocol):
-    """The primary that is to make room."""
-
-    port: Port
-    log: Log
-    settings: Settings
-    peers: Peers
-    state: BrokerStatus
-    primary: Primary | None
-
-    def current_primary(self) -> Peer | None:
-        """Return the primary that this broker knows of."""
-
-    def promote(self, reply: Reply) -> None:
-        """Become the primary."""
-
-    def step_down(self, reason: str) -> None:
-        """Be a backup again."""
+from qpidha.ha.states import StateMachine
+from qpidha.ha.wire import Committed, TakenOver, TakeOver, encode
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.errors import NotAllowed, NotFound, QpidHaError
 
 
 class Handover:
-    """One hand-over, on the broker that is primary when it begins. It is gone when `over`; the reply comes once, before that."""
+    """One hand-over, on the broker that is primary when it begins. It is gone when `over`; the
+    reply comes once, before that.
+    """
 
-    def __init__(self, giver: Giver, primary: Primary, target: RemoteBackup, peer: Peer, reply: Report) -> None:
-        self.giver = giver
+    def __init__(
+        self,
+        port: Port,
+        log: Log,
+        peers: Peers,
+        state: StateMachine,
+        *,
+        primary: Primary,
+        target: RemoteBackup,
+        peer: Peer,
+        reply: Report,
+        step_down: Callable[[str], None],
+        promote: Callable[[Reply], None],
+    ) -> None:
+        self.port = port
+        self.log = log
+        self.peers = peers
+        self.state = state
         self.over = False
         self.target = target
         self.peer = peer
+        """The target as a peer: the connection to it that this broker dialled."""
         self.has_stepped_down = False
-        self.since = giver.port.now
-        self.deadline = giver.port.now + primary.patience
+        self.since = port.now
+        self.deadline = port.now + primary.patience
         self._primary = primary
         self._reply = reply
+        self._step_down = step_down
+        self._promote = promote
         self._epoch = primary.in_sync.epoch
         self._connection_id = 0
-        giver.port.announce("notice", f"Handing over to {peer.name}: clients wait", target=peer.name)
-        giver.port.freeze(True)
+        port.announce("notice", f"Handing over to {peer.name}: clients wait", target=peer.name)
+        port.freeze(True)
 
     def flush(self) -> None:
         """End of a turn: go on if the target has everything."""
-        giver, log, primary = self.giver, self.giver.log, self._primary
+        port, log, primary = self.port, self.log, self._primary
         if self.over or self.has_stepped_down:
             return
-        if primary.backups.get(self.target.system_id) is not self.target or self.target.system_id not in primary.in_sync.members:
+        if (
+            primary.backups.get(self.target.system_id) is not self.target
+            or self.target.system_id not in primary.in_sync.members
+        ):
             self.cancel(f"{self.peer.name} is not in sync any more")
             return
-        if log.has_pending or primary.is_proposing or not log.safe == log.kept == log.last == self.target.confirmed:
+        if (
+            log.has_pending
+            or primary.is_proposing
+            or not log.committed == log.durable_to == log.last == self.target.confirmed
+        ):
             return
         if self.peer.connection_id == 0:
             self.cancel(f"there is no connection to {self.peer.name}")
             return
         for backup in primary.backups.values():
-            giver.port.say(backup.connection_id, encode(Safe(log.safe)))
+            port.send(backup.connection_id, encode(Committed(log.committed)))
         self.has_stepped_down = True
-        # The target's promotion asks the others as often as this, and they may have to be dialled first.
-        self.deadline = giver.port.now + (ATTEMPTS + 2) * giver.peers.patience
+        # The target's promotion asks the others as often as this, and they may have to be dialled
+        # first.
+        self.deadline = port.now + (ATTEMPTS + 2) * self.peers.patience
         self._connection_id = self.peer.connection_id
-        giver.step_down(f"handing over to {self.peer.name}")
-        giver.port.freeze(False)
-        giver.port.say(self._connection_id, encode(TakeOver(self.since, self._epoch, log.last)))
+        self._step_down(f"handing over to {self.peer.name}")
+        port.freeze(False)
+        port.send(self._connection_id, encode(TakeOver(self.since, self._epoch, log.last)))
 
     def tick(self, now: int) -> None:
         """Time went by."""
         if self.over or now < self.deadline:
             return
         if not self.has_stepped_down:
-            self.cancel(f"{self.peer.name} has not confirmed everything within {self._primary.patience / 1e9:g} s")
+            self.cancel(
+                f"{self.peer.name} has not confirmed everything within "
+                f"{self._primary.patience / 1e9:g} s"
+            )
             return
         if not self._ended_by_later(self._epoch):  # else its answer was lost
             self._fail(f"{self.peer.name} did not answer")
@@ -96,22 +112,32 @@ class Handover:
         if self.over or connection_id != self._connection_id or answer.nonce != self.since:
             return
         if answer.epoch:
-            if not self._ended_by_later(answer.epoch):  # else it was late: another has followed it, and is the primary
+            if not self._ended_by_later(
+                answer.epoch
+            ):  # else it was late: another has followed it, and is the primary
                 self._succeed(self.peer.name, self.target.system_id, answer.epoch)
         else:
             self._fail(f"{self.peer.name} says: {answer.reason}")
 
     def cancel(self, why: str) -> None:
-        """Nothing was done, and nothing will be; or, after we stepped down, somebody else decides who is to be primary."""
+        """Give up. Before this broker has stepped down that undoes everything; after that another
+        request decides which broker is primary.
+        """
         self.over = True
-        self.giver.port.announce("error", f"hand-over to {self.peer.name} given up: {why}")
+        self.port.announce("error", f"hand-over to {self.peer.name} given up: {why}")
         if not self.has_stepped_down:
-            self.giver.port.freeze(False)
-        self._reply(NotAllowed(f"not handed over to {self.peer.name}: {why}", hint="look at qpid-ha status --explain and try again"), None)
+            self.port.freeze(False)
+        self._reply(
+            NotAllowed(
+                f"not handed over to {self.peer.name}: {why}",
+                hint="look at qpid-ha status --explain and try again",
+            ),
+            None,
+        )
 
     def _ended_by_later(self, epoch: int) -> bool:
         """End with the primary of a later epoch, if we know of one."""
-        other = self.giver.current_primary()
+        other = self.peers.current_primary()
         if other is None or other.status is None or other.status.epoch <= epoch:
             return False
         self._succeed(other.name, other.status.system_id, other.status.epoch)
@@ -119,60 +145,104 @@ class Handover:
 
     def _succeed(self, address: str, system_id: str, epoch: int) -> None:
         self.over = True
-        self.giver.port.announce("notice", f"Handed over to {address}, epoch {epoch}", target=address, epoch=epoch)
-        self._reply(None, {"state": self.giver.state.value, "address": address, "system_id": system_id, "epoch": epoch})
+        self.port.announce(
+            "notice", f"Handed over to {address}, epoch {epoch}", target=address, epoch=epoch
+        )
+        self._reply(
+            None,
+            {
+                "state": self.state.current.value,
+                "address": address,
+                "system_id": system_id,
+                "epoch": epoch,
+            },
+        )
 
     def _fail(self, why: str) -> None:
-        """The target is not primary. We have everything, so we are promoted again if the others let us."""
+        """The target is not primary. We have everything, so we are promoted again if the others let
+        us.
+        """
         self.over = True
-        self.giver.port.announce("error", f"hand-over failed: {why}; being promoted again")
+        self.port.announce("error", f"hand-over failed: {why}; being promoted again")
 
         def promoted(error: QpidHaError | None) -> None:
-            now = "this broker is primary again" if error is None else f"nor could this broker be promoted again: {error.text}"
+            now = (
+                "this broker is primary again"
+                if error is None
+                else f"nor could this broker be promoted again: {error.text}"
+            )
             hint = "look at qpid-ha status --all" if error is None else error.hint
-            self._reply(NotAllowed(f"not handed over to {self.peer.name}: {why}; {now}", hint=hint), None)
+            self._reply(
+                NotAllowed(f"not handed over to {self.peer.name}: {why}; {now}", hint=hint), None
+            )
 
-        self.giver.promote(promoted)
+        self._promote(promoted)
 
 
-def choose(giver: Giver, name: str) -> tuple[RemoteBackup, Peer]:
-    """Return the backup that an address, name or system id means, or the best if there is none; raises why it cannot take over."""
-    primary = giver.primary
-    if primary is None or not giver.state.is_primary:
-        peer = giver.current_primary()
+def choose(
+    primary: Primary | None, peers: Peers, state: BrokerStatus, name: str
+) -> tuple[RemoteBackup, Peer]:
+    """Return the backup that an address, name or system id means, or the best if there is none;
+    raises why it cannot take over.
+    """
+    if primary is None:
+        peer = peers.current_primary()
         where = f"the primary is {peer.name}" if peer is not None else "no primary is known"
-        raise NotAllowed(f"this broker is {giver.state.value} and has nothing to hand over", hint=where)
-    if giver.state is not BrokerStatus.ACTIVE:
-        raise NotAllowed("this broker is still recovering", hint="wait until it is active: qpid-ha status")
+        raise NotAllowed(f"this broker is {state.value} and has nothing to hand over", hint=where)
+    if state is not BrokerStatus.ACTIVE:
+        raise NotAllowed(
+            "this broker is still recovering", hint="wait until it is active: qpid-ha status"
+        )
     if primary.short_since:
-        raise NotAllowed("too few brokers are in sync for anything to become safe (ha-min-in-sync)", hint="qpid-ha status --explain")
-    peer = _peer_named(giver, name)
-    able = [each for each in primary.backups.values() if each.is_ready and each.system_id in primary.in_sync.members]
+        raise NotAllowed(
+            "too few brokers are in sync for anything to be committed (ha-min-in-sync)",
+            hint="qpid-ha status --explain",
+        )
+    peer = _peer_named(peers, name)
+    able = [
+        each
+        for each in primary.backups.values()
+        if each.is_ready and each.system_id in primary.in_sync.members
+    ]
     if peer is not None:
         assert peer.known is not None
         able = [each for each in able if each.system_id == peer.known.system_id]
     if not able:
         who = peer.name if peer is not None else "no backup"
-        state = f": it is {peer.known.state}" if peer is not None and peer.known is not None else ""
+        known = f": it is {peer.known.state}" if peer is not None and peer.known is not None else ""
         raise NotAllowed(
-            f"{who} is ready to take over{state}" if peer is None else f"{who} is not in sync{state}", hint="wait until it is ready"
+            f"{who} is ready to take over{known}"
+            if peer is None
+            else f"{who} is not in sync{known}",
+            hint="wait until it is ready",
         )
     best = max(able, key=lambda each: each.confirmed)
-    for up in giver.peers.up():
+    for up in peers.up():
         if up.status is not None and up.status.system_id == best.system_id:
             return best, up
-    raise NotAllowed(f"there is no connection to {best.name} at present", hint="try again in a moment")
+    raise NotAllowed(
+        f"there is no connection to {best.name} at present", hint="try again in a moment"
+    )
 
 
-def _peer_named(giver: Giver, name: str) -> Peer | None:
-    """Return who is meant; None for anybody."""
+def _peer_named(peers: Peers, name: str) -> Peer | None:
+    """Return the peer that a name means; None if any broker will do."""
     if not name:
         return None
-    for peer in giver.peers.all:
+    for peer in peers.all:
         known = peer.known
-        if known is not None and name in (peer.name, str(peer.address), known.address, known.name, known.system_id):
-            if known.system_id == giver.peers.system_id:
+        if known is not None and name in (
+            peer.name,
+            str(peer.address),
+            known.address,
+            known.name,
+            known.system_id,
+        ):
+            if known.system_id == peers.system_id:
                 raise NotAllowed(f"{name} is this broker, and primary already", hint="name another")
             return peer
-    names = ", ".join(peer.name for peer in giver.peers.others())
-    raise NotFound(f"no broker {name} is known in this cluster", hint=f"name one of {names}" if names else "this broker knows no others")
+    names = ", ".join(peer.name for peer in peers.others())
+    raise NotFound(
+        f"no broker {name} is known in this cluster",
+        hint=f"name one of {names}" if names else "this broker knows no others",
+    )

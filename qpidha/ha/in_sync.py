@@ -1,9 +1,12 @@
-"""The in-sync set and the promised epoch: what a broker must remember of its cluster across a restart.
+"""The in-sync set and the state file: what a broker must remember of its cluster across a restart.
 
-The set names the brokers that have every acknowledged record. It is versioned by `(epoch, version)` and
-saved by every broker that hears of it; a broker outside the newest set must never be promoted. The
-promised epoch is the highest this broker has agreed to: anything of a lower one is refused.
-Source: DESIGN section 5, S1 and S5; PacificA (MSR-TR-2008-25) section 2.
+The set names the brokers that have every committed record (S1). It is versioned by
+`(epoch, version)`, because a broker that was away must be able to tell that another one knows a
+newer set; a broker outside the newest set must never be promoted (S3). An epoch comes first in the
+version, as only one primary makes sets in it. The file has the highest promised epoch as well (S5).
+
+Must not know who changes them: `promises.py` does. Source: `docs/internals/safety.md`; PacificA
+(MSR-TR-2008-25) section 2.
 """
 
 from __future__ import annotations
@@ -11,22 +14,30 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from qpidha.words.errors import StateLost
+from qpidha.model.errors import StateLost
 
 AS_NEW = "move the whole data-dir away, while the others have a primary, to join as a new broker"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class InSyncSet:
-    """A version of the set; the newer of two is the greater. `members` are system ids, the primary first."""
+    """A version of the set; the newer of two is the greater. `members` are system ids, the primary
+    first.
+    """
 
     epoch: int = 0
     version: int = 0
     members: tuple[str, ...] = field(default=(), compare=False)
 
     def is_same(self, other: InSyncSet) -> bool:
-        """Whether it is the very same record: two candidates may want one epoch, each with itself first."""
-        return (self.epoch, self.version, self.members) == (other.epoch, other.version, other.members)
+        """Whether it is the very same record: two candidates may want one epoch, each with itself
+        first.
+        """
+        return (self.epoch, self.version, self.members) == (
+            other.epoch,
+            other.version,
+            other.members,
+        )
 
 
 @dataclass(slots=True)
@@ -39,24 +50,38 @@ class SavedState:
     def encode(self) -> bytes:
         """Write it as JSON, so that an operator can read it."""
         set_ = self.in_sync
-        fields = {"promised": self.promised, "in_sync": {"epoch": set_.epoch, "version": set_.version, "members": list(set_.members)}}
+        fields = {
+            "promised": self.promised,
+            "in_sync": {
+                "epoch": set_.epoch,
+                "version": set_.version,
+                "members": list(set_.members),
+            },
+        }
         return json.dumps(fields, indent=1).encode()
 
     @classmethod
     def decode(cls, data: bytes, epoch: int = 0) -> SavedState:
-        """Read it back, beside a log that ends in `epoch`; empty bytes are the state of a new broker, whose log is empty.
+        """Read it back, beside a log that ends in `epoch`; empty bytes are the state of a new
+        broker, whose log is empty.
 
-        Raises StateLost: a broker with a log and no word of what it promised would promise again what it must not, and
-        vouch for a set that it has forgotten.
+        Raises StateLost: a broker with a log and no word of what it promised would promise again
+        what it must not, and vouch for a set that it has forgotten.
         """
         if not data:
             if epoch:
-                raise StateLost(f"the state file is gone, and the journal has records of epoch {epoch}", hint=AS_NEW)
+                raise StateLost(
+                    f"the state file is gone, and the write-ahead log has records of epoch {epoch}",
+                    hint=AS_NEW,
+                )
             return cls()
         try:
             fields = json.loads(data)
             set_ = fields["in_sync"]
             promised = max(int(fields["promised"]), epoch)
-            return cls(promised, InSyncSet(int(set_["epoch"]), int(set_["version"]), tuple(set_["members"])))
+            return cls(
+                promised,
+                InSyncSet(int(set_["epoch"]), int(set_["version"]), tuple(set_["members"])),
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise StateLost(f"the state file cannot be read: {error}", hint=AS_NEW) from error

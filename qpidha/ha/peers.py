@@ -1,10 +1,12 @@
-"""The other brokers, as seen over the connections this broker opens to each of them.
+"""Peers: the other brokers, as seen over the connections that this broker opens to each of them.
 
-Every address of `ha-brokers-url` is dialled and redialled for as long as the broker runs; the one that
-answers with our own system id is ourselves and is left alone. Over these connections a broker hears at
-once of every change elsewhere, follows a primary, and consults the others before it does something that
-they must agree to: promotion, and going on without a backup.
-Knows nothing of what the answers decide. Qpid: `StatusCheck.h`, `Link.cpp`.
+Every address of `ha-brokers-url` is dialled and redialled for as long as the broker runs; the one
+that answers with our own system id is ourselves and is left alone. Over these connections a broker
+hears at once of every change elsewhere, follows a primary, and consults the others before it does
+what they must agree to: a promotion (S3), and going on without a member of the set (S2).
+
+Must not know what the answers decide. Source: `docs/internals/promotion.md`; Qpid `StatusCheck.h`,
+`Link.cpp`.
 """
 
 from __future__ import annotations
@@ -14,16 +16,19 @@ from enum import Enum
 
 from qpidha.ha.port import Port
 from qpidha.ha.wire import Answer, Ask, Status, encode
-from qpidha.words.settings import Settings
-from qpidha.words.url import Address
-
-SECOND = 1_000_000_000
-
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.duration import SECOND
+from qpidha.model.settings import Settings
+from qpidha.model.url import Address
 
 ATTEMPTS = 6
-"""How often the others are asked before a broker that sees no majority gives up asking; each takes half a heartbeat at most."""
+"""How often the others are asked before a broker that sees no majority gives up asking; each takes
+half a heartbeat at most.
+"""
 REDIALS = 5
-"""How often a peer that takes connections and closes them is dialled again at once, because its answer is wanted."""
+"""How often a peer that takes connections and closes them is dialled again at once, because its
+answer is wanted.
+"""
 
 
 class PeerState(Enum):
@@ -38,7 +43,18 @@ class PeerState(Enum):
 class Peer:
     """One address of the brokers URL."""
 
-    __slots__ = ("address", "connection_id", "deadline", "error", "failures", "foreign", "known", "state", "status")
+    __slots__ = (
+        "address",
+        "connection_id",
+        "deadline",
+        "error",
+        "failures",
+        "features",
+        "incompatible",
+        "known",
+        "state",
+        "status",
+    )
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -51,9 +67,12 @@ class Peer:
         self.deadline = 0
         """When to dial again while DOWN, when to give up while DIALLING."""
         self.error = ""
+        self.features: frozenset[str] = frozenset()
+        """What it said on this connection that it knows."""
         self.failures = 0
-        self.foreign = ""
-        """Its ha-recorder, where that is not ours: it is not followed, not counted, and not believed."""
+        self.incompatible = ""
+        """The peer's `ha-recorder` if it differs from ours; such a peer is ignored.
+        """
 
     @property
     def name(self) -> str:
@@ -62,16 +81,37 @@ class Peer:
 
 
 class Consultation:
-    """One question to all others, with a deadline: `done` is called once, when each has answered or cannot."""
+    """One question to all others, with a deadline: `done` is called once, when each has answered or
+    cannot, or enough have.
 
-    __slots__ = ("answered", "deadline", "done", "enough", "gone", "question", "refusals", "silent", "waiting")
+    The ends of a peer are told apart, because they mean different things where the manager is
+    trusted (S8): where nobody listens there is no broker, and who is silent may still be primary.
+    """
 
-    def __init__(self, question: Ask, waiting: list[Peer], deadline: int, done: Callable[[Consultation], None]) -> None:
+    __slots__ = (
+        "answered",
+        "deadline",
+        "done",
+        "enough",
+        "gone",
+        "question",
+        "refusals",
+        "silent",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        question: Ask,
+        waiting: list[Peer],
+        deadline: int,
+        done: Callable[[Consultation], None],
+    ) -> None:
         self.question = question
         self.waiting = waiting
         self.answered: list[Peer] = []
         self.enough = len(waiting)
-        """So many answers that the others need not be waited for."""
+        """After so many answers the others are not waited for."""
         self.deadline = deadline
         self.done = done
         self.refusals: list[str] = []
@@ -82,16 +122,16 @@ class Consultation:
 
 
 class Peers:
-    """All of them."""
+    """All other brokers, and the questions that they have not answered yet."""
 
     def __init__(self, port: Port, settings: Settings, system_id: str) -> None:
         self.port = port
         self.system_id = system_id
         self.strict = settings.ha_safety == "strict"
-        self.recorder = settings.ha_recorder
+        self.ha_recorder = settings.ha_recorder
         self.redial = settings.link_maintenance_interval
-        # How long to wait for an answer of somebody who seems to be alive. It is part of the time that a
-        # failover takes when the old primary hangs, hence a fraction of the heartbeat.
+        # How long to wait for an answer of somebody who seems to be alive. It is part of the time
+        # that a failover takes when the old primary hangs, hence a fraction of the heartbeat.
         self.patience = min(settings.link_heartbeat_interval, SECOND) // 2
         self.dial_timeout = max(settings.link_heartbeat_interval, SECOND)
         self.all = [Peer(address) for address in dict.fromkeys(settings.ha_brokers_url)]
@@ -110,8 +150,25 @@ class Peers:
         return [peer for peer in self.all if peer.state is not PeerState.OURSELVES]
 
     def up(self) -> list[Peer]:
-        """Return those that are connected and have said how they are."""
+        """Return those that are connected and have sent their status."""
         return [peer for peer in self.all if peer.state is PeerState.UP and peer.status is not None]
+
+    def promised(self) -> list[int]:
+        """Return the highest epoch that each of the others told that it has promised."""
+        return [peer.known.promised for peer in self.others() if peer.known is not None]
+
+    def current_primary(self) -> Peer | None:
+        """Return the connected primary of the highest epoch: an old one may not know yet that it is
+        replaced.
+        """
+        best: Peer | None = None
+        for peer in self.up():
+            assert peer.status is not None
+            if BrokerStatus(peer.status.state).is_primary and (
+                best is None or best.status is None or peer.status.epoch > best.status.epoch
+            ):
+                best = peer
+        return best
 
     # -- connections ------------------------------------------------------------------------------
 
@@ -131,7 +188,9 @@ class Peers:
 
     def next_deadline(self) -> int:
         """When to tick next."""
-        deadlines = [peer.deadline for peer in self.all if peer.state in (PeerState.DOWN, PeerState.DIALLING)]
+        deadlines = [
+            peer.deadline for peer in self.all if peer.state in (PeerState.DOWN, PeerState.DIALLING)
+        ]
         deadlines += [consultation.deadline for consultation in self.consultations]
         return min(deadlines, default=0)
 
@@ -141,25 +200,30 @@ class Peers:
         peer.deadline = self.port.now + self.dial_timeout
         peer.connection_id = self.port.dial(address.host, address.port, address.encrypted)
 
-    def opened(self, peer: Peer) -> None:
+    def opened(self, peer: Peer, features: frozenset[str]) -> None:
         """Both links of the connection are attached."""
         peer.state = PeerState.UP
+        peer.features = features
         peer.failures = 0
         peer.error = ""
         for consultation in self.consultations:
             if peer in consultation.waiting:
-                self.port.say(peer.connection_id, encode(consultation.question))
+                self.port.send(peer.connection_id, encode(consultation.question))
 
     def lost(self, peer: Peer, reason: str, *, reached: bool) -> None:
         """The connection is gone, or (not `reached`) never came about."""
         peer.connection_id = 0
         peer.status = None
-        peer.foreign = ""
+        peer.features = frozenset()  # it may come back as another version
+        peer.incompatible = ""
         if peer.state is PeerState.OURSELVES:
             return
         if reason != peer.error:
             # Somebody there who does not want us is worth more than nobody there.
-            self.port.announce("warning" if reached else "info", f"no connection to {peer.name}: {reason}; dialling again")
+            self.port.announce(
+                "warning" if reached else "info",
+                f"no connection to {peer.name}: {reason}; dialling again",
+            )
         peer.state = PeerState.DOWN
         peer.deadline = self.port.now + self.redial
         peer.failures += 1
@@ -175,13 +239,19 @@ class Peers:
                 self._settle(consultation)
 
     def status(self, peer: Peer, status: Status) -> bool:
-        """Take a peer's word of itself; False if it is ourselves, and the connection needless, or `foreign`."""
-        if status.recorder != self.recorder and status.system_id != self.system_id:
-            if peer.foreign != status.recorder:
-                self.port.announce("error", foreign_text(peer.name, status.recorder, self.recorder), peer=peer.name)
-            peer.foreign, peer.status, peer.known = status.recorder, None, None
+        """Take a peer's word of itself; False if it is ourselves, and the connection needless, or
+        `incompatible`.
+        """
+        if status.recorder != self.ha_recorder and status.system_id != self.system_id:
+            if peer.incompatible != status.recorder:
+                self.port.announce(
+                    "error",
+                    incompatible_text(peer.name, status.recorder, self.ha_recorder),
+                    peer=peer.name,
+                )
+            peer.incompatible, peer.status, peer.known = status.recorder, None, None
             return False
-        peer.foreign = ""
+        peer.incompatible = ""
         peer.status = peer.known = status
         if status.system_id != self.system_id:
             return True
@@ -195,26 +265,37 @@ class Peers:
 
     # -- consultations ----------------------------------------------------------------------------
 
-    def consult(self, done: Callable[[Consultation], None], question: Ask | None = None, *, enough: bool = False) -> Consultation:
-        """Ask all others something, by default how they are. With `enough`, until a majority, with ourselves, has agreed."""
+    def consult(
+        self,
+        done: Callable[[Consultation], None],
+        question: Ask | None = None,
+        *,
+        enough: bool = False,
+    ) -> Consultation:
+        """Ask all others something, by default how they are; `done` is called with the result.
+
+        With `enough`, not before all have answered but as soon as a majority, with ourselves, has
+        agreed. A broker with another `ha-recorder` is not asked, so it cannot agree.
+        """
         self._nonce += 1
         question = question or Ask()
-        question.nonce, question.recorder = self._nonce, self.recorder
-        asked = [peer for peer in self.others() if not peer.foreign]
+        question.nonce, question.recorder = self._nonce, self.ha_recorder
+        asked = [peer for peer in self.others() if not peer.incompatible]
         consultation = Consultation(question, asked, self.port.now + self.patience, done)
         if enough:
+            # Of n brokers n // 2 others make a majority with ourselves.
             consultation.enough = (1 + len(self.others())) // 2
         self.consultations.append(consultation)
         for peer in list(consultation.waiting):
             if peer.state is PeerState.UP:
-                self.port.say(peer.connection_id, encode(question))
+                self.port.send(peer.connection_id, encode(question))
             elif peer.state is PeerState.DOWN:
                 self._dial(peer)
         self._settle(consultation)
         return consultation
 
     def answered(self, peer: Peer, answer: Answer) -> None:
-        """Take an answer; one that is late, or of an earlier connection, is nobody's."""
+        """Take an answer; one that is late, or of an earlier connection, is ignored."""
         for consultation in list(self.consultations):
             if consultation.question.nonce == answer.nonce and peer in consultation.waiting:
                 consultation.waiting.remove(peer)
@@ -225,15 +306,23 @@ class Peers:
                 self._settle(consultation)
 
     def hears_majority(self, consultation: Consultation) -> bool:
-        """Whether so many agreed that no majority can be elsewhere: strictly, or of those that may be alive."""
+        """Whether so many agreed that no other broker has a majority (S2, S3).
+
+        With `ha-safety=trust-manager` also if every broker that may be alive agreed (S8): nobody
+        was silent, and nobody refused. The majority is of all configured brokers, not of those
+        that were heard: two halves of a cluster must not both have one.
+        """
         heard, all_ = 1 + len(consultation.answered), 1 + len(self.others())
-        return 2 * heard > all_ or (not self.strict and not consultation.silent and not consultation.refusals)
+        return 2 * heard > all_ or (
+            not self.strict and not consultation.silent and not consultation.refusals
+        )
 
     def own_epoch(self, least: int) -> int:
         """Return an epoch from `least` on that no other broker begins.
 
-        Where no majority has to promise, nothing else keeps two brokers that do not hear each other from beginning the same
-        one, and then neither would give way when they meet, nor could a backup tell their logs apart.
+        Where no majority has to promise, nothing else keeps two brokers that do not hear each other
+        from beginning the same one, and then neither would give way when they meet, nor could a
+        backup tell their logs apart.
         """
         for place, peer in enumerate(self.all, start=1):
             if peer.state is PeerState.OURSELVES:
@@ -251,12 +340,19 @@ class Peers:
         is_over = not consultation.waiting or len(consultation.answered) >= consultation.enough
         if is_over and consultation in self.consultations:
             self.consultations.remove(consultation)
+            if self.port.now >= consultation.deadline + self.patience:
+                # This broker was suspended. What the others answered before may have been overtaken
+                # since: one that agreed to a hand-over is promoted again when it hears nothing, and
+                # an old agreement must not make a second primary (S3). Who asked asks again.
+                consultation.silent += consultation.answered
+                consultation.answered = []
             consultation.done(consultation)
 
 
-def foreign_text(name: str, theirs: str, ours: str) -> str:
+def incompatible_text(name: str, theirs: str, ours: str) -> str:
     """Say that a broker records elsewhere than we do, and what to do."""
     return (
-        f"{name} has ha-recorder={theirs}, and this broker {ours}: neither follows nor promises nor agrees. "
+        f"{name} has ha-recorder={theirs}, and this broker {ours}: neither follows nor "
+        "promises nor agrees. "
         "Stop all brokers, give them the same ha-recorder, and start them"
     )

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from qpidha.ha.status import BrokerStatus
-from qpidha.words.errors import QpidHaError
-from qpidha.words.notes import Notes
-from qpidha.words.records import Batch, Record
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.errors import QpidHaError
+from qpidha.model.event_log import EventSink
+from qpidha.model.records import Batch, Record
 
 Reply = Callable[[QpidHaError | None], None]
-"""Told how a promotion or demotion ended; None is success."""
+"""Called with how a promotion or demotion ended; None is success."""
 Report = Callable[[QpidHaError | None, dict[str, object] | None], None]
-"""Told how something ended that has more to tell than that it did: an error, or what there is to tell."""
+"""Called with an error, or with the result of what was asked for."""
 
 
 class Port(Protocol):
@@ -25,8 +25,8 @@ class Port(Protocol):
     now: int
 
     @property
-    def notes(self) -> Notes:
-        """Where to note what the journal of events is to have."""
+    def event_log(self) -> EventSink:
+        """Where events for the event log go."""
 
     def dial(self, host: str, port: int, encrypted: bool) -> int:
         """Open a replication connection to another broker and return its id."""
@@ -34,38 +34,48 @@ class Port(Protocol):
     def hang_up(self, connection_id: int) -> None:
         """Close a connection to another broker."""
 
-    def say(self, connection_id: int, data: bytes) -> None:
+    def send(self, connection_id: int, data: bytes) -> None:
         """Send a message on a replication connection, of either direction."""
 
     def credit(self, connection_id: int) -> int:
         """How many messages that connection takes at present."""
 
     def save(self, data: bytes) -> None:
-        """Make this the content of the state file, synced before anything said after it leaves."""
+        """Make this the content of the state file, synced before what is sent next leaves (S5).
+
+        A broker that cannot write it stops, so there is nothing to handle here.
+        """
 
     def announce(self, level: str, text: str, **fields: object) -> None:
-        """Say what happened."""
+        """Write to the log what happened."""
 
     def state_changed(self, state: BrokerStatus) -> None:
         """The broker is `state` from now on: admit or refuse clients, write or do not."""
 
-    def released(self, safe: int) -> None:
-        """The log is safe up to here."""
+    def on_committed(self, committed: int) -> None:
+        """The log is committed up to here."""
 
     def freeze(self, frozen: bool) -> None:
-        """While frozen, take nothing more from clients and append nothing: another broker is to be primary."""
+        """While frozen, take nothing more from clients and append nothing: another broker is to be
+        primary.
+        """
 
     def apply(self, data: bytes) -> None:
-        """Fold encoded records into the broker model; raises ProtocolViolation where they cannot be read, perhaps half way."""
+        """Fold encoded records into the broker model; raises ProtocolViolation where they cannot be
+        read, perhaps half way.
+        """
 
     def forget(self) -> None:
         """Empty the broker model: a snapshot follows."""
 
     def ha_records(self, data: bytes) -> list[tuple[int, Record]]:
-        """Pick the HA records, with their sequences, out of encoded records; raises ProtocolViolation."""
+        """Pick the HA records, with their sequences, out of encoded records; raises
+        ProtocolViolation.
+        """
 
     def snapshot(self, last: int) -> tuple[Iterator[bytes], Iterator[bytes]]:
-        """Give encoded records that rebuild what existed at sequence `last`, in chunks, each read when it is asked for.
+        """Give encoded records that rebuild what existed at sequence `last`, in chunks, each read
+        when it is asked for.
 
         The first are of objects and the second of messages on them.
         """
@@ -74,16 +84,16 @@ class Port(Protocol):
 class Log(Protocol):
     """The log, as the HA machine sees it (`qpidha.store.log`).
 
-    Recovered from disk, `safe` is a sequence that ends a batch and that the broker model has been folded up to, and the
-    model may show effects of records up to `floor`.
+    Recovered from disk, `committed` is a sequence that ends a batch and that the broker model has
+    been folded up to, and the model may show effects of records up to `snapshot_through`.
     """
 
     epoch: int
     last: int
-    safe: int
-    needed: int
+    committed: int
+    retain_from: int
     pending_bytes: int
-    floor: int
+    snapshot_through: int
     history: list[tuple[int, int]]
 
     @property
@@ -91,7 +101,7 @@ class Log(Protocol):
     @property
     def end(self) -> int: ...
     @property
-    def kept(self) -> int: ...
+    def durable_to(self) -> int: ...
     @property
     def has_pending(self) -> bool: ...
     def append(self, record: Record) -> int: ...

@@ -1,16 +1,23 @@
-"""The primary's side of replication: who gets what, who must confirm, and what is safe.
+"""The primary role: which backup gets which records, whose confirmation is required, and what is
+committed.
 
 A backup subscribes with the point up to which it has the log. It gets the batches from there on or,
-if that point is not on our history or no longer kept, a snapshot in chunks: all objects first, then
-messages with live batches beside them. Once everything we have was sent to it, and it has confirmed that, its confirmations are
-*required*; when it has confirmed what came meanwhile, a new in-sync set with it is appended, and with that record it knows itself ready.
+if that point is not in our history or no longer in the log, a snapshot in chunks: all objects, then
+the messages on them with new batches beside them. It joins the in-sync set in three steps, and
+their order is rule S1:
 
-`safe` is the least that any required backup has confirmed and this broker has on its own disk. A required backup whose
-link is lost, or that confirms nothing any more, keeps it where it is until the others have been consulted: if one of
-them knows a higher epoch we are primary no longer, else the backup is dropped. Confirmations are forgotten with their
-link (S6). With fewer members than `ha-min-in-sync` the set makes nothing safe (S7).
+1. it has confirmed everything that had been sent when that was everything: its confirmation is
+   *required* from then on;
+2. it has confirmed what came meanwhile: a set with it is appended to the log;
+3. it has that record, and so knows itself ready.
 
-Must not know what is in a batch. Qpid: `Primary.h`, `RemoteBackup.h`, `QueueGuard.h`; DESIGN 2, 3, 5.
+`committed` is the least that any required backup has confirmed and this broker has on its own disk.
+A member whose link is lost, or that confirms nothing any more, keeps it where it is until the
+smaller set is recorded (`membership.py`, S2). Confirmations are forgotten with their link (S6).
+With fewer members than `ha-min-in-sync` nothing is committed (S7).
+
+Must not know what is in a batch, nor how the others are asked. Source: `docs/internals/safety.md`,
+`docs/internals/catch-up.md`; Qpid `Primary.h`, `RemoteBackup.h`, `QueueGuard.h`.
 """
 
 from __future__ import annotations
@@ -21,36 +28,76 @@ from dataclasses import dataclass
 
 from qpidha.ha.in_sync import InSyncSet
 from qpidha.ha.port import Log, Port
-from qpidha.ha.wire import Begin, Chunk, Confirm, Safe, SnapshotEnd, Subscribe, encode, encode_logged
-from qpidha.words.records import InSyncChanged
-from qpidha.words.settings import Settings
+from qpidha.ha.wire import (
+    Begin,
+    Chunk,
+    Committed,
+    Confirm,
+    SnapshotEnd,
+    Subscribe,
+    encode,
+    encode_logged,
+)
+from qpidha.model.records import InSyncChanged
+from qpidha.model.settings import Settings
 
 BATCHES_IN_FLIGHT = 3
-"""Batches a backup may have unconfirmed before new records wait to be sent together: fewer and larger transfers."""
+"""Batches a backup may have unconfirmed before new records wait to be sent together: fewer and
+larger transfers.
+"""
 LARGE_BATCH = 8 << 20
-"""Bytes of messages that do not wait for more, whoever is busy: what is on its way to a backup has to be bounded."""
+"""Bytes of messages that do not wait for more, whoever is busy: what is on its way to a backup has
+to be bounded.
+"""
 CHUNKS_IN_FLIGHT = 4
+"""Chunks of a snapshot that a backup may have unconfirmed."""
 WINDOW = 4 << 20
 """Bytes of log that may be unconfirmed on the way to a backup, where ha-flow-bytes does not say."""
 CATCH_UP_WINDOW = 1 << 18
-"""The same while it catches up: so much may be read from disk and sent in one turn, and publishers wait for that.
-Four times as much filled a backup no faster, and publishers waited half as long again."""
+"""The same while it catches up: so much may be read from disk and sent in one turn, and publishers
+wait for that. Four times as much filled a backup no faster, and publishers waited half as long
+again.
+"""
 LAST_CHANCE = 100_000_000
-"""For how long a backup that seems to have stalled is still listened to, in ns: what it said may wait in our own socket."""
+"""For how long a backup that seems to have stalled is still listened to, in ns: what it said may
+wait in our own socket.
+"""
 LEAST_PATIENCE = 1_000_000_000
-"""However short ha-backup-timeout is, a backup that is connected has so long to confirm something, in ns."""
-SAFE_DELAY = 20_000_000
-"""How long the news that the log is safe waits for a batch to travel with, in ns."""
+"""However short ha-backup-timeout is, a backup that is connected has so long to confirm something,
+in ns.
+"""
+COMMITTED_DELAY = 20_000_000
+"""How long the news that the log is committed waits for a batch to travel with, in ns."""
 
 
 class RemoteBackup:
     """One subscribed backup. Lives as long as its link."""
 
     __slots__ = (
-        "chunk_sizes", "chunks_confirmed", "chunks_sent", "confirmed", "confirmed_bytes", "connection_id", "cursor", "flight",
-        "flight_bytes", "heard", "is_doubted", "is_ready", "join_point", "messages", "name", "objects", "required", "settle_point",
-        "since", "system_id", "through", "told_safe", "took",
-    )  # fmt: skip
+        "chunk_sizes",
+        "chunks_confirmed",
+        "chunks_sent",
+        "confirmed",
+        "confirmed_bytes",
+        "connection_id",
+        "cursor",
+        "flight",
+        "flight_bytes",
+        "reported",
+        "is_doubted",
+        "is_ready",
+        "join_point",
+        "messages",
+        "name",
+        "objects",
+        "required",
+        "settle_point",
+        "since",
+        "system_id",
+        "through",
+        "told_committed",
+        "took",
+    )
 
     def __init__(self, connection_id: int, system_id: str, name: str) -> None:
         self.connection_id = connection_id
@@ -59,7 +106,7 @@ class RemoteBackup:
         self.cursor = 0
         """The first sequence that has not been sent."""
         self.confirmed = 0
-        self.heard = 0
+        self.reported = 0
         """What it last said that it has; of no worth before it is whole."""
         self.since = 0
         """While something is awaited from it: when it last gave any."""
@@ -81,16 +128,20 @@ class RemoteBackup:
         """For how long the batch that was confirmed last was on its way, in ns."""
         self.required = False
         self.settle_point = 0
-        """What had been sent to it when that was everything; while it has not confirmed that, publishers would wait for it long."""
+        """What had been sent to it when that was everything; while it has not confirmed that,
+        publishers would wait for it long.
+        """
         self.join_point = 0
         """What it must confirm to enter the in-sync set."""
         self.is_ready = False
         """Whether it was told, on this link, that it is in the set."""
-        self.told_safe = 0
+        self.told_committed = 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has its snapshot, if it needed one: only then is what it has of the log of any worth."""
+        """Whether it has its snapshot, if it needed one: only then is what it has of the log of any
+        worth.
+        """
         return self.messages is None and self.chunks_confirmed == self.chunks_sent
 
     def is_awaited(self, last: int) -> bool:
@@ -121,21 +172,33 @@ class Primary:
         self.window = settings.ha_flow_bytes or WINDOW
         self.catch_up_window = settings.ha_flow_bytes or CATCH_UP_WINDOW
         self.backups: dict[str, RemoteBackup] = {}
-        self.required: list[str] = [member for member in in_sync.members if member != self.system_id]
-        """System ids whose confirmation every acknowledgement needs, connected or not."""
+        self.required: list[str] = [
+            member for member in in_sync.members if member != self.system_id
+        ]
+        """System ids whose confirmation every commit needs, connected or not.
+
+        Never less than the members of the set in force, so that each of them has every committed
+        record (S1); more, while a backup is about to enter the set.
+        """
         self.expected: dict[str, int] = {}
-        """Members that have not caught up since the promotion -> when to give up on them unless they are connected; 0 if we have."""
+        """Members that have not caught up since the promotion -> when to give up on them unless
+        they are connected; 0 if we have.
+        """
         self.leaving: dict[str, Leaving] = {}
         """Members of the set that are to be dropped."""
-        self.told_set = 0
+        self.set_sequence = 0
         """The sequence of the record that tells the set in force."""
         self.is_proposing = False
-        """Whether a smaller set is on its way to be recorded: one change at a time."""
-        self.safe_deadline = 0
+        """Whether a smaller set is on its way to be recorded.
+
+        Only one change at a time (S2): of two that cross, the one that comes into force last could
+        be a set that nobody has recorded, and a candidate would be told of another one.
+        """
+        self.committed_deadline = 0
         self.min_in_sync = settings.ha_min_in_sync
         self.patience = max(settings.ha_backup_timeout, LEAST_PATIENCE)
         self.short_since = 0
-        """Since when the set has too few members for anything to be safe; 0 if it has enough."""
+        """Since when the set has too few members for a commit; 0 if it has enough."""
         self.disk_since = 0
         """Since when our own disk is behind; 0 if it is not."""
 
@@ -146,37 +209,62 @@ class Primary:
         self.expected = dict.fromkeys(self.required, deadline)
 
     def subscribe(self, connection_id: int, system_id: str, name: str, request: Subscribe) -> bool:
-        """Begin to send the log to a backup; False if it is in the set and needs a snapshot: it must leave the set first."""
+        """Begin to send the log to a backup; False if it is in the set and needs a snapshot: it
+        must leave the set first.
+        """
         log = self.log
         old = self.backups.pop(system_id, None)
         if old is not None:
-            self.port.announce("error", f"backup {name} subscribed again before its old link closed")
+            self.port.announce(
+                "error", f"backup {name} subscribed again before its old link closed"
+            )
             self.port.hang_up(old.connection_id)
         backup = RemoteBackup(connection_id, system_id, name)
         point = self._resume_point(request)
         snapshot = point < 0
         if snapshot:
+            # A member that needs a snapshot has lost what it confirmed, and nothing more is
+            # committed until it has all of it again. So it leaves the set first, and the others go
+            # on meanwhile (S2). For an expected backup everything waits in any case.
             if system_id in self.required and system_id not in self.expected:
                 return False
             log.seal()
             point = log.last
             backup.objects, backup.messages = self.port.snapshot(point)
         backup.cursor = point + 1
+        # `confirmed` begins at 0 with each link: the backup may have been started again, and have
+        # lost what it confirmed before (S6).
         backup.required = system_id in self.required
         self.backups[system_id] = backup
         set_ = self.in_sync
         history = log.history if snapshot else []
-        begin = Begin(log.epoch_of(point), point, log.end, snapshot, history, set_.epoch, set_.version, set_.members)
-        self.port.say(connection_id, encode(begin))
+        begin = Begin(
+            log.epoch_of(point),
+            point,
+            log.end,
+            snapshot,
+            history,
+            set_.epoch,
+            set_.version,
+            set_.members,
+        )
+        self.port.send(connection_id, encode(begin))
         how = "a snapshot" if snapshot else f"the log from {point + 1}"
-        kind = "Known backup reconnection" if system_id in self.expected else "New backup connection"
-        self.port.announce("info", f"{kind}: {name}, catching up with {how}", backup=name, snapshot=snapshot)
+        kind = (
+            "Known backup reconnection" if system_id in self.expected else "New backup connection"
+        )
+        self.port.announce(
+            "info", f"{kind}: {name}, catching up with {how}", backup=name, snapshot=snapshot
+        )
         return True
 
     def _resume_point(self, request: Subscribe) -> int:
         """Return the last sequence that both have, or -1 if only a snapshot will do."""
         log = self.log
-        for epoch, sequence in ((request.epoch, request.sequence), (request.applied_epoch, request.applied)):
+        for epoch, sequence in (
+            (request.epoch, request.sequence),
+            (request.applied_epoch, request.applied),
+        ):
             point = log.common_point(epoch, sequence)
             # What it has applied it cannot take back, and what we no longer keep we cannot send.
             if point >= request.applied and point + 1 >= log.start:
@@ -187,14 +275,20 @@ class Primary:
         """A link closed: forget the backup and its confirmations; return it if it was required."""
         for system_id, backup in self.backups.items():
             if backup.connection_id == connection_id:
+                # It stays required. A lost link does not prove that it is dead: it may be promoted
+                # elsewhere, so nothing is committed without it until a set without it is recorded
+                # (S1, S2).
                 del self.backups[system_id]
                 self.port.announce("warning", f"Disconnected from backup {backup.name}")
                 return backup if system_id in self.required else None
         return None
 
     def leave(self, system_id: str, why: str, then: Callable[[], None]) -> bool:
-        """Note that a required backup is to go; True if a smaller set is to be proposed for that, and none is at present."""
-        if system_id not in self.in_sync.members:  # it was about to come in
+        """Note that a required backup is to go; True if a smaller set is to be proposed for that,
+        and none is at present.
+        """
+        if system_id not in self.in_sync.members:
+            # It was about to enter the set, and no recorded set names it: nobody need be asked.
             if system_id in self.required:
                 self.required.remove(system_id)
             then()
@@ -203,14 +297,23 @@ class Primary:
         return not self.is_proposing
 
     def propose(self) -> InSyncSet:
-        """Return the set without those who are leaving, under a version that is used up whether or not it comes into force.
+        """Return the set without those who are leaving, under a version that is used up whether or
+        not it comes into force.
 
         A member that came back with its content meanwhile does not leave.
         """
         self.is_proposing = True
-        self.leaving = {member: going for member, going in self.leaving.items() if member not in self.backups}
+        # A version that was proposed once may be recorded by a part of the others, even if the
+        # proposal came to nothing. Used for another set, it would name two (S2).
+        self.leaving = {
+            member: going for member, going in self.leaving.items() if member not in self.backups
+        }
         self.version += 1
-        return InSyncSet(self.in_sync.epoch, self.version, tuple(member for member in self.in_sync.members if member not in self.leaving))
+        return InSyncSet(
+            self.in_sync.epoch,
+            self.version,
+            tuple(member for member in self.in_sync.members if member not in self.leaving),
+        )
 
     def is_back(self, system_id: str) -> bool:
         """Whether a required backup is connected and holds nothing back."""
@@ -219,12 +322,22 @@ class Primary:
 
     @property
     def all_know_set(self) -> bool:
-        """Whether every other member has the record that tells the set in force, and so knows that it may be promoted."""
-        members = (self.backups.get(member) for member in self.in_sync.members if member != self.system_id)
-        return all(backup is not None and backup.confirmed >= self.told_set for backup in members)
+        """Whether every other member has the record that tells the set in force, and so knows that
+        it may be promoted.
+        """
+        members = (
+            self.backups.get(member) for member in self.in_sync.members if member != self.system_id
+        )
+        return all(
+            backup is not None and backup.confirmed >= self.set_sequence for backup in members
+        )
 
     def commit(self, set_: InSyncSet) -> list[Callable[[], None]]:
-        """Put a proposed set in force; return what was to be done then."""
+        """Put a proposed set in force, which is recorded by now; return what was to be done then.
+
+        From here on those who left are not waited for (S2): only now may their confirmation be
+        missing from a commit.
+        """
         self.is_proposing = False
         todo = []
         for system_id in [member for member in self.in_sync.members if member not in set_.members]:
@@ -234,7 +347,9 @@ class Primary:
             self.expected.pop(system_id, None)
             self.required.remove(system_id)
             backup = self.backups.get(system_id)
-            if backup is not None:  # it came back while the set was on its way to be recorded: it joins anew
+            if (
+                backup is not None
+            ):  # it came back while the set was on its way to be recorded: it joins anew
                 backup.required = backup.is_ready = False
                 backup.join_point = 0
         if todo:
@@ -243,25 +358,45 @@ class Primary:
 
     @property
     def next_deadline(self) -> int:
-        """When the news of the safe point, or a backup that does not come or does not confirm, is due; 0 for never."""
-        due = [deadline for member, deadline in self.expected.items() if deadline and member not in self.backups]
+        """When the news of the commit point, or a backup that does not come or does not confirm, is
+        due; 0 for never.
+        """
+        due = [
+            deadline
+            for member, deadline in self.expected.items()
+            if deadline and member not in self.backups
+        ]
         due += [backup.since + self.patience for backup in self.backups.values() if backup.since]
-        return min([deadline for deadline in (*due, self.safe_deadline) if deadline], default=0)
+        return min(
+            [deadline for deadline in (*due, self.committed_deadline) if deadline], default=0
+        )
 
     def overdue(self, now: int) -> list[str]:
-        """Return, once, the expected backups that have neither connected nor will be waited for any longer."""
-        late = [member for member, deadline in self.expected.items() if 0 < deadline <= now and member not in self.backups]
+        """Return, once, the expected backups that have neither connected nor will be waited for any
+        longer.
+        """
+        late = [
+            member
+            for member, deadline in self.expected.items()
+            if 0 < deadline <= now and member not in self.backups
+        ]
         late = [member for member in late if member not in self.leaving]
         self.expected.update(dict.fromkeys(late, 0))
         return late
 
     def give_up(self, now: int) -> list[RemoteBackup]:
-        """Forget, and return, the required backups that are connected and have given nothing that is awaited for too long.
+        """Forget, and return, the required backups that are connected and have given nothing that
+        is awaited for too long.
 
-        The link of each is closed, for it to join anew: a backup whose disk hangs must not keep a cluster from working.
-        Each is given a last chance first: if it was we who were stopped, what it said meanwhile is still to be heard.
+        The link of each is closed, for it to join anew: a backup whose disk hangs must not keep a
+        cluster from working. Each is given a last chance first: if it was we who were stopped, what
+        it said meanwhile is still to be heard.
         """
-        overdue = [backup for backup in self.backups.values() if backup.since and now >= backup.since + self.patience]
+        overdue = [
+            backup
+            for backup in self.backups.values()
+            if backup.since and now >= backup.since + self.patience
+        ]
         stalled = [backup for backup in overdue if backup.is_doubted]
         for backup in overdue:
             if not backup.is_doubted:
@@ -281,12 +416,18 @@ class Primary:
                 break
         else:
             return
+        # A backup that has nothing of this epoch yet confirms with an earlier one. That counts up
+        # to the end of our log; beyond it, it is a record of another history.
         if message.epoch != self.in_sync.epoch and message.sequence > self.log.last:
             return
-        if backup.since and (message.sequence > backup.heard or message.chunks > backup.chunks_confirmed):
+        # Only progress counts as a sign of life, not the confirmation itself: a backup whose disk
+        # hangs goes on confirming what it had before.
+        if backup.since and (
+            message.sequence > backup.reported or message.chunks > backup.chunks_confirmed
+        ):
             backup.since = self.port.now
             backup.is_doubted = False
-        backup.heard = message.sequence
+        backup.reported = message.sequence
         backup.chunks_confirmed = message.chunks
         while len(backup.chunk_sizes) > max(backup.chunks_sent - message.chunks, 0):
             backup.chunk_sizes.popleft()
@@ -296,8 +437,13 @@ class Primary:
             backup.flight_bytes -= size
             backup.confirmed_bytes += size
             backup.took = self.port.now - sent
-        # Until it has all that its snapshot may show effects of, it could not start again with what it has.
-        if message.sequence > backup.confirmed and backup.is_whole and message.sequence >= backup.through:
+        # Until it has all that its snapshot may show effects of, it could not start again with what
+        # it has.
+        if (
+            message.sequence > backup.confirmed
+            and backup.is_whole
+            and message.sequence >= backup.through
+        ):
             backup.confirmed = message.sequence
         self._advance()
 
@@ -306,7 +452,7 @@ class Primary:
         self._send()
         if self._join():
             self._send()
-        self._plan_safe(now)
+        self._plan_committed(now)
         self._note_waiting(now)
 
     def _note_waiting(self, now: int) -> None:
@@ -319,35 +465,46 @@ class Primary:
                 backup.is_doubted = False
             elif not backup.since:
                 backup.since = now
-        if log.kept >= last:
+        if log.durable_to >= last:
             self.disk_since = 0
         elif not self.disk_since:
             self.disk_since = now
         members = len(self.in_sync.members)
         if members < self.min_in_sync and not self.short_since:
             self.short_since = now
-            self.port.notes.limit("ha-min-in-sync", "accepting nothing")
+            self.port.event_log.limit("ha-min-in-sync", "accepting nothing")
             self.port.announce(
-                "warning", f"Nothing is acknowledged: {members} in sync, and ha-min-in-sync is {self.min_in_sync}", in_sync=members
-            )  # fmt: skip
+                "warning",
+                f"Nothing is acknowledged: {members} in sync, and ha-min-in-sync is "
+                f"{self.min_in_sync}",
+                in_sync=members,
+            )
         elif members >= self.min_in_sync and self.short_since:
             self.short_since = 0
-            self.port.announce("notice", f"{members} in sync, as ha-min-in-sync wants: acknowledging again", in_sync=members)
+            self.port.announce(
+                "notice",
+                f"{members} in sync, as ha-min-in-sync wants: acknowledging again",
+                in_sync=members,
+            )
 
     def _send(self) -> None:
         log = self.log
         if log.has_pending and self._may_seal():
             log.seal()
         self._advance()
+        # Batches stay in the log while a required backup has still to get them: dropped there, they
+        # would cost it a snapshot. A backup that catches up is not waited for so.
         needed = 0
         for backup in self.backups.values():
             self._stream(backup)
             if backup.required and (not needed or backup.cursor < needed):
                 needed = backup.cursor
-        log.needed = needed
+        log.retain_from = needed
 
     def _join(self) -> bool:
-        """Take into the set who has everything; True if that changed it. While somebody is leaving, joining waits."""
+        """Take into the set who has everything; True if that changed it. While somebody is leaving,
+        joining waits.
+        """
         joining = [b for b in self.backups.values() if b.join_point and b.confirmed >= b.join_point]
         if not joining or self.is_proposing:
             return False
@@ -355,19 +512,29 @@ class Primary:
             backup.join_point = 0
             backup.is_ready = True
             expected = self.expected.pop(backup.system_id, None) is not None
-            self.port.announce("notice", f"{'Recovering' if expected else 'New'} backup is ready: {backup.name}", backup=backup.name)
+            self.port.announce(
+                "notice",
+                f"{'Recovering' if expected else 'New'} backup is ready: {backup.name}",
+                backup=backup.name,
+            )
+        # A larger set needs no consent (S2): its new member has confirmed everything, and whoever
+        # knows only the smaller set would promote a member of both. In the log it stands behind all
+        # that the new member had to confirm, so who has the record has the content.
         members = dict.fromkeys([*self.in_sync.members, *(backup.system_id for backup in joining)])
-        # Appended even if the set is the same: to the backups this record is the word that they are ready.
+        # Appended even if the set is the same: to the backups this record is the word that they are
+        # ready.
         self.version += 1
         self._put_in_force(InSyncSet(self.in_sync.epoch, self.version, tuple(members)))
         return True
 
     def _put_in_force(self, set_: InSyncSet) -> None:
         self.in_sync = set_
-        self.told_set = self.log.append(InSyncChanged(set_.version, set_.members))
+        self.set_sequence = self.log.append(InSyncChanged(set_.version, set_.members))
 
     def _may_seal(self) -> bool:
-        """Whether some required backup could take a batch now; if none can, more records gather for the next one, up to a point."""
+        """Whether some required backup could take a batch now; if none can, more records gather for
+        the next one, up to a point.
+        """
         if self.log.pending_bytes >= LARGE_BATCH:
             return True
         connected = False
@@ -376,17 +543,22 @@ class Primary:
                 connected = True
                 if len(backup.flight) < BATCHES_IN_FLIGHT:
                     return True
+        # Without a required backup to send to there is nothing to gather for: the own disk can
+        # begin.
         return not connected
 
     def _stream(self, backup: RemoteBackup) -> None:
         port = self.port
         log = self.log
         if backup.cursor < log.start and backup.cursor <= log.last:
-            self.port.announce("warning", f"backup {backup.name} is too far behind for the log that is kept; it starts over")
+            self.port.announce(
+                "warning",
+                f"backup {backup.name} is too far behind for the log that is kept; it starts over",
+            )
             port.hang_up(backup.connection_id)
             return
         if backup.objects is not None:
-            # Live records wait until the queues that they are about are on the other side.
+            # New batches wait until the queues that they are about are on the other side.
             if not self._send_chunks(backup, backup.objects):
                 return
             backup.objects = None
@@ -396,12 +568,12 @@ class Primary:
             for batch in log.batches(backup.cursor):
                 if credit <= 0 or backup.flight_bytes >= window:
                     break
-                port.say(backup.connection_id, encode_logged(batch, log.safe))
+                port.send(backup.connection_id, encode_logged(batch, log.committed))
                 size = len(batch.data)
                 backup.flight.append((batch.last, size, port.now))
                 backup.flight_bytes += size
                 backup.cursor = batch.last + 1
-                backup.told_safe = log.safe
+                backup.told_committed = log.committed
                 credit -= 1
         if backup.messages is not None:
             if self._send_chunks(backup, backup.messages):
@@ -409,13 +581,21 @@ class Primary:
                 backup.through = log.end
                 backup.chunks_sent += 1
                 backup.chunk_sizes.append(0)
-                port.say(backup.connection_id, encode(SnapshotEnd(backup.chunks_sent, log.end)))
-        elif not backup.is_ready and not backup.join_point and backup.cursor > max(log.last, backup.through):
+                port.send(backup.connection_id, encode(SnapshotEnd(backup.chunks_sent, log.end)))
+        elif (
+            not backup.is_ready
+            and not backup.join_point
+            and backup.cursor > max(log.last, backup.through)
+        ):
+            # Everything was sent to it. To require its confirmation now would let all publishers
+            # wait for all that is on its way, so first it confirms what was sent until here.
             if not backup.settle_point:
                 backup.settle_point = max(log.last, backup.through)
             if not backup.required and backup.confirmed < backup.settle_point:
                 return
             # Only what came since is on its way: from here on nothing is acknowledged without it.
+            # Required before it is a member: were it the other way round, a promotion could find a
+            # member that lacks what was acknowledged in between (S1). 0 stands for no join point.
             backup.join_point = max(log.last, 1)
             if not backup.required:
                 backup.required = True
@@ -424,39 +604,52 @@ class Primary:
     def _send_chunks(self, backup: RemoteBackup, chunks: Iterator[bytes]) -> bool:
         """Send what may be sent now; True when that was the last."""
         sizes = backup.chunk_sizes
-        while len(sizes) < CHUNKS_IN_FLIGHT and sum(sizes) < self.catch_up_window and self.port.credit(backup.connection_id) > 0:
+        while (
+            len(sizes) < CHUNKS_IN_FLIGHT
+            and sum(sizes) < self.catch_up_window
+            and self.port.credit(backup.connection_id) > 0
+        ):
             data = next(chunks, None)
             if data is None:
                 return True
             backup.chunks_sent += 1
             sizes.append(len(data))
-            self.port.say(backup.connection_id, encode(Chunk(backup.chunks_sent, data)))
+            self.port.send(backup.connection_id, encode(Chunk(backup.chunks_sent, data)))
         return False
 
     def _advance(self) -> None:
+        """Commit what every required backup has confirmed and our own disk has (S1)."""
+        # Below ha-min-in-sync nothing more is committed, but what was, stays so (S7). The set is
+        # counted and not the connections: a member counts until a smaller set is recorded, and
+        # until then a commit needs its confirmation anyway.
         if len(self.in_sync.members) < self.min_in_sync:
             return
         log = self.log
-        safe = log.kept
+        # Our own disk counts as a member's: without a data-dir it is the end of the log.
+        committed = log.durable_to
         for system_id in self.required:
             backup = self.backups.get(system_id)
+            # A required backup that is not connected has confirmed nothing: all waits until it is
+            # back, or dropped (S2).
             confirmed = backup.confirmed if backup is not None else 0
-            if confirmed < safe:
-                safe = confirmed
-        if safe > log.safe:
-            log.safe = safe
-            self.port.released(safe)
+            if confirmed < committed:
+                committed = confirmed
+        if committed > log.committed:
+            log.committed = committed
+            self.port.on_committed(committed)
 
-    def _plan_safe(self, now: int) -> None:
-        """Tell backups what is safe, soon, if no batch takes the news along."""
-        safe = self.log.safe
-        due = [backup for backup in self.backups.values() if backup.told_safe < safe]
+    def _plan_committed(self, now: int) -> None:
+        """Tell backups what is committed, soon, if no batch takes the news along."""
+        # No commit depends on this news. But a backup applies only what it knows to be committed:
+        # without it, an idle cluster would leave the last records unapplied on every backup.
+        committed = self.log.committed
+        due = [backup for backup in self.backups.values() if backup.told_committed < committed]
         if not due:
-            self.safe_deadline = 0
-        elif not self.safe_deadline:
-            self.safe_deadline = now + SAFE_DELAY
-        elif now >= self.safe_deadline:
-            self.safe_deadline = 0
+            self.committed_deadline = 0
+        elif not self.committed_deadline:
+            self.committed_deadline = now + COMMITTED_DELAY
+        elif now >= self.committed_deadline:
+            self.committed_deadline = 0
             for backup in due:
-                backup.told_safe = safe
-                self.port.say(backup.connection_id, encode(Safe(safe)))
+                backup.told_committed = committed
+                self.port.send(backup.connection_id, encode(Committed(committed)))

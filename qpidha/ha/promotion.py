@@ -1,64 +1,45 @@
-"""Promotion: one attempt of a backup to become the primary, from the manager's word to the yes or no.
+"""Promotion: one attempt of a backup to become the primary, from the manager's request to the yes
+or no.
 
-A *ready* broker, or a demoted primary that still has everything, asks the others for their promise of the next
-epoch. Whoever promises will accept nothing of a lower one, so an old primary that is still there steps down by that
-very question; and each tells, with its answer, the newest in-sync set that it knows. One refusal, or a newer set
-without this broker, ends the attempt. With `ha-safety=strict` a majority of the configured brokers must have promised:
-every set that was ever in force is recorded by a majority, so somebody among them knows it (S3). A broker that
-is not live first asks what the others have, by the rules of `comparison.py` (S4); with the promises come newer
-answers, and they are held against the same rules again.
-With `ha-recorder=manager` the store decides in their place: `promotion_by_store.py`.
+The broker that is to be promoted, the candidate, asks the others for their promise of the next
+epoch. A broker that promises accepts nothing of a lower epoch any more, so an old primary that is
+still there steps down by that question; and it answers with the newest in-sync set that it knows.
+One refusal, or a newer set without the candidate, ends the attempt. A candidate that is not
+complete first asks what the others have (S4), by the rules of `candidates.py`; the promises bring
+newer answers, and they are held against the same rules again. With `ha-recorder=manager` the store
+decides in place of the others: `promotion_by_store.py`.
 
-`accept_loss` is the operator's override after a total failure: no rule about content, nobody is waited for
-who cannot be reached; what is known to be given up is announced. Who is reached must promise even so.
-Where a majority need not promise, each broker begins epochs of its own only, so that no two ever begin the same.
-Must not know what a primary does. Source: DESIGN section 5; PacificA (MSR-TR-2008-25) section 2.3.
+Must not know what a primary does. Source: rules S3, S4, S5 and S8 in `docs/internals/safety.md`;
+PacificA (MSR-TR-2008-25) section 2.3; Raft section 9.6 of Ongaro's thesis (the pre-vote).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-from qpidha.ha.comparison import STILL_CATCHING_UP, Comparison, Refusal
-from qpidha.ha.in_sync import InSyncSet, SavedState
+from qpidha.ha.candidates import STILL_CATCHING_UP, Comparison, Refusal
+from qpidha.ha.in_sync import InSyncSet
+from qpidha.ha.membership_store import MembershipStore
 from qpidha.ha.peers import ATTEMPTS, Consultation, Peers
 from qpidha.ha.port import Port, Reply
-from qpidha.ha.recording import Recorder
-from qpidha.ha.status import BrokerStatus
+from qpidha.ha.promises import Promises
+from qpidha.ha.states import StateMachine
 from qpidha.ha.wire import Ask, Status
-from qpidha.words.errors import NotAllowed, ProtocolViolation
-
-
-class Candidate(Protocol):
-    """The broker that is to be promoted."""
-
-    state: BrokerStatus
-    is_live: bool
-    saved: SavedState
-    peers: Peers
-    port: Port
-    recorder: Recorder
-    system_id: str
-
-    def status(self) -> Status:
-        """Return how this broker is."""
-
-    def save(self) -> None:
-        """Make what is in `saved` last."""
-
-    def announce(self, level: str, text: str) -> None:
-        """Say what happened."""
-
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.errors import NotAllowed, ProtocolViolation
 
 OVERRIDE = 1000
-"""How far an epoch that begins by the operator's word is ahead: brokers that were not heard may have begun others since."""
+"""How far an epoch that begins by the operator's word is ahead: brokers that were not heard may
+have begun others since.
+"""
 
 
 @dataclass(slots=True)
 class Election:
-    """The yes to a promotion: the new epoch, the set that it begins with, and who of it is known to be there."""
+    """The yes to a promotion: the new epoch, the set that it begins with, and who of it is known to
+    be there.
+    """
 
     epoch: int
     in_sync: InSyncSet
@@ -67,31 +48,52 @@ class Election:
 
 
 class Promotion:
-    """One attempt; `become_primary(election)` or `given_up()` is called once, before the reply."""
+    """One attempt; `become_primary(election)` or `given_up()` is called once, before the reply.
+
+    With `accept_loss` the operator overrides the rules about content after a total failure: no
+    broker is waited for that cannot be reached, and what is known to be given up is announced.
+    Brokers that are reached must promise even so.
+    """
 
     def __init__(
-        self, candidate: Candidate, reply: Reply, become_primary: Callable[[Election], None], given_up: Callable[[], None],
-        *, accept_loss: bool = False,
-    ) -> None:  # fmt: skip
-        self.candidate = candidate
-        self.peers = candidate.peers
+        self,
+        port: Port,
+        peers: Peers,
+        promises: Promises,
+        store: MembershipStore,
+        state: StateMachine,
+        status: Callable[[], Status],
+        *,
+        reply: Reply,
+        become_primary: Callable[[Election], None],
+        given_up: Callable[[], None],
+        accept_loss: bool = False,
+    ) -> None:
+        self.port = port
+        self.peers = peers
+        self.promises = promises
+        self.store = store
+        self.state = state
         self.accept_loss = accept_loss
         self.over = False
+        self._status = status
+        """How this broker is: the candidate's own row of a comparison."""
         self._reply = reply
         self._become_primary = become_primary
         self._given_up = given_up
         self._attempts = ATTEMPTS
         self._answered: dict[str, None] = {}
         """Addresses that have answered in this attempt."""
-        self._was = candidate.state
+        self._was = state.current
 
     def start(self) -> None:
         """Ask the others."""
-        self.candidate.port.notes.add("promotion", f="asked", x="accept-loss" if self.accept_loss else "")
-        if self.accept_loss or not self.candidate.is_live:
+        self.port.event_log.add("promotion", f="asked", x="accept-loss" if self.accept_loss else "")
+        if self.accept_loss or not self.promises.is_complete:
             self.peers.consult(self._others_known)
         elif self.peers.strict:
-            # Our own promise would depose a primary that is well, once it hears of it: not before a majority is there.
+            # A question before the promise. Our own promise deposes a healthy primary once that
+            # hears of it, so a candidate that is cut off must not make one: a majority first.
             self.peers.consult(self._majority_known, enough=True)
         else:
             self._ask_promises()
@@ -99,16 +101,19 @@ class Promotion:
     def refuse(self, text: str, hint: str) -> None:
         """End the attempt with a no."""
         self.over = True
-        self.candidate.recorder.withdraw()
+        self.store.withdraw()
         self._given_up()
-        self.candidate.announce("error", f"promotion refused: {text}")
-        self.candidate.port.notes.add("promotion", f="refused", x=text)
+        self.port.announce("error", f"promotion refused: {text}")
+        self.port.event_log.add("promotion", f="refused", x=text)
         self._reply(NotAllowed(text, hint=hint))
 
     def _compare(self) -> Comparison:
-        return Comparison(self.candidate.status(), self.peers, list(self._answered))
+        return Comparison(self._status(), self.peers, list(self._answered))
 
     def _majority_known(self, consultation: Consultation) -> None:
+        """A majority answered, or the time for that is over: brokers that were just started, or
+        have lost a link, are asked a few times.
+        """
         if self.over:
             return
         self._note(consultation)
@@ -125,10 +130,14 @@ class Promotion:
         heard, all_ = 1 + len(consultation.answered), 1 + len(self.peers.others())
         self.refuse(
             f"{heard} of {all_} brokers {what}, and a majority must",
-            "start the others; with ha-safety=trust-manager the cluster manager's word would do",
+            "start the others; with ha-safety=trust-manager the cluster manager's decision is "
+            "enough",
         )
 
     def _others_known(self, consultation: Consultation) -> None:
+        """What the others have is known, as far as they answered: judge before anything is
+        promised (S4).
+        """
         if self.over:
             return
         self._note(consultation)
@@ -150,24 +159,34 @@ class Promotion:
             return comparison.refusal(comparison.own)
         for row in comparison.rows[1:]:
             if row.is_primary:
-                return f"{row.name} is the primary, and nothing is lost as yet", f"demote it first, or: qpid-ha switchover {row.name}"
+                return (
+                    f"{row.name} is the primary, and nothing is lost as yet",
+                    f"demote it first, or: qpid-ha switchover {row.name}",
+                )
         return None
 
     def _ask_promises(self) -> None:
         if not self.accept_loss and self._refused_as_outsider():
             return
-        saved = self.candidate.saved
-        known = max([saved.promised, *(peer.known.promised for peer in self.peers.others() if peer.known is not None)])
+        # The next epoch that anybody may still agree to. Where a majority must promise it, no two
+        # candidates can begin the same one; where nobody need promise, each broker begins epochs of
+        # its own only (S8), and by the operator's word one beyond what unheard brokers may have
+        # begun since.
+        epoch = 1 + max([self.promises.promised, *self.peers.promised()])
         if self.accept_loss:
-            saved.promised = self.peers.own_epoch(known + OVERRIDE)
-        else:
-            saved.promised = known + 1 if self.peers.strict else self.peers.own_epoch(known + 1)
-        self.candidate.save()
-        self._consult(saved.promised)
+            epoch = self.peers.own_epoch(epoch - 1 + OVERRIDE)
+        elif not self.peers.strict:
+            epoch = self.peers.own_epoch(epoch)
+        # Our own promise is on disk before the question leaves (S5): after a crash in between this
+        # broker must not promise the same epoch to another candidate.
+        self.promises.promise_self(epoch)
+        self._consult(epoch)
 
     def _consult(self, epoch: int) -> None:
         enough = self.peers.strict and not self.accept_loss
-        self.peers.consult(self._promised, Ask(epoch=epoch, candidate=self.candidate.system_id), enough=enough)
+        self.peers.consult(
+            self._promised, Ask(epoch=epoch, candidate=self.peers.system_id), enough=enough
+        )
 
     def _refused_as_outsider(self) -> bool:
         comparison = self._compare()
@@ -177,17 +196,28 @@ class Promotion:
         return found is not None
 
     def _promised(self, consultation: Consultation) -> None:
+        """The others have promised the epoch, or refused, or not answered in time."""
         if self.over:
             return
-        candidate, epoch = self.candidate, consultation.question.epoch
+        epoch = consultation.question.epoch
         self._note(consultation)
+        # One refusal is enough to end the attempt, also where a majority agreed: there is, or soon
+        # will be, a primary of an epoch as high.
         if consultation.refusals:
-            self.refuse("; ".join(consultation.refusals), "look whether another broker has been promoted: qpid-ha status --all")
-        elif candidate.saved.promised != epoch or candidate.state is not self._was:
-            self.refuse(f"overtaken: now {candidate.state.value}, epoch {candidate.saved.promised} is promised", "ask for its status")
+            self.refuse(
+                "; ".join(consultation.refusals),
+                "look whether another broker has been promoted: qpid-ha status --all",
+            )
+        elif self._is_overtaken(epoch):
+            self._refuse_overtaken()
         elif (found := self._objection()) is not None:  # the answers came with news
             self.refuse(*found)
-        elif self.peers.hears_majority(consultation) and not (self.accept_loss and consultation.silent):
+        # Every set that was ever in force was recorded by a majority, and every majority shares a
+        # broker with that one: somebody among those who promised knows the newest set (S3). By the
+        # operator's word nobody's silence is an agreement: ask again, and then go on without.
+        elif self.peers.hears_majority(consultation) and not (
+            self.accept_loss and consultation.silent
+        ):
             self._succeed(epoch, self._first_set())
         elif self._attempts > 1:
             self._attempts -= 1
@@ -197,28 +227,52 @@ class Promotion:
         else:
             self._succeed(epoch, self._first_set())
 
+    def _is_overtaken(self, epoch: int) -> bool:
+        """Whether this broker has agreed to a higher epoch, or changed its state, meanwhile."""
+        return self.promises.promised != epoch or self.state.current is not self._was
+
+    def _refuse_overtaken(self) -> None:
+        self.refuse(
+            f"overtaken: now {self.state.current.value}, epoch "
+            f"{self.promises.promised} is promised",
+            "ask for its status",
+        )
+
     def _first_set(self) -> InSyncSet:
-        """Return the set that the new epoch goes on with: the newest, by the operator's word without those who are not there."""
+        """Return the set that the new epoch goes on with: the newest, by the operator's word
+        without those who are not there.
+        """
         comparison = self._compare()
         newest = comparison.newest
         if not self.accept_loss:
             return newest
-        there = tuple(member for member in newest.members if member in comparison.of and comparison.of[member].answered)
+        there = tuple(
+            member
+            for member in newest.members
+            if member in comparison.of and comparison.of[member].answered
+        )
         return InSyncSet(newest.epoch, newest.version, there)
 
     def _succeed(self, epoch: int, first: InSyncSet) -> None:
         self.over = True
-        self.candidate.port.notes.add("promotion", f="granted", e=epoch)
+        self.port.event_log.add("promotion", f="granted", e=epoch)
         comparison = self._compare()
         answered = [system_id for system_id, row in comparison.of.items() if row.answered]
         try:
             self._become_primary(Election(epoch, first, answered))
         except ProtocolViolation as error:
-            self.refuse(f"this broker's log cannot be read: {error.text}", "promote another; this one fetches everything from it")
+            # A batch at the end of the log cannot be applied: this broker has begun no epoch, and
+            # whoever is promoted next sends it everything anew.
+            self.refuse(
+                f"this broker's log cannot be read: {error.text}",
+                "promote another; this one fetches everything from it",
+            )
             return
         if self.accept_loss:
             loss = comparison.losses(comparison.own)["text"]
-            self.candidate.announce("critical", f"promoted by the operator's word, whatever is lost (--accept-loss): {loss}")
+            self.port.announce(
+                "critical", f"promoted by the operator, whatever is lost (--accept-loss): {loss}"
+            )
         self._reply(None)
 
 

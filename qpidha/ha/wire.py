@@ -1,10 +1,16 @@
 """What brokers say to each other, and how it is written.
 
-Each broker opens one connection to every other and asks; the one that accepted it answers. The opener
-says `Ask`, `Subscribe`, `Confirm` and `TakeOver`; the acceptor says `Status`, `Answer`, `TakenOver`, `Begin`, batches,
-snapshot chunks and `Safe`. Batches, confirmations and chunks are binary, all else is JSON. Messages on one
-connection arrive in order or not at all. A field that came later (LATER) is written only where it says something else than
-its absence: an older version then reads all that it knows, and refuses what it does not.
+Each broker opens one connection to every other and asks; the one that accepted it answers. The
+opener says `Ask`, `Subscribe`, `Confirm` and `TakeOver`; the acceptor says `Status`, `Answer`,
+`TakenOver`, `Begin`, batches, snapshot chunks and `Committed`. Batches, confirmations and chunks
+are binary, all else is JSON. Messages on one connection arrive in order or not at all.
+
+Brokers of several versions speak to each other (docs/internals/versions.md). So what is written has
+the names of the first version that is supported, whatever the code calls it today; a field that
+came later (LATER) is written only where it says something else than its absence; a field that a
+reader does not know is left out of account; a message of an unknown kind is ignored if it says
+`"ignorable": true`, and else refused by its name. A message, or a value that is not the absence's,
+that an older broker must understand belongs to a feature.
 """
 
 from __future__ import annotations
@@ -14,9 +20,9 @@ import struct
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 
-from qpidha.ha.status import BrokerStatus
-from qpidha.words.errors import ProtocolViolation
-from qpidha.words.records import Batch
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.errors import ProtocolViolation
+from qpidha.model.records import Batch
 
 History = list[tuple[int, int]]
 
@@ -35,15 +41,19 @@ class Status:
     in_sync_epoch: int
     in_sync_version: int
     in_sync_members: tuple[str, ...]
-    is_live: bool
-    """Whether, since it started, it has everything that it confirmed or accepted as a member of the in-sync set."""
+    is_complete: bool
+    """Whether, since it started, it has everything that it confirmed or accepted as a member of the
+    in-sync set.
+    """
     recorder: str = "brokers"
     """Its ha-recorder: who records in-sync sets."""
 
 
 @dataclass(slots=True)
 class Ask:
-    """Answer with your status. If `epoch` is not 0, promise it to `candidate`; or, with a `version`, record its in-sync set."""
+    """Answer with your status. If `epoch` is not 0, promise it to `candidate`; or, with a
+    `version`, record its in-sync set.
+    """
 
     nonce: int = 0
     epoch: int = 0
@@ -51,7 +61,7 @@ class Ask:
     version: int = 0
     members: tuple[str, ...] = ()
     recorder: str = "brokers"
-    """The asker's ha-recorder; whoever has another promises and records nothing."""
+    """The `ha-recorder` of the broker that asks; one with another promises and records nothing."""
 
 
 @dataclass(slots=True)
@@ -65,7 +75,9 @@ class Answer:
 
 @dataclass(slots=True)
 class TakeOver:
-    """Become primary in my place: I was it until `(epoch, sequence)`, which you have, and have stepped down."""
+    """Become primary in my place: I was it until `(epoch, sequence)`, which you have, and have
+    stepped down.
+    """
 
     nonce: int
     epoch: int
@@ -83,7 +95,9 @@ class TakenOver:
 
 @dataclass(slots=True)
 class Subscribe:
-    """Send me the log. I have it up to `(epoch, sequence)` and have applied it up to `(applied_epoch, applied)`."""
+    """Send me the log. I have it up to `(epoch, sequence)` and have applied it up to
+    `(applied_epoch, applied)`.
+    """
 
     epoch: int
     sequence: int
@@ -93,7 +107,8 @@ class Subscribe:
 
 @dataclass(slots=True)
 class Begin:
-    """The log follows from after `point`; with `snapshot`, chunks of what existed then flow beside it.
+    """The log follows from after `point`; with `snapshot`, chunks of what existed then flow beside
+    it.
 
     `last` is the end of the log now: records up to it are history, not news.
     """
@@ -110,7 +125,9 @@ class Begin:
 
 @dataclass(slots=True)
 class SnapshotEnd:
-    """That was the snapshot, the last of its `chunks`; it may show effects of records up to `through`."""
+    """That was the snapshot, the last of its `chunks`; it may show effects of records up to
+    `through`.
+    """
 
     chunks: int
     through: int
@@ -118,15 +135,15 @@ class SnapshotEnd:
 
 @dataclass(slots=True)
 class Logged:
-    """One batch of the log, and how far the log is safe."""
+    """One batch of the log, and how far the log is committed."""
 
-    safe: int
+    committed: int
     batch: Batch
 
 
 @dataclass(slots=True)
-class Safe:
-    """How far the log is safe, when there is no batch to say it with."""
+class Committed:
+    """How far the log is committed, when there is no batch to say it with."""
 
     sequence: int
 
@@ -148,56 +165,110 @@ class Confirm:
     chunks: int
 
 
-Spoken = Status | Ask | Answer | TakeOver | TakenOver | Subscribe | Begin | SnapshotEnd | Logged | Safe | Chunk | Confirm
+Message = (
+    Status
+    | Ask
+    | Answer
+    | TakeOver
+    | TakenOver
+    | Subscribe
+    | Begin
+    | SnapshotEnd
+    | Logged
+    | Committed
+    | Chunk
+    | Confirm
+)
 
-LOGGED = struct.Struct("<cQQQQ??")  # kind, safe, epoch, first, last, control, durable
-SAFE = struct.Struct("<cQ")
+LOGGED = struct.Struct("<cQQQQ??")  # kind, committed, epoch, first, last, control, durable
+COMMITTED = struct.Struct("<cQ")
 CHUNK = struct.Struct("<cI")
 CONFIRM = struct.Struct("<cQQI")
-JSON_KINDS: dict[str, type] = {kind.__name__: kind for kind in (Status, Ask, Answer, TakeOver, TakenOver, Subscribe, Begin, SnapshotEnd)}
+JSON_KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (Status, Ask, Answer, TakeOver, TakenOver, Subscribe, Begin, SnapshotEnd)
+}
 LATER = {"recorder": "brokers"}
 """Fields that came after the first version, and what their absence says."""
+WRITTEN_AS = {"is_complete": "is_live"}
+"""Fields whose name on the wire is that of the first version."""
+READ_AS = {name: field for field, name in WRITTEN_AS.items()}
+FIELDS = {
+    kind: frozenset(WRITTEN_AS.get(field.name, field.name) for field in fields(kind))
+    for kind in JSON_KINDS.values()
+}
+"""The names of its fields on the wire."""
+IGNORABLE = "ignorable"
 
 
-def encode_logged(batch: Batch, safe: int) -> bytes:
+@dataclass(slots=True)
+class Ignored:
+    """A message of a kind that only a later version knows, and that may be left out of account."""
+
+    kind: str
+
+
+def encode_logged(batch: Batch, committed: int) -> bytes:
     """Write a batch without building a Logged first: this is the hot one."""
-    return LOGGED.pack(b"L", safe, batch.epoch, batch.first, batch.last, batch.control, batch.durable) + batch.data
+    return (
+        LOGGED.pack(
+            b"L", committed, batch.epoch, batch.first, batch.last, batch.control, batch.durable
+        )
+        + batch.data
+    )
 
 
-def encode(message: Spoken) -> bytes:
+def encode(message: Message) -> bytes:
     """Write any message."""
     match message:
-        case Logged(safe, batch):
-            return encode_logged(batch, safe)
-        case Safe(sequence):
-            return SAFE.pack(b"S", sequence)
+        case Logged(committed, batch):
+            return encode_logged(batch, committed)
+        case Committed(sequence):
+            return COMMITTED.pack(b"S", sequence)
         case Chunk(number, data):
             return CHUNK.pack(b"K", number) + data
         case Confirm(epoch, sequence, chunks):
             return CONFIRM.pack(b"C", epoch, sequence, chunks)
         case _:
-            said = {name: value for name, value in asdict(message).items() if LATER.get(name) != value}
+            said = {
+                WRITTEN_AS.get(name, name): value
+                for name, value in asdict(message).items()
+                if LATER.get(name) != value
+            }
             return b"J" + json.dumps({"say": type(message).__name__, **said}).encode()
 
 
-def decode(data: bytes) -> Spoken:
+def decode(data: bytes) -> Message | Ignored:
     """Read a message; raises ProtocolViolation if it is none."""
     try:
         kind = data[:1]
         if kind == b"L":
-            _, safe, epoch, first, last, control, durable = LOGGED.unpack_from(data)
-            return Logged(safe, Batch(epoch, first, last, control, data[LOGGED.size :], durable))
+            _, committed, epoch, first, last, control, durable = LOGGED.unpack_from(data)
+            return Logged(
+                committed, Batch(epoch, first, last, control, data[LOGGED.size :], durable)
+            )
         if kind == b"C":
             return Confirm(*CONFIRM.unpack(data)[1:])
         if kind == b"S":
-            return Safe(SAFE.unpack(data)[1])
+            return Committed(COMMITTED.unpack(data)[1])
         if kind == b"K":
             return Chunk(CHUNK.unpack_from(data)[1], data[CHUNK.size :])
         values = json.loads(data[1:])
-        message: Spoken = JSON_KINDS[values.pop("say")](**values)
+        name = values.pop("say")
+        kind_of = JSON_KINDS.get(name)
+        if kind_of is None:
+            if values.get(IGNORABLE) is not True:
+                raise ValueError(f"this version knows no message {name!r}")
+            return Ignored(str(name))
+        known = FIELDS[kind_of]
+        message: Message = kind_of(
+            **{READ_AS.get(key, key): value for key, value in values.items() if key in known}
+        )
         _check(message)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
-        raise ProtocolViolation(f"not a message of this cluster: {error}; do all brokers run the same version?") from error
+        raise ProtocolViolation(
+            f"not a message of this cluster: {error}; do all brokers run the same version?"
+        ) from error
     if isinstance(message, Status | Begin):
         message.in_sync_members = tuple(message.in_sync_members)
     if isinstance(message, Ask):
@@ -207,7 +278,7 @@ def decode(data: bytes) -> Spoken:
     return message
 
 
-def _check(message: Spoken) -> None:
+def _check(message: Message) -> None:
     """Raise ValueError for a value that is not what its field is for."""
     for field in fields(message):
         value = getattr(message, field.name)
@@ -222,12 +293,15 @@ def _is_number(value: object) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    # JSON can name half a character, which nobody can write again: encode() raises ValueError for it.
+    # JSON can name half a character, which nobody can write again: encode() raises ValueError for
+    # it.
     return isinstance(value, str) and bool(value.encode() or True)
 
 
 def _is_history(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair)) for pair in value)
+    return isinstance(value, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair)) for pair in value
+    )
 
 
 CHECKS: dict[str, Callable[[object], bool]] = {

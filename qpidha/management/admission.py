@@ -1,86 +1,107 @@
-"""Admission: who may come in to a broker, and where those are sent who may not.
+"""Admission: which connections a broker lets in.
 
-A client is served by a primary or by a broker alone. Another broker, or an administrator, says in the properties of its
-open what it is, and must be logged in as the user of `ha-username` where users log in at all.
-Knows nothing of links. Source: Qpid `ConnectionObserver.cpp`, `BackupConnectionExcluder.h`.
+A primary, or a broker without a cluster, serves clients. Another broker, or an administrator,
+claims its role in the properties of its open; access control (access.py) decides whether it gets
+the role. Knows nothing of links. Source: Qpid `ConnectionObserver.cpp`,
+`BackupConnectionExcluder.h`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from qpidha.ha.role import Cluster
-from qpidha.words.errors import ConnectionForced, LimitExceeded, NotAllowed, QpidHaError, Redirect, Unauthorized
-from qpidha.words.events import ConnectionKind
-from qpidha.words.notes import Notes
-from qpidha.words.settings import Settings
-from qpidha.words.url import Address
+from qpidha.broker.broker import Broker
+from qpidha.ha.channels import features_of, identify
+from qpidha.ha.cluster import Cluster
+from qpidha.management.access import CLAIMS
+from qpidha.management.redirects import elsewhere
+from qpidha.model.errors import LimitExceeded, NotAllowed
+from qpidha.model.event_log import EventSink
+from qpidha.model.events import ConnectionKind
+from qpidha.model.features import lacking, upgrade_text
+from qpidha.model.principal import AccessControl, Action, ObjectType, Role
+from qpidha.model.settings import Settings
+
+MOST_REFUSED = 20
+"""Refused brokers that are remembered, so that each is announced once."""
 
 
-class House(Protocol):
-    """The broker that somebody wants to come in to."""
+class Host(Protocol):
+    """The broker that a connection wants to use."""
 
     settings: Settings
     cluster: Cluster | None
+    address: str
     streams: Any
+    broker: Broker
+    refused: dict[str, dict[str, object]]
 
     @property
-    def notes(self) -> Notes:
-        """Where to note who came."""
+    def access(self) -> AccessControl:
+        """Access control."""
+
+    @property
+    def event_log(self) -> EventSink:
+        """Where events for the event log go."""
+
+    def announce(self, level: str, text: str, **fields: object) -> None:
+        """Write a line into the log."""
 
     @property
     def serving(self) -> bool:
         """Whether clients may change things here."""
 
 
-def admit(house: House, connection: Any) -> None:
-    """Decide who somebody is, and whether he may come in; raises what his connection is refused with."""
+def admit(host: Host, connection: Any) -> None:
+    """Let a connection in and give its principal the role it claims; raise the error that the
+    connection is refused with.
+    """
     if connection.kind is ConnectionKind.OUTGOING:
         return  # we chose to go there
-    settings = house.settings
-    properties = connection.remote_properties
-    claim = "qpid.ha-backup" if "qpid.ha-backup" in properties else "qpid.ha-admin" if "qpid.ha-admin" in properties else ""
-    if claim:
-        if settings.auth and connection.user != settings.ha_username:
-            raise Unauthorized(f"{connection.user or 'anonymous'} may not use {claim}", hint="log in as the user that ha-username names")
-        connection.is_backup = claim == "qpid.ha-backup"
-        connection.is_admin = not connection.is_backup
-        if connection.is_backup and house.cluster is None:
+    role = claimed_role(connection.remote_properties)
+    if role is not None:
+        host.access.check(connection.principal, Action.ACCESS, ObjectType.ROLE, role)
+        connection.principal = connection.principal.with_role(role)
+        if role is Role.BROKER and host.cluster is None:
             raise NotAllowed("this broker is not in a cluster", hint="set ha-cluster=yes")
-    elif not house.serving:
-        raise elsewhere(house)
-    elif _count_clients(house) > settings.max_connections:
-        house.notes.limit("max-connections", "refused")
-        raise LimitExceeded(f"there are max-connections {settings.max_connections} clients already", hint="try again later")
+        if role is Role.BROKER:
+            _check_features(host, connection)
+    elif not host.serving:
+        raise elsewhere(host, connection)
+    elif _count_clients(host) > host.settings.max_connections:
+        host.event_log.limit("max-connections", "refused")
+        raise LimitExceeded(
+            f"there are max-connections {host.settings.max_connections} clients already",
+            hint="try again later",
+        )
     else:
-        house.notes.came(connection.connection_id, connection.peer)
+        host.access.check(connection.principal, Action.ACCESS, ObjectType.BROKER)
+        host.event_log.client_connected(connection.connection_id, connection.principal.address)
 
 
-def _count_clients(house: House) -> int:
-    return sum(1 for stream in house.streams.by_id.values() if stream.is_ordinary)
+def claimed_role(properties: Mapping[Any, Any]) -> Role | None:
+    """Return the role that the properties of an open claim."""
+    return next((role for role, name in CLAIMS.items() if name in properties), None)
 
 
-def refusal(house: House) -> QpidHaError:
-    """Return the error for a change asked of a backup by one who may look at it."""
-    away = elsewhere(house)
-    is_primary = house.cluster is not None and house.cluster.primary is not None
-    return NotAllowed(away.text if is_primary else f"backups are read only: {away.text}", hint=away.hint)
+def _check_features(host: Host, connection: Any) -> None:
+    """Refuse a broker that does not know what the log here uses: it could not read the log, and
+    would ask for it again and again. It is told when it opens the connection, so it says so once.
+    """
+    missing = lacking(host.broker.features, features_of(connection))
+    if not missing and not host.refused:
+        return
+    _, name = identify(connection)
+    if not missing:
+        host.refused.pop(name, None)
+        return
+    text = upgrade_text(name, missing)
+    if name not in host.refused and len(host.refused) < MOST_REFUSED:
+        host.refused[name] = {"address": name, "missing": missing}
+        host.announce("error", f"refused a broker: {text}", broker=name)
+    raise NotAllowed(text)
 
 
-def elsewhere(house: House) -> QpidHaError:
-    """Return what ends a client's connection to a backup: where the primary is, if that is known."""
-    cluster = house.cluster
-    assert cluster is not None
-    peer = cluster.current_primary()
-    state = cluster.state.value
-    if cluster.primary is not None:
-        return ConnectionForced("this broker is handing over to another one", hint="try another address, or again in a moment")
-    if peer is None:
-        return ConnectionForced(f"this broker is {state} and knows no primary", hint="try another address, or again later")
-    return Redirect(f"this broker is {state}; the primary is {peer.name}", info=server(peer.address))
-
-
-def server(address: Address) -> dict[str, object]:
-    """Describe an address as clients know it from redirects and server lists."""
-    scheme = "amqps" if address.encrypted else "amqp"
-    return {"network-host": address.host, "hostname": address.host, "port": address.port, "scheme": scheme}
+def _count_clients(host: Host) -> int:
+    return sum(1 for stream in host.streams.by_id.values() if stream.principal.is_ordinary)

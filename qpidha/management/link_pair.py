@@ -1,11 +1,13 @@
-"""The `/management` service: management as HTTP over a pair of links, as RabbitMQ 4 clients speak it.
+"""The `/management` service: management as HTTP over a pair of links, as RabbitMQ 4 clients speak
+it.
 
-A client attaches one link in each direction at `/management`, both with the same name. A request has
-the HTTP method in `subject`, the path in `to` and `$me` in `reply-to`; its answer leaves by the paired
-link with the status code in `subject` and the request's message-id as correlation-id. Requests may be
-pipelined; their answers come in the order of the requests, also when one waits for its record.
-Knows HTTP's words only; what a path does is in `routes.py`.
-Source: RabbitMQ deps/rabbit/src/rabbit_amqp_management.erl; AMQP link pairing 1.0; HTTP over AMQP (draft).
+A client attaches one link in each direction at `/management`, both with the same name. A request
+has the HTTP method in `subject`, the path in `to` and `$me` in `reply-to`; its answer leaves by the
+paired link with the status code in `subject` and the request's message-id as correlation-id; the
+body of an error is its text, and its condition, reason and hint are application-properties.
+Requests may be pipelined; their answers come in the order of the requests, also when one waits for
+its record. Knows HTTP's words only; what a path does is in `routes.py`. Source: RabbitMQ
+deps/rabbit/src/rabbit_amqp_management.erl; AMQP link pairing 1.0; HTTP over AMQP (draft).
 """
 
 from __future__ import annotations
@@ -13,15 +15,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from qpidha.management.envelope import open_envelope, seal
+from qpidha.management.reply_link import ReplyLinks, open_envelope, seal
 from qpidha.management.routes import Routes
-from qpidha.management.service_link import ReplyLinks
-from qpidha.words.errors import InvalidArgument, LimitExceeded, RefusedRequest
+from qpidha.management.status_codes import status_of
+from qpidha.model.errors import InvalidArgument, LimitExceeded, RefusedRequest
 
 if TYPE_CHECKING:
+    from qpidha.management.port import ManagedNode
+    from qpidha.management.reply_link import ServiceLink
     from qpidha.management.requests import Requests
-    from qpidha.management.service_link import ServiceLink
-    from qpidha.management.target import Target
+    from qpidha.model.errors import QpidHaError
 
 ADDRESS = "/management"
 ME = "$me"
@@ -53,8 +56,8 @@ class LinkPairService:
 
     __slots__ = ("_replies", "_requesters", "_routes", "unanswered")
 
-    def __init__(self, requests: Requests, target: Target) -> None:
-        self._routes = Routes(requests, target)
+    def __init__(self, requests: Requests, node: ManagedNode) -> None:
+        self._routes = Routes(requests, node)
         self._replies = ReplyLinks()
         self._requesters: list[_Requester] = []
         self.unanswered = 0
@@ -70,33 +73,60 @@ class LinkPairService:
     def detached(self, link: ServiceLink) -> None:
         """Forget a link; answers to what it asked are dropped."""
         self._replies.remove(link)
-        self._requesters = [requester for requester in self._requesters if requester.link is not link]
+        self._requesters = [
+            requester for requester in self._requesters if requester.link is not link
+        ]
 
     def credited(self, link: ServiceLink) -> None:
         """Nothing to do: answers wait in the link itself."""
 
     def received(self, link: ServiceLink, payload: bytes) -> None:
-        """Answer one request, at once or when its change is safe; an answerless one is refused."""
+        """Answer one request, at once or when its change is committed; a bad one by the pair as
+        well. Raise RefusedRequest for one that cannot be answered.
+        """
         requester = next((each for each in self._requesters if each.link is link), None)
         if requester is None:
-            raise InvalidArgument(f"link {link.name} is not attached to {ADDRESS}", hint="attach it as a sender first")
+            raise InvalidArgument(
+                f"link {link.name} is not attached to {ADDRESS}", hint="attach it as a sender first"
+            )
         request = open_envelope(payload)
-        if request.text("reply_to") != ME:
-            raise InvalidArgument(f"reply-to is not {ME}", hint=f"set reply-to to {ME} and attach a receiver of the same name")
         if self._replies.paired(link) is None:
-            raise RefusedRequest(f"link {link.name} has no pair", hint=f"attach a receiver named {link.name} at {ADDRESS} as well")
+            raise RefusedRequest(
+                f"link {link.name} has no pair",
+                hint=f"attach a receiver named {link.name} at {ADDRESS} as well",
+            )
         if len(requester.slots) >= MOST_WAITING:
-            raise LimitExceeded(f"{MOST_WAITING} requests of link {link.name} wait for answers", hint="wait for some of them first")
+            raise LimitExceeded(
+                f"{MOST_WAITING} requests of link {link.name} wait for answers",
+                hint="wait for some of them first",
+            )
         slot = _Slot()
         requester.slots.append(slot)
         correlation = request.properties.get("message_id")
 
-        def answer(status: int, body: Any) -> None:
+        def answer(status: int, body: Any, error: QpidHaError | None) -> None:
             properties = {"subject": str(status), "correlation_id": correlation}
-            slot.payload = seal(properties, {"http:response": "1.1"}, body)
+            application = {"http:response": "1.1"}
+            if error is not None:
+                application |= {"condition": error.condition, **error.details}
+            slot.payload = seal(properties, application, body)
             self._flush(requester)
 
-        self._routes.serve(request.text("subject"), request.text("to"), request.body, owner=link.connection, answer=answer)
+        fault = request.fault
+        if fault is None and request.text("reply_to") != ME:
+            fault = InvalidArgument(
+                f"reply-to is not {ME}", hint=f"set reply-to to {ME}: answers come by the pair"
+            )
+        if fault is not None:
+            answer(status_of(fault, link.connection.principal), fault.text, fault)
+            return
+        self._routes.serve(
+            request.text("subject"),
+            request.text("to"),
+            request.body,
+            connection=link.connection,
+            answer=answer,
+        )
 
     def _flush(self, requester: _Requester) -> None:
         """Send the answers that are ready, up to the first that is not."""
@@ -110,5 +140,6 @@ class LinkPairService:
             try:
                 reply_link.send(payload)
             except RefusedRequest:
-                # The peer asks without reading the answers; what it did not leave room for is lost to it.
+                # The peer asks without reading the answers; what it did not leave room for is lost
+                # to it.
                 self.unanswered += 1

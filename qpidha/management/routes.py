@@ -1,9 +1,8 @@
-"""Routes: what each method and path of `/management` does.
+"""Routes: which method an HTTP verb and a path mean, in RabbitMQ 4's words.
 
-A path is percent-encoded, each part by itself, so a queue may be called `a/b`. Bodies are maps as in
-RabbitMQ 4; what it does by one call and we by another is translated here, and statuses are chosen here.
-Knows no links and no messages.
-Source: RabbitMQ deps/rabbit/src/rabbit_amqp_management.erl.
+The paths are those of the table of methods (`methods.py`); bodies are maps as in RabbitMQ 4. Where
+RabbitMQ's request or answer differs from ours, a translation stands here. Knows no links and no
+messages. Source: RabbitMQ deps/rabbit/src/rabbit_amqp_management.erl.
 """
 
 from __future__ import annotations
@@ -15,257 +14,253 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from qpidha.management.parameters import Parameters
-from qpidha.management.percent import decode_part, decode_query
-from qpidha.management.schema import EXCHANGE, QUEUE, BindingView, binding_of, bindings_of, describe, plain
-from qpidha.words.encoding import Array, UInt, ULong
-from qpidha.words.errors import InvalidArgument, NotAllowed, NotFound, NotImplementedHere, QpidHaError, RefusedRequest
+from qpidha.management.methods import METHODS
+from qpidha.management.parameters import Parameter, Type, read
+from qpidha.management.schema import QUEUE, BindingView, binding_of, describe, plain
+from qpidha.management.status_codes import CREATED, METHOD_NOT_ALLOWED, NO_CONTENT, OK, status_of
+from qpidha.model.encoding import Array, UInt, ULong
+from qpidha.model.errors import (
+    InvalidArgument,
+    InvariantBroken,
+    NotFound,
+    NotImplementedHere,
+    QpidHaError,
+    RefusedRequest,
+)
+from qpidha.model.percent import decode_part, decode_query
 
 if TYPE_CHECKING:
-    from qpidha.broker.queue import Queue
+    from qpidha.management.port import ConnectionView, ManagedNode, Reply
     from qpidha.management.requests import Requests
-    from qpidha.management.target import Reply, Target
 
-Respond = Callable[[int, Any], None]
-Success = Callable[[Any], tuple[int, Any]]
-"""From the result of a request to the status and body that tell it."""
+Respond = Callable[[int, Any, "QpidHaError | None"], None]
+"""Takes the status, the body and, if it failed, the error."""
+Success = Callable[[Any], "tuple[int, Any] | QpidHaError"]
+"""From the result of a request to its status and body, or to the error that RabbitMQ answers."""
 STRING_ARRAY = 0xA1
-STATUS_OF = {
-    "amqp:invalid-field": 400,
-    "amqp:unauthorized-access": 403,
-    "amqp:not-allowed": 403,
-    "amqp:resource-limit-exceeded": 403,
-    "amqp:not-found": 404,
-    "amqp:precondition-failed": 409,
-    "amqp:resource-locked": 409,
-    "amqp:resource-deleted": 404,
-    "amqp:not-implemented": 501,
-    "amqp:connection:forced": 503,
-}
-"""AMQP error condition -> HTTP status; any other is 500."""
 BINDING_PATH = re.compile(r"src=([^;]+);dst([eq])=([^;]+);key=([^;]*);args=([0-9A-Za-z_-]*)")
+ROUTES = {tuple(route.split(" ", 1)): method.name for method in METHODS for route in method.routes}
+"""(verb, path) -> method; a part of a path in braces stands for any text."""
+_ARGUMENTS = Parameter("arguments", Type.MAP, "options")
+_DURABLE = Parameter("durable", Type.FLAG, "keep it on disk", default=True)
+_AUTO_DELETE = Parameter("auto_delete", Type.FLAG, "delete it when it is used no more")
+QUEUE_BODY = (
+    _DURABLE,
+    Parameter("exclusive", Type.FLAG, "for this connection only"),
+    _AUTO_DELETE,
+    _ARGUMENTS,
+)
+EXCHANGE_BODY = (
+    Parameter("type", Type.TEXT, "type of the exchange", default="direct"),
+    _DURABLE,
+    _AUTO_DELETE,
+    Parameter("internal", Type.FLAG, "not offered"),
+    _ARGUMENTS,
+)
+BINDING_BODY = (
+    Parameter("source", Type.TEXT, "exchange"),
+    Parameter("destination_queue", Type.TEXT, "queue"),
+    Parameter("destination_exchange", Type.TEXT, "not offered"),
+    Parameter("binding_key", Type.TEXT, "key"),
+    _ARGUMENTS,
+)
+"""What RabbitMQ's clients send; its defaults differ from those of the methods."""
 
 
 class Routes:
     """Serves the paths of one broker."""
 
-    __slots__ = ("_requests", "_routes", "_target")
+    __slots__ = ("_node", "_requests", "_translations")
 
-    def __init__(self, requests: Requests, target: Target) -> None:
+    def __init__(self, requests: Requests, node: ManagedNode) -> None:
         self._requests = requests
-        self._target = target
-        self._routes: dict[tuple[str, str, int], Callable[[_Call], None]] = {
-            ("GET", "queues", 1): self._get_queues,
-            ("GET", "queues", 2): self._get_queue,
-            ("PUT", "queues", 2): self._put_queue,
-            ("DELETE", "queues", 2): self._delete_queue,
-            ("DELETE", "queues", 3): self._purge_queue,
-            ("GET", "exchanges", 1): self._get_exchanges,
-            ("GET", "exchanges", 2): self._get_exchange,
-            ("PUT", "exchanges", 2): self._put_exchange,
-            ("DELETE", "exchanges", 2): self._delete_exchange,
-            ("GET", "bindings", 1): self._get_bindings,
-            ("POST", "bindings", 1): self._post_binding,
-            ("DELETE", "bindings", 2): self._delete_binding,
-            ("GET", "connections", 1): self._get_connections,
-            ("GET", "ha", 2): self._get_ha,
+        self._node = node
+        self._translations: dict[str, Callable[[_Call], None]] = {
+            "list_queues": self._list_queues,
+            "list_exchanges": self._list_exchanges,
+            "list_bindings": self._list_bindings,
+            "declare_queue": self._declare_queue,
+            "delete_queue": self._delete_queue,
+            "purge_queue": lambda call: self._do(call, {"name": call.name}, _message_count),
+            "declare_exchange": self._declare_exchange,
+            "delete_exchange": self._delete_exchange,
+            "bind": self._bind,
+            "unbind": self._unbind,
         }
+        """Methods whose request or answer RabbitMQ words otherwise."""
 
-    def serve(self, method: str, path: str, body: Any, *, owner: object, answer: Respond) -> None:
-        """Do what `method` on `path` asks and answer exactly once, now or when it is safe."""
+    def serve(
+        self, verb: str, path: str, body: Any, *, connection: ConnectionView, answer: Respond
+    ) -> None:
+        """Do what `verb` on `path` asks and answer exactly once, now or when it is committed."""
         try:
             parts, query = _split(path)
-            route = self._routes.get((method, parts[0], len(parts)))
-            if route is None or parts[2:] not in ([], ["messages"]):
-                raise self._no_route(method, path, parts)
-            route(_Call(method, parts, query, body, owner, answer))
+            method = _route(verb, path, parts)
+            call = _Call(method, verb, parts, query, body, connection, answer)
+            translation = self._translations.get(method)
+            if translation is not None:
+                translation(call)
+            else:
+                self._do(call, {}, lambda result: (OK, plain(result)))
+        except InvariantBroken:
+            raise
         except QpidHaError as error:
-            if error.scope == "broker":
-                raise
-            answer(*self._failure(error))
+            answer(_status(error, connection), error.text, error)
 
-    def _do(self, call: _Call, method: str, params: dict[str, Any], success: Success) -> None:
-        """Pass a request on and translate its answer."""
+    def _do(self, call: _Call, params: dict[str, Any], success: Success) -> None:
+        """Call the method and translate its answer."""
 
         def reply(reply: Reply) -> None:
-            call.answer(*(success(reply.result) if reply.error is None else self._failure(reply.error)))
+            found = success(reply.result) if reply.error is None else reply.error
+            if isinstance(found, QpidHaError):
+                call.answer(_status(found, call.connection), found.text, found)
+            else:
+                call.answer(*found, None)
 
-        self._requests.call(method, params, reply, owner=call.owner)
+        self._requests.call(
+            call.method, params, reply, principal=call.connection.principal, owner=call.connection
+        )
 
     # Queues.
 
-    def _get_queues(self, call: _Call) -> None:
-        call.answer(200, [self._queue_map(queue) for queue in list(self._target.broker.queues.values())])
+    def _list_queues(self, call: _Call) -> None:
+        status = self._node.status()
+        self._list(call, "queue", lambda row: _queue_map(row, status))
 
-    def _get_queue(self, call: _Call) -> None:
-        call.answer(200, self._queue_map(self._queue(call.parts[1])))
-
-    def _put_queue(self, call: _Call) -> None:
-        given = Parameters("queue", call.map_body())
-        name = call.parts[1]
-        arguments = given.table("arguments")
-        params = {
-            "name": name,
-            "durable": given.flag("durable", True),
-            "exclusive": given.flag("exclusive"),
-            "auto_delete": given.flag("auto_delete"),
-            "alternate": _text(arguments.pop("alternate-exchange", "")),
-            "arguments": arguments,
-        }
-        given.finish()
+    def _declare_queue(self, call: _Call) -> None:
+        given, name = read("queue", QUEUE_BODY, call.map_body()), call.name
 
         def declared(result: Any) -> tuple[int, Any]:
-            # Somebody may have deleted it again while the declaration was becoming safe.
-            queue = self._target.broker.queues.get(name)
-            return (201 if result["created"] else 200), {} if queue is None else self._queue_map(queue)
+            # Somebody may have deleted it again while the declaration was being committed.
+            queue = self._node.broker.queues.get(name)
+            shown = (
+                {}
+                if queue is None
+                else _queue_map(describe(QUEUE, queue, self._node), self._node.status())
+            )
+            return (CREATED if result["created"] else OK), shown
 
-        self._do(call, "declare_queue", params, declared)
+        self._do(call, {**given, "name": name}, declared)
 
     def _delete_queue(self, call: _Call) -> None:
-        if call.parts[1] in self._target.broker.queues or not self._target.serving:
-            self._do(call, "delete_queue", {"name": call.parts[1]}, _message_count)
+        if call.name in self._node.broker.queues or not self._node.serving:
+            self._do(call, {"name": call.name}, _message_count)
         else:
             # Deleting twice is no error for RabbitMQ's clients.
-            call.answer(200, {"message_count": ULong(0)})
-
-    def _purge_queue(self, call: _Call) -> None:
-        self._do(call, "purge_queue", {"name": call.parts[1]}, _message_count)
+            call.answer(OK, {"message_count": ULong(0)}, None)
 
     # Exchanges.
 
-    def _get_exchanges(self, call: _Call) -> None:
-        self._do(call, "list_exchanges", {}, lambda result: (200, result))
+    def _list_exchanges(self, call: _Call) -> None:
+        self._list(call, "exchange", lambda row: row)
 
-    def _get_exchange(self, call: _Call) -> None:
-        call.answer(200, describe(EXCHANGE, self._target.broker.exchange(call.parts[1]), self._target))
-
-    def _put_exchange(self, call: _Call) -> None:
-        _refuse_default(call.parts[1])
-        given = Parameters("exchange", call.map_body())
-        arguments = given.table("arguments")
-        params = {
-            "name": call.parts[1],
-            "type": given.text("type", "direct"),
-            "durable": given.flag("durable", True),
-            "auto_delete": given.flag("auto_delete"),
-            "alternate": _text(arguments.pop("alternate-exchange", "")),
-            "arguments": arguments,
-        }
-        if given.flag("internal"):
-            raise NotImplementedHere("internal exchanges are not offered", hint="leave internal out or set it to false")
-        given.finish()
-        self._do(call, "declare_exchange", params, _nothing)
+    def _declare_exchange(self, call: _Call) -> None:
+        _refuse_default(call.name)
+        given = read("exchange", EXCHANGE_BODY, call.map_body())
+        if given.pop("internal"):
+            raise NotImplementedHere(
+                "internal exchanges are not offered", hint="leave internal out or set it to false"
+            )
+        self._do(call, {**given, "name": call.name}, _nothing)
 
     def _delete_exchange(self, call: _Call) -> None:
-        _refuse_default(call.parts[1])
-        if call.parts[1] in self._target.broker.exchanges or not self._target.serving:
-            self._do(call, "delete_exchange", {"name": call.parts[1]}, _nothing)
+        _refuse_default(call.name)
+        if call.name in self._node.broker.exchanges or not self._node.serving:
+            self._do(call, {"name": call.name}, _nothing)
         else:
-            call.answer(204, None)
+            call.answer(NO_CONTENT, None, None)
 
     # Bindings.
 
-    def _get_bindings(self, call: _Call) -> None:
-        source, queue, key = call.query.get("src"), call.query.get("dstq"), call.query.get("key")
-        if "dste" in call.query:
+    def _list_bindings(self, call: _Call) -> None:
+        query = call.query
+        if "dste" in query:
             raise _no_exchange_bindings()
-        found = []
-        for binding in bindings_of(self._target.broker):
-            if source in (None, binding.exchange) and queue in (None, binding.queue) and key in (None, binding.key):
-                found.append(_binding_map(binding))
-        call.answer(200, found)
+        wanted = {"exchange": "src", "queue": "dstq", "key": "key"}
 
-    def _post_binding(self, call: _Call) -> None:
-        given = Parameters("binding", call.map_body())
-        if given.text("destination_exchange"):
+        def found(rows: Any) -> tuple[int, Any]:
+            # An empty value in a query asks for the empty one, where a method takes it for any.
+            return OK, [
+                _binding_map(BindingView(**row))
+                for row in rows
+                if all(query.get(word, row[name]) == row[name] for name, word in wanted.items())
+            ]
+
+        self._do(call, {name: query.get(word, "") for name, word in wanted.items()}, found)
+
+    def _bind(self, call: _Call) -> None:
+        given = read("binding", BINDING_BODY, call.map_body())
+        if given["destination_exchange"]:
             raise _no_exchange_bindings()
-        source = given.text("source")
-        _refuse_default(source)
+        _refuse_default(given["source"])
         params = {
-            "exchange": source,
-            "queue": given.text("destination_queue"),
-            "key": given.text("binding_key"),
-            "arguments": given.table("arguments"),
+            "exchange": given["source"],
+            "queue": given["destination_queue"],
+            "key": given["binding_key"],
+            "arguments": given["arguments"],
         }
-        given.finish()
-        self._do(call, "bind", params, _nothing)
+        self._do(call, params, _nothing)
 
-    def _delete_binding(self, call: _Call) -> None:
+    def _unbind(self, call: _Call) -> None:
         match = BINDING_PATH.fullmatch(call.raw_part)
         if match is None:
-            hint = "use /bindings/src=EXCHANGE;dstq=QUEUE;key=KEY;args=HASH, each part percent-encoded, or the location that GET gave"
+            hint = (
+                "use /bindings/src=EXCHANGE;dstq=QUEUE;key=KEY;args=HASH, each part "
+                "percent-encoded, or the location that GET gave"
+            )
             raise InvalidArgument(f"{call.raw_part!r} does not name a binding", hint=hint)
         source, kind, queue, key, arguments = match.groups()
         if kind == "e":
             raise _no_exchange_bindings()
         source, queue, key = decode_part(source), decode_part(queue), decode_part(key)
         _refuse_default(source)
-        binding = binding_of(self._target.broker, source, queue, key)
-        if self._target.serving and (binding is None or arguments_hash(binding.arguments) != arguments):
-            call.answer(204, None)
+        binding = binding_of(self._node.broker, source, queue, key)
+        if self._node.serving and (
+            binding is None or arguments_hash(binding.arguments) != arguments
+        ):
+            call.answer(NO_CONTENT, None, None)
             return
-        self._do(call, "unbind", {"exchange": source, "queue": queue, "key": key}, _nothing)
+        self._do(call, {"exchange": source, "queue": queue, "key": key}, _nothing)
 
-    # The broker.
+    def _list(self, call: _Call, kind: str, show: Callable[[dict[str, Any]], Any]) -> None:
+        """List all, or show the one that the path names."""
 
-    def _get_connections(self, call: _Call) -> None:
-        self._do(call, "list_connections", {}, lambda result: (200, result))
+        def found(rows: Any) -> tuple[int, Any] | QpidHaError:
+            if not call.name:
+                return OK, [show(row) for row in rows]
+            if not rows:
+                return NotFound(f"there is no {kind} {call.name}", hint=f"GET /{kind}s lists them")
+            return OK, show(rows[0])
 
-    def _get_ha(self, call: _Call) -> None:
-        if call.parts[1] not in ("status", "members", "explain"):
-            raise NotFound(f"there is no /ha/{call.parts[1]}", hint="there are /ha/status, /ha/members and /ha/explain")
-        self._do(call, call.parts[1], {}, lambda result: (200, plain(result)))
-
-    def _queue(self, name: str) -> Queue:
-        return self._target.broker.queue(name)
-
-    def _queue_map(self, queue: Queue) -> dict[str, Any]:
-        """Show a queue under RabbitMQ's names, and after them what it has no name for."""
-        shown = describe(QUEUE, queue, self._target)
-        status = self._target.status()
-        primary = status.get("primary") or {}
-        replicated = shown["replicate"] == "all"
-        leader = str(primary.get("address") or status.get("address", ""))
-        members = [str(member.get("address", "")) for member in status.get("members", ())]
-        return {
-            "message_count": ULong(shown.pop("messages")),
-            "consumer_count": UInt(shown.pop("consumers")),
-            "vhost": "/",
-            # RabbitMQ's clients know a fixed list of types; a replicated FIFO is what they call a quorum queue.
-            "type": "quorum" if replicated else "classic",
-            "leader": leader,
-            "replicas": Array(STRING_ARRAY, members if replicated and members else [leader]),
-            **shown,
-        }
-
-    def _no_route(self, method: str, path: str, parts: list[str]) -> QpidHaError:
-        offered = ", ".join(route[0] for route in self._routes if route[1:] == (parts[0], len(parts)))
-        if offered and parts[2:] in ([], ["messages"]):
-            return _MethodNotOffered(f"{method or 'a request without subject'} is not offered on {path}", hint=f"offered: {offered}")
-        return NotFound(f"there is nothing at {path!r}", hint="there are /queues, /exchanges, /bindings, /connections, /ha/status")
-
-    def _failure(self, error: QpidHaError) -> tuple[int, str]:
-        status = 405 if isinstance(error, _MethodNotOffered) else STATUS_OF.get(error.condition, 500)
-        if isinstance(error, NotAllowed) and not self._target.serving:
-            status = 503
-        return status, f"{error.text}; {error.hint}" if error.hint else error.text
+        self._do(call, {"name": call.name}, found)
 
 
-class _MethodNotOffered(RefusedRequest):
-    """The path exists, but not for this method."""
+class MethodNotOffered(RefusedRequest):
+    """The path exists, but not for this verb."""
 
 
 class _Call:
     """One request, taken apart."""
 
-    __slots__ = ("_body", "answer", "method", "owner", "parts", "query", "raw_part")
+    __slots__ = ("_body", "_verb", "answer", "connection", "method", "name", "query", "raw_part")
 
-    def __init__(self, method: str, parts: list[str], query: dict[str, str], body: Any, owner: object, answer: Respond) -> None:
+    def __init__(
+        self,
+        method: str,
+        verb: str,
+        parts: list[str],
+        query: dict[str, str],
+        body: Any,
+        connection: ConnectionView,
+        answer: Respond,
+    ) -> None:
         self.method = method
+        self._verb = verb
         self.raw_part = parts[1] if len(parts) > 1 else ""
-        self.parts = parts if parts[0] == "bindings" else [decode_part(part) for part in parts]
+        self.name = "" if parts[0] == "bindings" else decode_part(self.raw_part)
+        """The name in the path, if there is one."""
         self.query = query
-        self.owner = owner
+        self.connection = connection
         self.answer = answer
         self._body = body
 
@@ -273,7 +268,7 @@ class _Call:
         """Give the body, which has to be a map."""
         if not isinstance(self._body, dict):
             hint = "send an amqp-value section with a map, which may be empty"
-            raise InvalidArgument(f"the body of {self.method} is not a map", hint=hint)
+            raise InvalidArgument(f"the body of {self._verb} is not a map", hint=hint)
         return self._body
 
 
@@ -285,45 +280,104 @@ def arguments_hash(arguments: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _route(verb: str, path: str, parts: list[str]) -> str:
+    """Return the method that a verb and a path mean."""
+    offered = {
+        route[0]: method
+        for route, method in ROUTES.items()
+        if _fits(route[1][1:].split("/"), parts)
+    }
+    if verb in offered:
+        return offered[verb]
+    if offered:
+        raise MethodNotOffered(
+            f"{verb or 'a request without subject'} is not offered on {path}",
+            hint=f"offered: {', '.join(offered)}",
+        )
+    paths = dict.fromkeys(route[1] for route in ROUTES)
+    raise NotFound(f"there is nothing at {path!r}", hint=f"there are {', '.join(paths)}")
+
+
+def _fits(pattern: list[str], parts: list[str]) -> bool:
+    return len(pattern) == len(parts) and all(
+        wanted.startswith("{") or wanted == part
+        for wanted, part in zip(pattern, parts, strict=True)
+    )
+
+
+def _status(error: QpidHaError, connection: ConnectionView) -> int:
+    if isinstance(error, MethodNotOffered):
+        return METHOD_NOT_ALLOWED
+    return status_of(error, connection.principal)
+
+
 def _split(path: str) -> tuple[list[str], dict[str, str]]:
     head, _, query = path.partition("?")
     if not head.startswith("/") or head == "/":
-        raise InvalidArgument(f"the path {path!r} is not absolute", hint="set the property to, such as /queues/name")
+        raise InvalidArgument(
+            f"the path {path!r} is not absolute", hint="set the property to, such as /queues/name"
+        )
     parts = head[1:].split("/")
     if not all(parts):
-        raise InvalidArgument(f"the path {path!r} has an empty part", hint="percent-encode a slash inside a name as %2F")
+        raise InvalidArgument(
+            f"the path {path!r} has an empty part",
+            hint="percent-encode a slash inside a name as %2F",
+        )
     return parts, decode_query(query)
 
 
+def _queue_map(row: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+    """Show a queue under RabbitMQ's names, and after them what it has no name for."""
+    shown = dict(row)
+    primary = status.get("primary") or {}
+    replicated = shown["replicate"] == "all"
+    leader = str(primary.get("address") or status.get("address", ""))
+    members = [str(member.get("address", "")) for member in status.get("members", ())]
+    return {
+        "message_count": ULong(shown.pop("messages")),
+        "consumer_count": UInt(shown.pop("consumers")),
+        "vhost": "/",
+        # RabbitMQ's clients know a fixed list of types; a replicated FIFO is what they call a
+        # quorum queue.
+        "type": "quorum" if replicated else "classic",
+        "leader": leader,
+        "replicas": Array(STRING_ARRAY, members if replicated and members else [leader]),
+        **shown,
+    }
+
+
 def _binding_map(binding: BindingView) -> dict[str, Any]:
-    source, queue, key = (quote(part, safe="") for part in (binding.exchange, binding.queue, binding.key))
+    source, queue, key = (
+        quote(part, safe="") for part in (binding.exchange, binding.queue, binding.key)
+    )
+    arguments = arguments_hash(binding.arguments)
     return {
         "source": binding.exchange,
         "destination_queue": binding.queue,
         "binding_key": binding.key,
         "arguments": binding.arguments,
-        "location": f"/bindings/src={source};dstq={queue};key={key};args={arguments_hash(binding.arguments)}",
+        "location": f"/bindings/src={source};dstq={queue};key={key};args={arguments}",
     }
 
 
 def _message_count(result: Any) -> tuple[int, Any]:
-    return 200, {"message_count": ULong(result["messages"])}
+    return OK, {"message_count": ULong(result["messages"])}
 
 
 def _nothing(result: Any) -> tuple[int, Any]:
-    return 204, None
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise InvalidArgument("alternate-exchange is not a string", hint="give the name of an exchange")
-    return value
+    return NO_CONTENT, None
 
 
 def _refuse_default(exchange: str) -> None:
     if exchange in ("", "amq.default"):
-        raise RefusedRequest("the default exchange cannot be changed", hint="every queue is bound to it by its name; use another exchange")
+        raise RefusedRequest(
+            "the default exchange cannot be changed",
+            hint="every queue is bound to it by its name; use another exchange",
+        )
 
 
 def _no_exchange_bindings() -> QpidHaError:
-    return NotImplementedHere("bindings from exchange to exchange are not offered", hint="bind a queue: destination_queue or dstq")
+    return NotImplementedHere(
+        "bindings from exchange to exchange are not offered",
+        hint="bind a queue: destination_queue or dstq",
+    )

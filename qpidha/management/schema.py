@@ -1,10 +1,12 @@
-"""Schema: the classes of managed objects, their properties, and how each is read from the broker model.
+"""Schema: the classes of managed objects, their properties, and how each is read from the broker
+model.
 
 One table for each class serves every way in: the admin socket uses the snake_case names, AMQP
-management the camelCase ones that Qpid's tools know. Nothing is kept here: each read looks at the
-object itself, so every number is the real one of that moment.
-Knows no transport and changes nothing.
-Source: Qpid qpid/management-schema.xml and qpid/ha/management-schema.xml; AMQP management 1.0 (draft).
+management the camelCase ones that Qpid's tools know. Each read looks at the object itself, so every
+number is that of the moment. The object of the classes of the broker is its status report, which is
+built once a read. Knows no transport and changes nothing.
+Source: Qpid qpid/management-schema.xml and qpid/ha/management-schema.xml; AMQP management 1.0
+(draft).
 """
 
 from __future__ import annotations
@@ -15,14 +17,17 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from qpidha.management.percent import decode_part
+from qpidha.model.events import ConnectionKind
+from qpidha.model.percent import decode_part
+from qpidha.model.principal import ObjectType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from qpidha.broker.broker import Broker
-    from qpidha.broker.queue import Queue
-    from qpidha.management.target import Target
+    from qpidha.broker.queues.queue import Queue
+    from qpidha.management.port import ConnectionView, ManagedNode
+    from qpidha.model.principal import Principal
 
 PRODUCT = "qpidha"
 HA_BROKER = "ha-broker"
@@ -35,19 +40,20 @@ class Property:
 
     name: str
     attribute: str
-    read: Callable[[Any, Target], Any]
+    read: Callable[[Any, ManagedNode], Any]
     """From the object, and the broker that it is one of, to the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectClass:
-    """A class of managed objects: its type name, properties and operations."""
+    """A class of managed objects: its type name and properties."""
 
     type: str
+    object_type: ObjectType
+    """What access control calls such an object."""
     properties: tuple[Property, ...]
-    operations: tuple[str, ...]
-    find: Callable[[Target], Iterable[Any]]
-    get: Callable[[Target, str], Any]
+    find: Callable[[ManagedNode], Iterable[Any]]
+    get: Callable[[ManagedNode, str], Any]
     """The object of that name, or None."""
     name: Callable[[Any], str]
 
@@ -62,26 +68,37 @@ class BindingView:
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
-def describe(kind: ObjectClass, entry: Any, target: Target) -> dict[str, Any]:
+def describe(kind: ObjectClass, entry: Any, node: ManagedNode) -> dict[str, Any]:
     """Read all properties of one object under their JSON names."""
-    return {each.name: each.read(entry, target) for each in kind.properties}
+    return {each.name: each.read(entry, node) for each in kind.properties}
 
 
-def attributes(kind: ObjectClass, entry: Any, target: Target) -> dict[str, Any]:
-    """Read all properties of one object under their AMQP names, with the three that every object has."""
+def attributes(kind: ObjectClass, entry: Any, node: ManagedNode) -> dict[str, Any]:
+    """Read all properties of one object under their AMQP names, with the three that every object
+    has.
+    """
     name = kind.name(entry)
     found: dict[str, Any] = {"name": name, "identity": f"{kind.type}:{name}", "type": kind.type}
-    found.update((each.attribute, each.read(entry, target)) for each in kind.properties if each.attribute != "name")
+    found.update(
+        (each.attribute, each.read(entry, node))
+        for each in kind.properties
+        if each.attribute != "name"
+    )
     return found
 
 
 def attribute_names(kind: ObjectClass) -> list[str]:
     """Name what `attributes` gives, in its order."""
-    return ["name", "identity", "type", *(each.attribute for each in kind.properties if each.attribute != "name")]
+    return [
+        "name",
+        "identity",
+        "type",
+        *(each.attribute for each in kind.properties if each.attribute != "name"),
+    ]
 
 
 def plain(value: Any) -> Any:
-    """Reduce any value to what JSON has; binary becomes text with its odd bytes escaped."""
+    """Reduce any value to the types of JSON; binary becomes text with its odd bytes escaped."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -100,12 +117,16 @@ def plain(value: Any) -> Any:
 
 
 def binding_name(binding: BindingView) -> str:
-    """Give a binding one name: its three parts percent-encoded, so that each may contain anything."""
+    """Give a binding one name: its three parts percent-encoded, so that each may contain
+    anything.
+    """
     return "/".join(quote(part, safe="") for part in (binding.exchange, binding.queue, binding.key))
 
 
 def bindings_of(broker: Broker) -> Iterator[BindingView]:
-    """Walk through all bindings, exchange by exchange; those to the default exchange are implied by the queues."""
+    """Walk through all bindings, exchange by exchange; those to the default exchange are implied by
+    the queues.
+    """
     for exchange in list(broker.exchanges.values()):
         for queue, key, arguments in list(exchange.bindings()):
             yield BindingView(exchange.name, queue.name, key, arguments)
@@ -117,53 +138,76 @@ def binding_of(broker: Broker, exchange_name: str, queue_name: str, key: str) ->
     if exchange is None or queue is None:
         return None
     binding = exchange.binding(queue, key)
-    return None if binding is None else BindingView(exchange_name, queue_name, key, binding.arguments)
+    return (
+        None if binding is None else BindingView(exchange_name, queue_name, key, binding.arguments)
+    )
 
 
 def _same(name: str, attribute: str = "") -> Property:
-    return Property(name, attribute or name, lambda entry, target: getattr(entry, name))
+    return Property(name, attribute or name, lambda entry, node: getattr(entry, name))
 
 
 def _option(name: str, attribute: str = "") -> Property:
-    return Property(name, attribute or name, lambda entry, target: getattr(entry.options, name))
+    return Property(name, attribute or name, lambda entry, node: getattr(entry.options, name))
 
 
-def _get_binding(target: Target, name: str) -> BindingView | None:
+def _get_binding(node: ManagedNode, name: str) -> BindingView | None:
     parts = name.split("/")
-    return binding_of(target.broker, *(decode_part(part) for part in parts)) if len(parts) == 3 else None
+    return (
+        binding_of(node.broker, *(decode_part(part) for part in parts)) if len(parts) == 3 else None
+    )
 
 
-def _get_connection(target: Target, name: str) -> Any:
-    return next((connection for connection in target.connections() if str(connection.connection_id) == name), None)
+def _get_connection(node: ManagedNode, name: str) -> Any:
+    return next(
+        (connection for connection in node.connections() if str(connection.connection_id) == name),
+        None,
+    )
 
 
-def _broker_name(target: Target) -> str:
-    return str(target.settings.name or target.status().get("name", ""))
+def _get_broker(node: ManagedNode, name: str) -> dict[str, Any] | None:
+    status = node.status()
+    return status if name == _broker_name(status) else None
 
 
-def _only(name: Callable[[Target], str]) -> Callable[[Target, str], Target | None]:
-    return lambda target, wanted: target if wanted == name(target) else None
+def _broker_name(status: dict[str, Any]) -> str:
+    return str(status.get("name", ""))
 
 
 def _length(name: str, attribute: str) -> Property:
-    return Property(name, attribute, lambda entry, target: len(getattr(entry, name)))
+    return Property(name, attribute, lambda entry, node: len(getattr(entry, name)))
 
 
-def unsafe_messages(queue: Queue, target: Target) -> int:
-    """Count the messages that not every in-sync broker has yet; a backup applies only what is safe."""
-    return 0 if queue.recorder is None else queue.unsafe(target.log.safe)
+def unreplicated_messages(queue: Queue, node: ManagedNode) -> int:
+    """Count the messages that not every in-sync broker has yet; a backup applies only what is
+    committed.
+    """
+    return 0 if queue.log_writer is None else queue.unreplicated(node.log.committed)
 
 
 def _status(name: str, attribute: str) -> Property:
-    return Property(name, attribute, lambda entry, target: plain(target.status().get(name)))
+    """A property of the broker: the object that is read is the status report, made once a read."""
+    return Property(name, attribute, lambda status, node: plain(status.get(name)))
 
 
-def _process(connection: Any, target: Target) -> Any:
+def _principal(name: str, attribute: str, read: Callable[[Principal], Any]) -> Property:
+    return Property(name, attribute, lambda connection, node: read(connection.principal))
+
+
+def _is_backup(connection: ConnectionView, node: ManagedNode) -> bool:
+    """Whether another broker opened this connection, to be a backup; those that we opened lead to a
+    primary.
+    """
+    return connection.principal.is_broker and connection.kind is not ConnectionKind.OUTGOING
+
+
+def _process(connection: Any, node: ManagedNode) -> Any:
     return plain(connection.remote_properties.get("qpid.client_process", ""))
 
 
 QUEUE = ObjectClass(
     "queue",
+    ObjectType.QUEUE,
     (
         _same("name"),
         _option("uuid"),
@@ -173,30 +217,34 @@ QUEUE = ObjectClass(
         _option("alternate", "altExchange"),
         _option("replicate"),
         _option("arguments"),
-        # Depths of this moment, then totals since this broker began to decide; Qpid's names where Qpid counts the same.
+        # Depths of this moment, then totals since this broker began to decide; Qpid's names where
+        # Qpid counts the same.
         _length("messages", "msgDepth"),
         _same("bytes", "byteDepth"),
-        Property("unsafe", "msgUnsafe", unsafe_messages),
-        _same("cold", "byteDepthOnDisk"),
+        Property("unreplicated", "msgUnreplicated", unreplicated_messages),
+        Property("unsafe", "msgUnsafe", unreplicated_messages),  # the former name
+        _same("paged_out", "byteDepthPagedOut"),
+        Property("cold", "byteDepthOnDisk", lambda queue, node: queue.paged_out),  # former name
         _length("consumers", "consumerCount"),
         _length("bindings", "bindingCount"),
         _same("acquired", "unackedMessages"),
         _same("enqueued", "msgTotalEnqueues"),
         _same("dequeued", "msgTotalDequeues"),
+        _same("departures", "departuresByCause"),
         _same("released", "releases"),
         _same("expired", "discardsTtl"),
         _same("rejected", "discardsSubscriber"),
         _same("discarded", "discardsPurge"),
         _same("deduplicated", "discardsDuplicate"),
     ),
-    ("READ", "CREATE", "DELETE", "PURGE"),
-    find=lambda target: list(target.broker.queues.values()),
-    get=lambda target, name: target.broker.queues.get(name),
+    find=lambda node: list(node.broker.queues.values()),
+    get=lambda node, name: node.broker.queues.get(name),
     name=lambda queue: queue.name,
 )
 
 EXCHANGE = ObjectClass(
     "exchange",
+    ObjectType.EXCHANGE,
     (
         _same("name"),
         _option("type", "exchangeType"),
@@ -206,77 +254,98 @@ EXCHANGE = ObjectClass(
         _option("alternate", "altExchange"),
         _option("replicate"),
         _option("arguments"),
-        Property("bindings", "bindingCount", lambda exchange, target: exchange.binding_count),
+        Property("bindings", "bindingCount", lambda exchange, node: exchange.binding_count),
         _same("received", "msgReceives"),
         _same("dropped", "msgDrops"),
-        Property("routed", "msgRoutes", lambda exchange, target: exchange.received - exchange.dropped),
+        Property(
+            "routed", "msgRoutes", lambda exchange, node: exchange.received - exchange.dropped
+        ),
         _same("bytes_received", "byteReceives"),
         _same("bytes_dropped", "byteDrops"),
     ),
-    ("READ", "CREATE", "DELETE", "BIND", "UNBIND"),
-    find=lambda target: list(target.broker.exchanges.values()),
-    get=lambda target, name: target.broker.exchanges.get(name),
+    find=lambda node: list(node.broker.exchanges.values()),
+    get=lambda node, name: node.broker.exchanges.get(name),
     name=lambda exchange: exchange.name,
 )
 
 BINDING = ObjectClass(
     "binding",
+    ObjectType.EXCHANGE,
     (_same("exchange"), _same("queue"), _same("key", "bindingKey"), _same("arguments")),
-    ("READ", "CREATE", "DELETE"),
-    find=lambda target: list(bindings_of(target.broker)),
+    find=lambda node: list(bindings_of(node.broker)),
     get=_get_binding,
     name=binding_name,
 )
 
 CONNECTION = ObjectClass(
     "connection",
+    ObjectType.CONNECTION,
     (
-        Property("id", "connectionId", lambda connection, target: connection.connection_id),
-        _same("peer", "address"),
-        _same("user", "authIdentity"),
-        Property("container", "remoteContainer", lambda connection, target: connection.remote_container),
+        Property("id", "connectionId", lambda connection, node: connection.connection_id),
+        _principal("peer", "address", lambda principal: principal.address),
+        _principal("user", "authIdentity", lambda principal: principal.name),
+        _principal("mechanism", "saslMechanism", lambda principal: principal.mechanism),
+        Property(
+            "container", "remoteContainer", lambda connection, node: connection.remote_container
+        ),
         Property("process", "remoteProcessName", _process),
-        _same("encrypted"),
-        Property("admin", "isAdmin", lambda connection, target: connection.is_admin),
-        Property("backup", "isBackup", lambda connection, target: connection.is_backup),
+        _principal("encrypted", "encrypted", lambda principal: principal.encrypted),
+        _principal("admin", "isAdmin", lambda principal: principal.is_administrator),
+        Property("backup", "isBackup", _is_backup),
     ),
-    ("READ",),
-    find=lambda target: list(target.connections()),
+    find=lambda node: list(node.connections()),
     get=_get_connection,
     name=lambda connection: str(connection.connection_id),
 )
 
 BROKER = ObjectClass(
     "broker",
+    ObjectType.BROKER,
     (
-        Property("name", "name", lambda entry, target: _broker_name(target)),
-        Property("product", "product", lambda entry, target: PRODUCT),
+        _status("name", "name"),
+        Property("product", "product", lambda entry, node: PRODUCT),
         _status("address", "address"),
         _status("system_id", "systemId"),
         _status("state", "state"),
         _status("epoch", "epoch"),
         _status("sequence", "sequence"),
         _status("safe", "safe"),
+        _status("committed", "committed"),
         _status("held", "held"),
-        Property("connections", "connectionCount", lambda entry, target: len(list(target.connections()))),
-        Property("queues", "queueCount", lambda entry, target: len(target.broker.queues)),
-        Property("exchanges", "exchangeCount", lambda entry, target: len(target.broker.exchanges)),
-        Property("messages", "msgDepth", lambda entry, target: sum(len(queue.messages) for queue in target.broker.queues.values())),
-        Property("bytes", "byteDepth", lambda entry, target: sum(queue.bytes for queue in target.broker.queues.values())),
-        Property("max_connections", "maxConns", lambda entry, target: target.settings.max_connections),
-        Property("max_queues", "maxQueues", lambda entry, target: target.settings.max_queues),
-        Property("default_queue_limit", "defaultQueueLimit", lambda entry, target: target.settings.default_queue_limit),
+        _status("pending_acknowledgements", "pendingAcknowledgements"),
+        Property(
+            "connections", "connectionCount", lambda entry, node: len(list(node.connections()))
+        ),
+        Property("queues", "queueCount", lambda entry, node: len(node.broker.queues)),
+        Property("exchanges", "exchangeCount", lambda entry, node: len(node.broker.exchanges)),
+        Property(
+            "messages",
+            "msgDepth",
+            lambda entry, node: sum(len(queue.messages) for queue in node.broker.queues.values()),
+        ),
+        Property(
+            "bytes",
+            "byteDepth",
+            lambda entry, node: sum(queue.bytes for queue in node.broker.queues.values()),
+        ),
+        Property("max_connections", "maxConns", lambda entry, node: node.settings.max_connections),
+        Property("max_queues", "maxQueues", lambda entry, node: node.settings.max_queues),
+        Property(
+            "default_queue_limit",
+            "defaultQueueLimit",
+            lambda entry, node: node.settings.default_queue_limit,
+        ),
     ),
-    ("READ",),
-    find=lambda target: [target],
-    get=_only(_broker_name),
+    find=lambda node: [node.status()],
+    get=_get_broker,
     name=_broker_name,
 )
 
 HABROKER = ObjectClass(
     "org.apache.qpid.ha:habroker",
+    ObjectType.BROKER,
     (
-        Property("name", "name", lambda entry, target: HA_BROKER),
+        Property("name", "name", lambda entry, node: HA_BROKER),
         _status("state", "status"),
         _status("brokers_url", "brokersUrl"),
         _status("public_url", "publicUrl"),
@@ -284,11 +353,12 @@ HABROKER = ObjectClass(
         _status("members", "members"),
         _status("system_id", "systemId"),
     ),
-    ("READ", "PROMOTE", "DEMOTE", "SWITCHOVER", "RECOVER", "EXPLAIN"),
-    find=lambda target: [target],
-    get=_only(lambda target: HA_BROKER),
-    name=lambda target: HA_BROKER,
+    find=lambda node: [node.status()],
+    get=lambda node, name: node.status() if name == HA_BROKER else None,
+    name=lambda status: HA_BROKER,
 )
 
-CLASSES: dict[str, ObjectClass] = {kind.type: kind for kind in (QUEUE, EXCHANGE, BINDING, CONNECTION, BROKER, HABROKER)}
+CLASSES: dict[str, ObjectClass] = {
+    kind.type: kind for kind in (QUEUE, EXCHANGE, BINDING, CONNECTION, BROKER, HABROKER)
+}
 """The classes by type name, in the order in which they are listed."""

@@ -1,9 +1,9 @@
-"""Tracing: notes of single messages, from the broker model to its log: enqueued, sent to a consumer, gone.
+"""Tracing: events of single messages: enqueued, sent to a consumer, gone and why.
 
-It stands before the log as the broker's recorder, and outgoing links tell it what they send. With `sampling` N only messages with
-CRC-32(message id) mod N = 0 are noted: the same ones on every broker and client, so that what is known of one is whole.
-A message that goes before all brokers have it is noted with its id: its sender may hear of acceptance then.
-Source: spark-pipeline.md section 6.
+It stands between the queues and the log as the broker's log writer, so it hears of every record of
+a message, with the cause of each departure; outgoing links tell it what they send. With `sampling`
+N only messages with CRC-32(message id) mod N = 0 are logged: the same ones on every broker and
+client, so that the story of each is whole. docs/pipeline.md has the event format.
 """
 
 from __future__ import annotations
@@ -14,45 +14,63 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from qpidha.broker.broker import Broker
-from qpidha.broker.queue import Queue
-from qpidha.broker.recorder import Recorder
-from qpidha.words.errors import ProtocolViolation
-from qpidha.words.message_view import properties
-from qpidha.words.notes import Notes, Tracer
-from qpidha.words.records import Dequeued, QueueDeleted, Record
+from qpidha.broker.queues.log_writer import LogWriter
+from qpidha.broker.queues.queue import Queue
+from qpidha.model.errors import ProtocolViolation
+from qpidha.model.event_log import EventSink, Tracer
+from qpidha.model.message_view import properties
+from qpidha.model.records import Cause, QueueDeleted, Record
 
+CAUSES: dict[int, str] = {
+    Cause.ACCEPTED: "accepted",
+    Cause.EXPIRED: "expired",
+    Cause.OVERFLOW: "ring",
+    Cause.REJECTED: "rejected",
+    Cause.DELIVERY_LIMIT: "delivery-limit",
+    Cause.REPLACED: "replaced",
+    Cause.PURGED: "purged",
+    Cause.DELETED: "deleted",
+    Cause.MOVED: "moved",
+}
+"""Cause of a departure -> its name in the event format."""
 MOST_SAMPLED = 1_000_000
 """Messages that are remembered to be in the sample."""
 
 
-class TracedLog(Recorder, Protocol):
+class TracedLog(LogWriter, Protocol):
     """The log as tracing sees it."""
 
     epoch: int
-    safe: int
+    committed: int
 
     def epoch_of(self, sequence: int) -> int: ...
 
 
 class Tracing(Tracer):
-    """A recorder that notes what passes through it."""
+    """A log writer that logs events of what passes through it."""
 
-    __slots__ = ("_broker", "_ids", "_log", "_notes", "_queues", "_sampled", "_sampling", "_totals")
+    __slots__ = ("_broker", "_ids", "_log", "_events", "_queues", "_sampled", "_sampling")
 
-    def __init__(self, log: TracedLog, notes: Notes, broker: Broker, *, sampling: int, queues: Sequence[str]) -> None:
+    def __init__(
+        self,
+        log: TracedLog,
+        events: EventSink,
+        broker: Broker,
+        *,
+        sampling: int,
+        queues: Sequence[str],
+    ) -> None:
         self._log = log
-        self._notes = notes
+        self._events = events
         self._broker = broker
         self._sampling = sampling
         self._queues = tuple(queues)
         self._sampled: dict[int, int] = {}
         """Position of each message in the sample -> on how many queues it is."""
         self._ids: dict[int, str] = {}
-        """Position -> id of each traced message that is not safe yet."""
-        self._totals: dict[int, tuple[int, int]] = {}
-        """Uid of a queue -> messages that had expired or were discarded when some went for the last time."""
+        """Position -> id of each traced message that is not committed yet."""
 
-    # -- the recorder -----------------------------------------------------------------------------
+    # -- the log writer ----------------------------------------------------------------------------
 
     @property
     def must_sync(self) -> bool:
@@ -65,10 +83,10 @@ class Tracing(Tracer):
 
     def append(self, record: Record) -> int:
         """Append any record."""
-        if isinstance(record, Dequeued):
-            self._gone(record.queue, record.sequences, single=False)
-        elif isinstance(record, QueueDeleted):
-            self._totals.pop(record.queue, None)
+        if isinstance(record, QueueDeleted):
+            queue = self._broker.by_uid.get(record.queue)
+            if isinstance(queue, Queue):
+                self._gone(record.queue, queue.ordered(), Cause.DELETED, may_be_left_out=False)
         return self._log.append(record)
 
     def enqueue(self, queue_uid: int, payload: bytes, expires: int) -> int:
@@ -83,25 +101,27 @@ class Tracing(Tracer):
         self._came(queue_uids, payload, sequence)
         return sequence
 
-    def dequeue(self, queue_uid: int, sequence: int) -> int:
+    def dequeue(self, queue_uid: int, sequence: int, cause: int = 0) -> int:
         """Append that a message left."""
-        self._gone(queue_uid, (sequence,), single=True)
-        return self._log.dequeue(queue_uid, sequence)
+        self._gone(queue_uid, (sequence,), cause, may_be_left_out=True)
+        return self._log.dequeue(queue_uid, sequence, cause)
 
-    def dequeue_many(self, queue_uid: int, sequences: list[int]) -> int:
+    def dequeue_many(self, queue_uid: int, sequences: list[int], cause: int = 0) -> int:
         """Append that several messages left."""
-        self._gone(queue_uid, sequences, single=False)
-        return self._log.dequeue_many(queue_uid, sequences)
+        self._gone(queue_uid, sequences, cause, may_be_left_out=False)
+        return self._log.dequeue_many(queue_uid, sequences, cause)
 
-    # -- notes ------------------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------
 
-    def safe(self, safe: int) -> None:
+    def committed(self, committed: int) -> None:
         """All brokers have everything up to here."""
         ids = self._ids
-        while ids and (first := next(iter(ids))) <= safe:
+        while ids and (first := next(iter(ids))) <= committed:
             del ids[first]
 
-    def delivered(self, queue: str, position: int, payload: bytes, delivery_count: int, to: str) -> None:
+    def delivered(
+        self, queue: str, position: int, payload: bytes, delivery_count: int, to: str
+    ) -> None:
         """A message of a logged queue was sent to a consumer."""
         if not self._traces(queue):
             return
@@ -110,7 +130,7 @@ class Tracing(Tracer):
             if self._sampling > 1 and len(self._sampled) < MOST_SAMPLED:
                 self._sampled.setdefault(position, 1)
             epoch = self._log.epoch_of(position)
-            self._notes.add("dlv", q=queue, e=epoch, p=position, i=name, d=delivery_count, x=to)
+            self._events.add("dlv", q=queue, e=epoch, p=position, i=name, d=delivery_count, x=to)
 
     def _came(self, queue_uids: tuple[int, ...], payload: bytes, sequence: int) -> None:
         name: str | None = None
@@ -125,13 +145,20 @@ class Tracing(Tracer):
                 if self._sampling > 1 and len(self._sampled) < MOST_SAMPLED:
                     self._sampled[sequence] = len(queue_uids)
                 self._ids[sequence] = name
-            self._notes.add("enq", q=queue.name, e=self._log.epoch, p=sequence, i=name, z=len(payload))
+            self._events.add(
+                "enq", q=queue.name, e=self._log.epoch, p=sequence, i=name, z=len(payload)
+            )
 
-    def _gone(self, queue_uid: int, sequences: Sequence[int], *, single: bool) -> None:
+    def _gone(
+        self, queue_uid: int, sequences: Sequence[int], cause: int, *, may_be_left_out: bool
+    ) -> None:
+        """Log that messages left. One that is left out of the log, as it came and went before all
+        brokers had it, is logged with its id: its sender may hear of acceptance all the same.
+        """
         queue = self._broker.by_uid.get(queue_uid)
         if not isinstance(queue, Queue) or not self._traces(queue.name):
             return
-        why = self._reason(queue, single=single)
+        why = CAUSES.get(cause, str(cause))
         for sequence in sequences:
             if self._sampling > 1:
                 queues = self._sampled.pop(sequence, 0)
@@ -139,22 +166,19 @@ class Tracing(Tracer):
                     continue
                 if queues > 1:
                     self._sampled[sequence] = queues - 1
-            name = self._ids.get(sequence, "") if single and sequence > self._log.safe else ""
-            self._notes.add("deq", q=queue.name, e=self._log.epoch_of(sequence), p=sequence, i=name, x=why)
-
-    def _reason(self, queue: Queue, *, single: bool) -> str:
-        """Tell why messages leave by what the queue has counted just before."""
-        expired, discarded = self._totals.get(queue.uid, (0, 0))
-        self._totals[queue.uid] = (queue.expired, queue.discarded)
-        if single or queue.window is not None and queue.expired == expired and queue.discarded == discarded:
-            return "accepted"
-        return "expired" if queue.expired > expired else "purged" if queue.discarded > discarded else "ring"
+            is_unknown = may_be_left_out and sequence > self._log.committed
+            name = self._ids.get(sequence, "") if is_unknown else ""
+            self._events.add(
+                "deq", q=queue.name, e=self._log.epoch_of(sequence), p=sequence, i=name, x=why
+            )
 
     def _traces(self, queue: str) -> bool:
         return not self._queues or any(fnmatchcase(queue, pattern) for pattern in self._queues)
 
     def _is_sampled(self, name: str) -> bool:
-        return self._sampling == 1 or (name != "" and crc32(name.encode(errors="replace")) % self._sampling == 0)
+        return self._sampling == 1 or (
+            name != "" and crc32(name.encode(errors="replace")) % self._sampling == 0
+        )
 
 
 def message_id(payload: bytes) -> str:

@@ -1,4 +1,5 @@
-"""The configuration file of a broker, as a resource manager reads it on one node: the admin socket, and the addresses of all brokers.
+"""The configuration file of a broker, as a resource manager reads it on one node: the admin socket,
+and the addresses of all brokers.
 
 Other nodes' files are taken to say the same, apart from the node's own address. Knows no manager.
 """
@@ -8,8 +9,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from qpidha.words.errors import InvalidArgument
-from qpidha.words.settings import Settings
+from qpidha.model.errors import InvalidArgument
+from qpidha.model.settings import Settings
 
 CONFIG = "/etc/qpidha/qpidha.conf"
 """Where agents look for it unless told otherwise."""
@@ -28,7 +29,11 @@ class BrokerFile:
     @property
     def addresses(self) -> tuple[str, ...]:
         """`host:port` of every broker of the cluster."""
-        return () if self.settings is None else tuple(address.host_port for address in self.settings.ha_brokers_url)
+        return (
+            ()
+            if self.settings is None
+            else tuple(address.host_port for address in self.settings.ha_brokers_url)
+        )
 
     @property
     def port(self) -> int:
@@ -37,7 +42,9 @@ class BrokerFile:
 
 
 def read_broker_file(path: str, admin_socket: str = "") -> BrokerFile:
-    """Read the file at `path`; an `admin_socket` that is given counts instead of its own. Never raises."""
+    """Read the file at `path`; an `admin_socket` that is given counts instead of its own. Never
+    raises.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             settings, _ = Settings.load(file.read(), {}, [], file_name=path)

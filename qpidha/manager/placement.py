@@ -1,10 +1,11 @@
 """Placement: which broker should be primary, given what is known of all of them.
 
-A pure decision, so that it can be tested without processes. A broker in state ready holds everything that was
-ever acknowledged; of several the one that is furthest in the log is taken. Without a ready one there are two cases:
-a cluster that starts for the first time, and one that lost all its in-sync brokers (then every member of the newest
-recorded in-sync set must be there to be compared, which the brokers themselves do when one of them is asked to
-`recover`). The broker itself checks again and may refuse.
+A pure decision, so that it can be tested without processes. A broker in state ready holds
+everything that was ever acknowledged; of several the one that is furthest in the log is taken.
+Without a ready one there are two cases: a cluster that starts for the first time, and one that lost
+all its in-sync brokers (then every member of the newest recorded in-sync set must be there to be
+compared, which the brokers themselves do when one of them is asked to `recover`). The broker itself
+checks again and may refuse.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qpidha.manager.in_sync_record import InSyncRecord
+from qpidha.model.broker_states import PRIMARY_STATES
 
 NOTHING_RECORDED = InSyncRecord()
-PRIMARY_STATES = ("active", "recovering")
-"""States of a broker that was promoted."""
 
 
 @dataclass(slots=True)
 class Member:
-    """What a manager knows of one broker. `healthy` is whether it answered its last ping in time."""
+    """What a manager knows of one broker. `healthy` is whether it answered its last ping in
+    time.
+    """
 
     name: str
     address: str
@@ -53,7 +55,8 @@ class Choice:
     name: str
     reason: str
     compare: bool = False
-    """Whether no broker has everything for certain, so that what they have must be compared first."""
+    """Whether no broker has everything for certain, so that what they have must be compared first.
+    """
 
 
 def primary_of(members: list[Member]) -> Member | None:
@@ -63,18 +66,31 @@ def primary_of(members: list[Member]) -> Member | None:
 
 
 def choose(
-    members: list[Member], *, waited: bool = False, refused: tuple[str, ...] = (), recorded: InSyncRecord = NOTHING_RECORDED
+    members: list[Member],
+    *,
+    waited: bool = False,
+    refused: tuple[str, ...] = (),
+    recorded: InSyncRecord = NOTHING_RECORDED,
 ) -> Choice:
     """Choose whom to promote.
 
-    `waited` is whether slow starters had their time, `refused` are names that said no just now, and `recorded` is the
-    newest in-sync set that the manager itself has kept: nobody outside the newest of all sets is chosen.
+    `waited` is whether slow starters had their time, `refused` are names that said no just now, and
+    `recorded` is the newest in-sync set that the manager itself has kept: nobody outside the newest
+    of all sets is chosen.
     """
     healthy = [member for member in members if member.healthy]
     newest = max(healthy, key=lambda member: member.in_sync_version, default=None)
-    in_sync = recorded.members if newest is None or recorded.order > newest.in_sync_version else newest.in_sync
+    in_sync = (
+        recorded.members
+        if newest is None or recorded.order > newest.in_sync_version
+        else newest.in_sync
+    )
     ready = [member for member in healthy if member.state == "ready"]
-    current = [member for member in ready if not in_sync or not member.system_id or member.system_id in in_sync]
+    current = [
+        member
+        for member in ready
+        if not in_sync or not member.system_id or member.system_id in in_sync
+    ]
     if current:
         return _furthest(current, refused, "ready and furthest in the log")
     joining = [member for member in healthy if member.state == "joining"]
@@ -85,15 +101,25 @@ def choose(
     return Choice("", f"first start: {len(joining)} of {len(members)} brokers are there")
 
 
-def _after_total_failure(healthy: list[Member], joining: list[Member], in_sync: tuple[str, ...], refused: tuple[str, ...]) -> Choice:
+def _after_total_failure(
+    healthy: list[Member], joining: list[Member], in_sync: tuple[str, ...], refused: tuple[str, ...]
+) -> Choice:
     present = {member.system_id for member in healthy}
     missing = [system_id for system_id in in_sync if system_id not in present]
     if missing:
-        return Choice("", f"no ready broker, and {len(missing)} of {len(in_sync)} members of the last in-sync set are missing")
+        return Choice(
+            "",
+            f"no ready broker, and {len(missing)} of {len(in_sync)} members of the last "
+            "in-sync set are missing",
+        )
     candidates = [member for member in joining if member.system_id in in_sync]
     if not candidates:
         stale = [member for member in healthy if member.state == "ready"]
-        why = f"{_names(stale)} ready, but no longer in the newest in-sync set" if stale else "no ready broker"
+        why = (
+            f"{_names(stale)} ready, but no longer in the newest in-sync set"
+            if stale
+            else "no ready broker"
+        )
         return Choice("", f"{why}, and no member of that set can be promoted")
     choice = _furthest(candidates, refused, "furthest of the last in-sync set")
     choice.compare = True

@@ -1,8 +1,9 @@
 """Plug-ins: finds the resource manager that runs a broker, among those that are installed.
 
-Each is an entry point of the group `qpidha.resource_managers` that names a function of the shape `FindManager`. Ours are asked
-first and are written down here, so that they are there without an installation too; then the others by name. Knows no manager by
-itself. docs/resource-managers.md has an example.
+Each is an entry point of the group `qpidha.resource_managers` that names a function of the shape
+`FindManager`. Ours are asked first and are written down here, so that they are there without an
+installation too; then the others by name. Knows no manager by itself. docs/resource-managers.md has
+an example.
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 
 from qpidha.manager.resource_manager import BrokerPlace, FindManager, ResourceManager
-from qpidha.words.errors import InvalidArgument
+from qpidha.model.errors import InvalidArgument
 
 GROUP = "qpidha.resource_managers"
 OURS = (
-    EntryPoint("builtin", "qpidha.manager.builtin:find", GROUP),
-    EntryPoint("pacemaker", "qpidha.manager.pacemaker:find", GROUP),
-    EntryPoint("rgmanager", "qpidha.manager.rgmanager:find", GROUP),
+    EntryPoint("builtin", "qpidha.manager.builtin.manager:find", GROUP),
+    EntryPoint("pacemaker", "qpidha.manager.pacemaker.manager:find", GROUP),
+    EntryPoint("rgmanager", "qpidha.manager.rgmanager.manager:find", GROUP),
 )
 """The cheapest question first; the built-in manager is sure of its brokers, for it started them."""
 
 
 def manager_of(place: BrokerPlace) -> ResourceManager | None:
-    """Find who runs a broker; None if nobody does. Raises InvalidArgument for a plug-in that cannot be loaded or asked."""
+    """Find who runs a broker; None if nobody does. Raises InvalidArgument for a plug-in that cannot
+    be loaded or asked.
+    """
     for point in known():
         manager = _find(point, place)
         if manager is not None:
@@ -32,7 +35,9 @@ def manager_of(place: BrokerPlace) -> ResourceManager | None:
 
 
 def known() -> Iterator[EntryPoint]:
-    """Give the plug-ins in the order in which they are asked; others are looked for only when none of ours runs the broker."""
+    """Give the plug-ins in the order in which they are asked; others are looked for only when none
+    of ours runs the broker.
+    """
     yield from OURS
     yield from sorted(entry_points(group=GROUP), key=lambda point: point.name)
 
@@ -56,4 +61,6 @@ def _find(point: EntryPoint, place: BrokerPlace) -> ResourceManager | None:
 
 def _broken(point: EntryPoint, what: str, error: Exception) -> InvalidArgument:
     text = f"the resource manager plug-in {point.name!r} {what}: {type(error).__name__}: {error}"
-    return InvalidArgument(text, hint=f"correct or remove the package that has {point.value!r} in the group {GROUP}")
+    return InvalidArgument(
+        text, hint=f"correct or remove the package that has {point.value!r} in the group {GROUP}"
+    )

@@ -1,1 +1,1 @@
-"""Pipeline: Spark jobs over histories and journals; an optional extra that sees only the words."""
+"""Pipeline: Spark jobs over histories and event logs; an optional extra."""

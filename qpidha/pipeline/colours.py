@@ -1,7 +1,9 @@
-"""Colours of what brokers are, the same in every picture: of the demo, of benchmarks and of reports.
+"""Colours of what brokers are, the same in every picture: of the demo, of benchmarks and of
+reports.
 
-They keep apart for people who do not tell red from green: what serves is bluish green, what waits blue, what is on its way
-yellow and orange, what is gone vermilion. Source: the palette of Okabe and Ito, widened.
+They keep apart for people who do not tell red from green: what serves is bluish green, what waits
+blue, what is on its way yellow and orange, what is gone vermilion. Source: the palette of Okabe and
+Ito, widened.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""The event format: every kind of event of client histories and broker journals, its fields, their types and units.
+"""The event format: every kind of event of client histories and broker journals, its fields, their
+types and units.
 
-One table for all: the recorder writes by it, the reader checks against it, tables take their numeric codes from it,
-and docs/pipeline.md shows it (a test compares). An event is one JSON object on one line. Integers are written as
-integers; a field that is null counts as absent; a field that is not in the table is accepted and counted, so that a
-newer writer can be read. Codes are stored in tables and never change their meaning.
-Knows nothing of files, checks or Spark. Source: spark-pipeline.md section 6, whose keys these are.
+One table for all: the recorder writes by it, the reader checks against it, tables take their
+numeric codes from it, and docs/pipeline.md shows it (a test compares). An event is one JSON object
+on one line. Integers are written as integers; a field that is null counts as absent; a field that
+is not in the table is accepted and counted, so that a newer writer can be read. Codes are stored in
+tables and never change their meaning. Knows nothing of files, checks or Spark. Definitions:
+docs/pipeline.md.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from qpidha.words.notes import FORMAT
+from qpidha.model.event_log import FORMAT
 
 Event = dict[str, Any]
 
@@ -23,12 +25,26 @@ FOREVER = INT64
 EARLIEST, LATEST = -(1 << 61), 1 << 62
 """Bounds of times, in ns: what is beyond is cut, so that no difference of two overflows."""
 UNBOUNDED = (1 << 62) - 1
-"""Error in ns between clocks of which nothing is known: more than any two times differ, and no sum with one overflows."""
+"""Error in ns between clocks of which nothing is known: more than any two times differ, and no sum
+with one overflows.
+"""
 CLIENT = 1_000_000
-"""Process numbers are `client * CLIENT + how many processes this client had before`, so a client outlives its processes."""
+"""Process numbers are `client * CLIENT + how many processes this client had before`, so a client
+outlives its processes.
+"""
 
-OPERATIONS = {"enqueue": 1, "dequeue": 2, "ack": 3, "drain": 4, "acquire": 5, "release": 6, "lost": 7}
-"""What a client does -> code. `lost` is the moment in which the holder of a lock learns that its session is gone."""
+OPERATIONS = {
+    "enqueue": 1,
+    "dequeue": 2,
+    "ack": 3,
+    "drain": 4,
+    "acquire": 5,
+    "release": 6,
+    "lost": 7,
+}
+"""What a client does -> code. `lost` is the moment in which the holder of a lock learns that its
+session is gone.
+"""
 OUTCOMES = {"invoke": 0, "ok": 1, "fail": 2, "info": 3}
 """How an operation stands -> code: begun, done, certainly without effect, not known."""
 STEPS = {"start": 0, "stop": 1}
@@ -51,25 +67,69 @@ class Field:
 
 
 FIELDS = (
-    Field("n", "node", "string", "", "who writes: `client-<host>`, `nemesis`, or the name of a broker"),
+    Field(
+        "n", "node", "string", "", "who writes: `client-<host>`, `nemesis`, or the name of a broker"
+    ),
     Field("b", "boot", "string", "", "8 hex digits, new for each start of the writer"),
-    Field("s", "s", "bigint", "count", "number of the event of this node and boot, from 0 without gaps over all segments"),
+    Field(
+        "s",
+        "s",
+        "bigint",
+        "count",
+        "number of the event of this node and boot, from 0 without gaps over all segments",
+    ),
     Field("t", "ts_us", "bigint", "µs", "wall clock, UTC, since 1970"),
     Field("m", "mono_ns", "bigint", "ns", "monotonic clock of the host"),
     Field("k", "kind", "string", "", "kind of the event"),
     Field("run", "run_id", "string", "", "name of the run"),
-    Field("o", "op_id", "bigint", "", "number of the operation or fault, unique in the run; its steps share it"),
-    Field("c", "process", "bigint", "", "logical process; retired when an outcome is not known, its successor has the next number"),
+    Field(
+        "o",
+        "op_id",
+        "bigint",
+        "",
+        "number of the operation or fault, unique in the run; its steps share it",
+    ),
+    Field(
+        "c",
+        "process",
+        "bigint",
+        "",
+        "logical process; retired when an outcome is not known, its successor has the next number",
+    ),
     Field("y", "otype", "string", "", "how an operation stands, or the step of a fault"),
     Field("f", "what", "string", "", "what is done or what happened, by kind"),
     Field("q", "queue", "string", "", "queue, or the queue that is a lock"),
     Field("w", "producer", "int", "", "producer of the value"),
-    Field("u", "seq", "bigint", "count", "sequence number of the value in the order in which its producer sends, per queue"),
-    Field("d", "delivery_count", "int", "count", "delivery-count of the message: failed deliveries before this one"),
+    Field(
+        "u",
+        "seq",
+        "bigint",
+        "count",
+        "sequence number of the value in the order in which its producer sends, per queue",
+    ),
+    Field(
+        "d",
+        "delivery_count",
+        "int",
+        "count",
+        "delivery-count of the message: failed deliveries before this one",
+    ),
     Field("fa", "first_acquirer", "int", "0 or 1", "first-acquirer of the message's header"),
-    Field("j", "intended_ns", "bigint", "ns", "monotonic time at which an open-loop generator wanted to begin"),
+    Field(
+        "j",
+        "intended_ns",
+        "bigint",
+        "ns",
+        "monotonic time at which an open-loop generator wanted to begin",
+    ),
     Field("i", "msg", "string", "", "message id"),
-    Field("x", "peer", "string", "", "the other side or the object: peer node, client address, target of a fault, reason"),
+    Field(
+        "x",
+        "peer",
+        "string",
+        "",
+        "the other side or the object: peer node, client address, target of a fault, reason",
+    ),
     Field("r", "role", "string", "", "state of the broker from now on"),
     Field("e", "epoch", "bigint", "", "epoch of the primary that writes, or that is followed"),
     Field("p", "position", "bigint", "count", "sequence in the replication log; first of a range"),
@@ -102,40 +162,142 @@ class Kind:
 
 
 KINDS = (
-    Kind("op", 1, "op", ("run", "o", "c", "y", "f", "q"), ("w", "u", "d", "fa", "j", "i", "err"), "a step of a client's operation",
-         tuple(OPERATIONS)),
-    Kind("fault", 2, "fault", ("run", "o", "y", "f", "x"), (), "start or stop of a fault of kind `f` at `x`"),
-    Kind("role", 3, "state", ("r", "e"), ("x",), "the broker's state changed to `r`, in epoch `e`, because of `x`"),
-    Kind("member", 4, "state", ("x", "f"), ("e",), "the broker sees peer `x` come or go", ("up", "down")),
+    Kind(
+        "op",
+        1,
+        "op",
+        ("run", "o", "c", "y", "f", "q"),
+        ("w", "u", "d", "fa", "j", "i", "err"),
+        "a step of a client's operation",
+        tuple(OPERATIONS),
+    ),
+    Kind(
+        "fault",
+        2,
+        "fault",
+        ("run", "o", "y", "f", "x"),
+        (),
+        "start or stop of a fault of kind `f` at `x`",
+    ),
+    Kind(
+        "role",
+        3,
+        "state",
+        ("r", "e"),
+        ("x",),
+        "the broker's state changed to `r`, in epoch `e`, because of `x`",
+    ),
+    Kind(
+        "member",
+        4,
+        "state",
+        ("x", "f"),
+        ("e",),
+        "the broker sees peer `x` come or go",
+        ("up", "down"),
+    ),
     Kind("epoch", 5, "state", ("e",), ("x",), "the broker promised epoch `e`, to candidate `x`"),
-    Kind("insync", 6, "state", ("e", "set"), ("x",), "from now on `set` (names; it holds the primary) must have what is accepted"),
-    Kind("promotion", 7, "state", ("f",), ("e", "x"), "a promotion of this broker, and why", ("asked", "granted", "refused")),
-    Kind("failover", 8, "state", ("f",), ("e", "x", "dt"),
-         "`detected`: primary `x` of epoch `e` is gone, silent for `dt`; `accepted`: first acceptance in epoch `e`",
-         ("detected", "accepted")),
+    Kind(
+        "insync",
+        6,
+        "state",
+        ("e", "set"),
+        ("x",),
+        "from now on `set` (names; it holds the primary) must have what is accepted",
+    ),
+    Kind(
+        "promotion",
+        7,
+        "state",
+        ("f",),
+        ("e", "x"),
+        "a promotion of this broker, and why",
+        ("asked", "granted", "refused"),
+    ),
+    Kind(
+        "failover",
+        8,
+        "state",
+        ("f",),
+        ("e", "x", "dt"),
+        "`detected`: primary `x` of epoch `e` is gone, silent for `dt`; `accepted`: "
+        "first acceptance in epoch `e`",
+        ("detected", "accepted"),
+    ),
     Kind("link", 9, "state", ("x", "f"), ("err",), "replication link to peer `x`", ("up", "down")),
     Kind("conn", 10, "state", ("x", "f"), ("err",), "client connection from `x`", ("up", "down")),
-    Kind("queue", 11, "state", ("q", "f"), ("cnt", "z"), "queue created or deleted; `stat`: `cnt` messages of `z` bytes are in it",
-         ("created", "deleted", "stat")),
-    Kind("rep", 12, "msg", ("x", "e", "p"), ("hi", "z", "dt"), "the primary: peer `x` has confirmed `p`..`hi`, `dt` after they were sent"),
-    Kind("enq", 13, "msg", ("q", "e", "p"), ("i", "w", "u", "z"), "the primary: message `i` got position `p`"),
-    Kind("conf", 14, "msg", ("e", "p"), ("hi", "q", "dt"), "the primary tells senders `accepted`, `dt` after the oldest arrived"),
+    Kind(
+        "queue",
+        11,
+        "state",
+        ("q", "f"),
+        ("cnt", "z"),
+        "queue created or deleted; `stat`: `cnt` messages of `z` bytes are in it",
+        ("created", "deleted", "stat"),
+    ),
+    Kind(
+        "rep",
+        12,
+        "msg",
+        ("x", "e", "p"),
+        ("hi", "z", "dt"),
+        "the primary: peer `x` has confirmed `p`..`hi`, `dt` after they were sent",
+    ),
+    Kind(
+        "enq",
+        13,
+        "msg",
+        ("q", "e", "p"),
+        ("i", "w", "u", "z"),
+        "the primary: message `i` got position `p`",
+    ),
+    Kind(
+        "conf",
+        14,
+        "msg",
+        ("e", "p"),
+        ("hi", "q", "dt"),
+        "the primary tells senders `accepted`, `dt` after the oldest arrived",
+    ),
     Kind("dlv", 15, "msg", ("q", "e", "p"), ("i", "d", "x"), "message sent to consumer `x`"),
-    Kind("deq", 16, "msg", ("q", "e", "p"), ("hi", "i", "x"),
-         "messages gone from the queue, because of `x`: accepted, expired, ring, purged; with the id if not all brokers have it yet"),
+    Kind(
+        "deq",
+        16,
+        "msg",
+        ("q", "e", "p"),
+        ("hi", "i", "x"),
+        "messages gone from the queue, because of `x`: accepted, expired, ring, rejected, purged, "
+        "deleted; with the id if not all brokers have it yet",
+    ),
     Kind("limit", 17, "state", ("f", "x"), ("q", "cnt"), "a limit `f` was hit and `x` was done"),
-    Kind("drop", 18, "state", ("cnt",), ("x", "p", "hi"), "`cnt` events, with numbers `p`..`hi`, were not written, because of `x`"),
+    Kind(
+        "drop",
+        18,
+        "state",
+        ("cnt",),
+        ("x", "p", "hi"),
+        "`cnt` events, with numbers `p`..`hi`, were not written, because of `x`",
+    ),
     Kind("error", 19, "state", ("err",), ("x",), "something failed"),
-)  # fmt: skip
+)
 KIND = {kind.name: kind for kind in KINDS}
 
 SEGMENT_HEAD = (
     ("v", "int", "version of the format"),
     ("n, b", "string", "writer of all events of this segment"),
-    ("run", "string", "run, empty in a broker's journal"),
-    ("host, clock", "string", "host name; what names the monotonic clock: equal on all that share it"),
+    ("run", "string", "run, empty in a broker's event log"),
+    (
+        "host, clock",
+        "string",
+        "host name; what names the monotonic clock: equal on all that share it",
+    ),
     ("first", "bigint", "number of the first event"),
-    ("clock_error_us", "bigint", "bound of the error of `t` against UTC while the segment is written, as the kernel says; 0: not known"),
+    (
+        "clock_error_us",
+        "bigint",
+        "bound of the error of `t` against UTC while the segment is written, as the "
+        "kernel says; 0: not known",
+    ),
     ("sampling", "int", "one message in so many was written; 1: all"),
     ("versions, t", "object, bigint", "of Python and the kernel; wall clock in µs"),
 )
@@ -143,12 +305,20 @@ SEGMENT_TAIL = (
     ("end", "boolean", "true: this is the last line of the segment"),
     ("lines", "bigint", "events in it"),
     ("crc32", "bigint", "CRC-32 of all bytes before this line"),
-    ("final", "boolean", "true: the writer ended in good order and no segment of this boot follows"),
+    (
+        "final",
+        "boolean",
+        "true: the writer ended in good order and no segment of this boot follows",
+    ),
 )
 
 _PYTHON = {"string": str, "tinyint": int, "int": int, "bigint": int}
 _TYPE: dict[str, type] = {field.key: _PYTHON[field.type] for field in FIELDS}
-_BOUND = {field.key: {"int": INT32, "tinyint": 127}.get(field.type, INT64) for field in FIELDS if field.type != "string"}
+_BOUND = {
+    field.key: {"int": INT32, "tinyint": 127}.get(field.type, INT64)
+    for field in FIELDS
+    if field.type != "string"
+}
 _NEEDS = {kind.name: (*ENVELOPE, *kind.needs) for kind in KINDS}
 _WORDS = {kind.name: frozenset(kind.words) for kind in KINDS}
 _STANDS = {"op": frozenset(OUTCOMES), "fault": frozenset(STEPS)}
@@ -156,7 +326,9 @@ _STANDS = {"op": frozenset(OUTCOMES), "fault": frozenset(STEPS)}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the kind, the keys and the types of an event's values say about it: the same for most lines of a file."""
+    """What the kind, the keys and the types of an event's values say about it: the same for most
+    lines of a file.
+    """
 
     reason: str
     """Why nothing of this shape is an event, or nothing."""
@@ -200,7 +372,9 @@ def _shape(kind: str, event: Event) -> Shape:
 
 
 def examine(event: object) -> tuple[str, tuple[str, ...]]:
-    """Return why this is no event of the format, or nothing; and its keys that the format does not have."""
+    """Return why this is no event of the format, or nothing; and its keys that the format does not
+    have.
+    """
     if not isinstance(event, dict):
         return "not an object", ()
     shape = shape_of(event)
@@ -236,16 +410,25 @@ def _documentation() -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for kind in KINDS:
         words = f" (`f`: {', '.join(kind.words)})" if kind.words else ""
-        yield f"| `{kind.name}` | {kind.code} | {kind.group} | {' '.join(kind.needs)} | {' '.join(kind.may)} | {kind.meaning}{words} |"
+        yield (
+            f"| `{kind.name}` | {kind.code} | {kind.group} | {' '.join(kind.needs)} | "
+            f"{' '.join(kind.may)} | {kind.meaning}{words} |"
+        )
     yield ""
     yield "| Key | Column | Type | Unit | Meaning |"
     yield "|---|---|---|---|---|"
     for field in FIELDS:
-        yield f"| `{field.key}` | `{field.column}` | {field.type} | {field.unit} | {field.meaning} |"
+        yield (
+            f"| `{field.key}` | `{field.column}` | {field.type} | {field.unit} | {field.meaning} |"
+        )
     yield ""
     yield "| Codes of | |"
     yield "|---|---|"
-    codes = {"operations (`f` of `op`)": OPERATIONS, "outcomes (`y` of `op`)": OUTCOMES, "steps (`y` of `fault`)": STEPS}
+    codes = {
+        "operations (`f` of `op`)": OPERATIONS,
+        "outcomes (`y` of `op`)": OUTCOMES,
+        "steps (`y` of `fault`)": STEPS,
+    }
     codes["roles (`r`)"] = ROLES
     for name, table in codes.items():
         yield f"| {name} | {', '.join(f'{word} {code}' for word, code in table.items())} |"

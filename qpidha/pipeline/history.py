@@ -1,29 +1,47 @@
-"""Histories: what clients and the nemesis did, as JSON lines in segments, written so that a crash costs the last line at most.
+"""Histories: what clients and the nemesis did, as JSON lines in segments, written so that a crash
+costs the last line at most.
 
-Each event goes to the kernel with one write before whatever it announces happens, so killing the writer leaves whole lines. A
-write that fails raises OSError: an operation that cannot be noted must not be done. Not for use from several threads.
-The files are those of `runtime/event_segments.py`, the fields those of `events.py`. Source: spark-pipeline.md section 6.
+Each event goes to the kernel with one write before whatever it announces happens, so killing the
+writer leaves whole lines. A write that fails raises OSError: an operation that cannot be noted must
+not be done. Not for use from several threads. The files are those of `runtime/event_segments.py`,
+the fields those of `events.py`. Files: docs/pipeline.md.
 """
 
 from __future__ import annotations
 
+from qpidha.model.event_log import quoted
 from qpidha.runtime.event_segments import SegmentWriter
-from qpidha.words.notes import quoted
 
 
 class History(SegmentWriter):
     """The events of one process of a run; `node` defaults to `client-<host>`."""
 
     def op(
-        self, o: int, c: int, y: str, f: str, *, q: str, w: int | None = None, u: int | None = None, d: int | None = None, i: str = "",
-        fa: int | None = None, j: int | None = None, err: str = "",
-    ) -> None:  # fmt: skip
-        """Note one step of an operation: `o` its number, `c` the process, `y` how it stands, `f` what it does.
+        self,
+        o: int,
+        c: int,
+        y: str,
+        f: str,
+        *,
+        q: str,
+        w: int | None = None,
+        u: int | None = None,
+        d: int | None = None,
+        i: str = "",
+        fa: int | None = None,
+        j: int | None = None,
+        err: str = "",
+    ) -> None:
+        """Note one step of an operation: `o` its number, `c` the process, `y` how it stands, `f`
+        what it does.
 
-        The value is (`w` producer, `u` sequence); `d` the delivery count, `fa` the first-acquirer, `i` the message id and `j`
-        the intended begin in ns of the monotonic clock. Queue, id and error may hold any text.
+        The value is (`w` producer, `u` sequence); `d` the delivery count, `fa` the first-acquirer,
+        `i` the message id and `j` the intended begin in ns of the monotonic clock. Queue, id and
+        error may hold any text.
         """
-        rest = f'"k":"op","run":{quoted(self.run)},"o":{o},"c":{c},"y":"{y}","f":"{f}","q":{quoted(q)}'
+        rest = (
+            f'"k":"op","run":{quoted(self.run)},"o":{o},"c":{c},"y":"{y}","f":"{f}","q":{quoted(q)}'
+        )
         if w is not None:
             rest += f',"w":{w},"u":{u}'
         if d is not None:
@@ -40,4 +58,7 @@ class History(SegmentWriter):
 
     def fault(self, o: int, y: str, f: str, target: str) -> None:
         """Note the start or the stop of a fault of kind `f` at `target`."""
-        self.write(f'"k":"fault","run":{quoted(self.run)},"o":{o},"y":"{y}","f":{quoted(f)},"x":{quoted(target)}')
+        self.write(
+            f'"k":"fault","run":{quoted(self.run)},"o":{o},"y":"{y}",'
+            f'"f":{quoted(f)},"x":{quoted(target)}'
+        )

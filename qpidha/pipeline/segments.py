@@ -1,9 +1,11 @@
-"""Segments: read histories and journals, closed or still open, and keep aside whatever is no evidence.
+"""Segments: read histories and event logs, closed or still open, and keep aside whatever is no
+evidence.
 
-`Reader` yields the events of all files one after the other, each event once, and holds one line at a time. What is
-malformed, foreign, torn or too long goes to quarantine with its file, line and reason, and does not stop the rest;
-`Reader.inputs` then says what was read and what is missing. Events come in the order of files, not of time.
-Raises BadInput only if there is nothing that could be read. Source: spark-pipeline.md section 6, "Bad input".
+`Reader` yields the events of all files one after the other, each event once, and holds one line at
+a time. What is malformed, foreign, torn or too long goes to quarantine with its file, line and
+reason, and does not stop the rest; `Reader.inputs` then says what was read and what is missing.
+Events come in the order of files, not of time. Raises BadInput only if there is nothing that could
+be read. Files: docs/pipeline.md.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from qpidha.model.event_log import FORMAT
 from qpidha.pipeline.events import UNBOUNDED, Event, examine
-from qpidha.words.notes import FORMAT
 
 LINE_BYTES = 1 << 20
 """A longer line is no event."""
@@ -108,11 +110,17 @@ class Inputs:
 
     @property
     def harmful(self) -> int:
-        """What is in quarantine and might have been evidence: a line that was never whole was never relied on."""
-        return self.quarantined - sum(segment.torn and segment.file.endswith(".open") for segment in self.segments)
+        """What is in quarantine and might have been evidence: a line that was never whole was never
+        relied on.
+        """
+        return self.quarantined - sum(
+            segment.torn and segment.file.endswith(".open") for segment in self.segments
+        )
 
     def is_all(self, progress: str) -> bool:
-        """Whether what was read is all there will be, of a run that is `ended`, `ending` or `running`."""
+        """Whether what was read is all there will be, of a run that is `ended`, `ending` or
+        `running`.
+        """
         return progress == "ended" or (progress == "ending" and self.is_whole)
 
     def as_json(self) -> dict[str, Any]:
@@ -140,7 +148,9 @@ class Inputs:
         return None if self.clock_error_ns == UNBOUNDED else self.clock_error_ns
 
     def compare(self, clocks: Iterable[tuple[str, int]], asked_ns: int | None) -> None:
-        """Say how far clocks may be apart: of (name, bound in µs or 0) of each segment, or as asked for in ns."""
+        """Say how far clocks may be apart: of (name, bound in µs or 0) of each segment, or as asked
+        for in ns.
+        """
         bounds: dict[str, int] = {}
         is_known = True
         for name, error_us in clocks:
@@ -157,7 +167,8 @@ class Inputs:
         else:
             self.clock_error_ns = UNBOUNDED
             self.problems.append(
-                f"{len(bounds)} clocks and no bound of the error between them, so their times are in no order: "
+                f"{len(bounds)} clocks and no bound of the error between them, so their "
+                "times are in no order: "
                 "say how far they may be apart with --clock-error SECONDS"
             )
 
@@ -166,7 +177,9 @@ class Inputs:
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for segment in self.segments:
             key = (segment.node, segment.boot)
-            writer = found.setdefault(key, {"node": segment.node, "boot": segment.boot, "run": segment.run, "segments": 0})
+            writer = found.setdefault(
+                key, {"node": segment.node, "boot": segment.boot, "run": segment.run, "segments": 0}
+            )
             writer["segments"] += 1
         return [found[key] for key in sorted(found) if key[0]]
 
@@ -204,18 +217,24 @@ class Numbers:
 
 
 def unicode(text: object) -> str:
-    """Return any text, or the name of a file, as one that can be stored and printed: bytes that are not UTF-8 become their numbers."""
+    """Return any text, or the name of a file, as one that can be stored and printed: bytes that are
+    not UTF-8 become their numbers.
+    """
     return str(text).encode(errors="backslashreplace").decode()
 
 
 def find(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """Return the segments in files and directories (at any depth), and the names of files that are none; by name."""
+    """Return the segments in files and directories (at any depth), and the names of files that are
+    none; by name.
+    """
     found: dict[Path, None] = {}
     ignored: list[str] = []
     for path in paths:
         if path.is_dir():
             files = sorted(each for each in path.rglob("*") if each.is_file())
-            found |= dict.fromkeys(each for each in files if any(each.match(pattern) for pattern in PATTERNS))
+            found |= dict.fromkeys(
+                each for each in files if any(each.match(pattern) for pattern in PATTERNS)
+            )
             ignored += [unicode(each) for each in files if each not in found]
         elif path.exists():
             found[path] = None
@@ -262,7 +281,9 @@ def no_such_run(run: str, others: Iterable[str]) -> str:
 
 
 def is_loss(event: Event) -> bool:
-    """Whether a `drop` event tells of events that are missing: that a broker removed its oldest segments is in order."""
+    """Whether a `drop` event tells of events that are missing: that a broker removed its oldest
+    segments is in order.
+    """
     return not str(event.get("x", "")).startswith("removed ")
 
 
@@ -270,11 +291,17 @@ class Reader:
     """All events of segments in files and directories; iterate over it once."""
 
     def __init__(
-        self, paths: Iterable[Path], *, set_aside: Callable[[Quarantined], None] | None = None, clock_error_ns: int | None = None,
-    ) -> None:  # fmt: skip
-        """Find the files and read their first lines; `set_aside` is told of every line that goes to quarantine.
+        self,
+        paths: Iterable[Path],
+        *,
+        set_aside: Callable[[Quarantined], None] | None = None,
+        clock_error_ns: int | None = None,
+    ) -> None:
+        """Find the files and read their first lines; `set_aside` is told of every line that goes to
+        quarantine.
 
-        `clock_error_ns` is the bound between the clocks of any two hosts; None: what the first lines say.
+        `clock_error_ns` is the bound between the clocks of any two hosts; None: what the first
+        lines say.
         """
         self.inputs = Inputs()
         self.files, self.inputs.ignored = find(paths)
@@ -292,7 +319,9 @@ class Reader:
         self._complete()
 
     def _survey(self) -> None:
-        """Learn from the first lines whether all writers share a clock: every comparison of times needs that first."""
+        """Learn from the first lines whether all writers share a clock: every comparison of times
+        needs that first.
+        """
         clocks: list[tuple[str, int]] = []
         for path in self.files:
             try:
@@ -331,7 +360,12 @@ class Reader:
         head = _head(first)
         if head is None:
             segment.state = "damaged"
-            self._put_aside(path, min(len(first), 1), f"does not begin as a segment of format {FORMAT}" if first else "empty file", first)
+            self._put_aside(
+                path,
+                min(len(first), 1),
+                f"does not begin as a segment of format {FORMAT}" if first else "empty file",
+                first,
+            )
             return
         for name in ("node", "boot", "run", "clock", "clock_error_us", "sampling"):
             setattr(segment, name, getattr(head, name))
@@ -346,13 +380,23 @@ class Reader:
                     crc = zlib.crc32(line, crc)
                 segment.torn = not line
                 self.inputs.lines += not segment.torn
-                self._put_aside(path, number, "longer than an event can be" if len(raw) >= LINE_BYTES else "cut off", raw)
+                self._put_aside(
+                    path,
+                    number,
+                    "longer than an event can be" if len(raw) >= LINE_BYTES else "cut off",
+                    raw,
+                )
                 continue
             value: Any = None
             reason = "after the end of the segment"
             if not ended:
                 value, reason = parse(line)
-            if not reason and type(value) is dict and value.get("k") == "segment" and value.get("end") is True:
+            if (
+                not reason
+                and type(value) is dict
+                and value.get("k") == "segment"
+                and value.get("end") is True
+            ):
                 ended = True
                 self._ended(segment, value, before)
                 continue
@@ -368,7 +412,9 @@ class Reader:
                 yield value
         if not ended and not path.name.endswith(".open"):
             segment.state = "damaged"
-            self.inputs.problems.append(f"{segment.file}: it is named as a closed segment, and its end is missing")
+            self.inputs.problems.append(
+                f"{segment.file}: it is named as a closed segment, and its end is missing"
+            )
 
     def _is_new(self, event: Event, segment: Segment, seen: Numbers) -> bool:
         """Count an event; whether it was not read before."""
@@ -386,7 +432,9 @@ class Reader:
         if kind == "op":
             self._with_operations.add((segment.node, segment.boot))
         elif kind == "drop" and is_loss(event):
-            self.inputs.problems.append(f"{segment.node} {segment.boot}: it did not write {event['cnt']} events")
+            self.inputs.problems.append(
+                f"{segment.node} {segment.boot}: it did not write {event['cnt']} events"
+            )
         return True
 
     def _ended(self, segment: Segment, tail: Event, crc: int) -> None:
@@ -398,7 +446,10 @@ class Reader:
             self.inputs.problems.append(f"{segment.file}: the checksum is wrong")
         if tail.get("lines") != segment.lines:
             segment.state = "damaged"
-            self.inputs.problems.append(f"{segment.file}: it holds {segment.lines} events and its last line says {tail.get('lines')}")
+            self.inputs.problems.append(
+                f"{segment.file}: it holds {segment.lines} events and its last line says "
+                f"{tail.get('lines')}"
+            )
 
     def _complete(self) -> None:
         """Look for what is missing between and after the segments."""
@@ -406,10 +457,13 @@ class Reader:
         for (node, boot), numbers in sorted(self._seen.items()):
             gaps = list(numbers.gaps())
             if numbers.begins and numbers.begins[0] > 0:
-                # A broker deletes its oldest segments when they take too much space; nobody deletes those of a client.
+                # A broker deletes its oldest segments when they take too much space; nobody deletes
+                # those of a client.
                 if (node, boot) in self._with_operations:
                     gaps.insert(0, (0, numbers.begins[0] - 1))
-            inputs.gaps += [Gap(node, boot, first, last) for first, last in gaps[: KEPT - len(inputs.gaps)]]
+            inputs.gaps += [
+                Gap(node, boot, first, last) for first, last in gaps[: KEPT - len(inputs.gaps)]
+            ]
             missing = sum(last - first + 1 for first, last in gaps)
             inputs.missing += missing
             if missing:
@@ -420,7 +474,9 @@ class Reader:
                 inputs.problems.append(f"{node} {boot}: its last segment is missing")
         for segment in inputs.segments:
             if segment.sampling != 1:
-                inputs.problems.append(f"{segment.file}: it holds one message in {segment.sampling}")
+                inputs.problems.append(
+                    f"{segment.file}: it holds one message in {segment.sampling}"
+                )
         if inputs.harmful:
             inputs.problems.append(f"{inputs.harmful} lines or files are in quarantine")
 
@@ -448,10 +504,22 @@ def _test_compressed(path: Path) -> None:
 def _head(line: bytes) -> Segment | None:
     """Return what the first line of a segment says, or None if it is not one."""
     value, reason = parse(line)
-    if reason or type(value) is not dict or value.get("k") != "segment" or value.get("v") != FORMAT or type(value.get("v")) is not int:
+    if (
+        reason
+        or type(value) is not dict
+        or value.get("k") != "segment"
+        or value.get("v") != FORMAT
+        or type(value.get("v")) is not int
+    ):
         return None
     node, boot, run = value.get("n"), value.get("b"), value.get("run", "")
-    clock, error, sampling = value.get("clock", value.get("host", "")), value.get("clock_error_us", 0), value.get("sampling", 1)
-    if not all(type(each) is str for each in (node, boot, run, clock)) or not all(type(each) is int for each in (error, sampling)):
+    clock, error, sampling = (
+        value.get("clock", value.get("host", "")),
+        value.get("clock_error_us", 0),
+        value.get("sampling", 1),
+    )
+    if not all(type(each) is str for each in (node, boot, run, clock)) or not all(
+        type(each) is int for each in (error, sampling)
+    ):
         return None
     return Segment("", str(node), str(boot), str(run), str(clock), error, sampling)

@@ -1,9 +1,10 @@
-"""Verdicts: what an engine finds, what a check makes of it, how checks merge, and the file and exit code that say so.
+"""Verdicts: what an engine finds, what a check makes of it, how checks merge, and the file and exit
+code that say so.
 
-An engine (plain Python or Spark) returns one `Finding` a check: numbers, offenders and a table. `checks.judge` turns it into
-a `CheckResult`; `merge` makes one verdict of all: invalid beats unknown beats valid, checks that had nothing to judge do
-not count, and if none had, nothing is known. Knows no formula. Source: Jepsen's `checker.clj` (merge-valid);
-spark-pipeline.md section 7.
+An engine (plain Python or Spark) returns one `Finding` a check: numbers, offenders and a table.
+`checks.judge` turns it into a `CheckResult`; `merge` makes one verdict of all: invalid beats
+unknown beats valid, checks that had nothing to judge do not count, and if none had, nothing is
+known. Knows no formula. Source: Jepsen's `checker.clj` (merge-valid).
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class CheckResult:
     valid: bool | None
     """True, False, or None: unknown."""
     applies: bool
-    """Whether there was anything to judge; what does not apply is unknown and does not count in a merge."""
+    """Whether there was anything to judge; what does not apply is unknown and does not count in a
+    merge.
+    """
     counts: dict[str, int]
     reasons: list[str]
     offenders: dict[str, list[Row]] = field(default_factory=dict)
@@ -57,7 +60,11 @@ class CheckResult:
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of verdict.json."""
-        examples = [{"what": what} | row | {"what": what} for what, rows in self.offenders.items() for row in rows[:EXAMPLES]]
+        examples = [
+            {"what": what} | row | {"what": what}
+            for what, rows in self.offenders.items()
+            for row in rows[:EXAMPLES]
+        ]
         return {
             "name": self.name,
             "valid": word(self.valid),
@@ -111,11 +118,17 @@ class Verdict:
         }
 
     def write(self, directory: Path, *, all_offenders: bool = False) -> Path:
-        """Write verdict.json, and on request each kind of offence as `offenders/<check>-<kind>.jsonl`; return the former's path."""
+        """Write verdict.json, and on request each kind of offence as
+        `offenders/<check>-<kind>.jsonl`; return the former's path.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         if all_offenders:
             for check in self.checks:
-                check.files = [write_offenders(directory, check.name, what, rows) for what, rows in check.offenders.items() if rows]
+                check.files = [
+                    write_offenders(directory, check.name, what, rows)
+                    for what, rows in check.offenders.items()
+                    if rows
+                ]
         path = directory / "verdict.json"
         path.write_text(json.dumps(self.as_json(), indent=1) + "\n")
         return path
@@ -142,7 +155,9 @@ def clear_offenders(directory: Path, checks: Iterable[str]) -> None:
 
 
 def write_offenders(directory: Path, check: str, what: str, rows: Iterable[Row]) -> str:
-    """Write all offenders of a kind into a file, one row in memory at a time; return its path from the directory."""
+    """Write all offenders of a kind into a file, one row in memory at a time; return its path from
+    the directory.
+    """
     file = Path("offenders") / f"{check}-{what}.jsonl"
     (directory / "offenders").mkdir(parents=True, exist_ok=True)
     with (directory / file).open("w") as out:

@@ -1,1 +1,3 @@
-"""Runtime: the only room with sockets, files, clocks and randomness; it feeds events to the node and obeys effects."""
+"""Runtime: the only room with sockets, files, clocks and randomness; it feeds events to the node
+and obeys effects.
+"""

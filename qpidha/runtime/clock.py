@@ -1,9 +1,10 @@
 """Clock: the only reader of time and the only source of randomness.
 
-`now` counts nanoseconds since the Unix epoch from the wall clock at start, and goes on with the monotonic clock: it
-never goes back, and a correction of the wall clock does not make heartbeats or timeouts fire. By how much the wall clock was
-corrected since, `ahead` says: other brokers and restarts have to agree on when a message expires.
-How far the wall clock may be from UTC is asked of the kernel. Source: adjtimex(2).
+`now` counts nanoseconds since the Unix epoch from the wall clock at start, and goes on with the
+monotonic clock: it never goes back, and a correction of the wall clock does not make heartbeats or
+timeouts fire. By how much the wall clock was corrected since, `ahead` says: other brokers and
+restarts have to agree on when a message expires. How far the wall clock may be from UTC is asked of
+the kernel. Source: adjtimex(2).
 """
 
 from __future__ import annotations
@@ -34,12 +35,16 @@ class Clock:
         return time.monotonic_ns() + self.offset
 
     def ahead(self) -> int:
-        """What the wall clock is ahead of `now`, in ns, negative where it is behind: somebody set it, or the machine slept."""
+        """What the wall clock is ahead of `now`, in ns, negative where it is behind: somebody set
+        it, or the machine slept.
+        """
         return time.time_ns() - time.monotonic_ns() - self.offset
 
 
 def wall_error_us(seconds: float) -> int:
-    """Return a bound of the wall clock's error against UTC, in µs, that holds for so many seconds from now; 0: not known."""
+    """Return a bound of the wall clock's error against UTC, in µs, that holds for so many seconds
+    from now; 0: not known.
+    """
     words = (ctypes.c_long * 64)()
     try:
         state = ctypes.CDLL(None).adjtimex(words)

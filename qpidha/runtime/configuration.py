@@ -1,6 +1,8 @@
-"""Configuration: which files are read, and the settings that come of the daemon's whole surroundings.
+"""Configuration: which files are read, and the settings that come of the daemon's whole
+surroundings.
 
-The node gets only `Settings`; here are the files and the few words of the command line that are no settings.
+The node gets only `Settings`; here are the files and the few words of the command line that are no
+settings.
 """
 
 from __future__ import annotations
@@ -10,13 +12,21 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from qpidha.runtime.exits import CONFIG, CannotStart, reason_of
-from qpidha.words.errors import InvalidArgument
-from qpidha.words.settings import Settings, load_with_origins
+from qpidha.model.errors import InvalidArgument
+from qpidha.model.exit_codes import CONFIG
+from qpidha.model.settings import Settings, load_with_origins
+from qpidha.runtime.exits import CannotStart, reason_of
 
 MAIN_FILE = "/etc/qpidha/qpidha.conf"
 MORE_FILES = "/etc/qpidha/conf.d/*.conf"
-COMMANDS = {"--check": "check", "--print-config": "print-config", "--version": "version", "-v": "version", "--help": "help", "-h": "help"}
+COMMANDS = {
+    "--check": "check",
+    "--print-config": "print-config",
+    "--version": "version",
+    "-v": "version",
+    "--help": "help",
+    "-h": "help",
+}
 
 
 @dataclass(slots=True)
@@ -36,9 +46,15 @@ def configure(argv: Sequence[str], env: Mapping[str, str]) -> Configuration:
     if command in ("help", "version"):
         return Configuration(command)
     config = config or env.get("QPIDHA_CONFIG", "") or env.get("QPID_CONFIG", "")
-    paths = [config] if config else [path for path in (MAIN_FILE, *sorted(glob.glob(MORE_FILES))) if os.path.exists(path)]
+    paths = (
+        [config]
+        if config
+        else [path for path in (MAIN_FILE, *sorted(glob.glob(MORE_FILES))) if os.path.exists(path)]
+    )
     try:
-        settings, warnings, origins = load_with_origins([(path, _read(path)) for path in paths], env, rest)
+        settings, warnings, origins = load_with_origins(
+            [(path, _read(path)) for path in paths], env, rest
+        )
     except InvalidArgument as error:
         raise CannotStart(error.text, hint=error.hint, code=CONFIG) from error
     return Configuration(command, settings, warnings, origins)
@@ -58,7 +74,9 @@ def _commands(argv: Sequence[str]) -> tuple[str, str, list[str]]:
             config = word.partition("=")[2]
         elif word == "--config":
             if not words:
-                raise CannotStart("--config needs a file (command line)", hint="write --config FILE", code=CONFIG)
+                raise CannotStart(
+                    "--config needs a file (command line)", hint="write --config FILE", code=CONFIG
+                )
             config = words.pop(0)
         else:
             rest.append(word)
@@ -71,7 +89,13 @@ def _read(path: str) -> str:
             return file.read()
     except OSError as error:
         raise CannotStart(
-            f"configuration file {path} cannot be read: {reason_of(error)}", hint="check the path and its permissions", code=CONFIG
+            f"configuration file {path} cannot be read: {reason_of(error)}",
+            hint="check the path and its permissions",
+            code=CONFIG,
         ) from error
     except UnicodeDecodeError as error:
-        raise CannotStart(f"configuration file {path} is not UTF-8 text: {error.reason}", hint="save it as UTF-8", code=CONFIG) from error
+        raise CannotStart(
+            f"configuration file {path} is not UTF-8 text: {error.reason}",
+            hint="save it as UTF-8",
+            code=CONFIG,
+        ) from error

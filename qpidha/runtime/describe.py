@@ -1,12 +1,14 @@
-"""Describe: help and configuration texts, generated from the options so that they are never behind."""
+"""Describe: help and configuration texts, generated from the options so that they are never
+behind.
+"""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
 
-from qpidha.words.options import Bool
-from qpidha.words.settings import DEFAULTS, FIELD_OF, GROUPS, OPTIONS, Settings
+from qpidha.model.options import Bool
+from qpidha.model.settings import DEFAULTS, FIELD_OF, GROUPS, OPTIONS, Settings
 
 USAGE = """\
 Usage: qpidhad [--config FILE] [OPTIONS]
@@ -17,11 +19,11 @@ Options come from the command line, else from QPIDHA_<OPTION>, else QPID_<OPTION
 Relative paths begin at the working directory, in a configuration file at the folder of that file.
 
 Commands:
-  --config FILE       Read this file, in place of /etc/qpidha/qpidha.conf and /etc/qpidha/conf.d/*.conf.
-  --check             Check the configuration and the files it names, and exit: 0 if all is well, else 78.
-  --print-config      Print every option with its value, where it came from and what it is for, and exit.
-  --version           Print the version and exit.
-  --help              Print this and exit.
+  --config FILE       Read this file, not /etc/qpidha/qpidha.conf and /etc/qpidha/conf.d/*.conf.
+  --check             Check the configuration and its files; exit 0 if all is well, else 78.
+  --print-config      Print every option with its value, its source and its purpose.
+  --version           Print the version.
+  --help              Print this text.
 """
 _WIDTH = 110
 
@@ -38,14 +40,23 @@ def help_text() -> str:
             value = "[yes|no]" if isinstance(described.kind, Bool) else "VALUE"
             lines.append(f"  --{name} {value}")
             text = f"{described.help} Takes {described.kind.accepts}. Default: {default or 'none'}."
-            lines.extend(textwrap.wrap(text, _WIDTH, initial_indent=" " * 22, subsequent_indent=" " * 22))
+            lines.extend(
+                textwrap.wrap(text, _WIDTH, initial_indent=" " * 22, subsequent_indent=" " * 22)
+            )
         lines.append("")
     return "\n".join(lines)
 
 
 def config_text(settings: Settings, origins: Mapping[str, str]) -> str:
-    """A configuration file that gives these settings: defaults are commented out, others say where they came from."""
-    lines = ["# Configuration of qpidhad: name=value lines; a comment starts with #. Defaults are commented out."]
+    """A configuration file that gives these settings: defaults are commented out, others say where
+    they came from.
+    """
+    lines = [
+        (
+            "# Configuration of qpidhad: name=value lines; a comment starts with #. Defaults "
+            "are commented out."
+        )
+    ]
     for group in GROUPS:
         lines += ["", f"## {group}"]
         for name, described in OPTIONS.items():
@@ -57,7 +68,12 @@ def config_text(settings: Settings, origins: Mapping[str, str]) -> str:
                 shown = "(secret)"
             lines += [
                 "",
-                *textwrap.wrap(f"{described.help} Takes {described.kind.accepts}.", _WIDTH, initial_indent="# ", subsequent_indent="# "),
+                *textwrap.wrap(
+                    f"{described.help} Takes {described.kind.accepts}.",
+                    _WIDTH,
+                    initial_indent="# ",
+                    subsequent_indent="# ",
+                ),
             ]
             if name in origins:
                 lines += [f"# From {origins[name]}.", f"{name}={shown}"]

@@ -1,7 +1,7 @@
-"""Disk space: tells when the file system of the journal gets full, before a write fails.
+"""Disk space: tells when the file system of the write-ahead log gets full, before a write fails.
 
-It is low below the limit and fine again at a fifth more, so that a broker that hovers at the limit does not change its mind
-with every message.
+It is low below the limit and fine again at a fifth more, so that a broker that hovers at the limit
+does not change its mind with every message.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from qpidha.words.events import DiskSpaceChanged
+from qpidha.model.events import DiskSpaceChanged
 
 
 class DiskSpace:
@@ -34,8 +34,8 @@ class DiskSpace:
         return DiskSpaceChanged(is_low, free)
 
     def room(self) -> int:
-        """Bytes that may be written beside the log; 0 if that cannot be told. Half of the limit is the log's: when no message is
-        taken any more, what is consumed still has to be written.
+        """Bytes that may be written beside the log; 0 if that cannot be told. Half of the limit is
+        the log's: when no message is taken any more, what is consumed still has to be written.
         """
         try:
             return max(self._free() - self._limit // 2, 0)
@@ -44,6 +44,8 @@ class DiskSpace:
 
 
 def free_space(directory: int) -> int:
-    """Bytes that an unprivileged process may still write to the file system of an open directory."""
+    """Bytes that an unprivileged process may still write to the file system of an open
+    directory.
+    """
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize

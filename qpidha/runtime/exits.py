@@ -1,23 +1,9 @@
-"""Exits: why the daemon could not start or go on, as an exit code that init systems know (sysexits.h)."""
+"""Exits: why the daemon could not start, with the exit code that tells init systems."""
 
 from __future__ import annotations
 
-from qpidha.words.errors import QpidHaError
-
-OK = 0
-FAILED = 1
-DATA_ERROR = 65
-"""The journal is damaged, or the state file, or that is gone."""
-UNAVAILABLE = 69
-"""A port, socket or data directory is in use."""
-SOFTWARE = 70
-"""A rule of ours does not hold."""
-CANNOT_CREATE = 73
-IO_ERROR = 74
-"""The disk failed: the state or the journal cannot be kept."""
-NO_PERMISSION = 77
-CONFIG = 78
-"""A setting, or a file that a setting names, cannot be used."""
+from qpidha.model.errors import QpidHaError
+from qpidha.model.exit_codes import CANNOT_CREATE, NO_PERMISSION
 
 
 class CannotStart(QpidHaError):
@@ -36,5 +22,7 @@ def code_of(error: OSError) -> int:
 
 
 def reason_of(error: OSError) -> str:
-    """What went wrong, without the errno and the file name that the text around it gives already."""
+    """What went wrong, without the errno and the file name that the text around it gives
+    already.
+    """
     return (error.strerror or str(error)).lower()

@@ -1,9 +1,10 @@
 """Network: byte streams to clients, tools and other brokers; bytes only, it never looks into them.
 
-A stream reports itself opened, its bytes and its end to `Turns`; SendBytes, Connect and Disconnect come back as calls.
-Each ConnectionOpened and each Connect is followed by exactly one ConnectionLost, also after a Disconnect of ours.
-A peer that lets more than `max-output-buffer` bytes pile up is cut off, but for those of which SendBytes says that somebody
-else bounds what they are owed. Must not know AMQP.
+A stream reports itself opened, its bytes and its end to `NodeLoop`; SendBytes, Connect and
+Disconnect come back as calls. Each ConnectionOpened and each Connect is followed by exactly one
+ConnectionLost, also after a Disconnect of ours. A peer that lets more than `max-output-buffer`
+bytes pile up is cut off, but for those of which SendBytes says that somebody else bounds what they
+are owed. Must not know AMQP.
 """
 
 from __future__ import annotations
@@ -16,19 +17,30 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
+from qpidha.model.effects import Connect, Disconnect, SendBytes
+from qpidha.model.events import (
+    BytesReceived,
+    ConnectionCongested,
+    ConnectionKind,
+    ConnectionLost,
+    ConnectionOpened,
+    Event,
+)
+from qpidha.model.settings import Settings
 from qpidha.runtime.exits import CannotStart
-from qpidha.runtime.log import Log
+from qpidha.runtime.log_lines import Log
 from qpidha.runtime.sockets import peer_of, user_name
 from qpidha.runtime.tls import client_context, identity_of
-from qpidha.words.effects import Connect, Disconnect, SendBytes
-from qpidha.words.events import BytesReceived, ConnectionCongested, ConnectionKind, ConnectionLost, ConnectionOpened, Event
-from qpidha.words.settings import Settings
 
 RESERVED_CONNECTIONS = 32
-"""Streams taken beyond max-connections, so that clients cannot shut out the other brokers; the node counts clients itself."""
+"""Streams taken beyond max-connections, so that clients cannot shut out the other brokers; the node
+counts clients itself.
+"""
 ADMIN_CONNECTIONS = 64
 CONGESTED = 4 << 20
-"""Bytes that may wait for one peer before it gets no more messages; what it is owed otherwise still goes out."""
+"""Bytes that may wait for one peer before it gets no more messages; what it is owed otherwise still
+goes out.
+"""
 TURN_BYTES = 256 << 10
 """Bytes read from one client before the others and the turn have theirs."""
 LINGER = 5.0
@@ -39,8 +51,18 @@ class Stream(asyncio.Protocol):
     """One connection."""
 
     __slots__ = (
-        "_is_resting", "_kind", "_network", "_put", "_taken", "connection_id", "is_closing", "is_open", "linger", "reason", "transport",
-    )  # fmt: skip
+        "_is_resting",
+        "_kind",
+        "_network",
+        "_put",
+        "_taken",
+        "connection_id",
+        "is_closing",
+        "is_open",
+        "linger",
+        "reason",
+        "transport",
+    )
 
     def __init__(self, network: Network, connection_id: int, kind: ConnectionKind) -> None:
         self._network = network
@@ -72,8 +94,13 @@ class Stream(asyncio.Protocol):
             return
         self._put(BytesReceived(self.connection_id, data))
         self._taken += len(data)
-        if self._taken > TURN_BYTES and self._kind is ConnectionKind.CLIENT and not self._is_resting:
-            # The loop reads as long as there is something; one peer must not fill a turn and keep the others waiting.
+        if (
+            self._taken > TURN_BYTES
+            and self._kind is ConnectionKind.CLIENT
+            and not self._is_resting
+        ):
+            # The loop reads as long as there is something; one peer must not fill a turn and keep
+            # the others waiting.
             self._is_resting = True
             self.transport.pause_reading()  # type: ignore[union-attr]
             self._network.rest(self)
@@ -86,8 +113,14 @@ class Stream(asyncio.Protocol):
             self.transport.resume_reading()  # type: ignore[union-attr]
 
     def eof_received(self) -> bool:
-        """The peer sends no more. On the admin socket it may still wait for answers, as `nc -N` does, unless it has hung up."""
-        if self._kind is ConnectionKind.LOCAL and not self.is_closing and not _hung_up(cast(asyncio.Transport, self.transport)):
+        """The peer sends no more. On the admin socket it may still wait for answers, as `nc -N`
+        does, unless it has hung up.
+        """
+        if (
+            self._kind is ConnectionKind.LOCAL
+            and not self.is_closing
+            and not _hung_up(cast(asyncio.Transport, self.transport))
+        ):
             self._network.close_soon(self)
             return True
         return False
@@ -108,14 +141,22 @@ class Stream(asyncio.Protocol):
             self.linger.cancel()
         if self.is_open:
             self.is_open = False
-            why = self.reason or (f"{exc.__class__.__name__}: {exc}" if exc else "closed by the peer")
+            why = self.reason or (
+                f"{exc.__class__.__name__}: {exc}" if exc else "closed by the peer"
+            )
             self._network.lost(self.connection_id, why)
 
 
 class Network:
     """All streams of one broker."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, settings: Settings, put: Callable[[Event], None], log: Log) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        settings: Settings,
+        put: Callable[[Event], None],
+        log: Log,
+    ) -> None:
         self.put = put
         self._loop = loop
         self._settings = settings
@@ -128,7 +169,11 @@ class Network:
         self._is_full = False
         self._client_tls: ssl.SSLContext | None = None
         self._idle: asyncio.Event | None = None
-        self.handlers: dict[type, Callable[[Any], None]] = {SendBytes: self._send, Connect: self._connect, Disconnect: self._disconnect}
+        self.handlers: dict[type, Callable[[Any], None]] = {
+            SendBytes: self._send,
+            Connect: self._connect,
+            Disconnect: self._disconnect,
+        }
 
     async def serve(self, sockets: list[socket.socket], tls: ssl.SSLContext | None = None) -> None:
         """Accept clients and brokers on bound sockets."""
@@ -136,7 +181,11 @@ class Network:
         for one in sockets:
             backlog = self._settings.connection_backlog
             server = await self._loop.create_server(
-                self._accept_client, sock=one, ssl=tls, backlog=backlog, ssl_handshake_timeout=handshake
+                self._accept_client,
+                sock=one,
+                ssl=tls,
+                backlog=backlog,
+                ssl_handshake_timeout=handshake,
             )
             self._servers.append(server)
 
@@ -169,14 +218,19 @@ class Network:
 
     # Called by streams.
 
-    def opened(self, stream: Stream, transport: asyncio.Transport, kind: ConnectionKind) -> ConnectionOpened | None:
+    def opened(
+        self, stream: Stream, transport: asyncio.Transport, kind: ConnectionKind
+    ) -> ConnectionOpened | None:
         """Note a stream and describe it; None if it may not be."""
         identity, peer = "", _peer_name(transport)
         if kind is ConnectionKind.LOCAL:
             pid, uid = peer_of(transport.get_extra_info("socket").fileno())
             if uid not in (os.getuid(), 0):
                 self._log.write(
-                    "warning", "security", f"refused {user_name(uid)} (process {pid}) on the admin socket: not root nor our user"
+                    "warning",
+                    "security",
+                    f"refused {user_name(uid)} (process {pid}) on the admin socket: not "
+                    "root nor our user",
                 )
                 return None
             identity, peer = user_name(uid), f"process {pid}"
@@ -191,7 +245,9 @@ class Network:
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
         transport.set_write_buffer_limits(high=min(CONGESTED, self._settings.max_output_buffer))
         self._streams[stream.connection_id] = stream
-        return ConnectionOpened(stream.connection_id, peer, kind, identity, tls)
+        return ConnectionOpened(
+            stream.connection_id, peer, kind, identity, tls, _local_host(transport)
+        )
 
     def lost(self, connection_id: int, reason: str) -> None:
         """A stream that was opened has ended."""
@@ -209,10 +265,15 @@ class Network:
         if transport is None or not stream.is_open:
             return
         waiting = transport.get_write_buffer_size()
-        stream.reason = f"the peer does not read: {waiting} bytes wait for it, more than max-output-buffer"
+        stream.reason = (
+            f"the peer does not read: {waiting} bytes wait for it, more than max-output-buffer"
+        )
         stream.is_closing = True
         self._log.write(
-            "warning", "network", f"disconnected {_peer_name(transport) or 'a peer'}: {stream.reason}", {"connection": stream.connection_id}
+            "warning",
+            "network",
+            f"disconnected {_peer_name(transport) or 'a peer'}: {stream.reason}",
+            {"connection": stream.connection_id},
         )
         transport.abort()
 
@@ -230,8 +291,10 @@ class Network:
         stream = self._streams.get(effect.connection_id)
         if stream is not None and not stream.is_closing:
             transport = stream.transport
-            transport.write(effect.data)  # type: ignore[union-attr]
-            if effect.limited and transport.get_write_buffer_size() > self._settings.max_output_buffer:  # type: ignore[union-attr]
+            assert transport is not None
+            transport.write(effect.data)
+            limit = self._settings.max_output_buffer
+            if effect.limited and transport.get_write_buffer_size() > limit:
                 self.overflowed(stream)
 
     def _disconnect(self, effect: Disconnect) -> None:
@@ -262,7 +325,10 @@ class Network:
                 )
             return
         except TimeoutError:
-            reason = f"no answer within link-connect-timeout ({self._settings.link_connect_timeout / 1e9:g} s)"
+            reason = (
+                "no answer within link-connect-timeout "
+                f"({self._settings.link_connect_timeout / 1e9:g} s)"
+            )
         except OSError as error:
             reason = error.strerror or str(error)
         except CannotStart as error:
@@ -275,7 +341,11 @@ class Network:
         if stream.is_open:
             self._end(stream, reason)
         elif effect.connection_id not in self._streams:
-            self.put(ConnectionLost(effect.connection_id, f"cannot connect to {effect.host}:{effect.port}: {reason}"))
+            self.put(
+                ConnectionLost(
+                    effect.connection_id, f"cannot connect to {effect.host}:{effect.port}: {reason}"
+                )
+            )
 
     # The rest.
 
@@ -292,12 +362,17 @@ class Network:
 
     def _has_room(self, kind: ConnectionKind) -> bool:
         """Whether one more stream may be accepted; the first refusal of a row is logged."""
-        limit = {ConnectionKind.CLIENT: self._settings.max_connections + RESERVED_CONNECTIONS, ConnectionKind.LOCAL: ADMIN_CONNECTIONS}.get(
-            kind
-        )
+        limit = {
+            ConnectionKind.CLIENT: self._settings.max_connections + RESERVED_CONNECTIONS,
+            ConnectionKind.LOCAL: ADMIN_CONNECTIONS,
+        }.get(kind)
         is_full = limit is not None and self._accepted[kind] >= limit
         if is_full and not self._is_full:
-            self._log.write("warning", "network", f"connections are refused: there are {limit} already (max-connections)")
+            self._log.write(
+                "warning",
+                "network",
+                f"connections are refused: there are {limit} already (max-connections)",
+            )
         self._is_full = is_full
         return not is_full
 
@@ -323,6 +398,12 @@ def _hung_up(transport: asyncio.Transport) -> bool:
     poll = select.poll()
     poll.register(transport.get_extra_info("socket").fileno(), 0)
     return any(event & select.POLLHUP for _, event in poll.poll(0))
+
+
+def _local_host(transport: asyncio.Transport) -> str:
+    """The address of ours that a peer dialled, one of IPv4 as such on a socket for both."""
+    name = transport.get_extra_info("sockname")
+    return str(name[0]).removeprefix("::ffff:") if isinstance(name, tuple) else ""
 
 
 def _peer_name(transport: asyncio.Transport) -> str:

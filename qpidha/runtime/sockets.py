@@ -1,7 +1,8 @@
 """Sockets: what the daemon listens on, bound before the node is made so that its address is known.
 
-Plain and TLS ports on every interface or on those given, sockets handed over by the parent, and the admin socket
-with the kernel's word for who is at its other end. Also finds the address that others should use for this broker.
+Plain and TLS ports on every interface or on those given, sockets handed over by the parent, and the
+admin socket with the kernel's word for who is at its other end. Also finds the address that others
+should use for this broker.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 
-from qpidha.runtime.exits import CONFIG, NO_PERMISSION, UNAVAILABLE, CannotStart, code_of, reason_of
-from qpidha.runtime.places import admin_socket
-from qpidha.words.settings import Settings
-from qpidha.words.url import Address, parse_address
+from qpidha.model.exit_codes import CONFIG, NO_PERMISSION, UNAVAILABLE
+from qpidha.model.paths import admin_socket
+from qpidha.model.settings import Settings
+from qpidha.model.url import Address, parse_address
+from qpidha.runtime.exits import CannotStart, code_of, reason_of
 
 _SIOCGIFADDR = 0x8915
 _UNIX_PATH_LIMIT = 107
@@ -25,11 +27,15 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def bind_port(settings: Settings, port: int, option: str) -> list[socket.socket]:
-    """Sockets bound to `port` on the interfaces that are asked for; port 0 picks one that is free on all of them."""
+    """Sockets bound to `port` on the interfaces that are asked for; port 0 picks one that is free
+    on all of them.
+    """
     bound: list[socket.socket] = []
     wildcard = not settings.interface
     try:
-        for family, host in [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")] if wildcard else _hosts(settings):
+        for family, host in (
+            [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")] if wildcard else _hosts(settings)
+        ):
             chosen = bound[0].getsockname()[1] if bound else port
             try:
                 bound.append(_bind(family, host, chosen))
@@ -62,13 +68,21 @@ def _bind(family: int, host: str, port: int) -> socket.socket:
 def _cannot_listen(option: str, host: str, port: int, error: OSError) -> CannotStart:
     if error.errno == errno.EADDRINUSE:
         return CannotStart(
-            f"{option} {port} is in use on {host}", hint=f"stop what listens there, or give another {option}", code=UNAVAILABLE
+            f"{option} {port} is in use on {host}",
+            hint=f"stop what listens there, or give another {option}",
+            code=UNAVAILABLE,
         )
     if isinstance(error, PermissionError):
         return CannotStart(
-            f"{option} {port} on {host} is not permitted", hint="ports below 1024 need CAP_NET_BIND_SERVICE", code=NO_PERMISSION
+            f"{option} {port} on {host} is not permitted",
+            hint="ports below 1024 need CAP_NET_BIND_SERVICE",
+            code=NO_PERMISSION,
         )
-    return CannotStart(f"cannot listen on {host} {option} {port}: {reason_of(error)}", hint="check interface and port", code=CONFIG)
+    return CannotStart(
+        f"cannot listen on {host} {option} {port}: {reason_of(error)}",
+        hint="check interface and port",
+        code=CONFIG,
+    )
 
 
 def listen(sockets: list[socket.socket], backlog: int, option: str) -> None:
@@ -90,10 +104,13 @@ def _hosts(settings: Settings) -> list[tuple[int, str]]:
             found.append((socket.AF_INET, device))
             continue
         try:
-            answers = socket.getaddrinfo(name.strip("[]"), None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            answers = socket.getaddrinfo(
+                name.strip("[]"), None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
         except OSError as error:
             raise CannotStart(
-                f"interface {name} is neither an address nor an interface of this machine: {reason_of(error)}",
+                f"interface {name} is neither an address nor an interface of this "
+                f"machine: {reason_of(error)}",
                 hint="give addresses of this machine, or names as shown by ip address",
                 code=CONFIG,
             ) from error
@@ -122,7 +139,9 @@ def inherited(settings: Settings) -> list[socket.socket]:
             one.getsockname()
         except (OSError, ValueError) as error:
             raise CannotStart(
-                f"socket-fd {text} is not an open socket: {error}", hint="pass a bound socket to this process", code=CONFIG
+                f"socket-fd {text} is not an open socket: {error}",
+                hint="pass a bound socket to this process",
+                code=CONFIG,
             ) from error
         one.setblocking(False)
         found.append(one)
@@ -130,19 +149,22 @@ def inherited(settings: Settings) -> list[socket.socket]:
 
 
 def admin_socket_path(settings: Settings, port: int, env: Mapping[str, str]) -> str:
-    """Where the admin socket is: as set, else in the data directory, else in the user's runtime directory under its port."""
+    """Where the admin socket is: as set, else in the data directory, else in the user's runtime
+    directory under its port.
+    """
     if settings.admin_socket:
         return os.path.abspath(settings.admin_socket)
     if settings.data_dir:
         return os.path.join(os.path.abspath(settings.data_dir), "admin.sock")
-    return admin_socket(env, port)
+    return admin_socket(env, os.getuid(), port)
 
 
 def bind_admin(path: str) -> socket.socket:
     """Bind the admin socket, replacing one that a dead daemon left."""
     if len(os.fsencode(path)) > _UNIX_PATH_LIMIT:
         raise CannotStart(
-            f"admin-socket {path} is longer than the {_UNIX_PATH_LIMIT} bytes that a UNIX socket may have",
+            f"admin-socket {path} is longer than the {_UNIX_PATH_LIMIT} bytes that a "
+            "UNIX socket may have",
             hint="give a shorter path with admin-socket",
             code=CONFIG,
         )
@@ -160,7 +182,9 @@ def bind_admin(path: str) -> socket.socket:
     except OSError as error:
         one.close()
         raise CannotStart(
-            f"admin-socket {path} cannot be used: {reason_of(error)}", hint="give another path with admin-socket", code=code_of(error)
+            f"admin-socket {path} cannot be used: {reason_of(error)}",
+            hint="give another path with admin-socket",
+            code=code_of(error),
         ) from error
     except CannotStart:
         one.close()
@@ -179,7 +203,9 @@ def _remove_stale(path: str) -> None:
             os.unlink(path)
             return
     raise CannotStart(
-        f"admin-socket {path} is in use by another daemon", hint="stop it, or give another path with admin-socket", code=UNAVAILABLE
+        f"admin-socket {path} is in use by another daemon",
+        hint="stop it, or give another path with admin-socket",
+        code=UNAVAILABLE,
     )
 
 
@@ -187,7 +213,9 @@ def peer_of(fd: int) -> tuple[int, int]:
     """(process id, user id) at the other end of a UNIX socket, as the kernel knows them."""
     duplicate = socket.socket(fileno=os.dup(fd))
     with duplicate:
-        pid, uid, _ = _CREDENTIALS.unpack(duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        pid, uid, _ = _CREDENTIALS.unpack(
+            duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
     return pid, uid
 
 
@@ -200,11 +228,15 @@ def user_name(uid: int) -> str:
 
 
 def own_address(settings: Settings, ports: Sequence[int]) -> Address:
-    """The address that others should use: as set, else the entry of ha-brokers-url that is ours, else a guess with the first port."""
+    """The address that others should use: as set, else the entry of ha-brokers-url that is ours,
+    else a guess with the first port.
+    """
     port = ports[0]
     if settings.advertised_address:
         given = parse_address(settings.advertised_address)
-        has_port = settings.advertised_address.rstrip("]").rpartition(":")[2].isdigit() and not settings.advertised_address.endswith("]")
+        has_port = settings.advertised_address.rstrip("]").rpartition(":")[
+            2
+        ].isdigit() and not settings.advertised_address.endswith("]")
         return given if has_port else Address(given.protocol, given.host, port)
     hosts = [_address_of_device(name) or name.strip("[]") for name in settings.interface]
     for address in settings.ha_brokers_url:
@@ -215,11 +247,15 @@ def own_address(settings: Settings, ports: Sequence[int]) -> Address:
         if host not in ("0.0.0.0", "::"):
             return Address(protocol, host, port)
     name = socket.gethostname()
-    return Address(protocol, name if not settings.ha_cluster or _is_ours(name, []) else "127.0.0.1", port)
+    return Address(
+        protocol, name if not settings.ha_cluster or _is_ours(name, []) else "127.0.0.1", port
+    )
 
 
 def _is_ours(host: str, interfaces: list[str]) -> bool:
-    """Whether `host` is an address of this machine (one can bind to it) and, if we listen on some only, of those."""
+    """Whether `host` is an address of this machine (one can bind to it) and, if we listen on some
+    only, of those.
+    """
     try:
         answers = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except OSError:

@@ -1,7 +1,8 @@
 """TLS: contexts for both directions, and who a client certificate says its holder is.
 
-Our certificate serves both as server and, on links between brokers, as client. Knows nothing of AMQP.
-Source: AMQP 1.0 section 5.2 (TLS on its own port); Qpid src/qpid/sys/ssl/SslSocket.cpp for the identity.
+Our certificate serves both as server and, on links between brokers, as client. Knows nothing of
+AMQP. Source: AMQP 1.0 section 5.2 (TLS on its own port); Qpid src/qpid/sys/ssl/SslSocket.cpp for
+the identity.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from qpidha.runtime.exits import CONFIG, CannotStart
-from qpidha.words.settings import Settings
+from qpidha.model.exit_codes import CONFIG
+from qpidha.model.settings import Settings
+from qpidha.runtime.exits import CannotStart
 
 
 def server_context(settings: Settings) -> ssl.SSLContext:
@@ -40,18 +42,26 @@ def _load(context: ssl.SSLContext, settings: Settings) -> None:
     """Load certificate, key and authorities, saying which file is at fault."""
     if settings.ssl_cert:
         try:
-            context.load_cert_chain(settings.ssl_cert, settings.ssl_key or None, password=_no_password)
+            context.load_cert_chain(
+                settings.ssl_cert, settings.ssl_key or None, password=_no_password
+            )
         except (OSError, ValueError) as error:
-            files = f"ssl-cert {settings.ssl_cert}" + (f" with ssl-key {settings.ssl_key}" if settings.ssl_key else "")
+            files = f"ssl-cert {settings.ssl_cert}" + (
+                f" with ssl-key {settings.ssl_key}" if settings.ssl_key else ""
+            )
             raise CannotStart(
-                f"{files} cannot be used: {_reason(error)}", hint="give a PEM certificate and its key without a password", code=CONFIG
+                f"{files} cannot be used: {_reason(error)}",
+                hint="give a PEM certificate and its key without a password",
+                code=CONFIG,
             ) from error
     if settings.ssl_trusted:
         try:
             context.load_verify_locations(settings.ssl_trusted)
         except OSError as error:
             raise CannotStart(
-                f"ssl-trusted {settings.ssl_trusted} cannot be used: {_reason(error)}", hint="give a PEM file of authorities", code=CONFIG
+                f"ssl-trusted {settings.ssl_trusted} cannot be used: {_reason(error)}",
+                hint="give a PEM file of authorities",
+                code=CONFIG,
             ) from error
 
 
@@ -65,7 +75,9 @@ def _reason(error: Exception) -> str:
 
 
 def identity_of(certificate: Mapping[str, Any] | None) -> str:
-    """The holder of a verified certificate: common name, and @domain if it has domain components; else the whole subject."""
+    """The holder of a verified certificate: common name, and @domain if it has domain components;
+    else the whole subject.
+    """
     parts = [pair for names in (certificate or {}).get("subject", ()) for pair in names]
     common = [value for key, value in parts if key == "commonName"]
     domain = [value for key, value in parts if key == "domainComponent"]

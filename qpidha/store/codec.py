@@ -1,10 +1,21 @@
 """The codec of records: runs of like records to bytes and back.
 
 Messages come in thousands, so enqueues and dequeues of one queue that follow each other are written
-as one run: a fixed head, then columns (sequences, lengths, expiries) as arrays, then the payloads end
-to end. All other records are rare and written as JSON. Every entry carries its own sequence, so a run
-may have gaps where messages came and went before they were written.
-Knows nothing of what a record means.
+as one run: a fixed head, then columns (sequences, lengths, expiries) as arrays, then the payloads
+end to end. All other records are rare and written as JSON. Every entry carries its own sequence, so
+a run may have gaps where messages came and went before they were written. Knows nothing of what a
+record means.
+
+Written for versions to come (docs/internals/versions.md):
+
+- The head of a run names the columns that follow, one bit each. Every column but the expiries
+  begins with its length, so a reader passes over one that it does not know.
+- A JSON record keeps the fields that this version does not know, and writes them again.
+- A JSON record of an unknown kind is kept if it says `"ignorable": true`. Any other one is refused
+  by its name: to go on without it would build another state than the primary has.
+
+What a new column or kind belongs to is a feature, so that a version which only passes over it never
+gets any while it matters.
 """
 
 from __future__ import annotations
@@ -14,17 +25,20 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from typing import Any
 
-from qpidha.words.errors import ProtocolViolation
-from qpidha.words.records import (
+from qpidha.model.errors import ProtocolViolation
+from qpidha.model.records import (
     Bound,
+    Cause,
     DedupRemembered,
     Dequeued,
     Enqueued,
     EpochStarted,
     ExchangeDeclared,
     ExchangeDeleted,
+    FeatureEnabled,
     InSyncChanged,
     QueueDeclared,
     QueueDeleted,
@@ -32,22 +46,44 @@ from qpidha.words.records import (
     Record,
     Requeued,
     Unbound,
+    Unknown,
 )
 
 ENQUEUES, DEQUEUES, REQUEUE, SHARED, OTHER = 1, 2, 3, 4, 5
-RUN_HEAD = struct.Struct("<BqI?")  # kind, queue, count, whether an expiry column follows
+RUN_HEAD = struct.Struct("<BqIB")  # kind, queue, count, which columns follow
+EXPIRIES, CAUSE = 1, 2
+"""Columns of a run, in the order of their bits. Expiries are one u64 a message, as they always
+were; all others are a u32 length and so many bytes. The cause of a run of dequeues is one byte.
+"""
+COLUMN_HEAD = struct.Struct("<I")
 ALONE = struct.Struct("<QI")  # sequence, length of payload: the columns of a run of one message
-REQUEUE_HEAD = struct.Struct("<BqQII")  # kind, queue, sequence of the message, delivery count, length of annotations
+REQUEUE_HEAD = struct.Struct(
+    "<BqQII"
+)  # kind, queue, sequence of the message, delivery count, length of annotations
 SHARED_HEAD = struct.Struct("<BQIIQ")  # kind, sequence, number of queues, length of payload, expiry
 OTHER_HEAD = struct.Struct("<BQI")  # kind, sequence, length of the JSON text
 
 JSON_RECORDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        ExchangeDeclared, ExchangeDeleted, QueueDeclared, QueueDeleted, Bound, Unbound, QueueUsed, DedupRemembered,
-        EpochStarted, InSyncChanged,
+        ExchangeDeclared,
+        ExchangeDeleted,
+        QueueDeclared,
+        QueueDeleted,
+        Bound,
+        Unbound,
+        QueueUsed,
+        DedupRemembered,
+        EpochStarted,
+        InSyncChanged,
+        FeatureEnabled,
     )
-}  # fmt: skip
+}
+FIELDS = {
+    kind: frozenset(one.name for one in fields(kind)) - {"later"} for kind in JSON_RECORDS.values()
+}
+IGNORABLE = "ignorable"
+"""The mark of a record of a later kind that an older broker may leave out of account."""
 
 
 class EnqueueRun:
@@ -55,7 +91,9 @@ class EnqueueRun:
 
     __slots__ = ("expiries", "payloads", "queue", "sequences")
 
-    def __init__(self, queue: int, sequences: list[int], payloads: list[bytes], expiries: list[int]) -> None:
+    def __init__(
+        self, queue: int, sequences: list[int], payloads: list[bytes], expiries: list[int]
+    ) -> None:
         self.queue = queue
         self.sequences = sequences
         self.payloads = payloads
@@ -66,7 +104,9 @@ class EnqueueRun:
 Entry = tuple[int, Record] | EnqueueRun
 
 
-def encode_enqueues(queue: int, sequences: list[int], payloads: list[bytes], expiries: list[int]) -> bytes:
+def encode_enqueues(
+    queue: int, sequences: list[int], payloads: list[bytes], expiries: list[int]
+) -> bytes:
     """Encode a run of messages of one queue."""
     expires = any(expiries)
     columns = _column("Q", sequences) + _column("I", [len(payload) for payload in payloads])
@@ -75,32 +115,46 @@ def encode_enqueues(queue: int, sequences: list[int], payloads: list[bytes], exp
     return RUN_HEAD.pack(ENQUEUES, queue, len(sequences), expires) + columns + b"".join(payloads)
 
 
-def encode_dequeues(queue: int, sequences: Iterable[int]) -> bytes:
-    """Encode a run of dequeues of one queue."""
+def encode_dequeues(queue: int, sequences: Iterable[int], cause: int = Cause.ACCEPTED) -> bytes:
+    """Encode a run of dequeues of one queue, all for one cause."""
     column = array("Q", sequences)
-    head = RUN_HEAD.pack(DEQUEUES, queue, len(column), False)
-    return head + _little(column)
+    if not cause:
+        return RUN_HEAD.pack(DEQUEUES, queue, len(column), 0) + _little(column)
+    head = RUN_HEAD.pack(DEQUEUES, queue, len(column), CAUSE)
+    return head + _little(column) + COLUMN_HEAD.pack(1) + bytes((cause,))
 
 
 def encode_record(sequence: int, record: Record) -> bytes:
     """Encode any one record with its sequence."""
     if isinstance(record, Dequeued):
-        return encode_dequeues(record.queue, record.sequences)
+        return encode_dequeues(record.queue, record.sequences, record.cause)
     if isinstance(record, Requeued):
-        head = REQUEUE_HEAD.pack(REQUEUE, record.queue, record.sequence, record.delivery_count, len(record.annotations))
+        head = REQUEUE_HEAD.pack(
+            REQUEUE, record.queue, record.sequence, record.delivery_count, len(record.annotations)
+        )
         return head + record.annotations
     if isinstance(record, Enqueued):
-        head = SHARED_HEAD.pack(SHARED, sequence, len(record.queues), len(record.payload), record.expires)
+        head = SHARED_HEAD.pack(
+            SHARED, sequence, len(record.queues), len(record.payload), record.expires
+        )
         return head + _column("q", list(record.queues)) + record.payload
-    text = json.dumps({"record": type(record).__name__, **asdict(record)}, separators=(",", ":")).encode()
+    text = json.dumps(_json_fields(record), separators=(",", ":")).encode()
     return OTHER_HEAD.pack(OTHER, sequence, len(text)) + text
+
+
+def _json_fields(record: Record) -> dict[str, Any]:
+    """Return a record as it is written: fields of a later version stand beside our own."""
+    if isinstance(record, Unknown):
+        return record.fields
+    values = asdict(record)
+    return {"record": type(record).__name__, **values.pop("later"), **values}
 
 
 def decode(data: bytes) -> Iterator[Entry]:
     """Yield the entries of encoded records: runs of messages, or `(sequence, record)`.
 
-    Dequeues and requeues are yielded with sequence 0: their place in the log has no meaning of its own.
-    Raises ProtocolViolation for bytes that are not records.
+    Dequeues and requeues are yielded with sequence 0: their place in the log has no meaning of its
+    own. Raises ProtocolViolation for bytes that are not records.
     """
     offset = 0
     try:
@@ -110,24 +164,28 @@ def decode(data: bytes) -> Iterator[Entry]:
             if offset > len(data):
                 raise ValueError("the last record is cut short")
             yield entry
-    except (KeyError, IndexError, ValueError, TypeError, struct.error) as error:
-        raise ProtocolViolation(f"record at byte {offset} cannot be read: {error}; the sender may run another version") from error
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError, struct.error) as error:
+        raise ProtocolViolation(
+            f"record at byte {offset} cannot be read: {error}; the sender may run another version"
+        ) from error
 
 
 def _decode_enqueues(data: bytes, offset: int) -> tuple[Entry, int]:
-    _, queue, count, expires = RUN_HEAD.unpack_from(data, offset)
+    _, queue, count, columns = RUN_HEAD.unpack_from(data, offset)
     if not count:
         raise ValueError("a run of no messages")
     offset += RUN_HEAD.size
-    if count == 1 and not expires:  # the usual case where each message waits for the one before
+    if count == 1 and not columns:  # the usual case where each message waits for the one before
         sequence, length = ALONE.unpack_from(data, offset)
         offset += ALONE.size
         return EnqueueRun(queue, [sequence], [data[offset : offset + length]], []), offset + length
     sequences, offset = _read("Q", data, offset, count)
     lengths, offset = _read("I", data, offset, count)
     expiries: list[int] = []
-    if expires:
+    if columns & EXPIRIES:
         expiries, offset = _read("Q", data, offset, count)
+    if columns > EXPIRIES:
+        _, offset = _later_columns(data, offset, columns)
     payloads = []
     for length in lengths:
         end = offset + length
@@ -137,9 +195,29 @@ def _decode_enqueues(data: bytes, offset: int) -> tuple[Entry, int]:
 
 
 def _decode_dequeues(data: bytes, offset: int) -> tuple[Entry, int]:
-    _, queue, count, _ = RUN_HEAD.unpack_from(data, offset)
+    _, queue, count, columns = RUN_HEAD.unpack_from(data, offset)
     sequences, offset = _read("Q", data, offset + RUN_HEAD.size, count)
-    return (0, Dequeued(queue, tuple(sequences))), offset
+    if not columns:
+        return (0, Dequeued(queue, tuple(sequences))), offset
+    if columns & EXPIRIES:
+        raise ValueError("a run of dequeues with expiries")
+    found, offset = _later_columns(data, offset, columns)
+    cause = found[CAUSE][0] if CAUSE in found else Cause.ACCEPTED
+    return (0, Dequeued(queue, tuple(sequences), cause)), offset
+
+
+def _later_columns(data: bytes, offset: int, columns: int) -> tuple[dict[int, bytes], int]:
+    """Read the columns that begin with their length, known or not, by their bits."""
+    found: dict[int, bytes] = {}
+    for bit in (2, 4, 8, 16, 32, 64, 128):
+        if columns & bit:
+            (length,) = COLUMN_HEAD.unpack_from(data, offset)
+            start = offset + COLUMN_HEAD.size
+            offset = start + length
+            if offset > len(data):
+                raise ValueError("a column is cut short")
+            found[bit] = data[start:offset]
+    return found, offset
 
 
 def _decode_requeue(data: bytes, offset: int) -> tuple[Entry, int]:
@@ -151,20 +229,31 @@ def _decode_requeue(data: bytes, offset: int) -> tuple[Entry, int]:
 def _decode_shared(data: bytes, offset: int) -> tuple[Entry, int]:
     _, sequence, count, length, expires = SHARED_HEAD.unpack_from(data, offset)
     queues, start = _read("q", data, offset + SHARED_HEAD.size, count)
-    return (sequence, Enqueued(tuple(queues), data[start : start + length], expires)), start + length
+    return (
+        sequence,
+        Enqueued(tuple(queues), data[start : start + length], expires),
+    ), start + length
 
 
 def _decode_other(data: bytes, offset: int) -> tuple[Entry, int]:
     _, sequence, length = OTHER_HEAD.unpack_from(data, offset)
     start = offset + OTHER_HEAD.size
-    fields = json.loads(data[start : start + length])
-    record: Record = JSON_RECORDS[fields.pop("record")](**fields)
+    values = json.loads(data[start : start + length])
+    kind = JSON_RECORDS.get(values["record"])
+    if kind is None:
+        if values.get(IGNORABLE) is not True:
+            raise ValueError(f"this version knows no record {values['record']!r}")
+        return (sequence, Unknown(values)), start + length
+    del values["record"]
+    known = FIELDS[kind]
+    later = {name: values.pop(name) for name in list(values) if name not in known}
+    record: Record = kind(**values, later=later)
     if isinstance(record, EpochStarted | InSyncChanged):
         record.members = tuple(record.members)
     return (sequence, record), start + length
 
 
-DECODERS = {
+DECODERS = {  # by the first byte; another one is a KeyError, and refused with its number
     ENQUEUES: _decode_enqueues,
     DEQUEUES: _decode_dequeues,
     REQUEUE: _decode_requeue,

@@ -1,13 +1,31 @@
 """The log: every record a broker has appended or received, in one order, and the recent ones kept.
 
-On a primary the broker model appends through the Recorder verbs; what one turn of the loop appends is
-sealed into a `Batch` that goes to every backup. On a backup, sealed batches arrive and are kept as they
-are, so that a promoted backup can serve the others from the same point. Old batches are let go when they
-exceed `limit` bytes: a broker that asks for them gets a snapshot instead.
+On a primary the broker appends through the verbs of `LogWriter`; what one turn of the loop appends
+is sealed into a `Batch` that goes to every backup. On a backup, sealed batches arrive and are kept
+as they are, so that a promoted backup can serve the others from the same point. Old batches are let
+go when they exceed `limit` bytes: a broker that asks for them gets a snapshot instead.
 
-A message that is dequeued before its batch is sealed is taken out of the batch again, and no trace of
-it leaves this broker. Sequences are never given twice in one epoch, so such gaps are harmless.
-Knows nothing of queues or of the cluster.
+There is one log and one order. Whatever must survive or be replicated is a record in it, with the
+identity (epoch, sequence); state is a fold over it. So replication, durability and recovery are
+questions of one number each, and an acknowledgement waits for a comparison:
+
+    start .. committed .. durable_to .. last .. end
+
+- `start`: the oldest record that can still be read back, from memory or from disk.
+- `committed`: every member of the in-sync set has the log up to here (S1). The owner sets it: the
+  primary from confirmations, a backup from what the primary says. What is committed is applied by
+  backups, and acknowledged to clients. It never goes back within one life of the broker.
+- `durable_to`: this broker has the log to stay up to here, so it may be confirmed up to here. A
+  batch with a durable record counts when it is synced, a transient one at once.
+- `last`: sealed. `end`: also what is appended and not sealed.
+
+On disk there are two more. `written_to` can be read back, so memory may let go of it. `synced` is
+there after a power cut, whatever it is. A sequence that is synced and not committed is still no
+promise: the next primary may not have it, and then it is cut off.
+
+A message that is dequeued before its batch is sealed is taken out of the batch again, and no trace
+of it leaves this broker. Sequences are never given twice in one epoch, so such gaps are harmless.
+Knows nothing of queues or of the cluster. Source: docs/internals/safety.md.
 """
 
 from __future__ import annotations
@@ -17,64 +35,84 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from qpidha.model.errors import InvariantBroken
+from qpidha.model.features import DEPARTURE_CAUSES
+from qpidha.model.records import HA_RECORDS, Batch, Cause, Dequeued, Enqueued, Record, Requeued
 from qpidha.store.codec import encode_dequeues, encode_enqueues, encode_record
-from qpidha.store.journal import Part
-from qpidha.words.errors import InvariantBroken
-from qpidha.words.records import HA_RECORDS, Batch, Dequeued, Enqueued, Record, Requeued
+from qpidha.store.write_ahead_log import Chunk
 
 if TYPE_CHECKING:
-    from qpidha.store.journal import Journal
-    from qpidha.store.opening import Opening
+    from qpidha.store.log_reader import LogReader
+    from qpidha.store.write_ahead_log import WriteAheadLog
 
 BATCH_OVERHEAD = 200
 """Bytes that a kept batch costs beside its data."""
 MARK_BYTES = 1 << 20
 """Bytes of transient content after which the disk is asked to say that they are written."""
 BACKLOG = 32 << 20
-"""With more bytes than this not written yet, transient content too waits for the disk, and so do its senders. With twice as
-many nothing is taken any more: a sender that wants no answer waits for none."""
+"""With more bytes than this not written yet, transient content too waits for the disk, and so do
+its senders. With twice as many nothing is taken any more: a sender that wants no answer waits for
+none.
+"""
 OF_MESSAGES = (Enqueued, Dequeued, Requeued)
 """Records of messages: whether they must be synced, the queue knows. All others must."""
+
+
+Pending = (
+    tuple[int, bytes, int]
+    | tuple[int, list[int]]
+    | tuple[int, list[int], int, None]
+    | Record
+    | None
+)
 
 
 class Log:
     """One broker's log."""
 
-    def __init__(self, limit: int, journal: Journal | None = None) -> None:
+    def __init__(self, limit: int, wal: WriteAheadLog | None = None) -> None:
         self.limit = limit
-        self.journal = journal
+        self.wal = wal
         self.epoch = 0
         self.last = 0
         """The last sequence that is sealed."""
         self.history: list[tuple[int, int]] = []
         """(epoch, first sequence of it), oldest first."""
         self.consumed: list[int] = []
-        """Messages dequeued while unsafe, since the owner last emptied this list."""
-        self.safe = 0
+        """Messages dequeued while unreplicated, since the owner last emptied this list."""
+        self.committed = 0
         """Up to here every in-sync broker has the log; kept by the owner."""
-        self.needed = 0
-        """From here on the log is kept whatever its size: an in-sync backup, or ourselves to cut it, still need it. 0 for none."""
+        self.retain_from = 0
+        """From here on the log is kept whatever its size: an in-sync backup, or ourselves to cut
+        it, still need it. 0 for none.
+        """
         self.must_sync = False
         """Whether something pending must survive a power cut; set by whoever records it."""
-        self.written = 0
+        self.written_to = 0
         """Up to here the log can be read back from disk."""
-        self.floor = 0
-        """What was recovered, or came as a snapshot, may show effects of records up to here."""
+        self.snapshot_through = 0
+        """The recovered or received snapshot may already include effects of records up to here."""
         self.syncs = 0
         """How often the disk has synced the log; one sync serves many batches."""
         self.synced = 0
         """Up to here all of the log is on disk to stay, whatever is in it."""
         self._marks: deque[tuple[int, int, bool, int]] = deque()
-        """(mark, last sequence before it, whether it syncs, bytes since the mark before) for each that the disk has not answered."""
+        """(mark, last sequence before it, whether it syncs, bytes since the mark before) for each
+        that the disk has not answered.
+        """
         self._unsynced: deque[tuple[int, int]] = deque()
         """(mark, first sequence) of each batch that does not count before the disk has it."""
-        self.recent: deque[tuple[int, Part]] = deque()
-        """(mark, what was written before it): emptied by the owner, who may let go of bodies once the mark is answered."""
+        self.recent: deque[tuple[int, Chunk]] = deque()
+        """(mark, what was written before it): emptied by the owner, who may let go of bodies once
+        the mark is answered.
+        """
         self._unmarked = 0
         self._unwritten = 0
         """Bytes that the disk has not said to be written."""
-        self.chunks: deque[tuple[int, Part]] = deque()
-        """(mark, part) of a snapshot that comes, as with `recent`; what comes beside it may not be applied for long."""
+        self.chunks: deque[tuple[int, Chunk]] = deque()
+        """(mark, part) of a snapshot that comes, as with `recent`; what comes beside it may not be
+        applied for long.
+        """
         self._former: tuple[list[tuple[int, int]], int] = ([], 0)
         """History and end of the log that was here before a snapshot began to come."""
         self._snapshot_mark = 0
@@ -82,15 +120,18 @@ class Log:
         """Up to this mark the disk is done."""
         self._batches: deque[Batch] = deque()
         self._bytes = 0
-        # One slot for each sequence since `last`: (queue, payload, expires) of a message, None where it was
-        # taken out again, (queue, [sequences]) of dequeues, or any other record.
-        self._pending: list[tuple[int, bytes, int] | tuple[int, list[int]] | Record | None] = []
+        # One slot for each sequence since `last`: (queue, payload, expires) of a message, None
+        # where it was taken out again, (queue, [sequences]) of dequeues, with (cause, None) where
+        # that is not acceptance, or any other record.
+        self._pending: list[Pending] = []
         self.pending_bytes = 0
         """Bytes of the messages that were appended since the last batch was sealed."""
         self._shared: set[int] = set()
         self._run_queue = 0
         self._run: list[int] = []
         self._control = False
+        self.features: frozenset[str] = frozenset()
+        """Features that may be used in what is appended: committed, as the owner says."""
 
     # -- appending, on a primary ------------------------------------------------------------------
 
@@ -109,15 +150,21 @@ class Log:
         self.pending_bytes += len(payload)
         return sequence
 
-    def dequeue(self, queue: int, sequence: int) -> int:
+    def dequeue(self, queue: int, sequence: int, cause: int = Cause.ACCEPTED) -> int:
         """Append that a message left; if it is not sealed yet, take it out of the batch instead."""
         pending = self._pending
-        if sequence > self.safe and sequence not in self._shared:
+        # A message that was consumed before it was committed needs no commit any more: its sender
+        # may be told at once (`consumed`). Not so one on several queues, of which this is one.
+        if sequence > self.committed and sequence not in self._shared:
             self.consumed.append(sequence)
             slot = sequence - self.last - 1
             if slot >= 0:
+                # It is not sealed: no backup ever hears of it. The slot stays, for the sequences
+                # behind it are given.
                 pending[slot] = None
                 return sequence
+        if cause and DEPARTURE_CAUSES in self.features:
+            return self._dequeue_for(queue, sequence, cause)
         if self._run_queue == queue:
             self._run.append(sequence)
         else:
@@ -126,14 +173,31 @@ class Log:
             pending.append((queue, self._run))
         return self.last + len(pending)
 
-    def dequeue_many(self, queue: int, sequences: list[int]) -> int:
-        """Append that several messages left."""
-        return self.append(Dequeued(queue, tuple(sequences)))
+    def _dequeue_for(self, queue: int, sequence: int, cause: int) -> int:
+        """Append that a message left for a cause that is written; such runs have keys below 0."""
+        key = -(queue << 8 | cause)
+        if self._run_queue == key:
+            self._run.append(sequence)
+        else:
+            self._run = [sequence]
+            self._run_queue = key
+            self._pending.append((queue, self._run, cause, None))
+        return self.last + len(self._pending)
+
+    def dequeue_many(self, queue: int, sequences: list[int], cause: int = Cause.ACCEPTED) -> int:
+        """Append that several messages left, all for one cause. The cause is written when every
+        member can read it; until then it is left out.
+        """
+        if DEPARTURE_CAUSES not in self.features:
+            cause = Cause.ACCEPTED
+        return self.append(Dequeued(queue, tuple(sequences), cause))
 
     def append(self, record: Record) -> int:
         """Append any record and return its sequence."""
         self._pending.append(record)
         self._run_queue = 0
+        # Backups read such a batch when it arrives and not only when it is committed: they must
+        # know of an epoch or an in-sync set before they could be asked to promise against it (S1).
         if isinstance(record, HA_RECORDS):
             self._control = True
         if not isinstance(record, OF_MESSAGES):
@@ -143,7 +207,12 @@ class Log:
     def start_epoch(self, epoch: int) -> None:
         """Append under a higher epoch from here on."""
         if epoch <= self.epoch or self._pending:
-            raise InvariantBroken(f"epoch {epoch} cannot start after {self.epoch} with {len(self._pending)} records pending")
+            raise InvariantBroken(
+                f"epoch {epoch} cannot start after {self.epoch} with "
+                f"{len(self._pending)} records pending"
+            )
+        # Sequences go on from here, so two epochs can give the same sequence to different records.
+        # The history tells them apart: up to its end in a common epoch, two logs are the same.
         self.epoch = epoch
         self.history.append((epoch, self.last + 1))
 
@@ -153,8 +222,10 @@ class Log:
         return bool(self._pending)
 
     @property
-    def kept(self) -> int:
-        """Up to here this broker has the log to stay: in memory, and on its disk where a record must be."""
+    def durable_to(self) -> int:
+        """Up to here this broker has the log to stay: in memory, and on its disk where a record
+        must be.
+        """
         return self._unsynced[0][1] - 1 if self._unsynced else self.last
 
     @property
@@ -167,17 +238,27 @@ class Log:
         pending = self._pending
         if not pending:
             return
+        # One batch for all of a turn: one transfer to each backup, one frame on disk, at most one
+        # sync, one confirmation. A backup keeps and applies it whole or not at all, so what one
+        # turn did, a transaction for instance, is never seen by halves.
         first = self.last + 1
-        batch = Batch(self.epoch, first, self.last + len(pending), self._control, self._encode(pending, first), self.must_sync)
+        batch = Batch(
+            self.epoch,
+            first,
+            self.last + len(pending),
+            self._control,
+            self._encode(pending, first),
+            self.must_sync,
+        )
         self._pending = []
         self._run_queue = self.pending_bytes = 0
         self._control = self.must_sync = False
         self._keep(batch)
         if self._shared:
-            self._shared = {sequence for sequence in self._shared if sequence > self.safe}
+            self._shared = {sequence for sequence in self._shared if sequence > self.committed}
 
     @staticmethod
-    def _encode(pending: list[tuple[int, bytes, int] | tuple[int, list[int]] | Record | None], first: int) -> bytes:
+    def _encode(pending: list[Pending], first: int) -> bytes:
         parts: list[bytes] = []
         run_queue = 0
         sequences: list[int] = []
@@ -200,7 +281,7 @@ class Log:
                 parts.append(encode_enqueues(run_queue, sequences, payloads, expiries))
                 run_queue, sequences, payloads, expiries = 0, [], [], []
             if type(entry) is tuple:
-                parts.append(encode_dequeues(entry[0], entry[1]))
+                parts.append(encode_dequeues(*entry[:3]))
             else:
                 parts.append(encode_record(sequence, entry))  # type: ignore[arg-type]
         if sequences:
@@ -211,8 +292,12 @@ class Log:
 
     def receive(self, batch: Batch) -> None:
         """Keep a batch from the primary; it must follow the last one."""
+        # The batch is kept as it came, byte for byte: a promoted backup serves the others the same
+        # batches from the same points, and needs no encoding of its own.
         if batch.first != self.last + 1 or batch.epoch < self.epoch or self._pending:
-            raise InvariantBroken(f"batch {batch.epoch}:{batch.first} does not follow {self.epoch}:{self.last}")
+            raise InvariantBroken(
+                f"batch {batch.epoch}:{batch.first} does not follow {self.epoch}:{self.last}"
+            )
         if batch.epoch > self.epoch:
             self.epoch = batch.epoch
             self.history.append((batch.epoch, batch.first))
@@ -220,6 +305,9 @@ class Log:
 
     def cut(self, sequence: int) -> None:
         """Forget everything after `sequence`, which ends a batch."""
+        # A new primary does not have what is behind `sequence`, so it was never committed (S1, S3).
+        # Nothing of it was applied here, so there is nothing to undo but the log itself. The
+        # batches are in memory: `retain_from` keeps what may have to be cut.
         gone: list[Batch] = []
         while self._batches and self._batches[-1].last > sequence:
             batch = self._batches.pop()
@@ -227,55 +315,67 @@ class Log:
             self.last = batch.first - 1
             gone.append(batch)
         if self.last > sequence:
-            raise InvariantBroken(f"cannot cut the log at {sequence}: {self.last} is in or before its oldest batch")
+            raise InvariantBroken(
+                f"cannot cut the log at {sequence}: {self.last} is in or before its oldest batch"
+            )
         while self.history and self.history[-1][1] > self.last:
             self.history.pop()
         self.epoch = self.history[-1][0] if self.history else 0
-        journal = self.journal
-        if journal is None:
+        wal = self.wal
+        if wal is None:
             return
+        # What waits for the disk is about numbers that will be given again, to other records: an
+        # answer for the old ones must not count for the new ones.
         while self._unsynced and self._unsynced[-1][1] > self.last:
             self._unsynced.pop()
         while self.recent and self.recent[-1][1].last > self.last:  # others will have its numbers
             self.recent.pop()
-        self._marks = deque((mark, min(last, self.last), syncs, size) for mark, last, syncs, size in self._marks)
-        self.written, self.synced = min(self.written, self.last), min(self.synced, self.last)
+        self._marks = deque(
+            (mark, min(last, self.last), syncs, size) for mark, last, syncs, size in self._marks
+        )
+        self.written_to, self.synced = min(self.written_to, self.last), min(self.synced, self.last)
         if gone:
-            journal.cut(self.last, gone[::-1], synced=self.synced)
-        if journal.is_receiving:  # it was to be a snapshot, and is the log from its first record instead
+            wal.cut(self.last, gone[::-1], synced=self.synced)
+        if (
+            wal.is_receiving
+        ):  # it was to be a snapshot, and is the log from its first record instead
             self.snapshot_end(0)
 
     def reset(self, sequence: int, history: list[tuple[int, int]]) -> None:
         """Start again after a snapshot of everything up to `sequence`."""
-        if self.journal is not None:
+        # The files of the log that is here stay until the snapshot is whole: a crash in the middle
+        # leaves this broker with the log it had, and not with half of another.
+        if self.wal is not None:
             diverged = self._diverged(sequence, history)
-            self.journal.reset(history[-1][0] if history else 0, sequence, history, diverged=diverged)
+            self.wal.reset(history[-1][0] if history else 0, sequence, history, diverged=diverged)
             for waiting in (self._unsynced, self._marks, self.recent, self.chunks):
                 waiting.clear()
             self._unmarked = self._unwritten = 0
-            self.written = sequence
-            self.synced = self.floor = 0  # nothing of it counts before the snapshot is whole
+            self.written_to = sequence
+            self.synced = self.snapshot_through = (
+                0  # nothing of it counts before the snapshot is whole
+            )
         self._batches.clear()
         self._bytes = 0
         self._pending = []
         self._run_queue = self.pending_bytes = 0
         self._shared = set()
         self.consumed = []
-        self.last = self.safe = sequence
+        self.last = self.committed = sequence
         self.history = history
         self.epoch = history[-1][0] if history else 0
 
     def chunk(self, data: bytes) -> None:
         """Keep a part of a snapshot that a primary sends."""
-        if self.journal is not None:
-            body = self.journal.chunk(data)
-            self.chunks.append((self.journal.mark(sync=False), Part(data, 0, 0, body)))
+        if self.wal is not None:
+            body = self.wal.chunk(data)
+            self.chunks.append((self.wal.mark(sync=False), Chunk(data, 0, 0, body)))
 
     def snapshot_end(self, through: int) -> None:
         """The snapshot is whole; it may show effects of records up to `through`."""
-        if self.journal is not None:
-            self.floor = through
-            self._snapshot_mark = self.journal.end_checkpoint(through)
+        if self.wal is not None:
+            self.snapshot_through = through
+            self._snapshot_mark = self.wal.end_checkpoint(through)
 
     @property
     def snapshot_kept(self) -> bool:
@@ -289,62 +389,75 @@ class Log:
 
     @property
     def is_choked(self) -> bool:
-        """Whether the disk is so far behind that nothing more should be taken, even where nobody waits for an answer."""
+        """Whether the disk is so far behind that nothing more should be taken, even where nobody
+        waits for an answer.
+        """
         return self._unwritten > 2 * BACKLOG
 
     def _diverged(self, sequence: int, history: list[tuple[int, int]]) -> tuple[int, int] | None:
-        """Return epoch and sequence of what is here, and worth keeping, that a log with another history has not; it ends with `sequence`.
+        """Return epoch and sequence of what is here, and worth keeping, that a log with another
+        history has not; it ends with `sequence`.
 
         Where the one that is here is half a snapshot, this is about the one that was here before.
         """
-        assert self.journal is not None
-        is_here = not self.journal.is_receiving
+        assert self.wal is not None
+        is_here = not self.wal.is_receiving
         if is_here:
             self._former = (self.history, self.last)
         known, last = self._former
         point = 0
         for epoch in dict(known):
             if epoch in dict(history):
-                point = max(point, min(end_of(history, sequence, epoch), end_of(known, last, epoch)))
+                point = max(
+                    point, min(end_of(history, sequence, epoch), end_of(known, last, epoch))
+                )
         if point >= last:
             return None
         if is_here and history:
-            batch = next((batch for batch in self.batches(max(point + 1, self.start)) if batch.durable), None)
+            batch = next(
+                (batch for batch in self.batches(max(point + 1, self.start)) if batch.durable), None
+            )
             return (batch.epoch, batch.first) if batch is not None else None
         return known[-1][0] if known else 0, point + 1
 
     # -- the disk ---------------------------------------------------------------------------------
 
-    def recover(self, opening: Opening) -> None:
-        """Go on where the journal ends; what is not safe yet is in memory, to be cut off or applied.
+    def recover(self, reader: LogReader) -> None:
+        """Go on where the write-ahead log ends; what is not committed yet is in memory, to be cut
+        off or applied.
 
-        A process that was killed may have written and not synced: nothing counts before the disk has it all.
+        A process that was killed may have written and not synced: nothing counts before the disk
+        has it all.
         """
-        self.history = opening.history
+        self.history = reader.history
         self.epoch = self.history[-1][0] if self.history else 0
-        self.last = self.written = opening.last
-        self.safe = opening.safe
-        self.floor = opening.floor
-        self._batches.extend(opening.tail)
-        self._bytes = sum(len(batch.data) + BATCH_OVERHEAD for batch in opening.tail)
-        for batch, body in zip(opening.tail, opening.bodies, strict=True):
-            self.recent.append((0, Part(batch.data, batch.first, batch.last, body)))
-        if self.journal is not None and self.last:
-            mark = self.journal.mark(sync=True)
+        self.last = self.written_to = reader.last
+        self.committed = reader.committed
+        self.snapshot_through = reader.snapshot_through
+        self._batches.extend(reader.tail)
+        self._bytes = sum(len(batch.data) + BATCH_OVERHEAD for batch in reader.tail)
+        for batch, body in zip(reader.tail, reader.bodies, strict=True):
+            self.recent.append((0, Chunk(batch.data, batch.first, batch.last, body)))
+        # So all of it is synced once more, and until then `durable_to` is 0: this broker confirms
+        # nothing that a power cut could take from it.
+        if self.wal is not None and self.last:
+            mark = self.wal.mark(sync=True)
             self._marks.append((mark, self.last, True, 0))
             self._unsynced.append((mark, 1))
 
     def answer(self, mark: int) -> None:
         """Everything up to a mark is on disk, as far as that was asked."""
+        # Marks rise and are answered in order, several at once: what arrived while the disk was
+        # synced is one group with one sync. The slower the disk, the larger the groups.
         self.answered_mark = mark
         while self._unsynced and self._unsynced[0][0] <= mark:
             self._unsynced.popleft()
         has_synced = False
         while self._marks and self._marks[0][0] <= mark:
-            _, self.written, syncs, size = self._marks.popleft()
+            _, self.written_to, syncs, size = self._marks.popleft()
             self._unwritten -= size
             if syncs:
-                self.synced = self.written
+                self.synced = self.written_to
                 has_synced = True
         self.syncs += has_synced
 
@@ -354,16 +467,18 @@ class Log:
     def start(self) -> int:
         """The first sequence that is still kept, or the next one."""
         in_memory = self._batches[0].first if self._batches else self.last + 1
-        return in_memory if self.journal is None else min(in_memory, self.journal.start)
+        return in_memory if self.wal is None else min(in_memory, self.wal.start)
 
     def batches(self, sequence: int) -> Iterator[Batch]:
-        """Yield the kept batches from the one that begins with `sequence`; what is not in memory any more comes from disk."""
+        """Yield the kept batches from the one that begins with `sequence`; what is not in memory
+        any more comes from disk.
+        """
         batches = self._batches
         low, high = 0, len(batches)
         if sequence > self.last:
             return
-        if self.journal is not None and (not high or sequence < batches[0].first):
-            for batch in self.journal.batches(sequence):
+        if self.wal is not None and (not high or sequence < batches[0].first):
+            for batch in self.wal.batches(sequence):
                 yield batch
                 if high and batch.last + 1 >= batches[0].first:
                     break  # the next one may not be written yet
@@ -381,7 +496,11 @@ class Log:
         yield from islice(batches, low, None)
 
     def common_point(self, epoch: int, sequence: int) -> int:
-        """Return the last sequence shared with a log that ends at `(epoch, sequence)`, or -1 where that epoch is unknown here."""
+        """Return the last sequence shared with a log that ends at `(epoch, sequence)`, or -1 where
+        that epoch is unknown here.
+        """
+        # Two logs that have an epoch in common are equal up to the end of the shorter one in it:
+        # one primary appended it, and everybody keeps it in order.
         if any(known == epoch for known, _ in self.history):
             return min(sequence, end_of(self.history, self.last, epoch))
         return 0 if sequence == 0 else -1
@@ -398,24 +517,33 @@ class Log:
         batches = self._batches
         batches.append(batch)
         self._bytes += len(batch.data) + BATCH_OVERHEAD
-        if self.journal is not None:
-            self._write(self.journal, batch)
-        while self._bytes > self.limit and len(batches) > 1 and not 0 < self.needed <= batches[0].last:
-            if self.journal is not None and batches[0].last > self.written:
+        if self.wal is not None:
+            self._write(self.wal, batch)
+        # The oldest batches go, but for those that an in-sync backup still has to get, and those
+        # that could not be read back from disk yet.
+        while (
+            self._bytes > self.limit
+            and len(batches) > 1
+            and not 0 < self.retain_from <= batches[0].last
+        ):
+            if self.wal is not None and batches[0].last > self.written_to:
                 break  # it could not be read back yet
             self._bytes -= len(batches.popleft().data) + BATCH_OVERHEAD
 
-    def _write(self, journal: Journal, batch: Batch) -> None:
-        body = journal.append(batch, safe=self.safe, synced=self.synced)
-        self.recent.append((journal.next_mark, Part(batch.data, batch.first, batch.last, body)))
+    def _write(self, wal: WriteAheadLog, batch: Batch) -> None:
+        body = wal.append(batch, committed=self.committed, synced=self.synced)
+        self.recent.append((wal.next_mark, Chunk(batch.data, batch.first, batch.last, body)))
         size = len(batch.data) + BATCH_OVERHEAD
         self._unmarked += size
         self._unwritten += size
-        # Without what a snapshot shows effects of, all that it brought would be worth nothing after a power cut.
-        must_sync = batch.durable or batch.first <= self.floor
+        # Without what a snapshot shows effects of, all that it brought would be worth nothing after
+        # a power cut.
+        must_sync = batch.durable or batch.first <= self.snapshot_through
+        # Transient content waits for nobody, unless the disk is so far behind that memory would
+        # fill with it.
         must_wait = must_sync or self._unwritten > BACKLOG
         if must_wait or self._unmarked > MARK_BYTES:
-            mark = journal.mark(sync=must_sync)
+            mark = wal.mark(sync=must_sync)
             self._marks.append((mark, batch.last, must_sync, self._unmarked))
             self._unmarked = 0
             if must_wait:
@@ -423,7 +551,9 @@ class Log:
 
 
 def end_of(history: list[tuple[int, int]], last: int, epoch: int) -> int:
-    """Return the last sequence that was appended in an epoch, by the history of a log that ends with `last`."""
+    """Return the last sequence that was appended in an epoch, by the history of a log that ends
+    with `last`.
+    """
     for index, (known, _) in enumerate(history):
         if known == epoch:
             return history[index + 1][1] - 1 if index + 1 < len(history) else last

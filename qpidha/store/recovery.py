@@ -1,8 +1,8 @@
 """Recovery: records to a broker model, and a broker model to records.
 
-`fold` is the one way a broker comes to a state that was decided elsewhere: by a primary, or before. The
-other way round, `snapshot_objects` and `snapshot_messages` write what exists as records in chunks, each made when it is
-asked for, so that a broker of any size is copied while it works.
+`fold` is the one way a broker comes to a state that was decided elsewhere: by a primary, or before.
+The other way round, `snapshot_objects` and `snapshot_messages` write what exists as records in
+chunks, each made when it is asked for, so that a broker of any size is copied while it works.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qpidha.broker.broker import Broker
-from qpidha.broker.queue import Queue
+from qpidha.broker.queues.queue import Queue
+from qpidha.model.message import Message
+from qpidha.model.records import HA_RECORDS, Record, Requeued
 from qpidha.store.codec import EnqueueRun, decode, encode_enqueues, encode_record
-from qpidha.store.journal import Part
-from qpidha.words.message import Message
-from qpidha.words.records import HA_RECORDS, Record, Requeued
+from qpidha.store.write_ahead_log import Chunk
 
 CHUNK = 64 << 10
-"""Bytes of a snapshot chunk, roughly. Several may be made in one turn, and publishers wait for that."""
+"""Bytes of a snapshot chunk, roughly. Several may be made in one turn, and publishers wait for
+that.
+"""
 
 
 def fold(broker: Broker, data: bytes) -> None:
@@ -39,6 +41,8 @@ def ha_records(data: bytes) -> list[tuple[int, Record]]:
 
 def snapshot_objects(broker: Broker) -> Iterator[bytes]:
     """Yield the objects of a broker model, in chunks."""
+    # The list is taken at once and encoded in pieces: objects that are declared later come with the
+    # log, and one that is deleted meanwhile is deleted there by the log as well.
     parts: list[bytes] = []
     size = 0
     for uid, record in list(broker.objects()):
@@ -58,39 +62,57 @@ def snapshot_messages(broker: Broker, last: int) -> Iterator[bytes]:
 
 
 def message_chunks(broker: Broker, last: int) -> Iterator[tuple[bytes, list[Message]]]:
-    """Yield the messages that a broker model has of the log up to `last`: encoded, and what they are.
+    """Yield the messages that a broker model has of the log up to `last`: encoded, and what they
+    are.
 
-    A message that leaves between two chunks is not in the later one. One that comes is beyond `last` and
-    left out: it travels with the live records.
+    A message that leaves between two chunks is not in the later one. One that comes is beyond
+    `last` and left out: it travels with the live records.
     """
+    # A queue is walked by a cursor, which survives whatever arrives and leaves between two chunks.
+    # So a snapshot shows no single moment, and need not: it may show effects of records up to where
+    # the log was when it ended, and whoever gets it counts only when it has the log up to there.
     for queue in list(broker.queues.values()):
         cursor = 0
         while broker.by_uid.get(queue.uid) is queue:
-            found = [message for message in broker.messages_after(queue, cursor, CHUNK) if message.sequence <= last]
+            found = [
+                message
+                for message in broker.messages_after(queue, cursor, CHUNK)
+                if message.sequence <= last
+            ]
             if not found:
                 break
             cursor = found[-1].sequence
             sequences = [message.sequence for message in found]
-            data = encode_enqueues(queue.uid, sequences, [message.body() for message in found], [message.expires for message in found])
+            data = encode_enqueues(
+                queue.uid,
+                sequences,
+                [message.body() for message in found],
+                [message.expires for message in found],
+            )
             for message in found:
                 if message.delivery_count or message.annotations:
-                    data += encode_record(0, Requeued(queue.uid, message.sequence, message.delivery_count, message.annotations))
+                    data += encode_record(
+                        0,
+                        Requeued(
+                            queue.uid, message.sequence, message.delivery_count, message.annotations
+                        ),
+                    )
             yield data, found
 
 
-def page_out(broker: Broker, part: Part) -> None:
+def page_out(broker: Broker, part: Chunk) -> None:
     """Let long queues forget the bodies of messages that can be read back.
 
     Of a checkpoint, they are those in the data: others may have numbers like theirs.
     """
     if part.first:
-        for queue in list(broker.heavy):
+        for queue in list(broker.over_budget):
             queue.page_out(part.first, part.last, part.body)
-            if queue.bytes - queue.cold <= broker.settings.queue_memory:
-                del broker.heavy[queue]
+            if queue.bytes - queue.paged_out <= broker.settings.queue_memory:
+                del broker.over_budget[queue]
         return
     for entry in decode(part.data):
         if isinstance(entry, EnqueueRun):
             found = broker.by_uid.get(entry.queue)
-            if isinstance(found, Queue) and found in broker.heavy:
+            if isinstance(found, Queue) and found in broker.over_budget:
                 found.page_out(entry.sequences[0], entry.sequences[-1], part.body)

@@ -28,5 +28,7 @@ def nodes() -> Iterator[Callable[..., list[Node]]]:
 
 @pytest.fixture
 def a_node(nodes: Callable[..., list[Node]]) -> Callable[..., Node]:
-    """Return a function that makes a node with a cluster of its own, whose broker is promoted on the manager's word."""
+    """Return a function that makes a node with a cluster of its own, whose broker is promoted on
+    the manager's word.
+    """
     return lambda **options: nodes(1, **{"ha_safety": "trust-manager", **options})[0]

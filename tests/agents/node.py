@@ -1,7 +1,8 @@
-"""One node as rgmanager sees it: a directory with the settings of the two scripts, and the broker that they start.
+"""One node as rgmanager sees it: a directory with the settings of the two scripts, and the broker
+that they start.
 
-Nodes of a test share the loopback; each has a port, a data directory and a run directory of its own, named in the
-file that stands for /etc/sysconfig/qpidd.
+Nodes of a test share the loopback; each has a port, a data directory and a run directory of its
+own, named in the file that stands for /etc/sysconfig/qpidd.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.system.cluster import Admin, Port, Unreachable, wait_for
+from qpidha.client.admin import LinkBroken
+from tests.system.cluster import Admin, Port, wait_for
 
 AGENTS = Path(__file__).parent.parent.parent / "agents"
 COMPILED = tempfile.TemporaryDirectory(prefix="qpidha-compiled-")
-"""What Python keeps of the sources that it has compiled, which takes longer than all else of a call; outside the tree."""
+"""What Python keeps of the sources that it has compiled, which takes longer than all else of a
+call; outside the tree.
+"""
 PRIMARY = ("active", "recovering")
 TIMES = {"QPID_ANSWER": 2, "QPID_START": 30, "QPID_PROMOTE": 8, "QPID_TERM": 3}
 CONFIGURATION = {
@@ -44,11 +48,18 @@ class Call:
 
     def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
 
     def outcome(self) -> Outcome:
-        """Wait for the end of the call; a daemon that kept our pipe would keep us waiting, and fail the test."""
+        """Wait for the end of the call; a daemon that kept our pipe would keep us waiting, and fail
+        the test.
+        """
         text, _ = self.process.communicate(timeout=120)
         return Outcome(self.process.returncode, text)
 
@@ -59,7 +70,9 @@ class Node:
     def __init__(self, name: str, **settings: object) -> None:
         self.name = name
         self.port = Port()
-        self.directory = Path(tempfile.mkdtemp(prefix=f"qpidha-{name}-"))  # short, for the limit on socket paths
+        self.directory = Path(
+            tempfile.mkdtemp(prefix=f"qpidha-{name}-")
+        )  # short, for the limit on socket paths
         self.settings: dict[str, object] = {
             "QPID_BIN": self.program("qpidhad", "qpidha.runtime.daemon"),
             "QPID_HA": self.program("qpid-ha", "qpidha.cli.main"),
@@ -83,20 +96,29 @@ class Node:
     def configure(self, nodes: Sequence[Node] = (), **options: object) -> None:
         """Write the settings of the scripts and of the broker."""
         url = ",".join(f"127.0.0.1:{node.port.number}" for node in nodes or [self])
-        own = {"name": self.name, "port": self.port.number, "data-dir": self.directory / "data", "interface": "127.0.0.1"}
+        own = {
+            "name": self.name,
+            "port": self.port.number,
+            "data-dir": self.directory / "data",
+            "interface": "127.0.0.1",
+        }
         values = {
             **CONFIGURATION,
             **own,
             "ha-brokers-url": f"amqp:{url}",
             **{key.replace("_", "-"): value for key, value in options.items()},
         }
-        self.path("qpidha.conf").write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+        self.path("qpidha.conf").write_text(
+            "".join(f"{key}={value}\n" for key, value in values.items())
+        )
         self.set()
 
     def set(self, **settings: object) -> None:
         """Write the settings of the scripts, changed."""
         self.settings.update(settings)
-        self.path("sysconfig").write_text("".join(f"{key}='{value}'\n" for key, value in self.settings.items()))
+        self.path("sysconfig").write_text(
+            "".join(f"{key}='{value}'\n" for key, value in self.settings.items())
+        )
 
     def path(self, name: str) -> Path:
         return self.directory / name
@@ -104,8 +126,14 @@ class Node:
     def begin(self, script: str, *words: str) -> Call:
         """Call a script and go on."""
         root = str(AGENTS.parent)
-        ours = {"QPID_SYSCONFIG": str(self.path("sysconfig")), "PYTHONPATH": root, "PYTHONPYCACHEPREFIX": COMPILED.name}
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | ours
+        ours = {
+            "QPID_SYSCONFIG": str(self.path("sysconfig")),
+            "PYTHONPATH": root,
+            "PYTHONPYCACHEPREFIX": COMPILED.name,
+        }
+        environment = {
+            name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+        } | ours
         return Call([str(AGENTS / script), *words], environment)
 
     def __call__(self, script: str, *words: str) -> Outcome:
@@ -115,14 +143,20 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """The broker's process, or 0: found by its command line, so that the scripts' own records are not believed."""
+        """The broker's process, or 0: found by its command line, so that the scripts' own records
+        are not believed.
+        """
         config = str(self.path("qpidha.conf"))
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
             except OSError:
                 continue  # It just ended.
-            if config in words and "qpidha.runtime.daemon" in words and self._letter(int(process.name)) != "Z":
+            if (
+                config in words
+                and "qpidha.runtime.daemon" in words
+                and self._letter(int(process.name)) != "Z"
+            ):
                 return int(process.name)
         return 0
 
@@ -133,7 +167,7 @@ class Node:
         try:
             with Admin(self.directory / "data" / "admin.sock", timeout=2.0) as admin:
                 return dict(admin.call("status"))
-        except Unreachable:
+        except LinkBroken:
             return {}
 
     @property
@@ -141,7 +175,11 @@ class Node:
         return str(self.status().get("state", ""))
 
     def wait_state(self, *states: str) -> None:
-        wait_for(lambda: self.state, lambda state: state in states, what=f"{self.name}, expected to be {' or '.join(states)},")
+        wait_for(
+            lambda: self.state,
+            lambda state: state in states,
+            what=f"{self.name}, expected to be {' or '.join(states)},",
+        )
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)

@@ -1,9 +1,11 @@
-"""A simulated rgmanager: it runs the services of a cluster.conf by calling their scripts, as the real one does.
+"""A simulated rgmanager: it runs the services of a cluster.conf by calling their scripts, as the
+real one does.
 
-Each service has a thread of its own, so the scripts of a node are called at the same time and in any order. A service
-whose status fails is stopped, then started again where it was (`restart`) or on another node (`relocate`); a stop that
-fails makes it `failed`, which only an administrator can mend, and so does a start that succeeds nowhere here.
-Source: rgmanager's service.sh and "Cluster Administration"; Qpid's etc/fedora/cluster.conf-example.xml.
+Each service has a thread of its own, so the scripts of a node are called at the same time and in
+any order. A service whose status fails is stopped, then started again where it was (`restart`) or
+on another node (`relocate`); a stop that fails makes it `failed`, which only an administrator can
+mend, and so does a start that succeeds nowhere here. Source: rgmanager's service.sh and "Cluster
+Administration"; Qpid's etc/fedora/cluster.conf-example.xml.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from tests.system.cluster import wait_for
 class Service(threading.Thread):
     """One service: where it may run, and what is done when its status fails."""
 
-    def __init__(self, name: str, script: str, nodes: Sequence[Node], recovery: str, interval: float) -> None:
+    def __init__(
+        self, name: str, script: str, nodes: Sequence[Node], recovery: str, interval: float
+    ) -> None:
         super().__init__(name=name, daemon=True)
         self.script = script
         self.nodes = list(nodes)
@@ -39,7 +43,11 @@ class Service(threading.Thread):
             try:
                 request, node = self.requests.get(timeout=self.interval)
             except queue.Empty:
-                if self.state == "started" and self.owner is not None and self.call(self.owner, "status"):
+                if (
+                    self.state == "started"
+                    and self.owner is not None
+                    and self.call(self.owner, "status")
+                ):
                     self.recover()
                 continue
             if request == "end":
@@ -83,7 +91,9 @@ class Service(threading.Thread):
     def call(self, node: Node, action: str) -> int:
         outcome = node(self.script, action)
         if action != "status" or outcome.code:
-            self.story.append(f"{node.name} {self.script} {action}: {outcome.code} {outcome.text.strip()}")
+            self.story.append(
+                f"{node.name} {self.script} {action}: {outcome.code} {outcome.text.strip()}"
+            )
         return outcome.code
 
 
@@ -97,7 +107,10 @@ class Rgmanager:
             domain.attrib["name"]: [of[node.attrib["name"]] for node in domain]
             for domain in cluster.iterfind("rm/failoverdomains/failoverdomain")
         }
-        files = {script.attrib["name"]: script.attrib["file"].rpartition("/")[2] for script in cluster.iterfind("rm/resources/script")}
+        files = {
+            script.attrib["name"]: script.attrib["file"].rpartition("/")[2]
+            for script in cluster.iterfind("rm/resources/script")
+        }
         self.nodes = list(nodes)
         self.services: list[Service] = []
         for element in cluster.iterfind("rm/service"):
@@ -105,7 +118,15 @@ class Rgmanager:
             (action,) = script.iterfind("action[@name='status']")
             where = domains[element.attrib["domain"]] if "domain" in element.attrib else self.nodes
             interval = float(action.attrib["interval"]) / 4  # the tests have no time to lose
-            self.services.append(Service(element.attrib["name"], files[script.attrib["ref"]], where, element.attrib["recovery"], interval))
+            self.services.append(
+                Service(
+                    element.attrib["name"],
+                    files[script.attrib["ref"]],
+                    where,
+                    element.attrib["recovery"],
+                    interval,
+                )
+            )
         (self.primary,) = (service for service in self.services if service.recovery == "relocate")
 
     def start(self) -> None:
@@ -119,7 +140,9 @@ class Rgmanager:
             service.join()
 
     def wait_settled(self, *, without: Sequence[Node] = ()) -> Node:
-        """Wait until every service is started, one node is active and the others ready; return that node."""
+        """Wait until every service is started, one node is active and the others ready; return that
+        node.
+        """
         expected = sorted(["active"] + ["ready"] * (len(self.nodes) - len(without) - 1))
 
         def look() -> tuple[bool, list[str]]:
@@ -127,7 +150,11 @@ class Rgmanager:
             assert not failed, f"{failed} failed\n{self.story()}"
             states = {node.name: node.state for node in self.nodes if node not in without}
             owner = self.primary.owner
-            in_place = self.primary.state == "started" and owner is not None and states.get(owner.name) == "active"
+            in_place = (
+                self.primary.state == "started"
+                and owner is not None
+                and states.get(owner.name) == "active"
+            )
             return in_place, sorted(states.values())
 
         try:
@@ -138,4 +165,6 @@ class Rgmanager:
         return self.primary.owner
 
     def story(self) -> str:
-        return "\n".join(f"[{service.name}] {line}" for service in self.services for line in service.story)
+        return "\n".join(
+            f"[{service.name}] {line}" for service in self.services for line in service.story
+        )

@@ -1,7 +1,8 @@
-"""Three nodes under a simulated rgmanager, by the example file: whatever fails, one node is primary again and the others are ready.
+"""Three nodes under a simulated rgmanager, by the example file: whatever fails, one node is primary
+again and the others are ready.
 
-The services of a node see the failure each in their own time and call the scripts at the same moment, as the original's did
-when a killed primary left its cluster without one (QPID-5942).
+The services of a node see the failure each in their own time and call the scripts at the same
+moment, as the original's did when a killed primary left its cluster without one (QPID-5942).
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ import pytest
 from tests.agents.node import AGENTS, Node
 from tests.agents.rgmanager import Rgmanager, Service
 from tests.agents.test_scripts import SOAK
-from tests.system.clients import browse
+from tests.system.clients import browse, send
 from tests.system.cluster import Admin, wait_for
-from tests.system.test_store import send_durable
 
 CLUSTER = ElementTree.parse(AGENTS.parent / "examples" / "cluster.conf").getroot()
 SENT = [str(i) for i in range(20)]
@@ -44,16 +44,26 @@ def fill(primary: Node) -> None:
     """Have messages accepted that must be there ever after."""
     with Admin(primary.path("data") / "admin.sock") as admin:
         admin.call("declare_queue", name="kept", durable=True)
-    send_durable(at(primary), "kept", SENT)
+    send(at(primary), "kept", SENT, durable=True)
 
 
 def service_of(manager: Rgmanager, node: Node) -> Service:
-    return next(service for service in manager.services if service.script == "qpidd" and service.nodes == [node])
+    return next(
+        service
+        for service in manager.services
+        if service.script == "qpidd" and service.nodes == [node]
+    )
 
 
-@pytest.mark.parametrize(("fault", "rounds"), [("kill", 3 if SOAK else 2), ("hang", 3 if SOAK else 1)])
-def test_the_primary_fails_again_and_again(nodes: Callable[..., list[Node]], fault: str, rounds: int) -> None:
-    """Strict brokers: nobody is promoted who has not everything, and nothing that was accepted is missing."""
+@pytest.mark.parametrize(
+    ("fault", "rounds"), [("kill", 3 if SOAK else 2), ("hang", 3 if SOAK else 1)]
+)
+def test_the_primary_fails_again_and_again(
+    nodes: Callable[..., list[Node]], fault: str, rounds: int
+) -> None:
+    """Strict brokers: nobody is promoted who has not everything, and nothing that was accepted is
+    missing.
+    """
     with managed(nodes(3)) as manager:
         primary = manager.wait_settled()
         fill(primary)
@@ -71,12 +81,16 @@ def test_a_backup_fails_and_the_primary_stays(nodes: Callable[..., list[Node]], 
         backup = next(node for node in manager.nodes if node is not primary)
         before = backup.pid
         getattr(backup, fault)()
-        wait_for(lambda: backup.pid, lambda pid: pid not in (0, before), what="the restarted broker")
+        wait_for(
+            lambda: backup.pid, lambda pid: pid not in (0, before), what="the restarted broker"
+        )
         assert manager.wait_settled() is primary
 
 
 def test_everything_fails_at_once(nodes: Callable[..., list[Node]]) -> None:
-    """All three brokers are killed; the in-sync set is all of them, so whoever has most is promoted when all are back."""
+    """All three brokers are killed; the in-sync set is all of them, so whoever has most is promoted
+    when all are back.
+    """
     with managed(nodes(3)) as manager:
         primary = manager.wait_settled()
         fill(primary)
@@ -86,19 +100,27 @@ def test_everything_fails_at_once(nodes: Callable[..., list[Node]]) -> None:
 
 
 def test_the_primary_moves_and_no_broker_is_restarted(nodes: Callable[..., list[Node]]) -> None:
-    """As `clusvcadm -r qpidd-primary-service -m NODE`: the former primary steps down and is a backup."""
+    """As `clusvcadm -r qpidd-primary-service -m NODE`: the former primary steps down and is a
+    backup.
+    """
     with managed(nodes(3)) as manager:
         primary = manager.wait_settled()
         pids = [node.pid for node in manager.nodes]
         for target in [node for node in manager.nodes if node is not primary]:
             manager.primary.requests.put(("relocate", target))
-            wait_for(lambda: manager.primary.owner, lambda owner, target=target: owner is target, what="the owner")
+            wait_for(
+                lambda: manager.primary.owner,
+                lambda owner, target=target: owner is target,
+                what="the owner",
+            )
             assert manager.wait_settled() is target
         assert [node.pid for node in manager.nodes] == pids
 
 
 def test_a_node_is_taken_out_in_either_order(nodes: Callable[..., list[Node]]) -> None:
-    """Its broker ends when the broker service is disabled and the part of the primary is elsewhere, whichever came first."""
+    """Its broker ends when the broker service is disabled and the primary role is elsewhere,
+    whichever came first.
+    """
     with managed(nodes(3)) as manager:
         primary = manager.wait_settled()
         target = next(node for node in manager.nodes if node is not primary)

@@ -1,27 +1,54 @@
-"""Builders for tests of connections: a host around a real broker, and two connections back to back."""
+"""Builders for tests of connections: a host around a real broker, and two connections back to
+back.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from qpidha.amqp.connection import Connection
-from qpidha.amqp.registry import LinkRegistry
-from qpidha.amqp.sasl import Users
-from qpidha.amqp.service_link import ServiceLink
+from qpidha.amqp.peer.connection import Connection
+from qpidha.amqp.peer.links import Scratch
+from qpidha.amqp.peer.sasl import Users
+from qpidha.amqp.peer.service_link import ServiceLink
+from qpidha.amqp.server.registry import LinkRegistry
+from qpidha.amqp.server.served_connection import ServedConnection
 from qpidha.broker.broker import Broker
-from qpidha.words.errors import QpidHaError, RefusedRequest
-from qpidha.words.events import ConnectionKind
-from qpidha.words.message_view import body
-from qpidha.words.notes import Notes
-from qpidha.words.settings import Settings
+from qpidha.model.errors import QpidHaError, RefusedRequest, Unauthorized
+from qpidha.model.event_log import EventSink
+from qpidha.model.events import ConnectionKind
+from qpidha.model.message_view import body
+from qpidha.model.principal import Action, ObjectType, Principal
+from qpidha.model.settings import Settings
 
 SECOND = 1_000_000_000
 
 
+class AnAccess:
+    """Access control that denies what a test says and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Action, ObjectType, str]] = []
+        self.denied: set[tuple[Action, ObjectType, str]] = set()
+        self.error: Unauthorized | None = None
+
+    def check(
+        self,
+        principal: Principal,
+        action: Action,
+        object_type: ObjectType,
+        name: str = "",
+        properties: Any = None,
+    ) -> None:
+        self.asked.append((str(principal), action, object_type, name))
+        if (action, object_type, name) in self.denied:
+            raise self.error or Unauthorized(f"{principal} may not {action} {object_type} {name}")
+
+
 class AHost:
-    """A host with a broker of its own; what is held stays held while `holding` is true."""
+    """A host with a broker of its own; commits are delayed while `delaying` is true."""
 
     def __init__(self, container_id: str = "broker", **settings: Any) -> None:
+        self.scratch = Scratch()
         self.settings = Settings(**settings)
         self.now = 1_700_000_000 * SECOND
         self.container_id = container_id
@@ -29,7 +56,8 @@ class AHost:
         self.announced: list[Any] = []
         self.broker = Broker(self.settings, None, self.announced.append, self.make_uuid)
         self.users = Users()
-        self.notes = Notes()
+        self.event_log = EventSink()
+        self.access = AnAccess()
         self.links = LinkRegistry()
         self.serving = True
         self.services: dict[str, Any] = {}
@@ -37,8 +65,8 @@ class AHost:
         self.admission_error: QpidHaError | None = None
         self.admitted: list[Connection] = []
         self.gone: list[Connection] = []
-        self.holding = False
-        self.held: list[tuple[Any, Any]] = []
+        self.delaying = False
+        self.pending: list[tuple[Any, Any]] = []
 
     def refusal(self) -> QpidHaError:
         return RefusedRequest("this broker is a backup")
@@ -52,22 +80,22 @@ class AHost:
         if self.admission_error is not None:
             raise self.admission_error
 
-    def open_properties(self) -> dict[str, object]:
+    def open_properties(self, connection: Any) -> dict[str, object]:
         return {"product": "qpidha", "version": "1"}
 
     def service(self, address: str) -> Any:
         return self.services.get(address)
 
-    def hold(self, sequence: int, target: Any, item: object) -> None:
-        if sequence and self.holding:
-            self.held.append((target, item))
+    def when_committed(self, sequence: int, waiter: Any, item: object) -> None:
+        if sequence and self.delaying:
+            self.pending.append((waiter, item))
         else:
-            target.released(item)
+            waiter.on_committed(item)
 
     def release_all(self) -> None:
-        held, self.held = self.held, []
-        for target, item in held:
-            target.released(item)
+        pending, self.pending = self.pending, []
+        for waiter, item in pending:
+            waiter.on_committed(item)
 
     def wake(self, connection: Any) -> None:
         self.woken[connection] = None
@@ -76,8 +104,8 @@ class AHost:
         self.gone.append(connection)
 
 
-class CountingRecorder:
-    """A recorder that gives sequences and keeps nothing."""
+class CountingLogWriter:
+    """A log writer that gives sequences and keeps nothing."""
 
     def __init__(self) -> None:
         self.sequence = 0
@@ -96,11 +124,11 @@ class CountingRecorder:
         self.sequence += 1
         return self.sequence
 
-    def dequeue(self, queue_uid: int, sequence: int) -> int:
+    def dequeue(self, queue_uid: int, sequence: int, cause: int = 0) -> int:
         self.sequence += 1
         return self.sequence
 
-    def dequeue_many(self, queue_uid: int, sequences: Any) -> int:
+    def dequeue_many(self, queue_uid: int, sequences: Any, cause: int = 0) -> int:
         self.sequence += 1
         return self.sequence
 
@@ -137,12 +165,28 @@ class Recording:
 class Pair:
     """A client connection and a server connection, joined by nothing but their bytes."""
 
-    def __init__(self, host: AHost | None = None, *, identity: str = "", encrypted: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        host: AHost | None = None,
+        *,
+        identity: str = "",
+        encrypted: bool = False,
+        **options: Any,
+    ) -> None:
         self.host = host or AHost()
         self.client_host = AHost("client", link_heartbeat_interval=0)
         number = len(self.host.admitted) + 1
-        self.server = Connection(number, self.host, kind=ConnectionKind.CLIENT, peer="client", identity=identity, encrypted=encrypted)
-        self.client = Connection(1, self.client_host, kind=ConnectionKind.OUTGOING, peer="broker")
+        self.server = ServedConnection(
+            number,
+            self.host,
+            kind=ConnectionKind.CLIENT,
+            peer="client",
+            identity=identity,
+            encrypted=encrypted,
+        ).connection
+        self.client = Connection(
+            1, self.client_host, kind=ConnectionKind.OUTGOING, peer="broker", encrypted=encrypted
+        )
         container_id = options.pop("container_id", "client")
         self.client.open(container_id, options.pop("properties", {}), **options)
         self.turn()
@@ -157,12 +201,16 @@ class Pair:
                 self.server.receive(to_server)
             if to_client:
                 self.client.receive(to_client)
-            if not to_client and not to_server and not self.host.broker.dirty:
+            if not to_client and not to_server and not self.host.broker.runnable:
                 return
 
-    def attach(self, address: str, *, sender: bool, name: str = "", **options: Any) -> tuple[ServiceLink, Recording]:
+    def attach(
+        self, address: str, *, sender: bool, name: str = "", **options: Any
+    ) -> tuple[ServiceLink, Recording]:
         service = Recording()
-        link = self.client.attach(address, sender=sender, service=service, name=name or f"{address}-{sender}", **options)
+        link = self.client.attach(
+            address, sender=sender, service=service, name=name or f"{address}-{sender}", **options
+        )
         self.turn()
         return link, service
 
@@ -181,7 +229,7 @@ def a_pair(**settings: Any) -> Pair:
 
 def a_logged_pair() -> Pair:
     host = AHost(ha_replicate="all")
-    host.broker.recorder = CountingRecorder()
+    host.broker.log_writer = CountingLogWriter()
     pair = Pair(host)
     host.broker.declare_queue("q")
     return pair

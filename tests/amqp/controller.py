@@ -1,25 +1,30 @@
-"""A transaction controller made of a bare engine: it declares, posts, retires and discharges as it is told, right or wrong."""
+"""A transaction controller made of a bare engine: it declares, posts, retires and discharges as it
+is told, right or wrong.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from qpidha.amqp.engine_links import LinkEnd, is_settled, remote_state, settle, update
-from qpidha.amqp.engine_values import remote_fields, remote_outcome, set_state
-from qpidha.amqp.terminus import ACCEPTED, COORDINATOR, PeerError, Terminus, source
-from qpidha.amqp.transaction_wire import DECLARE, DECLARED, DISCHARGE, TRANSACTIONAL
-from qpidha.words.encoding import Described, ULong
-from qpidha.words.message_view import build
+from qpidha.amqp.peer.links import LinkEnd, is_settled, remote_state, settle, update
+from qpidha.amqp.peer.terminus import ACCEPTED, COORDINATOR, PeerError, Terminus, source
+from qpidha.amqp.peer.transaction_wire import DECLARE, DECLARED, DISCHARGE, TRANSACTIONAL
+from qpidha.amqp.peer.values import remote_fields, remote_outcome, set_state
+from qpidha.model.encoding import Described, ULong
+from qpidha.model.message_view import build
 from tests.amqp.raw_client import RawClient
 
 
 class Sent:
-    """What the broker said of one message: state, fields of a state of transactions, error condition, settled or not."""
+    """What the broker said of one message: state, fields of a state of transactions, error
+    condition, settled or not.
+    """
 
     def __init__(self) -> None:
         self.state = 0
         self.fields: Any = None
         self.condition = ""
+        self.info: dict[Any, Any] = {}
         self.is_settled = False
 
 
@@ -30,16 +35,32 @@ class Controller(RawClient):
         super().__init__(host, container_id, number)
         self.sent: dict[Any, Sent] = {}
 
-    def control(self, name: str = "txn", session: Any = None, terminus: Terminus | None = None, **options: Any) -> LinkEnd:
-        """Attach to the coordinator."""
+    def control(
+        self,
+        name: str = "txn",
+        session: Any = None,
+        terminus: Terminus | None = None,
+        address: str | None = "here",
+        **options: Any,
+    ) -> LinkEnd:
+        """Attach to the coordinator, from a source of ours with this address."""
         end = self.engine.new_link(name, sender=True, session=session or self.session)
         end.owner = _SenderOwner(self, end)
-        end.open(source("here", **options), terminus or Terminus(COORDINATOR, capabilities=["amqp:local-transactions"]))
+        end.open(
+            source(address, **options),
+            terminus or Terminus(COORDINATOR, capabilities=["amqp:local-transactions"]),
+        )
         self.turn()
         return end
 
-    def sender(self, address: str, name: str = "raw-sender", terminus: Terminus | None = None) -> LinkEnd:
-        end = self.attach_sender(address, name, terminus)
+    def sender(
+        self,
+        address: str,
+        name: str = "raw-sender",
+        terminus: Terminus | None = None,
+        **options: Any,
+    ) -> LinkEnd:
+        end = self.attach_sender(address, name, terminus, **options)
         if end.owner is not None:
             end.owner = _SenderOwner(self, end)
         return end
@@ -50,7 +71,14 @@ class Controller(RawClient):
         self.turn()
         return sent
 
-    def send(self, end: LinkEnd, payload: bytes, transaction: bytes | None = None, *, settled: bool = False) -> Sent:
+    def send(
+        self,
+        end: LinkEnd,
+        payload: bytes,
+        transaction: bytes | None = None,
+        *,
+        settled: bool = False,
+    ) -> Sent:
         delivery = end.send(payload)
         if transaction is not None:
             set_state(delivery, TRANSACTIONAL, [transaction])
@@ -78,7 +106,15 @@ class Controller(RawClient):
         sent = self.discharge(control, transaction, failed=True)
         assert (sent.state, sent.is_settled) == (ACCEPTED, True), sent.condition
 
-    def retire(self, delivery: Any, transaction: bytes, state: int = ACCEPTED, fields: Any = (), *, settled: bool = True) -> None:
+    def retire(
+        self,
+        delivery: Any,
+        transaction: bytes,
+        state: int = ACCEPTED,
+        fields: Any = (),
+        *,
+        settled: bool = True,
+    ) -> None:
         """Give a delivery an outcome in a transaction."""
         set_state(delivery, TRANSACTIONAL, [transaction, Described(ULong(state), list(fields))])
         if settled:
@@ -111,6 +147,7 @@ class _SenderOwner:
             sent.fields = remote_fields(delivery)
         error = remote_outcome(delivery).error
         sent.condition = error.condition if error else ""
+        sent.info = error.info if error else {}
         if sent.is_settled:
             settle(delivery)
             del self.client.sent[delivery]
@@ -120,6 +157,7 @@ class _SenderOwner:
 
     def detached(self, closed: bool, error: PeerError | None) -> None:
         self.client.detached[self.end.name] = error.condition if error else ""
+        self.client.errors[self.end.name] = error
         self.end.end(closed=closed)
 
     def lost(self) -> None:

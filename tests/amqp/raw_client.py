@@ -6,12 +6,21 @@ from typing import Any
 
 from cproton_ffi import ffi, lib
 
-from qpidha.amqp.connection import Connection
-from qpidha.amqp.engine import Engine
-from qpidha.amqp.engine_links import LinkEnd, is_settled, settle, update
-from qpidha.amqp.engine_values import modify
-from qpidha.amqp.terminus import ACCEPTED, MIXED, MODIFIED, Outcome, PeerError, Terminus, source, target
-from qpidha.words.events import ConnectionKind
+from qpidha.amqp.peer.engine import Engine
+from qpidha.amqp.peer.links import LinkEnd, Scratch, is_settled, settle, update
+from qpidha.amqp.peer.terminus import (
+    ACCEPTED,
+    MIXED,
+    MODIFIED,
+    Outcome,
+    PeerError,
+    Terminus,
+    source,
+    target,
+)
+from qpidha.amqp.peer.values import give
+from qpidha.amqp.server.served_connection import ServedConnection
+from qpidha.model.events import ConnectionKind
 
 
 class RawClient:
@@ -19,12 +28,18 @@ class RawClient:
 
     def __init__(self, host: Any, container_id: str = "raw", number: int = 99) -> None:
         self.host = host
-        self.server = Connection(number, host, kind=ConnectionKind.CLIENT, peer="raw")
-        self.engine = Engine(self, is_server=False, max_frame_size=65536, channel_max=10)
+        self.server = ServedConnection(
+            number, host, kind=ConnectionKind.CLIENT, peer="raw"
+        ).connection
+        self.engine = Engine(
+            self, is_server=False, max_frame_size=65536, channel_max=10, scratch=Scratch()
+        )
         self.engine.open(container_id, {})
         self.session = self.engine.new_session()
         self.received: dict[int, list[tuple[Any, bytes]]] = {}
         self.detached: dict[str, str] = {}
+        self.errors: dict[str, PeerError | None] = {}
+        """Links that the broker has ended: the condition, and all of the error."""
         self.close_error: PeerError | None = None
         self.turn()
 
@@ -37,23 +52,39 @@ class RawClient:
             answer = self.server.output()
             if answer:
                 self.engine.push(answer)
-            if not data and not answer and not self.host.broker.dirty:
+            if not data and not answer and not self.host.broker.runnable:
                 return
 
-    def attach_sender(self, address: str, name: str = "raw-sender", terminus: Terminus | None = None) -> LinkEnd:
+    def attach_sender(
+        self,
+        address: str,
+        name: str = "raw-sender",
+        terminus: Terminus | None = None,
+        *,
+        mine: Terminus | None = None,
+        mode: int = MIXED,
+    ) -> LinkEnd:
         end = self.engine.new_link(name, sender=True, session=self.session)
         end.owner = _Owner(self, end)
-        end.open(source("raw"), terminus or target(address))
+        end.open(mine or source("raw"), terminus or target(address), mode=mode)
         self.turn()
         return end
 
     def attach_receiver(
-        self, address: str, *, name: str = "raw-receiver", credit: int = 100, mode: int = MIXED, max_message_size: int = 0,
+        self,
+        address: str,
+        *,
+        name: str = "raw-receiver",
+        credit: int = 100,
+        mode: int = MIXED,
+        max_message_size: int = 0,
         terminus: Terminus | None = None,
-    ) -> LinkEnd:  # fmt: skip
+        settles_second: bool = False,
+    ) -> LinkEnd:
         end = self.engine.new_link(name, sender=False, session=self.session)
         end.owner = _Owner(self, end)
         end.set_limit(max_message_size)
+        lib.pn_link_set_rcv_settle_mode(end.pointer, int(settles_second))
         end.open(terminus or source(address), target("raw"), mode=mode)
         if credit:
             end.flow(credit)
@@ -71,7 +102,8 @@ class RawClient:
 
     def outcome(self, delivery: Any, outcome: Outcome) -> None:
         if outcome.state == MODIFIED:
-            modify(delivery, outcome)
+            give(delivery, outcome)
+            settle(delivery)
         else:
             update(delivery, outcome.state)
             settle(delivery)
@@ -98,6 +130,9 @@ class RawClient:
     def peer_attached(self, end: LinkEnd) -> None:
         pass
 
+    def peer_retires(self, retiring: Any) -> None:
+        pass
+
 
 class _Owner:
     def __init__(self, client: RawClient, end: LinkEnd) -> None:
@@ -115,6 +150,7 @@ class _Owner:
 
     def detached(self, closed: bool, error: PeerError | None) -> None:
         self.client.detached[self.end.name] = error.condition if error else ""
+        self.client.errors[self.end.name] = error
         self.end.end(closed=closed)
 
     def lost(self) -> None:

@@ -1,15 +1,17 @@
-"""One transaction and all that it needs: a host with queues, a client, its link to the coordinator, what the queues have."""
+"""One transaction and all that it needs: a host with queues, a client, its link to the coordinator,
+what the queues have.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from qpidha.amqp.engine_links import LinkEnd
-from qpidha.amqp.engine_values import set_state
-from qpidha.amqp.terminus import ACCEPTED, Terminus
-from qpidha.amqp.transaction_wire import TRANSACTIONAL
-from qpidha.words.message_view import body, build
-from tests.amqp.builders import AHost, CountingRecorder
+from qpidha.amqp.peer.links import LinkEnd
+from qpidha.amqp.peer.terminus import ACCEPTED, Terminus
+from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL
+from qpidha.amqp.peer.values import set_state
+from qpidha.model.message_view import body, build
+from tests.amqp.builders import AHost, CountingLogWriter
 from tests.amqp.controller import Controller, Sent
 
 ROLLBACK = "amqp:transaction:rollback"
@@ -22,22 +24,32 @@ def a_host(*queues: str, **arguments: Any) -> AHost:
 
 
 def a_replicating_host() -> AHost:
-    """A host with a queue `q` whose changes have to be safe on backups."""
+    """A host with a queue `q` whose changes have to be committed on backups."""
     host = AHost(ha_replicate="all")
-    host.broker.recorder = CountingRecorder()
+    host.broker.log_writer = CountingLogWriter()
     return declare(host)
 
 
 def declare(host: AHost, *queues: str, **arguments: Any) -> AHost:
     for queue in queues or ("q",):
-        host.broker.declare_queue(queue, arguments={f"qpid.{name}": value for name, value in arguments.items()})
+        host.broker.declare_queue(
+            queue, arguments={f"qpid.{name}": value for name, value in arguments.items()}
+        )
     return host
 
 
 class Work:
-    """A transaction that a client has just declared. What is posted and retired here is part of it."""
+    """A transaction that a client has just declared. What is posted and retired here is part
+    of it.
+    """
 
-    def __init__(self, host: AHost | None = None, *, client: Controller | None = None, control: LinkEnd | None = None) -> None:
+    def __init__(
+        self,
+        host: AHost | None = None,
+        *,
+        client: Controller | None = None,
+        control: LinkEnd | None = None,
+    ) -> None:
         self.client = client or Controller(host or a_host())
         self.host: AHost = self.client.host
         self.broker = self.host.broker
@@ -49,7 +61,9 @@ class Work:
         """Declare one more transaction, of the same client on the same link."""
         return Work(client=self.client, control=self.control)
 
-    def sender(self, address: str = "q", name: str = "raw-sender", terminus: Terminus | None = None) -> LinkEnd:
+    def sender(
+        self, address: str = "q", name: str = "raw-sender", terminus: Terminus | None = None
+    ) -> LinkEnd:
         return self.client.sender(address, name, terminus)
 
     def turn(self) -> None:
@@ -66,7 +80,9 @@ class Work:
         set_state(self.client.partial, TRANSACTIONAL, [self.name])
         self.turn()
 
-    def retire(self, delivery: Any, state: int = ACCEPTED, fields: Any = (), *, settled: bool = True) -> None:
+    def retire(
+        self, delivery: Any, state: int = ACCEPTED, fields: Any = (), *, settled: bool = True
+    ) -> None:
         self.client.retire(delivery, self.name, state, fields, settled=settled)
 
     def discharge(self, *, failed: bool = False) -> Sent:
@@ -101,7 +117,11 @@ class Work:
 
     def contents(self, queue: str = "q") -> list[Any]:
         found = self.broker.queues[queue]
-        return [body(found.messages[number].body()) for number in found.ordered() if number in found.messages]
+        return [
+            body(found.messages[number].body())
+            for number in found.ordered()
+            if number in found.messages
+        ]
 
     def available(self, queue: str = "q") -> list[Any]:
         """What is on a queue and with no consumer."""

@@ -1,4 +1,6 @@
-"""A backlog of durable messages on disk, and what the recovery benchmarks share: filling, reading figures, printing."""
+"""A backlog of durable messages on disk, and what the recovery benchmarks share: filling, reading
+figures, printing.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,26 @@ def parser(about: str, messages: int) -> argparse.ArgumentParser:
     return made
 
 
-def fill(brokers: QpidhaBrokers, messages: int, size: int, *, queue: str = QUEUE, window: int = 2000) -> dict[str, Any]:
+def fill(
+    brokers: QpidhaBrokers, messages: int, size: int, *, queue: str = QUEUE, window: int = 2000
+) -> dict[str, Any]:
     """Send durable messages that nobody consumes."""
-    command = [build("amqpbench"), "-n", str(messages), "-c", "0", "-w", str(window), "-s", str(size), "-a", queue, "-d", "-t", "3600"]
+    command = [
+        build("amqpbench"),
+        "-n",
+        str(messages),
+        "-c",
+        "0",
+        "-w",
+        str(window),
+        "-s",
+        str(size),
+        "-a",
+        queue,
+        "-d",
+        "-t",
+        "3600",
+    ]
     found = generate([*command, brokers.address], 3700)
     if found["acked"] < messages:
         raise BenchError(f"not every message was accepted: {found}")
@@ -69,15 +88,25 @@ def kill(brokers: QpidhaBrokers, number: int) -> None:
 
 def resident(pid: int) -> int:
     """Resident bytes of a process."""
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+    line = next(
+        line
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("VmRSS")
+    )
     return int(line.split()[1]) * 1024
 
 
 def received_from(pid: int, port: int) -> int:
-    """Bytes that a process has received over its connections to a port, by the kernel's own count."""
-    said = subprocess.run(["ss", "-tinpH", "dst", f"127.0.0.1:{port}"], capture_output=True, text=True, check=True).stdout
+    """Bytes that a process has received over its connections to a port, by the kernel's own
+    count.
+    """
+    said = subprocess.run(
+        ["ss", "-tinpH", "dst", f"127.0.0.1:{port}"], capture_output=True, text=True, check=True
+    ).stdout
     connections = re.findall(r"^\S.*\n(?:\s+.*\n?)*", said, re.MULTILINE)
-    counts = [re.search(r"bytes_received:(\d+)", one) for one in connections if f"pid={pid}," in one]
+    counts = [
+        re.search(r"bytes_received:(\d+)", one) for one in connections if f"pid={pid}," in one
+    ]
     return sum(int(count[1]) for count in counts if count)
 
 
@@ -86,7 +115,9 @@ def directory_size(place: Path) -> int:
     return sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
 
 
-def run(ask: argparse.Namespace, measure: Callable[[argparse.Namespace, Path], dict[str, Any]]) -> int:
+def run(
+    ask: argparse.Namespace, measure: Callable[[argparse.Namespace, Path], dict[str, Any]]
+) -> int:
     """Measure in a directory that goes afterwards, and print what came of it."""
     folder = Path(tempfile.mkdtemp(prefix="qpidha-bench-"))
     try:
@@ -99,7 +130,11 @@ def run(ask: argparse.Namespace, measure: Callable[[argparse.Namespace, Path], d
         print(json.dumps(result))
     else:
         width = max(map(len, result))
-        print("\n".join(f"{name.replace('_', ' '):<{width}}  {value:,}" for name, value in result.items()))
+        print(
+            "\n".join(
+                f"{name.replace('_', ' '):<{width}}  {value:,}" for name, value in result.items()
+            )
+        )
     return 0
 
 
@@ -112,4 +147,6 @@ def started(brokers: QpidhaBrokers) -> QpidhaBrokers:
 
 def wait_all_ready(brokers: QpidhaBrokers) -> None:
     """Wait until one is active and all others are ready."""
-    wait_until(brokers.all_ready, "one broker is active and the others are ready", watched=brokers.running)
+    wait_until(
+        brokers.all_ready, "one broker is active and the others are ready", watched=brokers.running
+    )

@@ -1,8 +1,9 @@
 """How long clients notice a failover: `python -m tests.bench.failover [--rounds 10] [-o json]`.
 
-Starts three brokers under the built-in manager (`qpid-ha local up`), lets a proton client send without
-pause, ends or freezes the primary, and measures the longest time in which nothing was accepted to that
-client. One round follows the other on the same cluster, when all its brokers are ready again.
+Starts three brokers under the built-in manager (`qpid-ha local up`), lets a client send
+without pause, ends or freezes the primary, and measures the longest time in which nothing was
+accepted to that client. One round follows the other on the same cluster, when all its brokers are
+ready again.
 """
 
 from __future__ import annotations
@@ -29,11 +30,18 @@ HEARTBEAT = 0.5
 
 def qpid_ha(*arguments: object) -> str:
     """Run a command of qpid-ha and return what it prints."""
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+    }
     command = [sys.executable, "-m", "qpidha.cli.main", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}{done.stdout}")
+        raise SystemExit(
+            f"{' '.join(command)} ended with {done.returncode}: {done.stderr}{done.stdout}"
+        )
     return done.stdout
 
 
@@ -42,11 +50,15 @@ class LocalCluster:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        qpid_ha("local", "up", "-n", 3, "--dir", directory, "--base-port", 0, "--heartbeat", HEARTBEAT)
+        qpid_ha(
+            "local", "up", "-n", 3, "--dir", directory, "--base-port", 0, "--heartbeat", HEARTBEAT
+        )
         self.addresses = [broker["address"] for broker in self.brokers()]
 
     def brokers(self) -> list[dict[str, Any]]:
-        return list(json.loads(qpid_ha("local", "status", "--dir", self.directory, "-o", "json"))["brokers"])
+        return list(
+            json.loads(qpid_ha("local", "status", "--dir", self.directory, "-o", "json"))["brokers"]
+        )
 
     def wait_complete(self) -> list[dict[str, Any]]:
         """Wait for one active broker and two ready ones; the active one comes first."""
@@ -67,7 +79,8 @@ def gap_of(cluster: LocalCluster, sender: FailoverSender, fault: signal.Signals)
     sender.wait_accepted(100)
     began = time.monotonic()
     os.kill(primary["pid"], fault)
-    # Up to two windows may still have been on their way; what comes later comes from the new primary.
+    # Up to two windows may still have been on their way; what comes later comes from the new
+    # primary.
     sender.wait_accepted(2 * sender.window + 100)
     if fault is signal.SIGSTOP:
         try:
@@ -85,10 +98,18 @@ def measure(rounds: int) -> dict[str, Any]:
         cluster = LocalCluster(directory)
         try:
             cluster.wait_complete()
-            qpid_ha("queue", "add", "bench", "--replicate", "all", "-b", cluster.wait_complete()[0]["address"])
+            qpid_ha(
+                "queue",
+                "add",
+                "bench",
+                "--replicate",
+                "all",
+                "-b",
+                cluster.wait_complete()[0]["address"],
+            )
             for name, fault in (("kill", signal.SIGKILL), ("stop", signal.SIGSTOP)):
-                sender = FailoverSender(cluster.addresses, "bench", heartbeat=HEARTBEAT, rate=5)
-                sender.OPENING = HEARTBEAT
+                # A client bears silence of two heartbeats: HEARTBEAT, as the manager does.
+                sender = FailoverSender(cluster.addresses, "bench", heartbeat=HEARTBEAT / 2)
                 with sender:
                     gaps = []
                     for number in range(rounds):
@@ -108,7 +129,9 @@ def measure(rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.failover", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.failover", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("-o", dest="output", choices=("text", "json"), default="text")
     options = parser.parse_args()
@@ -117,9 +140,13 @@ def main() -> None:
         print(json.dumps(result))
         return
     kill, stop = result["kill"], result["stop"]
-    print(f"SIGKILL of the primary: median gap {kill['median_seconds']:.3f} s, worst {kill['worst_seconds']:.3f} s")
     print(
-        f"SIGSTOP of the primary: median gap {stop['median_heartbeats']:.2f} heartbeats of {HEARTBEAT:g} s ({stop['median_seconds']:.3f} s)"
+        f"SIGKILL of the primary: median gap {kill['median_seconds']:.3f} s, worst "
+        f"{kill['worst_seconds']:.3f} s"
+    )
+    print(
+        f"SIGSTOP of the primary: median gap {stop['median_heartbeats']:.2f} heartbeats "
+        f"of {HEARTBEAT:g} s ({stop['median_seconds']:.3f} s)"
     )
 
 

@@ -1,4 +1,5 @@
-"""Memory of a long queue: `python -m tests.bench.memory [--messages 5000000]`, durable messages that nobody consumes.
+"""Memory of a long queue: `python -m tests.bench.memory [--messages 5000000]`, durable messages
+that nobody consumes.
 
 Resident bytes of the broker that took them, and of one that was started on the same data.
 """
@@ -10,7 +11,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.bench.backlog import depth, directory_size, fill, kill, parser, resident, run, seconds_until, started
+from tests.bench.backlog import (
+    depth,
+    directory_size,
+    fill,
+    kill,
+    parser,
+    resident,
+    run,
+    seconds_until,
+    started,
+)
 from tests.bench.ours import QpidhaBrokers
 
 
@@ -23,7 +34,9 @@ def measure(ask: argparse.Namespace, folder: Path) -> dict[str, Any]:
         full = resident(brokers.pids()[0])
         kill(brokers, 0)
         brokers.start(0)
-        seconds = seconds_until(lambda: depth(brokers, 0) == ask.messages, "all messages are there", 1200)
+        seconds = seconds_until(
+            lambda: depth(brokers, 0) == ask.messages, "all messages are there", 1200
+        )
         restarted = resident(brokers.pids()[0])
         on_disk = directory_size(folder / "b1" / "data")
     finally:

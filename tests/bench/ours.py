@@ -1,12 +1,14 @@
-"""Brokers of qpidha for the benchmark: a cluster of three, or one alone, each `qpidhad` process of its own.
+"""Brokers of qpidha for the benchmark: a cluster of three, or one alone, each `qpidhad` process of
+its own.
 
-Started plainly, without the built-in manager, and spoken to over the admin socket, so that nothing but the
-brokers' own work is measured.
+Started plainly, without the built-in manager, and spoken to over the admin socket, so that nothing
+but the brokers' own work is measured.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -20,9 +22,13 @@ from tests.bench.processes import BenchError, free_ports, start, stop, wait_unti
 class QpidhaBrokers:
     """`size` brokers; more than one make a cluster, of which the first is promoted."""
 
-    def __init__(self, folder: Path, size: int, *, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, size: int, *, options: Sequence[str] = (), source: Path | None = None
+    ) -> None:
         self.folder = folder
         self.options = options
+        self.source = source
+        """The working copy whose brokers these are; None is this one."""
         self.ports = free_ports(size)
         self.running: list[subprocess.Popen[bytes]] = []
 
@@ -33,22 +39,31 @@ class QpidhaBrokers:
 
     def start(self, number: int) -> None:
         """Start one broker, or start it again."""
-        program = Path(sys.executable).with_name("qpidhad")
-        if not program.exists():
-            raise BenchError("there is no qpidhad beside this Python: run 'make bench', which prepares it")
+        tree = self.source or Path(__file__).parents[2]
+        command = [sys.executable, "-m", "qpidha.runtime.daemon", *self._options(number)]
         place = self.folder / f"b{number + 1}"
         place.mkdir(parents=True, exist_ok=True)
-        self.running[number : number + 1] = [start([program, *self._options(number)], log=place / "log")]
+        self.running[number : number + 1] = [
+            start(command, log=place / "log", env={**os.environ, "PYTHONPATH": str(tree)})
+        ]
 
     def up(self) -> None:
         """Start the brokers, promote the first, wait until the others are ready."""
         for number in range(len(self.ports)):
             self.start(number)
         for number in range(len(self.ports)):
-            wait_until(lambda number=number: self.state(number) != "", f"broker {number + 1} answers", watched=self.running)
+            wait_until(
+                lambda number=number: self.state(number) != "",
+                f"broker {number + 1} answers",
+                watched=self.running,
+            )
         if len(self.ports) > 1:
             self.ask(0, "promote")
-            wait_until(self.all_ready, "one broker is active and the others are ready", watched=self.running)
+            wait_until(
+                self.all_ready,
+                "one broker is active and the others are ready",
+                watched=self.running,
+            )
 
     def pids(self) -> list[int]:
         """The broker processes."""
@@ -67,7 +82,9 @@ class QpidhaBrokers:
 
     def syncs(self) -> int:
         """Say how often all brokers together have synced since they started."""
-        reports = [self.ask(number, "status").get("journal", {}) for number in range(len(self.ports))]
+        reports = [
+            self.ask(number, "status").get("journal", {}) for number in range(len(self.ports))
+        ]
         return sum(int(report.get("syncs", 0)) for report in reports)
 
     def delete(self, queue: str) -> None:
@@ -79,7 +96,9 @@ class QpidhaBrokers:
         with socket.socket(socket.AF_UNIX) as admin:
             admin.settimeout(30)
             admin.connect(str(self.folder / f"b{number + 1}" / "admin.sock"))
-            admin.sendall(json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n")
+            admin.sendall(
+                json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n"
+            )
             line = admin.makefile("rb").readline()
         answer = json.loads(line or b'{"error": {"message": "the broker closed the socket"}}')
         if "error" in answer:

@@ -1,4 +1,6 @@
-"""Processes of the benchmark: start, read their CPU time, stop. Ends nothing that it did not start."""
+"""Processes of the benchmark: start, read their CPU time, stop. Ends nothing that it did not
+start.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,20 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def start(command: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own, so that it and its children can be stopped together."""
+def start(
+    command: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own, so that it and its children can be stopped
+    together.
+    """
     with log.open("ab") as out:
         return subprocess.Popen(
-            [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=env,
+            start_new_session=True,
         )
 
 
@@ -69,13 +80,18 @@ def memory_bytes(pids: Sequence[int]) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, watched: Sequence[subprocess.Popen[bytes]] = ()) -> None:
+def wait_until(
+    condition: Callable[[], bool], what: str, *, watched: Sequence[subprocess.Popen[bytes]] = ()
+) -> None:
     """Wait for a condition while the watched processes live."""
     deadline = time.monotonic() + START_PATIENCE
     while not condition():
         dead = [process for process in watched if process.poll() is not None]
         if dead:
-            raise BenchError(f"a process ended with code {dead[0].returncode} while waiting until {what}: see its log")
+            raise BenchError(
+                f"a process ended with code {dead[0].returncode} while waiting until "
+                f"{what}: see its log"
+            )
         if time.monotonic() > deadline:
             raise BenchError(f"it is not so after {START_PATIENCE:.0f} s that {what}: see the logs")
         time.sleep(0.05)

@@ -1,4 +1,6 @@
-"""Three RabbitMQ nodes on loopback, with names, ports and folders of their own; touches no installed service."""
+"""Three RabbitMQ nodes on loopback, with names, ports and folders of their own; touches no
+installed service.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from pathlib import Path
 from tests.bench.processes import BenchError, free_ports, start, stop, wait_until
 
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
-"""The scripts themselves: the ones on the PATH are wrappers of Debian's that change the user and the folder."""
+"""The scripts themselves: the ones on the PATH are wrappers of Debian's that change the user and
+the folder.
+"""
 CONFIGURATION = """\
 listeners.tcp.1 = 127.0.0.1:{port}
 cluster_formation.peer_discovery_backend = classic_config
@@ -38,7 +42,9 @@ class RabbitCluster:
 
     @property
     def address(self) -> str:
-        """Where clients go: the node on which every queue of the benchmark is declared, so its leader."""
+        """Where clients go: the node on which every queue of the benchmark is declared, so its
+        leader.
+        """
         return f"127.0.0.1:{self.ports[0]}"
 
     def up(self) -> None:
@@ -50,19 +56,34 @@ class RabbitCluster:
         (self.folder / "plugins").write_text("[].\n")
         (self.folder / "environment").write_text("")
         env = dict(os.environ, HOME=str(self.folder), ERL_EPMD_PORT=str(self.epmd_port))
-        epmd = start(["epmd", "-address", "127.0.0.1", "-port", str(self.epmd_port)], log=self.folder / "epmd.log", env=env)
+        epmd = start(
+            ["epmd", "-address", "127.0.0.1", "-port", str(self.epmd_port)],
+            log=self.folder / "epmd.log",
+            env=env,
+        )
         self.running.append(epmd)
         for number in range(len(self.nodes)):
             log = self.folder / f"node{number + 1}.out"
-            self.running.append(start([PROGRAMS / "rabbitmq-server"], log=log, env=self._environment(number)))
-            self._control(number, "wait", str(self.folder / f"node{number + 1}.pid"), "--timeout", "60")
-        wait_until(lambda: self._members() == len(self.nodes), "all RabbitMQ nodes are in one cluster", watched=self.running)
+            self.running.append(
+                start([PROGRAMS / "rabbitmq-server"], log=log, env=self._environment(number))
+            )
+            self._control(
+                number, "wait", str(self.folder / f"node{number + 1}.pid"), "--timeout", "60"
+            )
+        wait_until(
+            lambda: self._members() == len(self.nodes),
+            "all RabbitMQ nodes are in one cluster",
+            watched=self.running,
+        )
         definition = json.dumps({"ha-mode": "all", "queue-master-locator": "client-local"})
         self._control(0, "set_policy", "mirrored", "^mirrored", definition, "--apply-to", "queues")
 
     def pids(self) -> list[int]:
         """The Erlang machines, one a node; epmd does nothing after the start."""
-        return [int((self.folder / f"node{number + 1}.pid").read_text()) for number in range(len(self.nodes))]
+        return [
+            int((self.folder / f"node{number + 1}.pid").read_text())
+            for number in range(len(self.nodes))
+        ]
 
     def down(self) -> None:
         """Stop all, the name server last."""
@@ -77,9 +98,14 @@ class RabbitCluster:
     def _environment(self, number: int) -> dict[str, str]:
         name = f"node{number + 1}"
         configuration = self.folder / f"{name}.conf"
-        nodes = "\n".join(f"cluster_formation.classic_config.nodes.{at} = {node}" for at, node in enumerate(self.nodes, 1))
+        nodes = "\n".join(
+            f"cluster_formation.classic_config.nodes.{at} = {node}"
+            for at, node in enumerate(self.nodes, 1)
+        )
         configuration.write_text(CONFIGURATION.format(port=self.ports[number], nodes=nodes))
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("RABBITMQ_")}
+        inherited = {
+            key: value for key, value in os.environ.items() if not key.startswith("RABBITMQ_")
+        }
         return inherited | {
             "HOME": str(self.folder),
             "LANG": "C.UTF-8",
@@ -107,7 +133,10 @@ class RabbitCluster:
             check=False,
         )
         if done.returncode != 0:
-            raise BenchError(f"rabbitmqctl {arguments[0]} failed: {(done.stderr or done.stdout).strip()[:400]}; see {self.folder}")
+            raise BenchError(
+                f"rabbitmqctl {arguments[0]} failed: "
+                f"{(done.stderr or done.stdout).strip()[:400]}; see {self.folder}"
+            )
         return done.stdout
 
     def _members(self) -> int:

@@ -1,8 +1,10 @@
-"""The benchmark: our cluster, one of our brokers alone and, when it is installed, a RabbitMQ cluster, in one run.
+"""The benchmark: our cluster, one of our brokers alone and, when it is installed, a RabbitMQ
+cluster, in one run.
 
-Every subject is up all the time and is loaded in turn, round after round, so that whatever else the machine does meets
-them alike. The steadiest figure is the CPU time that the brokers spend on a message; compare ratios, not absolutes.
-Run by `make bench`; talk goes to stderr, the table or JSON to stdout, both and a picture into the folder of results.
+Every subject is up all the time and is loaded in turn, round after round, so that whatever else the
+machine does meets them alike. The steadiest figure is the CPU time that the brokers spend on a
+message; compare ratios, not absolutes. Run by `make bench`; talk goes to stderr, the table or JSON
+to stdout, both and a picture into the folder of results.
 """
 
 from __future__ import annotations
@@ -38,12 +40,16 @@ OURS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("qpidha-3-sampled", 3, ("--journal-events=sampled",)),
     ("qpidha-3-full", 3, ("--journal-events=full",)),
 )
-"""Name, brokers and further options of each subject that is ours; the last three show what the journal of events costs."""
+"""Name, brokers and further options of each subject that is ours; the last three show what the
+event log costs.
+"""
 
 
 @dataclass(slots=True)
 class Subject:
-    """Something to measure: `load(case, messages, queue)` runs the generator and returns what it printed."""
+    """Something to measure: `load(case, messages, queue)` runs the generator and returns what it
+    printed.
+    """
 
     name: str
     pids: Callable[[], list[int]]
@@ -58,17 +64,35 @@ def build(generator: str) -> Path:
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         BUILD.mkdir(exist_ok=True)
         compiler = os.environ.get("CC", "cc")
-        done = subprocess.run([compiler, "-O2", "-o", program, source, *GENERATORS[generator]], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [compiler, "-O2", "-o", program, source, *GENERATORS[generator]],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
-            raise BenchError(f"{generator} does not compile; are libqpid-proton and librabbitmq's headers there?\n{done.stderr}")
+            raise BenchError(
+                f"{generator} does not compile; are libqpid-proton and librabbitmq's "
+                f"headers there?\n{done.stderr}"
+            )
     return program
 
 
 def generate(command: list[str | Path], timeout: float) -> dict[str, Any]:
     """Run a load generator and return its JSON object."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
     if done.returncode != 0:
-        raise BenchError(f"{Path(command[0]).name} failed with code {done.returncode}: {(done.stderr + done.stdout).strip()[:500]}")
+        raise BenchError(
+            f"{Path(command[0]).name} failed with code {done.returncode}: "
+            f"{(done.stderr + done.stdout).strip()[:500]}"
+        )
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
@@ -78,24 +102,55 @@ def our_subject(name: str, brokers: QpidhaBrokers, ask: argparse.Namespace) -> S
     program = build("amqpbench")
 
     def load(case: str, messages: int, queue: str) -> dict[str, Any]:
-        is_durable = ask.durable or case == "durable"
+        is_durable = ask.durable or case.startswith("durable")
         brokers.declare(queue, durable=is_durable)
-        receivers = "0" if case == "kept" else "1"
+        receivers = "0" if case.endswith("kept") else "1"
         durable = ["-d"] if is_durable else []
-        command = [program, "-n", str(messages), "-c", receivers, "-w", str(ask.window), "-s", str(ask.size), "-a", queue, *durable]
+        command = [
+            program,
+            "-n",
+            str(messages),
+            "-c",
+            receivers,
+            "-w",
+            str(ask.window),
+            "-s",
+            str(ask.size),
+            "-a",
+            queue,
+            *durable,
+        ]
         return generate([*command, brokers.address], ask.timeout)
 
     return Subject(name, brokers.pids, load, brokers.syncs)
 
 
 def rabbit_subjects(cluster: RabbitCluster, ask: argparse.Namespace) -> list[Subject]:
-    """Make two subjects of one RabbitMQ cluster: a mirrored and a quorum queue, loaded by rabbitbench."""
+    """Make two subjects of one RabbitMQ cluster: a mirrored and a quorum queue, loaded by
+    rabbitbench.
+    """
     program = build("rabbitbench")
 
     def loader(kind: str, prefix: str) -> Callable[[str, int, str], dict[str, Any]]:
         def load(case: str, messages: int, queue: str) -> dict[str, Any]:
-            flags = [*(["-C"] if case == "kept" else []), *(["-p"] if ask.durable or case == "durable" else [])]
-            command = [program, "-n", str(messages), "-w", str(ask.window), "-s", str(ask.size), "-t", kind, "-q", prefix + queue, *flags]
+            flags = [
+                *(["-C"] if case.endswith("kept") else []),
+                *(["-p"] if ask.durable or case.startswith("durable") else []),
+            ]
+            command = [
+                program,
+                "-n",
+                str(messages),
+                "-w",
+                str(ask.window),
+                "-s",
+                str(ask.size),
+                "-t",
+                kind,
+                "-q",
+                prefix + queue,
+                *flags,
+            ]
             return generate([*command, cluster.address], ask.timeout)
 
         return load
@@ -113,9 +168,15 @@ def measure(subject: Subject, case: str, messages: int, queue: str) -> dict[str,
     seen = subject.load(case, messages, queue)
     spent = cpu_seconds(pids) - before
     syncs = subject.syncs() - syncs_before if subject.syncs else None
-    if seen["rejected"] or seen["acked"] < messages or (case != "kept" and seen["received"] < messages):
-        raise BenchError(f"{subject.name} did not take or give every message, so its figures say nothing: {seen}")
-    rate = seen["send_rate"] if case == "kept" else seen["overall_rate"]
+    if (
+        seen["rejected"]
+        or seen["acked"] < messages
+        or (not case.endswith("kept") and seen["received"] < messages)
+    ):
+        raise BenchError(
+            f"{subject.name} did not take or give every message, so its figures say nothing: {seen}"
+        )
+    rate = seen["send_rate"] if case.endswith("kept") else seen["overall_rate"]
     return {
         "subject": subject.name,
         "case": case,
@@ -130,7 +191,9 @@ def measure(subject: Subject, case: str, messages: int, queue: str) -> dict[str,
     }
 
 
-def all_rounds(subjects: list[Subject], ask: argparse.Namespace, after: Callable[[Subject, str], None]) -> list[dict[str, Any]]:
+def all_rounds(
+    subjects: list[Subject], ask: argparse.Namespace, after: Callable[[Subject, str], None]
+) -> list[dict[str, Any]]:
     """Load every subject in every case, round after round; round 0 warms up and is not kept."""
     runs: list[dict[str, Any]] = []
     for number in range(ask.rounds + 1):
@@ -145,8 +208,14 @@ def all_rounds(subjects: list[Subject], ask: argparse.Namespace, after: Callable
                     continue
                 run["round"] = number
                 runs.append(run)
-                figures = f"{run['cpu_us_per_message']:7.1f} us/msg  {run['messages_per_second']:8,.0f} msg/s"
-                say(f"round {number} of {ask.rounds}  {case:8}  {subject.name:18} {figures}  p99 {run['ack_p99_ms']:.1f} ms")
+                figures = (
+                    f"{run['cpu_us_per_message']:7.1f} us/msg  "
+                    f"{run['messages_per_second']:8,.0f} msg/s"
+                )
+                say(
+                    f"round {number} of {ask.rounds}  {case:8}  {subject.name:18} "
+                    f"{figures}  p99 {run['ack_p99_ms']:.1f} ms"
+                )
     return runs
 
 
@@ -157,8 +226,17 @@ def say(text: str) -> None:
 
 def machine() -> dict[str, Any]:
     """What the figures were measured on."""
-    models = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return {"cores": os.cpu_count(), "cpu": models[0] if models else "", "python": platform.python_version(), "kernel": platform.release()}
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "cores": os.cpu_count(),
+        "cpu": models[0] if models else "",
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+    }
 
 
 def parse() -> argparse.Namespace:
@@ -168,30 +246,60 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--messages", type=int, default=40000, help="a round, subject and case")
     parser.add_argument("--window", type=int, default=500)
     parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--durable", action="store_true", help="durable messages in all cases; quorum queues always have them")
-    parser.add_argument("--subjects", default="qpidha-3,qpidha-1,rabbitmq", help="of: rabbitmq, " + ", ".join(name for name, _, _ in OURS))
-    parser.add_argument("--cases", type=lambda text: text.split(","), default=["consumed", "kept", "durable"])
+    parser.add_argument(
+        "--durable",
+        action="store_true",
+        help="durable messages in all cases; quorum queues always have them",
+    )
+    parser.add_argument(
+        "--subjects",
+        default="qpidha-3,qpidha-1,rabbitmq",
+        help="of: rabbitmq, " + ", ".join(name for name, _, _ in OURS),
+    )
+    parser.add_argument(
+        "--cases",
+        type=lambda text: text.split(","),
+        default=["consumed", "kept", "durable"],
+        help="of: consumed, kept, durable, durable-kept",
+    )
+    parser.add_argument(
+        "--before",
+        type=Path,
+        help="another working copy of qpidha: measure its brokers too, as NAME-before",
+    )
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds for one load")
-    parser.add_argument("--results", type=Path, default=BUILD, help="folder for bench.json and bench.svg")
-    parser.add_argument("--keep", action="store_true", help="keep the folders and logs of the brokers")
+    parser.add_argument(
+        "--results", type=Path, default=BUILD, help="folder for bench.json and bench.svg"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the folders and logs of the brokers"
+    )
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
     return parser.parse_args()
 
 
-def bring_up(folder: Path, ask: argparse.Namespace, running: list[QpidhaBrokers | RabbitCluster]) -> tuple[list[Subject], dict[str, str]]:
+def bring_up(
+    folder: Path, ask: argparse.Namespace, running: list[QpidhaBrokers | RabbitCluster]
+) -> tuple[list[Subject], dict[str, str]]:
     """Start what was asked for; what cannot be compared with here is said and left out."""
     wanted = ask.subjects.split(",")
     subjects: list[Subject] = []
     versions: dict[str, str] = {}
     for name, size, options in OURS:
-        if name in wanted:
-            say(f"starting {name}")
-            brokers = QpidhaBrokers(folder / name, size, options=options)
+        if name not in wanted:
+            continue
+        sources = {name: None} if ask.before is None else {name: None, f"{name}-before": ask.before}
+        for title, source in sources.items():
+            say(f"starting {title}")
+            brokers = QpidhaBrokers(folder / title, size, options=options, source=source)
             running.append(brokers)
             brokers.up()
-            subjects.append(our_subject(name, brokers, ask))
+            subjects.append(our_subject(title, brokers, ask))
     if "rabbitmq" in wanted and not is_installed():
-        say("RabbitMQ is not installed: measured without it (on Debian: apt-get install rabbitmq-server librabbitmq-dev)")
+        say(
+            "RabbitMQ is not installed: measured without it (on Debian: apt-get install "
+            "rabbitmq-server librabbitmq-dev)"
+        )
     elif "rabbitmq" in wanted:
         say("starting three RabbitMQ nodes")
         cluster = RabbitCluster(folder / "rabbitmq")
@@ -209,7 +317,11 @@ def run(ask: argparse.Namespace, folder: Path) -> dict[str, Any]:
     running: list[QpidhaBrokers | RabbitCluster] = []
     try:
         subjects, versions = bring_up(folder, ask, running)
-        ours = {subject.name: brokers for subject, brokers in zip(subjects, running, strict=False) if isinstance(brokers, QpidhaBrokers)}
+        ours = {
+            subject.name: brokers
+            for subject, brokers in zip(subjects, running, strict=False)
+            if isinstance(brokers, QpidhaBrokers)
+        }
 
         def after(subject: Subject, queue: str) -> None:
             if subject.name in ours:  # rabbitbench deletes its queue itself
@@ -219,7 +331,13 @@ def run(ask: argparse.Namespace, folder: Path) -> dict[str, Any]:
     finally:
         for one in reversed(running):
             one.down()
-    settings = {"rounds": ask.rounds, "messages": ask.messages, "window": ask.window, "size": ask.size, "durable": ask.durable}
+    settings = {
+        "rounds": ask.rounds,
+        "messages": ask.messages,
+        "window": ask.window,
+        "size": ask.size,
+        "durable": ask.durable,
+    }
     return {
         "schema_version": 1,
         "measured": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -245,7 +363,10 @@ def main() -> int:
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
-    title = f"Broker CPU microseconds a message ({ask.size} bytes, {'durable' if ask.durable else 'transient'}, window {ask.window})"
+    title = (
+        f"Broker CPU microseconds a message ({ask.size} bytes, "
+        f"{'durable' if ask.durable else 'transient'}, window {ask.window})"
+    )
     ask.results.mkdir(parents=True, exist_ok=True)
     (ask.results / "bench.json").write_text(json.dumps(result, indent=2) + "\n")
     (ask.results / "bench.svg").write_text(picture(result["summary"], title))

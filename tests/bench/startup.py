@@ -1,7 +1,8 @@
-"""Start-up with a backlog of durable messages: `python -m tests.bench.startup [--messages 1000000]`.
+"""Start-up with a backlog of durable messages: `python -m tests.bench.startup [--messages
+1000000]`.
 
-A broker alone is filled and killed; what is measured is the time from starting the process until it answers with
-every message there, and until a client has got the first of them.
+A broker alone is filled and killed; what is measured is the time from starting the process until it
+answers with every message there, and until a client has got the first of them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench.backlog import depth, directory_size, fill, kill, parser, resident, run, seconds_until, started
+from tests.bench.backlog import (
+    depth,
+    directory_size,
+    fill,
+    kill,
+    parser,
+    resident,
+    run,
+    seconds_until,
+    started,
+)
 from tests.bench.ours import QpidhaBrokers
 from tests.bench.run import build, generate
 
@@ -30,7 +41,21 @@ def measure(ask: argparse.Namespace, folder: Path) -> dict[str, Any]:
         seconds_until(lambda: depth(brokers, 0) == ask.messages, "all messages are there", 600)
         ready = time.monotonic() - began
         after = resident(brokers.pids()[0])
-        generate([build("amqpbench"), "-n", "1000", "-p", "0", "-a", "backlog", "-t", "60", brokers.address], 70)
+        generate(
+            [
+                build("amqpbench"),
+                "-n",
+                "1000",
+                "-p",
+                "0",
+                "-a",
+                "backlog",
+                "-t",
+                "60",
+                brokers.address,
+            ],
+            70,
+        )
         served = time.monotonic() - began
     finally:
         brokers.down()

@@ -1,4 +1,6 @@
-"""The benchmark's arithmetic: medians, ratios within a round, and that the picture is well-formed."""
+"""The benchmark's arithmetic: medians, ratios within a round, and that the picture is well-
+formed.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,20 @@ def a_run(subject: str, number: int, cpu: float, case: str = "consumed") -> dict
 
 RUNS = [
     *(a_run("qpidha-3", number, cpu) for number, cpu in ((1, 10.0), (2, 20.0), (3, 10.0))),
-    *(a_run("rabbitmq-mirrored", number, cpu) for number, cpu in ((1, 80.0), (2, 160.0), (3, 90.0))),
+    *(
+        a_run("rabbitmq-mirrored", number, cpu)
+        for number, cpu in ((1, 80.0), (2, 160.0), (3, 90.0))
+    ),
 ]
 
 
 def test_the_summary_holds_medians_and_the_spread() -> None:
     ours = summarise(RUNS)[0]
-    assert (ours["cpu_us_per_message"], ours["cpu_us_lowest"], ours["cpu_us_highest"]) == (10.0, 10.0, 20.0)
+    assert (ours["cpu_us_per_message"], ours["cpu_us_lowest"], ours["cpu_us_highest"]) == (
+        10.0,
+        10.0,
+        20.0,
+    )
     assert (ours["rounds"], ours["messages_per_second"]) == (3, 2000.0)
 
 
@@ -45,7 +54,11 @@ def test_the_table_has_a_line_for_each_subject_and_case() -> None:
 
 def test_the_picture_is_well_formed_and_has_a_bar_for_each_row() -> None:
     drawing = ElementTree.fromstring(picture(summarise(RUNS), "CPU < time"))
-    bars = [element for element in drawing.iter() if element.tag.endswith("rect") and element.get("height") == "14"]
+    bars = [
+        element
+        for element in drawing.iter()
+        if element.tag.endswith("rect") and element.get("height") == "14"
+    ]
     assert len(bars) == 2
 
 

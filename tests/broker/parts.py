@@ -1,23 +1,26 @@
-"""Parts for broker tests: a broker, a log that keeps what it is given, and a consumer that keeps what it gets."""
+"""Parts for broker tests: a broker, a log that keeps what it is given, and a consumer that keeps
+what it gets.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 from qpidha.broker.broker import Broker
-from qpidha.broker.model import Model
-from qpidha.broker.queue import Queue
-from qpidha.broker.recorder import Recorder
-from qpidha.words.encoding import Described, ULong, encode
-from qpidha.words.message import Message
-from qpidha.words.records import Dequeued, Enqueued, Record
-from qpidha.words.settings import Settings
+from qpidha.broker.queues.log_writer import LogWriter
+from qpidha.broker.queues.queue import Queue
+from qpidha.broker.state import State
+from qpidha.model.encoding import Described, ULong, encode
+from qpidha.model.message import Message
+from qpidha.model.records import Dequeued, Enqueued, Record
+from qpidha.model.settings import Settings
 
 
 class Tape:
-    """A recorder that remembers every record with its sequence."""
+    """A log writer that remembers every record with its sequence."""
 
     def __init__(self) -> None:
         self.records: list[tuple[int, Record]] = []
@@ -34,11 +37,11 @@ class Tape:
     def enqueue_shared(self, queue_uids: tuple[int, ...], payload: bytes, expires: int) -> int:
         return self.append(Enqueued(queue_uids, payload, expires))
 
-    def dequeue(self, queue_uid: int, sequence: int) -> int:
-        return self.append(Dequeued(queue_uid, (sequence,)))
+    def dequeue(self, queue_uid: int, sequence: int, cause: int = 0) -> int:
+        return self.append(Dequeued(queue_uid, (sequence,), cause))
 
-    def dequeue_many(self, queue_uid: int, sequences: list[int]) -> int:
-        return self.append(Dequeued(queue_uid, tuple(sequences)))
+    def dequeue_many(self, queue_uid: int, sequences: list[int], cause: int = 0) -> int:
+        return self.append(Dequeued(queue_uid, tuple(sequences), cause))
 
     @property
     def last(self) -> Record:
@@ -74,6 +77,19 @@ class Taker:
     settles: bool = False
     got: list[Message] = field(default_factory=list)
     is_told: bool = False
+    wants: Callable[[Message], bool] | None = None
+    """Its selector."""
+    refused: set[int] = field(default_factory=set)
+
+    @property
+    def is_selective(self) -> bool:
+        return bool(self.refused) or self.wants is not None
+
+    def accepts(self, message: Message) -> bool:
+        return message.sequence not in self.refused and (self.wants is None or self.wants(message))
+
+    def refuse(self, message: Message) -> None:
+        self.refused.add(message.sequence)
 
     def deliver(self, message: Message) -> None:
         self.credit -= 1
@@ -89,10 +105,15 @@ class Taker:
         return [message.body().decode() for message in self.got]
 
 
-def a_broker(tape: Recorder | None = None, **settings: Any) -> Broker:
+def a_broker(tape: LogWriter | None = None, **settings: Any) -> Broker:
     """A broker whose objects are replicated unless they say no; its announcements are dropped."""
     numbers = count(1)
-    return Broker(Settings(**{"ha_replicate": "all", **settings}), tape, lambda announce: None, lambda: f"uuid-{next(numbers)}")
+    return Broker(
+        Settings(**{"ha_replicate": "all", **settings}),
+        tape,
+        lambda announce: None,
+        lambda: f"uuid-{next(numbers)}",
+    )
 
 
 def a_taker(queue: Queue, credit: int = 0, **options: Any) -> Taker:
@@ -103,17 +124,22 @@ def a_taker(queue: Queue, credit: int = 0, **options: Any) -> Taker:
 
 def a_message(subject: str = "", **application_properties: Any) -> bytes:
     """An encoded message without a body."""
-    return encode(Described(ULong(0x73), [None, None, None, subject or None])) + encode(Described(ULong(0x74), application_properties))
+    return encode(Described(ULong(0x73), [None, None, None, subject or None])) + encode(
+        Described(ULong(0x74), application_properties)
+    )
 
 
 def send(broker: Broker, queue: str, *bodies: str, expires: int = 0) -> list[int]:
     """Publish to a queue by name; give the sequences to wait for."""
-    return [broker.publish("", queue, body.encode(), headers=dict, expires=expires)[0] for body in bodies]
+    return [
+        broker.publish("", queue, body.encode(), headers=dict, expires=expires)[0]
+        for body in bodies
+    ]
 
 
-def contents(model: Model, queue: str) -> list[str]:
+def contents(state: State, queue: str) -> list[str]:
     """What is on a queue, in order, acquired or not."""
-    return [message.body().decode() for message in model.queues[queue].messages_after(-1, 1 << 60)]
+    return [message.body().decode() for message in state.queues[queue].messages_after(-1, 1 << 60)]
 
 
 def copy_of(tape: Tape) -> Broker:
@@ -125,23 +151,30 @@ def copy_of(tape: Tape) -> Broker:
     return broker
 
 
-def picture(model: Model) -> dict[str, Any]:
-    """Everything of a model that must be equal on brokers that followed the same log."""
+def picture(state: State) -> dict[str, Any]:
+    """Everything of a state that must be equal on brokers that followed the same log."""
     return {
         "queues": {
             queue.uid: (
                 queue.options,
                 queue.bytes if queue.logged else 0,
-                [(m.sequence, m.body(), m.expires, m.delivery_count, m.annotations) for m in model.messages_after(queue, -1, 1 << 60)],
+                [
+                    (m.sequence, m.body(), m.expires, m.delivery_count, m.annotations)
+                    for m in state.messages_after(queue, -1, 1 << 60)
+                ],
             )
-            for queue in model.queues.values()
+            for queue in state.queues.values()
             if queue.uid > 0
         },
-        "exchanges": {exchange.uid: exchange.options for exchange in model.exchanges.values() if exchange.uid > 0},
+        "exchanges": {
+            exchange.uid: exchange.options
+            for exchange in state.exchanges.values()
+            if exchange.uid > 0
+        },
         "bindings": sorted(
             (exchange.uid, queue.uid, key, repr(arguments))
-            for exchange in model.exchanges.values()
+            for exchange in state.exchanges.values()
             for queue, key, arguments in exchange.bindings()
-            if model.records_binding(exchange, queue, arguments)
+            if state.records_binding(exchange, queue, arguments)
         ),
     }

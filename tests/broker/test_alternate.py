@@ -1,12 +1,14 @@
-"""The alternate exchange: what is rejected, what a deleted queue had and what a ring lets go of is on it."""
+"""The alternate exchange: what is rejected, what a deleted queue had and what a ring lets go of is
+on it.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from qpidha.broker.broker import Broker
+from qpidha.model.records import QueueDeleted
 from qpidha.store.log import Log
-from qpidha.words.records import QueueDeleted
 from tests.broker.parts import Tape, a_broker, a_message, a_taker, contents, copy_of, send
 
 
@@ -87,7 +89,9 @@ def test_a_message_that_is_rerouted_does_not_count_as_consumed() -> None:
 
 
 def a_ring(broker: Broker, name: str, alternate: str) -> None:
-    broker.declare_queue(name, alternate=alternate, arguments={"qpid.max_count": 1, "qpid.policy_type": "ring"})
+    broker.declare_queue(
+        name, alternate=alternate, arguments={"qpid.max_count": 1, "qpid.policy_type": "ring"}
+    )
 
 
 def test_message_that_a_ring_lets_go_of_is_on_the_alternate_exchange_on_every_broker_once() -> None:

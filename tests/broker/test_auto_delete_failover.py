@@ -1,7 +1,8 @@
-"""Auto-delete queues over a failover: those that had users end, those that never had one wait, and no orphan is lost.
+"""Auto-delete queues over a failover: those that had users end, those that never had one wait, and
+no orphan is lost.
 
-Source: Qpid `ha_tests.py` test_auto_delete_failover and test_auto_delete_close; hole 22 of the original (what a backup
-that joined later did not know of a queue's users).
+Source: Qpid `ha_tests.py` test_auto_delete_failover and test_auto_delete_close; hole 22 of the
+original (what a backup that joined later did not know of a queue's users).
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import pytest
 
 from qpidha.broker.broker import RETURN, Broker
-from qpidha.words.records import QueueUsed
+from qpidha.model.records import QueueUsed
 from tests.broker.parts import Tape, a_broker, a_taker, contents, copy_of, picture, send
-from tests.broker.test_dedup import rebuilt
+from tests.broker.queues.test_dedup import rebuilt
 
 SECOND = 1_000_000_000
 TIMEOUTS: dict[str, dict[str, int]] = {
@@ -40,11 +41,13 @@ def before_the_failover() -> tuple[Broker, Tape]:
 
 
 @pytest.mark.parametrize("joined_late", [False, True])
-def test_queues_that_had_users_end_after_a_failover_and_their_orphans_are_there_once(joined_late: bool) -> None:
+def test_queues_that_had_users_end_after_a_failover_and_their_orphans_are_there_once(
+    joined_late: bool,
+) -> None:
     broker, tape = before_the_failover()
     backup = rebuilt(broker) if joined_late else copy_of(tape)
     assert "q4" not in backup.queues and contents(backup, "q4-altq") == ["q4"]
-    backup.recorder = tape
+    backup.log_writer = tape
     backup.promoted(100 * SECOND)
     backup.tick(101 * SECOND - 1)
     assert [name for name in TIMEOUTS if name in backup.queues] == ["q1", "q2", "q3", "q5"]
@@ -61,13 +64,13 @@ def test_queues_that_had_users_end_after_a_failover_and_their_orphans_are_there_
     assert "q5" not in backup.queues
 
 
-def test_queue_whose_last_user_left_within_its_timeout_is_known_as_used_by_a_backup_that_joins_then() -> None:
+def test_a_backup_that_joins_within_the_timeout_of_an_unused_queue_knows_it_as_used() -> None:
     tape = Tape()
     broker = a_broker(tape)
     queue, _ = broker.declare_queue("q", arguments={"qpid.auto_delete_timeout": 60})
     queue.unsubscribe(a_taker(queue))
     backup = rebuilt(broker)
-    backup.recorder = Tape()
+    backup.log_writer = Tape()
     backup.promoted(1)
     backup.tick(1 + 60 * SECOND)
     assert "q" not in backup.queues
@@ -76,7 +79,7 @@ def test_queue_whose_last_user_left_within_its_timeout_is_known_as_used_by_a_bac
 def test_users_that_come_back_keep_their_queue() -> None:
     _, tape = before_the_failover()
     backup = copy_of(tape)
-    backup.recorder = tape
+    backup.log_writer = tape
     backup.promoted(1)
     taker = a_taker(backup.queues["q1"], 9)
     backup.dispatch(2)
@@ -94,7 +97,9 @@ def test_first_user_is_recorded_once_and_only_where_it_matters() -> None:
     local, _ = broker.declare_queue("local", auto_delete=True, arguments={"qpid.replicate": "none"})
     for one in (queue, queue, plain, local):
         a_taker(one)
-    assert [record for _, record in tape.records if isinstance(record, QueueUsed)] == [QueueUsed(queue.uid)]
+    assert [record for _, record in tape.records if isinstance(record, QueueUsed)] == [
+        QueueUsed(queue.uid)
+    ]
 
 
 def test_a_browser_on_a_backup_is_no_user() -> None:
@@ -104,7 +109,7 @@ def test_a_browser_on_a_backup_is_no_user() -> None:
     queue = backup.queues["q"]
     queue.unsubscribe(a_taker(queue, browse=True))
     assert not queue.is_used
-    backup.recorder = tape
+    backup.log_writer = tape
     backup.promoted(1)
     backup.tick(10 * RETURN)
     assert "q" in backup.queues
@@ -112,17 +117,21 @@ def test_a_browser_on_a_backup_is_no_user() -> None:
 
 def test_a_sender_is_a_user_of_a_queue_that_ends_when_unused() -> None:
     tape = Tape()
-    queue, _ = a_broker(tape).declare_queue("q", arguments={"qpid.lifetime-policy": "delete-if-unused"})
+    queue, _ = a_broker(tape).declare_queue(
+        "q", arguments={"qpid.lifetime-policy": "delete-if-unused"}
+    )
     queue.add_sender()
     assert tape.last == QueueUsed(queue.uid)
 
 
 def test_queue_that_ends_when_empty_waits_for_its_first_message_after_a_failover_too() -> None:
     tape = Tape()
-    queue, _ = a_broker(tape).declare_queue("q", arguments={"qpid.lifetime-policy": "delete-if-empty"})
+    queue, _ = a_broker(tape).declare_queue(
+        "q", arguments={"qpid.lifetime-policy": "delete-if-empty"}
+    )
     a_taker(queue)
     backup = copy_of(tape)
-    backup.recorder = tape
+    backup.log_writer = tape
     backup.promoted(1)
     backup.tick(10 * RETURN)
     assert "q" in backup.queues

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from qpidha.broker.broker import EXPIRY_INTERVAL
-from qpidha.words.errors import LimitExceeded
-from qpidha.words.records import Dequeued, Enqueued
+from qpidha.model.errors import LimitExceeded
+from qpidha.model.records import Cause, Dequeued, Enqueued
 from tests.broker.parts import Tape, a_broker, a_taker, contents, send
 
 
@@ -29,7 +29,9 @@ def test_message_for_several_queues_is_recorded_once() -> None:
     sequence, queues = broker.publish("amq.fanout", "", b"x", headers=dict, expires=7)
     assert queues == 4
     assert tape.records[-1] == (sequence, Enqueued(uids, b"x", 7))
-    assert {name: contents(broker, name) for name in broker.queues} == dict.fromkeys(("a", "b", "c", "local"), ["x"])
+    assert {name: contents(broker, name) for name in broker.queues} == dict.fromkeys(
+        ("a", "b", "c", "local"), ["x"]
+    )
 
 
 def test_message_goes_to_all_queues_or_to_none() -> None:
@@ -61,7 +63,7 @@ def test_expired_messages_that_nobody_asks_for_go_in_the_end() -> None:
     assert broker.next_deadline == 1 + EXPIRY_INTERVAL
     broker.tick(broker.next_deadline)
     assert contents(broker, "q") == ["c"]
-    assert tape.last == Dequeued(queue.uid, tuple(sequences))
+    assert tape.last == Dequeued(queue.uid, tuple(sequences), Cause.EXPIRED)
     assert broker.next_deadline == 1 + 2 * EXPIRY_INTERVAL
 
 
@@ -72,4 +74,4 @@ def test_dispatch_reaches_every_queue_with_something_to_hand_out() -> None:
     send(broker, "b", "2")
     broker.dispatch(1)
     assert [taker.bodies for taker in takers] == [["1"], ["2"]]
-    assert not broker.dirty
+    assert not broker.runnable

@@ -1,4 +1,6 @@
-"""What is declared and bound: options, arguments, replicate levels and the limits on all of them."""
+"""What is declared and bound: options, arguments, replicate levels and the limits on all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from qpidha.words.errors import InvalidArgument, LimitExceeded, PreconditionFailed
-from qpidha.words.records import Bound, QueueDeclared, Unbound
+from qpidha.model.errors import InvalidArgument, LimitExceeded, PreconditionFailed
+from qpidha.model.records import Bound, QueueDeclared, Unbound
 from tests.broker.parts import Tape, a_broker, contents, send
 
 
@@ -16,8 +18,11 @@ def test_declared_queue_is_recorded_under_the_sequence_that_is_its_uid() -> None
     queue, sequence = a_broker(tape).declare_queue("q", durable=True, arguments={"mine": 1})
     assert queue.uid == sequence == 1
     assert tape.last == QueueDeclared(
-        "q", "uuid-1", durable=True, arguments={"mine": 1, "qpid.replicate": "all", "qpid.ha-uuid": "uuid-1"}
-    )  # fmt: skip
+        "q",
+        "uuid-1",
+        durable=True,
+        arguments={"mine": 1, "qpid.replicate": "all", "qpid.ha-uuid": "uuid-1"},
+    )
 
 
 def test_same_declaration_again_gives_the_same_queue() -> None:
@@ -25,7 +30,10 @@ def test_same_declaration_again_gives_the_same_queue() -> None:
     broker = a_broker(tape)
     queue, _ = broker.declare_queue("q", arguments={"qpid.max_count": 3})
     assert broker.declare_queue("q", arguments={"qpid.max_count": 3}) == (queue, 0)
-    assert broker.declare_queue("q", arguments={"qpid.max_count": 3, "qpid.replicate": "all"}) == (queue, 0)
+    assert broker.declare_queue("q", arguments={"qpid.max_count": 3, "qpid.replicate": "all"}) == (
+        queue,
+        0,
+    )
     assert len(tape.records) == 1
 
 
@@ -51,7 +59,11 @@ def test_a_different_declaration_is_told_what_exists_and_what_it_asked_for() -> 
     broker = a_broker()
     broker.declare_queue("q", arguments={"qpid.max_count": 5})
     with pytest.raises(
-        PreconditionFailed, match="q exists with durable=no, qpid.max_count=5, you asked for durable=yes, qpid.max_count=none"
+        PreconditionFailed,
+        match=(
+            "q exists with durable=no, qpid.max_count=5, you asked for durable=yes, "
+            "qpid.max_count=none"
+        ),
     ):
         broker.declare_queue("q", durable=True)
 
@@ -80,7 +92,9 @@ def test_a_different_declaration_is_told_what_exists_and_what_it_asked_for() -> 
         {"qpid.lifetime-policy": "for-ever"},
     ],
 )
-def test_argument_that_cannot_be_followed_is_refused_and_nothing_created(arguments: dict[str, Any]) -> None:
+def test_argument_that_cannot_be_followed_is_refused_and_nothing_created(
+    arguments: dict[str, Any],
+) -> None:
     tape = Tape()
     broker = a_broker(tape)
     with pytest.raises(InvalidArgument) as refusal:
@@ -131,8 +145,20 @@ def test_temporary_queue_is_not_replicated_unless_it_says_so() -> None:
     assert level("ad", auto_delete=True) == "all"
     timed = {"qpid.auto_delete_timeout": 1}
     assert level("time", exclusive=True, auto_delete=True, arguments=timed, owner=owner) == "all"
-    assert level("said", exclusive=True, auto_delete=True, arguments={"qpid.replicate": "all"}, owner=owner) == "all"
-    assert level("dynamic", arguments={"qpid.lifetime-policy": "delete-on-close"}, owner=owner) == "none"
+    assert (
+        level(
+            "said",
+            exclusive=True,
+            auto_delete=True,
+            arguments={"qpid.replicate": "all"},
+            owner=owner,
+        )
+        == "all"
+    )
+    assert (
+        level("dynamic", arguments={"qpid.lifetime-policy": "delete-on-close"}, owner=owner)
+        == "none"
+    )
 
 
 def test_binding_is_recorded_if_both_its_ends_are_and_it_does_not_say_no() -> None:
@@ -167,7 +193,18 @@ def test_bad_level_of_a_binding_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [b"bytes", [1, [b"x"]], {"a": {1: "x"}}, object(), 2**63, -(2**63) - 1, [2**64], float("nan"), float("inf"), [[[[[[[[[1]]]]]]]]]],
+    [
+        b"bytes",
+        [1, [b"x"]],
+        {"a": {1: "x"}},
+        object(),
+        2**63,
+        -(2**63) - 1,
+        [2**64],
+        float("nan"),
+        float("inf"),
+        [[[[[[[[[1]]]]]]]]],
+    ],
 )
 def test_arguments_that_a_record_cannot_carry_are_refused_by_name(value: object) -> None:
     broker = a_broker()

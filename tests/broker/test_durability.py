@@ -1,13 +1,23 @@
-"""What must survive a restart: which objects a broker alone records, and when the log has to be on disk."""
+"""What must survive a restart: which objects a broker alone records, and when the log has to be on
+disk.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from qpidha.broker.broker import RETURN, Broker
-from qpidha.words.errors import LimitExceeded
-from qpidha.words.message_view import build
-from qpidha.words.records import Bound, Dequeued, Enqueued, ExchangeDeclared, QueueDeclared, QueueDeleted, Unbound
+from qpidha.model.errors import LimitExceeded
+from qpidha.model.message_view import build
+from qpidha.model.records import (
+    Bound,
+    Dequeued,
+    Enqueued,
+    ExchangeDeclared,
+    QueueDeclared,
+    QueueDeleted,
+    Unbound,
+)
 from tests.broker.parts import Tape, a_broker, a_message, a_taker, contents, copy_of, picture, send
 
 DURABLE = build("d", header={"durable": True})
@@ -18,7 +28,7 @@ def alone(tape: Tape | None, **settings: object) -> Broker:
     """A broker alone with a journal; objects have no level, as is the default."""
     broker = a_broker(None, **{"ha_replicate": "none", **settings})
     broker.records_durable_only = True
-    broker.recorder = tape
+    broker.log_writer = tape
     return broker
 
 
@@ -27,7 +37,7 @@ def restarted(tape: Tape, now: int = 1) -> Broker:
     broker = alone(None)
     for sequence, record in tape.records:
         broker.apply(sequence, record)
-    broker.recorder = tape
+    broker.log_writer = tape
     broker.promoted(now)
     return broker
 
@@ -63,7 +73,10 @@ def test_bindings_between_durable_objects_are_recorded_and_no_others() -> None:
     for exchange in ("ex", "tex", "amq.direct"):
         for queue in ("q", "t"):
             broker.bind(exchange, queue, "k")
-    assert [record for _, record in tape.records if isinstance(record, Bound)] == [Bound(2, 1, "k"), Bound(-2, 1, "k")]
+    assert [record for _, record in tape.records if isinstance(record, Bound)] == [
+        Bound(2, 1, "k"),
+        Bound(-2, 1, "k"),
+    ]
     broker.bind("ex", "q", "mine", {"qpid.replicate": "none"})
     assert isinstance(tape.last, Bound)  # there are no others that could learn of it
     assert broker.unbind("ex", "q", "mine") == len(tape.records) and isinstance(tape.last, Unbound)
@@ -119,10 +132,14 @@ def test_restarted_broker_written_as_a_checkpoint_is_the_same() -> None:
         ({"auto_delete": True}, False),
     ],
 )
-def test_durable_queue_whose_users_are_gone_is_at_its_end_after_a_restart(options: dict[str, object], is_owned: bool) -> None:
+def test_durable_queue_whose_users_are_gone_is_at_its_end_after_a_restart(
+    options: dict[str, object], is_owned: bool
+) -> None:
     tape = Tape()
     broker = alone(tape)
-    queue, _ = broker.declare_queue("q", durable=True, owner=object() if is_owned else None, **options)  # type: ignore[arg-type]
+    queue, _ = broker.declare_queue(
+        "q", durable=True, owner=object() if is_owned else None, **options
+    )  # type: ignore[arg-type]
     assert queue.uid > 0
     if not is_owned:
         a_taker(queue)
@@ -158,25 +175,31 @@ def test_queue_recorded_by_a_broker_alone_keeps_its_messages_in_a_cluster() -> N
     broker.declare_queue("q", durable=True)
     send(broker, "q", "a")
     member = copy_of(tape)
-    member.recorder = tape
+    member.log_writer = tape
     member.promoted(1)
     assert send(member, "q", "b") == [len(tape.records)]
     assert contents(member, "q") == ["a", "b"]
 
 
 @pytest.mark.parametrize("level", ["none", "configuration", "all"])
-def test_what_a_broker_alone_accepted_is_in_every_copy_of_a_cluster_whatever_its_level(level: str) -> None:
+def test_what_a_broker_alone_accepted_is_in_every_copy_of_a_cluster_whatever_its_level(
+    level: str,
+) -> None:
     tape = Tape()
     broker = alone(tape)
-    broker.declare_queue("q", durable=True, arguments={"qpid.replicate": level, "qpidha.dedup": "message-id"})
+    broker.declare_queue(
+        "q", durable=True, arguments={"qpid.replicate": level, "qpidha.dedup": "message-id"}
+    )
     broker.bind("amq.direct", "q", "k", {"qpid.replicate": "none"})
     send(broker, "q", "a", "b")
     member = copy_of(tape)
     assert contents(member, "q") == ["a", "b"]
     queue = member.queues["q"]
-    assert [message.sequence for message in member.messages_after(queue, 0, 1 << 20)] == list(queue.messages)
+    assert [message.sequence for message in member.messages_after(queue, 0, 1 << 20)] == list(
+        queue.messages
+    )
     assert Bound in [type(record) for _, record in member.objects()]
-    member.recorder = tape
+    member.log_writer = tape
     member.promoted(1)
     taker = a_taker(queue, 1)
     member.dispatch(1)
@@ -187,16 +210,22 @@ def test_what_a_broker_alone_accepted_is_in_every_copy_of_a_cluster_whatever_its
     assert member.unbind("amq.direct", "q", "k") == len(tape.records)
 
 
-def test_on_a_queue_whose_messages_the_log_turns_out_to_have_those_that_were_kept_nowhere_give_way() -> None:
+def test_messages_of_a_queue_that_the_log_has_replace_those_that_were_kept_nowhere() -> None:
     tape = Tape()
     member = a_broker(tape)
-    queue, _ = member.declare_queue("q", durable=True, arguments={"qpid.replicate": "configuration", "qpidha.dedup": "message-id"})
+    queue, _ = member.declare_queue(
+        "q",
+        durable=True,
+        arguments={"qpid.replicate": "configuration", "qpidha.dedup": "message-id"},
+    )
     for body in ("one", "two", "three"):  # in memory only, as messages 1 to 3
         queue.enqueue(build(body, properties={"message_id": body}))
-    member.recorder = None
+    member.log_writer = None
     member.passive = True
     late = build("late", properties={"message_id": "late"})
-    member.apply(2, Enqueued((queue.uid,), late))  # of another primary, which knows that the log has messages of this queue
+    member.apply(
+        2, Enqueued((queue.uid,), late)
+    )  # of another primary, which knows that the log has messages of this queue
     assert [message.body() for message in member.messages_after(queue, 0, 1 << 20)] == [late]
     assert len(queue.messages) == 1 and queue.bytes == len(late)
     assert queue.window is not None and len(queue.window) == 1

@@ -1,12 +1,14 @@
-"""A passive broker, a backup: it changes no replicated object, may have queues of its own, and can be promoted."""
+"""A passive broker, a backup: it changes no replicated object, may have queues of its own, and can
+be promoted.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from qpidha.broker.broker import EXPIRY_INTERVAL, Broker
-from qpidha.words.errors import RefusedRequest
-from qpidha.words.records import QueueDeleted
+from qpidha.model.errors import RefusedRequest
+from qpidha.model.records import QueueDeleted
 from tests.broker.parts import Tape, a_broker, a_taker, contents, copy_of, send
 
 SECOND = 1_000_000_000
@@ -20,7 +22,7 @@ def passive_copy() -> Broker:
     broker.declare_exchange("ex", "fanout")
     broker.bind("ex", "q")
     send(broker, "q", "a", "b", expires=50)
-    broker.recorder = None
+    broker.log_writer = None
     broker.passive = True
     return broker
 
@@ -52,7 +54,12 @@ def test_users_of_a_demoted_broker_change_nothing_any_more() -> None:
     assert taker.got == []
     for message in queue.messages_after(0, 99):
         queue.acquire(message)
-        assert queue.dequeue(message) == queue.reject(message) == queue.requeue(message, failed=True) == 0
+        assert (
+            queue.dequeue(message)
+            == queue.reject(message)
+            == queue.requeue(message, failed=True)
+            == 0
+        )
         assert message.delivery_count == 0
     queue.unsubscribe(taker)
     assert contents(broker, "q") == ["a", "b"]
@@ -79,7 +86,7 @@ def test_passive_broker_may_have_queues_of_its_own() -> None:
 
 def test_promoted_broker_keeps_auto_delete_queues_for_their_users_to_return() -> None:
     broker = passive_copy()
-    broker.recorder = Tape()
+    broker.log_writer = Tape()
     broker.promoted(1)
     broker.tick(2)
     queue = broker.queues["q"]
@@ -88,9 +95,11 @@ def test_promoted_broker_keeps_auto_delete_queues_for_their_users_to_return() ->
 
 
 def test_promoted_broker_whose_clock_was_set_since_it_started_keeps_what_has_not_expired() -> None:
-    """It started when its clock was an hour fast, and messages have the expiry that the primary gave them."""
+    """It started when its clock was an hour fast, and messages have the expiry that the primary
+    gave them.
+    """
     broker = passive_copy()
-    broker.recorder = Tape()
+    broker.log_writer = Tape()
     broker.ahead = -HOUR
     broker.promoted(HOUR + 10)
     taker = a_taker(broker.queues["q"], 9)
@@ -115,7 +124,7 @@ def test_promoted_broker_starts_the_timeouts_of_queues() -> None:
     tape = Tape()
     a_taker(a_broker(tape).declare_queue("q", arguments={"qpid.auto_delete_timeout": 2})[0])
     broker = copy_of(tape)
-    broker.recorder = tape
+    broker.log_writer = tape
     broker.promoted(10 * SECOND)
     broker.tick(12 * SECOND - 1)
     assert "q" in broker.queues

@@ -20,7 +20,9 @@ PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#", ""]), max_size=5).map("
 KEYS = st.lists(st.sampled_from(["a", "b", "c", "", "*", "#"]), max_size=5).map(".".join)
 
 
-@given(st.lists(PATTERNS, max_size=8, unique=True), st.lists(PATTERNS, max_size=4, unique=True), KEYS)
+@given(
+    st.lists(PATTERNS, max_size=8, unique=True), st.lists(PATTERNS, max_size=4, unique=True), KEYS
+)
 def test_tree_finds_what_the_rules_say(patterns: list[str], removed: list[str], key: str) -> None:
     tree: TopicTree[str] = TopicTree()
     for pattern in patterns:
@@ -29,7 +31,9 @@ def test_tree_finds_what_the_rules_say(patterns: list[str], removed: list[str], 
         if pattern in patterns:
             tree.remove(pattern, pattern)
     left = [pattern for pattern in patterns if pattern not in removed]
-    assert sorted(tree.match(key)) == sorted(pattern for pattern in left if fits(split(pattern), split(key)))
+    assert sorted(tree.match(key)) == sorted(
+        pattern for pattern in left if fits(split(pattern), split(key))
+    )
 
 
 def test_removing_everything_leaves_an_empty_tree() -> None:

@@ -1,4 +1,6 @@
-"""Transactions: checked first, done at once or not at all, and recorded so that the log keeps them whole."""
+"""Transactions: checked first, done at once or not at all, and recorded so that the log keeps them
+whole.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ from hypothesis import strategies as st
 
 from qpidha.broker import transaction as module
 from qpidha.broker.broker import Broker
-from qpidha.broker.model import Model
+from qpidha.broker.state import State
 from qpidha.broker.transaction import Fate, Post, Retirement, Transaction, TransactionRolledBack
+from qpidha.model.errors import LimitExceeded
+from qpidha.model.message import Message
+from qpidha.model.message_view import body, build
+from qpidha.model.settings import Settings
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold
-from qpidha.words.errors import LimitExceeded
-from qpidha.words.message import Message
-from qpidha.words.message_view import body, build
-from qpidha.words.settings import Settings
 from tests.broker.parts import Tape, a_broker, a_taker, contents, copy_of, picture, send
 
 
@@ -25,7 +27,9 @@ def a_model(*queues: str, **arguments: Any) -> tuple[Broker, Tape]:
     tape = Tape()
     broker = a_broker(tape)
     for queue in queues or ("q",):
-        broker.declare_queue(queue, arguments={f"qpid.{name}": value for name, value in arguments.items()})
+        broker.declare_queue(
+            queue, arguments={f"qpid.{name}": value for name, value in arguments.items()}
+        )
     return broker, tape
 
 
@@ -42,14 +46,28 @@ def take(broker: Broker, queue: str) -> Message:
     return taker.got[0]
 
 
-def retire(broker: Broker, transaction: Transaction, queue: str, fate: Fate, *, settled: bool = True, **options: Any) -> Message:
+def retire(
+    broker: Broker,
+    transaction: Transaction,
+    queue: str,
+    fate: Fate,
+    *,
+    settled: bool = True,
+    **options: Any,
+) -> Message:
     message = take(broker, queue)
-    transaction.retire(Retirement(transaction, broker.queues[queue], message, fate, settled=settled, **options))
+    transaction.retire(
+        Retirement(transaction, broker.queues[queue], message, fate, settled=settled, **options)
+    )
     return message
 
 
 def available(broker: Broker, queue: str) -> list[str]:
-    return [message.body().decode() for message in broker.queues[queue].messages.values() if not message.acquired]
+    return [
+        message.body().decode()
+        for message in broker.queues[queue].messages.values()
+        if not message.acquired
+    ]
 
 
 def test_nothing_is_recorded_before_the_commit() -> None:
@@ -134,7 +152,9 @@ def test_what_a_ring_gives_to_others_does_not_take_their_room() -> None:
     broker, _ = a_model("other", max_count=1)
     broker.declare_exchange("x", "fanout")
     broker.bind("x", "other")
-    broker.declare_queue("ring", alternate="x", arguments={"qpid.max_count": 1, "qpid.policy_type": "ring"})
+    broker.declare_queue(
+        "ring", alternate="x", arguments={"qpid.max_count": 1, "qpid.policy_type": "ring"}
+    )
     send(broker, "ring", "old")
     transaction = Transaction(broker)
     post(broker, transaction, "ring", "new")
@@ -202,7 +222,10 @@ def test_exchanges_count_what_came_through_a_commit() -> None:
 
 def test_an_exchange_that_is_gone_and_a_key_for_nobody_refuse_the_commit() -> None:
     broker, _ = a_model()
-    for refused in (Post(b"x", 0, exchange="nowhere"), Post(b"x", 0, exchange="amq.direct", key="nobody", must_route=True)):
+    for refused in (
+        Post(b"x", 0, exchange="nowhere"),
+        Post(b"x", 0, exchange="amq.direct", key="nobody", must_route=True),
+    ):
         transaction = Transaction(broker)
         post(broker, transaction, "q", "never")
         transaction.post(refused)
@@ -215,7 +238,7 @@ def test_a_doomed_transaction_keeps_nothing_in_memory_and_cannot_be_committed() 
     broker, _ = a_model()
     transaction = Transaction(broker)
     post(broker, transaction, "q", "never")
-    transaction.doom(LimitExceeded("too much"))
+    transaction.mark_rollback_only(LimitExceeded("too much"))
     assert (transaction.posts, transaction.bytes) == ([], 0)
     with pytest.raises(LimitExceeded):
         post(broker, transaction, "q", "never")
@@ -244,7 +267,7 @@ def test_a_broker_that_follows_commits_nothing() -> None:
     transaction = Transaction(broker)
     retire(broker, transaction, "q", Fate.ACCEPT)
     before = len(tape.records)
-    broker.recorder = None
+    broker.log_writer = None
     broker.passive = True
     with pytest.raises(TransactionRolledBack):
         transaction.commit()
@@ -263,13 +286,13 @@ def a_logged_broker() -> tuple[Broker, Log]:
     return broker, log
 
 
-def follower_of(log: Log, first: int) -> Model:
+def follower_of(log: Log, first: int) -> State:
     """A broker that has the log from a sequence on."""
-    model = Model(Settings(ha_replicate="all"))
-    model.passive = True
+    state = State(Settings(ha_replicate="all"))
+    state.passive = True
     for batch in log.batches(first):
-        fold(model, batch.data)
-    return model
+        fold(state, batch.data)
+    return state
 
 
 def test_a_commit_is_one_batch() -> None:
@@ -285,11 +308,11 @@ def test_a_commit_is_one_batch() -> None:
     log.seal()
     assert len(list(log.batches(1))) == count + 1
     assert sequence == log.last
-    model = follower_of(log, 1)
-    assert (contents(model, "q"), contents(model, "r")) == (["b", "c"], ["d"])
+    state = follower_of(log, 1)
+    assert (contents(state, "q"), contents(state, "r")) == (["b", "c"], ["d"])
 
 
-def test_a_message_that_is_taken_and_moved_in_one_turn_is_not_forgotten_before_its_transaction_is_safe() -> None:
+def test_a_message_taken_and_moved_in_one_turn_is_kept_until_its_transaction_is_committed() -> None:
     """Its sender must go on waiting: if the commit is lost, so must not be the message."""
     broker, log = a_logged_broker()
     for fate in (Fate.ACCEPT, Fate.REJECT):
@@ -302,7 +325,7 @@ def test_a_message_that_is_taken_and_moved_in_one_turn_is_not_forgotten_before_i
 
 
 def test_a_message_that_is_posted_and_consumed_in_one_turn_does_not_answer_its_commit() -> None:
-    """The rest of its transaction is not safe only because one message of it was consumed."""
+    """The rest of its transaction is not committed only because one message of it was consumed."""
     broker, log = a_logged_broker()
     transaction = Transaction(broker)
     post(broker, transaction, "q", "a")
@@ -313,8 +336,8 @@ def test_a_message_that_is_posted_and_consumed_in_one_turn_does_not_answer_its_c
     assert [message.body() for message in taker.got] == [b"b"]
     assert log.consumed == []
     log.seal()
-    model = follower_of(log, 1)
-    assert (contents(model, "q"), contents(model, "r")) == (["a"], [])
+    state = follower_of(log, 1)
+    assert (contents(state, "q"), contents(state, "r")) == (["a"], [])
 
 
 STEPS = st.lists(
@@ -330,7 +353,9 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_any_sequence_of_work_is_whole_or_nothing_and_the_same_on_a_backup(steps: list[tuple[str, str, Any]]) -> None:
+def test_any_sequence_of_work_is_whole_or_nothing_and_the_same_on_a_backup(
+    steps: list[tuple[str, str, Any]],
+) -> None:
     broker, tape = a_model("q", "r", max_count=4)
     transaction = Transaction(broker)
     expected: dict[str, int] = {"q": 0, "r": 0}
@@ -357,7 +382,10 @@ def test_any_sequence_of_work_is_whole_or_nothing_and_the_same_on_a_backup(steps
             if kind == "rollback":
                 transaction.rollback()
             else:
-                posts = {name: sum(one.queue is broker.queues[name] for one in transaction.posts) for name in "qr"}
+                posts = {
+                    name: sum(one.queue is broker.queues[name] for one in transaction.posts)
+                    for name in "qr"
+                }
                 try:
                     transaction.commit()
                     for name in "qr":
@@ -377,12 +405,16 @@ def test_any_sequence_of_work_is_whole_or_nothing_and_the_same_on_a_backup(steps
 def test_a_transaction_sent_again_is_committed_again_though_its_queue_is_full() -> None:
     tape = Tape()
     broker = a_broker(tape)
-    queue, _ = broker.declare_queue("q", arguments={"qpidha.dedup": "message-id", "qpid.max_count": 2})
+    queue, _ = broker.declare_queue(
+        "q", arguments={"qpidha.dedup": "message-id", "qpid.max_count": 2}
+    )
     sequences = []
     for _ in range(2):
         transaction = Transaction(broker)
         for number in range(2):
-            transaction.post(Post(build(number, properties={"message_id": str(number)}), 0, queue=queue))
+            transaction.post(
+                Post(build(number, properties={"message_id": str(number)}), 0, queue=queue)
+            )
         sequences.append(transaction.commit())
     assert len(queue.messages) == 2
     assert sequences[1] == sequences[0]

@@ -25,7 +25,10 @@ STATUS: dict[str, Any] = {
     "sequence": 1204,
     "primary": {"system_id": "11111111-1111-1111-1111-111111111111", "address": "127.0.0.1:5672"},
     "in_sync": {"epoch": 2, "version": 1, "members": ["11111111-1111-1111-1111-111111111111"]},
-    "members": [{"address": "127.0.0.1:5672", "state": "active"}, {"address": "127.0.0.1:5673", "state": "ready"}],
+    "members": [
+        {"address": "127.0.0.1:5672", "state": "active"},
+        {"address": "127.0.0.1:5673", "state": "ready"},
+    ],
     "brokers_url": "amqp:127.0.0.1:5672",
     "public_url": "amqp:10.0.0.9:5672",
     "replicate": "all",
@@ -53,13 +56,18 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
     """A pretended primary."""
     with tempfile.TemporaryDirectory(prefix="qpidha-") as path:
         monkeypatch.setenv("QPIDHA_DIR", path)  # Nobody's real cluster is asked.
-        fake = FakeBroker(str(Path(path) / "admin.sock"), {"status": dict(STATUS), "ping": {"state": "active"}})
+        fake = FakeBroker(
+            str(Path(path) / "admin.sock"), {"status": dict(STATUS), "ping": {"state": "active"}}
+        )
 
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
                 for line in self.rfile:
                     request = json.loads(line)
-                    reply = {"id": request["id"], **fake.answer(request["method"], request["params"])}
+                    reply = {
+                        "id": request["id"],
+                        **fake.answer(request["method"], request["params"]),
+                    }
                     self.wfile.write(json.dumps(reply).encode() + b"\n")
 
         with socketserver.ThreadingUnixStreamServer(fake.socket, Handler) as server:

@@ -9,29 +9,37 @@ from typing import Any
 
 from qpidha.broker.broker import Broker
 from qpidha.ha.in_sync import SavedState
-from qpidha.runtime.disk import Disk
-from qpidha.runtime.journal_disk import JournalDisk
-from qpidha.store.journal import Journal
+from qpidha.model import message_view
+from qpidha.model.settings import Settings
+from qpidha.runtime.data_dir import Disk
+from qpidha.runtime.log_disk import LogDisk
 from qpidha.store.log import Log
-from qpidha.words import message_view
-from qpidha.words.settings import Settings
+from qpidha.store.write_ahead_log import WriteAheadLog
 
 
 class Written:
-    """A data directory, and a log that is written into its journal until `close`."""
+    """A data directory, and a log that is written into its write-ahead log until `close`."""
 
     def __init__(self, path: Path, *, segment_size: int = 16 << 20, epoch: int = 1) -> None:
         self.path = path
         self.disk = Disk(str(path))
-        self.journal_disk = JournalDisk(str(path / "journal"), SimpleQueue[Any]().put)
-        self.journal = Journal(self.journal_disk, self.disk.system_id, segment_size=segment_size, keep=1 << 30, nonce="a nonce")
-        self.journal.now = 1_700_000_000_000_000_000
-        self.log = Log(1 << 20, self.journal)
+        self.log_disk = LogDisk(str(path / "journal"), SimpleQueue[Any]().put)
+        self.wal = WriteAheadLog(
+            self.log_disk,
+            self.disk.system_id,
+            segment_size=segment_size,
+            keep=1 << 30,
+            nonce="a nonce",
+        )
+        self.wal.now = 1_700_000_000_000_000_000
+        self.log = Log(1 << 20, self.wal)
         if epoch:
             self.disk.save_state(SavedState(promised=epoch).encode())
             self.log.start_epoch(epoch)
         self.count = 0
-        self.broker = Broker(Settings(ha_replicate="all"), self.log, lambda effect: None, self._make_uuid)
+        self.broker = Broker(
+            Settings(ha_replicate="all"), self.log, lambda effect: None, self._make_uuid
+        )
         self.broker.promoted(0)
 
     def _make_uuid(self) -> str:
@@ -40,23 +48,33 @@ class Written:
 
     def declare(self, name: str) -> None:
         """Declare a durable queue."""
-        self.broker.declare_queue(name, durable=True, exclusive=False, auto_delete=False, alternate="", arguments={}, owner=None)
+        self.broker.declare_queue(
+            name,
+            durable=True,
+            exclusive=False,
+            auto_delete=False,
+            alternate="",
+            arguments={},
+            owner=None,
+        )
 
     def send(self, queue: str, *contents: str) -> None:
-        """Put durable messages on a queue, and seal them as one batch that is safe."""
+        """Put durable messages on a queue, and seal them as one batch that is committed."""
         for content in contents:
-            payload = message_view.build(content, header={"durable": True}, properties={"message_id": f"id-{content}"})
+            payload = message_view.build(
+                content, header={"durable": True}, properties={"message_id": f"id-{content}"}
+            )
             self.broker.publish("", queue, payload, headers=dict)
         self.seal()
 
     def seal(self) -> None:
-        """End a batch; it is safe when the next one says so."""
+        """End a batch; it is committed when the next one says so."""
         self.log.seal()
-        self.log.safe = self.log.last
+        self.log.committed = self.log.last
 
     def close(self) -> None:
         """Let the directory be."""
-        assert self.journal_disk.close(10.0)
+        assert self.log_disk.close(10.0)
         self.disk.close()
 
     @property

@@ -12,12 +12,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from qpidha.cli.demo import DemoOptions, verdict
+from qpidha.bench.demo import DemoOptions, verdict
 from tests.cli.conftest import Said
 
 
 @pytest.mark.timeout(90)
-def test_a_killed_primary_loses_nothing_and_the_result_has_every_number(qpid_ha: Callable[..., Said]) -> None:
+def test_a_killed_primary_loses_nothing_and_the_result_has_every_number(
+    qpid_ha: Callable[..., Said],
+) -> None:
     with tempfile.TemporaryDirectory(prefix="qpidha-") as directory:
         said = qpid_ha("demo", "--seconds", "2", "--rate", "300", "--dir", directory, "-o", "json")
         result = json.loads(said.out)
@@ -32,7 +34,7 @@ def test_a_killed_primary_loses_nothing_and_the_result_has_every_number(qpid_ha:
 
 LOSSY = """
 import sys
-from qpidha.broker.queue import Queue
+from qpidha.broker.queues.queue import Queue
 from qpidha.runtime.daemon import main
 enqueue, count = Queue.enqueue, 0
 def lossy(self, payload, expires=0):
@@ -58,21 +60,42 @@ def test_a_broker_that_loses_what_it_accepted_fails_the_demo(
     assert result["lost"] == result["accepted"] - result["received"] > 0
 
 
-def test_the_last_lines_name_commands_that_work_and_what_was_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_lines_name_commands_that_work_and_what_was_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("sys.argv", [".venv/bin/qpid-ha", "demo"])
     options = DemoOptions(directory=tmp_path / "demo")
-    result = dict.fromkeys(("client_gap_seconds", "failover_seconds", "lost", "duplicates", "accepted", "received", "passed", "problem"), 0)
-    files = {"timeline_file": str(tmp_path / "demo" / "timeline.svg"), "result_file": "/elsewhere/result.json"}
+    result = dict.fromkeys(
+        (
+            "client_gap_seconds",
+            "failover_seconds",
+            "lost",
+            "duplicates",
+            "accepted",
+            "received",
+            "passed",
+            "problem",
+        ),
+        0,
+    )
+    files = {
+        "timeline_file": str(tmp_path / "demo" / "timeline.svg"),
+        "result_file": "/elsewhere/result.json",
+    }
     lines = verdict({**result, **files, "phases": {}, "sent_again": 10}, options)
     assert lines[0].endswith("10 in flight were sent again")
     assert lines[-2] == "files   demo/timeline.svg   /elsewhere/result.json"
     assert lines[-1].startswith("next    .venv/bin/qpid-ha demo --fault stop --dir demo   ")
-    assert verdict({**result, **files, "phases": {}, "sent_again": 0}, options)[0].endswith("nothing in flight had to be sent again")
+    assert verdict({**result, **files, "phases": {}, "sent_again": 0}, options)[0].endswith(
+        "nothing in flight had to be sent again"
+    )
 
 
-def test_a_directory_with_other_files_is_refused_before_anything_starts(qpid_ha: Callable[..., Said]) -> None:
+def test_a_directory_with_other_files_is_refused_before_anything_starts(
+    qpid_ha: Callable[..., Said],
+) -> None:
     with tempfile.TemporaryDirectory(prefix="qpidha-") as directory:
         (Path(directory) / "notes.txt").touch()
         said = qpid_ha("demo", "--dir", directory)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from qpidha.cli import command_messages
-from qpidha.cli.client import Outbox
+from qpidha.cli.broker import messages
+from qpidha.client.links import Delivery
+from qpidha.client.message import Message
 from tests.cli.conftest import Said
 from tests.system.cluster import Cluster
 
@@ -34,19 +35,21 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 def after(outcomes: int, then: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Do something when a sender has heard so many outcomes."""
     heard = 0
-    hear = Outbox.outcome
+    decide = messages._Sending._decide
 
-    def outcome(self: Outbox, *arguments: object) -> None:
+    def outcome(self: messages._Sending, delivery: Delivery) -> None:
         nonlocal heard
-        hear(self, *arguments)  # type: ignore[arg-type]
+        decide(self, delivery)
         heard += 1
         if heard == outcomes:
             then()
 
-    monkeypatch.setattr(Outbox, "outcome", outcome)
+    monkeypatch.setattr(messages._Sending, "_decide", outcome)
 
 
-def test_a_sender_goes_on_at_the_new_primary_and_loses_nothing(cluster: Cluster, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sender_goes_on_at_the_new_primary_and_loses_nothing(
+    cluster: Cluster, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     after(700, lambda: cluster.kill(0, promote=1), monkeypatch)
     said = qpid_ha("send", "q", "-m", "2000", "-o", "json", "-b", cluster[0].address)
     assert said.code == 0 and json.loads(said.out)["accepted"] == 2000
@@ -54,22 +57,34 @@ def test_a_sender_goes_on_at_the_new_primary_and_loses_nothing(cluster: Cluster,
     assert {int(line) for line in said.out.split()} == set(range(1, 2001))
 
 
-def test_a_sender_leaves_a_primary_that_hangs(cluster: Cluster, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sender_leaves_a_primary_that_hangs(
+    cluster: Cluster, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def hang() -> None:
         cluster[0].stop()
         cluster.promote(1)
 
     after(10, hang, monkeypatch)
-    monkeypatch.setattr(command_messages, "SENDER_HEARTBEAT", 200_000_000)
+    monkeypatch.setattr(messages, "SENDER_HEARTBEAT", 0.2)
     assert qpid_ha("send", "q", "-m", "1000", "-q", "-b", cluster[0].address) == Said(0, "", "")
 
 
-def test_a_sender_that_finds_nobody_says_how_far_it_came(cluster: Cluster, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sender_that_finds_nobody_says_how_far_it_came(
+    cluster: Cluster, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     after(700, lambda: cluster.kill(0), monkeypatch)
-    said = qpid_ha("send", "q", "-m", "2000", "-o", "json", "-b", cluster[0].address, "--timeout", "1")
+    said = qpid_ha(
+        "send", "q", "-m", "2000", "-o", "json", "-b", cluster[0].address, "--timeout", "1"
+    )
     counts, error = json.loads(said.out), json.loads(said.err.splitlines()[-1])["error"]
-    assert said.code == 69 and 700 <= counts["accepted"] < 2000 and counts["accepted"] + counts["without_outcome"] == 2000
-    assert error["message"].startswith(f"{counts['accepted']:,} accepted, {counts['without_outcome']:,} without an outcome: ")
+    assert (
+        said.code == 69
+        and 700 <= counts["accepted"] < 2000
+        and counts["accepted"] + counts["without_outcome"] == 2000
+    )
+    assert error["message"].startswith(
+        f"{counts['accepted']:,} accepted, {counts['without_outcome']:,} without an outcome: "
+    )
     assert "run it again" in error["hint"]
 
 
@@ -78,19 +93,19 @@ def test_a_receiver_goes_on_at_the_new_primary(
     cluster: Cluster, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch, forever: tuple[str, ...]
 ) -> None:
     printed: list[str] = []
-    show = command_messages._show
+    show = messages._show
 
-    def watch(options: object, payload: bytes) -> None:
-        show(options, payload)  # type: ignore[arg-type]
+    def watch(options: object, message: Message) -> None:
+        show(options, message)  # type: ignore[arg-type]
         printed.append("")
         if len(printed) == 20:
             cluster.kill(0, promote=1)
             assert qpid_ha("send", "q", "last", "-b", cluster[1].address).code == 0
-        if len(printed) > 20 and payload.endswith(b"last"):
+        if len(printed) > 20 and message.body == "last":
             raise KeyboardInterrupt
 
     assert qpid_ha("send", "q", "-m", "30", "-b", cluster[0].address).code == 0
-    monkeypatch.setattr(command_messages, "_show", watch)
+    monkeypatch.setattr(messages, "_show", watch)
     assert qpid_ha("receive", "q", *forever, "-b", cluster[0].address).code == 130
     assert len(printed) >= 31
 
@@ -112,8 +127,12 @@ def test_a_user_of_an_application_is_told_by_a_backup_where_the_primary_is(
     users = str(tmp_path / "users")
     for name in ("admin", "ann"):
         monkeypatch.setattr(sys, "stdin", io.StringIO(name))
-        assert qpid_ha("user", "add", name, "--users-file", users, "--password-stdin", "-q").code == 0
-    brokers = Cluster(tmp_path, 2, options={"users_file": users, "ha_username": "admin", "ha_password": "admin"})
+        assert (
+            qpid_ha("user", "add", name, "--users-file", users, "--password-stdin", "-q").code == 0
+        )
+    brokers = Cluster(
+        tmp_path, 2, options={"users_file": users, "ha_username": "admin", "ha_password": "admin"}
+    )
     try:
         brokers.start()
         said = qpid_ha("queue", "list", "-b", f"amqp://ann:ann@{brokers[1].address}")

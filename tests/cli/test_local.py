@@ -1,4 +1,6 @@
-"""Local clusters: what `qpid-ha local` refuses, how it ends, and what it says when its manager is gone."""
+"""Local clusters: what `qpid-ha local` refuses, how it ends, and what it says when its manager is
+gone.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from qpidha.cli.launch import left_over
+from qpidha.manager.builtin.launch import left_over
 from tests.cli.conftest import Said
 
 Run = Callable[..., Said]
@@ -62,7 +64,9 @@ def kill_manager(place: Path) -> None:
         ("-n 0", "0 brokers"),
     ],
 )
-def test_a_cluster_that_cannot_work_is_refused_before_anything_starts(place: Path, qpid_ha: Run, line: str, said_why: str) -> None:
+def test_a_cluster_that_cannot_work_is_refused_before_anything_starts(
+    place: Path, qpid_ha: Run, line: str, said_why: str
+) -> None:
     said = qpid_ha("local", "up", *line.split())
     assert said.code == 2 and said_why in said.err and "Try:" in said.err
     assert not list(place.iterdir())
@@ -73,7 +77,11 @@ def test_a_broker_that_never_comes_up_ends_the_cluster_with_the_brokers_own_reas
 ) -> None:
     monkeypatch.delenv("QPIDHA_DAEMON")
     said = qpid_ha("local", "up", "-n", "1", "--base-port", "0", "--set", "foo=bar")
-    assert said.code == 69 and "b1 does not start: unknown option foo" in said.err and "--help lists" not in said.err
+    assert (
+        said.code == 69
+        and "b1 does not start: unknown option foo" in said.err
+        and "--help lists" not in said.err
+    )
     assert not left_over(place) and not (place / "manager.sock").exists()
 
 
@@ -91,7 +99,9 @@ def test_a_file_is_no_directory(place: Path, qpid_ha: Run, command: str) -> None
     assert said.code in (1, 2) and "README.md" in said.err and "internal error" not in said.err
 
 
-def test_without_a_manager_its_brokers_are_named_taken_over_and_ended(up: Path, qpid_ha: Run) -> None:
+def test_without_a_manager_its_brokers_are_named_taken_over_and_ended(
+    up: Path, qpid_ha: Run
+) -> None:
     kill_manager(up)
     said = qpid_ha("local", "status")
     assert said.code == 69 and "the manager is gone, but b1, b2 still run" in said.err
@@ -100,7 +110,9 @@ def test_without_a_manager_its_brokers_are_named_taken_over_and_ended(up: Path, 
     said = qpid_ha("local", "up", "-n", "3")
     assert said.code == 1 and "-n 2" in said.err
     said = qpid_ha("local", "up", "-o", "json")
-    assert said.code == 0 and [broker["restarts"] for broker in json.loads(said.out)["brokers"]] == [0, 0]
+    assert said.code == 0 and [
+        broker["restarts"] for broker in json.loads(said.out)["brokers"]
+    ] == [0, 0]
     kill_manager(up)
     assert qpid_ha("local", "down").code == 0 and not left_over(up)
 
@@ -108,14 +120,33 @@ def test_without_a_manager_its_brokers_are_named_taken_over_and_ended(up: Path, 
 def test_down_and_logs_give_json(up: Path, qpid_ha: Run) -> None:
     said = qpid_ha("local", "logs", "manager", "-n", "2", "-o", "json")
     logs = json.loads(said.out)
-    assert logs["broker"] == "manager" and len(logs["lines"]) == 2 and "[manager]" in logs["lines"][0]
+    assert (
+        logs["broker"] == "manager" and len(logs["lines"]) == 2 and "[manager]" in logs["lines"][0]
+    )
     assert qpid_ha("local", "logs", "--follow", "-o", "json").code == 2
-    assert json.loads(qpid_ha("local", "down", "-o", "json").out) == {"schema_version": 1, "down": True, "directory": str(up)}
+    assert json.loads(qpid_ha("local", "down", "-o", "json").out) == {
+        "schema_version": 1,
+        "down": True,
+        "directory": str(up),
+    }
 
 
 def test_two_interrupts_at_once_leave_no_broker_behind(place: Path) -> None:
-    command = [sys.executable, "-m", "qpidha.cli.main", "local", "up", "-n", "2", "--base-port", "0", "--foreground"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "qpidha.cli.main",
+        "local",
+        "up",
+        "-n",
+        "2",
+        "--base-port",
+        "0",
+        "--foreground",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if " settled " in line:
@@ -131,9 +162,18 @@ def test_two_interrupts_at_once_leave_no_broker_behind(place: Path) -> None:
 def test_the_group_alone_shows_its_commands_as_a_usage_error(qpid_ha: Run) -> None:
     for group, command in (("local", "status"), ("queue", "purge")):
         said = qpid_ha(group)
-        assert said.code == 2 and said.out == "" and f"Usage: qpid-ha {group}" in said.err and f"\n  {command}" in said.err
+        assert (
+            said.code == 2
+            and said.out == ""
+            and f"Usage: qpid-ha {group}" in said.err
+            and f"\n  {command}" in said.err
+        )
 
 
 def test_an_unknown_command_of_a_group_is_answered_with_its_commands(qpid_ha: Run) -> None:
     said = qpid_ha("local", "frob")
-    assert said.code == 2 and "'frob'" in said.err and "up, status, kill, restart, logs, down" in said.err
+    assert (
+        said.code == 2
+        and "'frob'" in said.err
+        and "up, status, kill, restart, logs, down" in said.err
+    )

@@ -28,15 +28,51 @@ def address() -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     read, write = os.pipe()
-    with tempfile.TemporaryDirectory(prefix="qpidha-") as directory, pytest.MonkeyPatch.context() as patch:
+    with (
+        tempfile.TemporaryDirectory(prefix="qpidha-") as directory,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         for name in ("admin", "ann"):
             patch.setattr(sys, "stdin", io.StringIO(name))
-            assert main(["user", "add", name, "--users-file", f"{directory}/users", "--password-stdin", "-q"]) == 0
-        options = ["--port", str(port), "--interface", "127.0.0.1", "--users-file", f"{directory}/users", "--ha-username", "admin"]
+            assert (
+                main(
+                    [
+                        "user",
+                        "add",
+                        name,
+                        "--users-file",
+                        f"{directory}/users",
+                        "--password-stdin",
+                        "-q",
+                    ]
+                )
+                == 0
+            )
+        options = [
+            "--port",
+            str(port),
+            "--interface",
+            "127.0.0.1",
+            "--users-file",
+            f"{directory}/users",
+            "--ha-username",
+            "admin",
+        ]
         process = subprocess.Popen(
-            [sys.executable, "-m", "qpidha.runtime.daemon", *options, "--admin-socket", f"{directory}/a.sock", "--ready-fd", str(write)],
-            pass_fds=(write,), stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "qpidha.runtime.daemon",
+                *options,
+                "--admin-socket",
+                f"{directory}/a.sock",
+                "--ready-fd",
+                str(write),
+            ],
+            pass_fds=(write,),
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
         os.close(write)
         try:
             assert os.read(read, 64), "the broker did not start"
@@ -58,12 +94,20 @@ def test_everybody_who_logs_in_may_use_a_primary(at: Run, user: str, mechanism: 
     login = (f"{user}:{user}", "--sasl-mechanism", mechanism)
     assert at(*login, "ping") == Said(0, "", "")
     assert at(*login, "queue", "add", f"q-{user}-{mechanism}").code == 0
-    assert json.loads(at(*login, "queue", "list", f"q-{user}-{mechanism}", "-o", "json").out)["queues"][0]["messages"] == 0
+    assert (
+        json.loads(at(*login, "queue", "list", f"q-{user}-{mechanism}", "-o", "json").out)[
+            "queues"
+        ][0]["messages"]
+        == 0
+    )
 
 
 def test_waiting_logs_in_as_any_other_command_does(at: Run) -> None:
     assert at("ann:ann", "wait", "--for", "state=standalone", "--sasl-mechanism", "PLAIN").code == 0
-    assert at("ann:ann", "wait", "--for", "state=standalone", "--sasl-mechanism", "EXTERNAL").code == 77
+    assert (
+        at("ann:ann", "wait", "--for", "state=standalone", "--sasl-mechanism", "EXTERNAL").code
+        == 77
+    )
 
 
 def test_only_administrators_command_a_broker(at: Run) -> None:

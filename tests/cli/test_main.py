@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from qpidha.cli.status import addresses
+from qpidha.client.command.target import addresses
+from qpidha.management.methods import METHODS, find, reference
 from tests.cli.conftest import FakeBroker, Said
 
 Run = Callable[..., Said]
@@ -21,18 +22,26 @@ def test_ping_prints_nothing_and_succeeds(broker: FakeBroker, qpid_ha: Run) -> N
 
 
 @pytest.mark.parametrize("order", [("-b", "{}", "status"), ("status", "-b", "{}")])
-def test_status_prints_the_state_in_one_line(broker: FakeBroker, qpid_ha: Run, order: tuple[str, ...]) -> None:
+def test_status_prints_the_state_in_one_line(
+    broker: FakeBroker, qpid_ha: Run, order: tuple[str, ...]
+) -> None:
     assert qpid_ha(*(word.format(broker.socket) for word in order)) == Said(0, "active\n", "")
 
 
-@pytest.mark.parametrize(("state", "code"), [("active", 0), ("recovering", 0), ("ready", 1), ("standalone", 1)])
-def test_is_primary_says_nothing_and_answers_by_its_exit_code(broker: FakeBroker, qpid_ha: Run, state: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("state", "code"), [("active", 0), ("recovering", 0), ("ready", 1), ("standalone", 1)]
+)
+def test_is_primary_says_nothing_and_answers_by_its_exit_code(
+    broker: FakeBroker, qpid_ha: Run, state: str, code: int
+) -> None:
     broker.answers["status"]["state"] = state
     assert qpid_ha("-b", broker.socket, "status", "--is-primary") == Said(code, "", "")
 
 
 @pytest.mark.parametrize(("expected", "code"), [("active", 0), ("ready", 1)])
-def test_expect_says_nothing_and_compares_exactly(broker: FakeBroker, qpid_ha: Run, expected: str, code: int) -> None:
+def test_expect_says_nothing_and_compares_exactly(
+    broker: FakeBroker, qpid_ha: Run, expected: str, code: int
+) -> None:
     assert qpid_ha("status", "--expect", expected, "-b", broker.socket) == Said(code, "", "")
 
 
@@ -52,9 +61,20 @@ def test_query_prints_labels_of_twenty_columns(broker: FakeBroker, qpid_ha: Run)
 
 
 @pytest.mark.parametrize(
-    "command", [("status",), ("status", "--all"), ("query",), ("query", "--all"), ("list",), ("queue", "list"), ("exchange", "list")]
+    "command",
+    [
+        ("status",),
+        ("status", "--all"),
+        ("query",),
+        ("query", "--all"),
+        ("list",),
+        ("queue", "list"),
+        ("exchange", "list"),
+    ],
 )
-def test_reading_commands_give_json(broker: FakeBroker, qpid_ha: Run, command: tuple[str, ...]) -> None:
+def test_reading_commands_give_json(
+    broker: FakeBroker, qpid_ha: Run, command: tuple[str, ...]
+) -> None:
     broker.answers["list_queues"] = [{"name": "q", "messages": 3}]
     broker.answers["list_exchanges"] = [{"name": "amq.topic", "type": "topic"}]
     said = qpid_ha(*command, "-o", "json", "-b", broker.socket)
@@ -68,7 +88,9 @@ def test_status_all_names_each_address(broker: FakeBroker, qpid_ha: Run) -> None
     assert said.code == 0 and first == "127.0.0.1:5672 active" and second.startswith("127.0.0.1:1 ")
 
 
-def test_all_brokers_are_asked_though_the_first_is_down(broker: FakeBroker, qpid_ha: Run, tmp_path: Path) -> None:
+def test_all_brokers_are_asked_though_the_first_is_down(
+    broker: FakeBroker, qpid_ha: Run, tmp_path: Path
+) -> None:
     config = tmp_path / "qpidd.conf"
     config.write_text("ha-brokers-url=amqp:127.0.0.1:1,127.0.0.1:2\nport=1\n")
     said = qpid_ha("status", "--all", "--config", str(config))
@@ -92,26 +114,35 @@ def test_errors_are_json_too_when_asked(qpid_ha: Run) -> None:
 
 
 def test_a_refusal_names_reason_and_next_step(broker: FakeBroker, qpid_ha: Run) -> None:
-    broker.answers["promote"] = Exception({"condition": "amqp:not-allowed", "message": "b1 is catching up", "hint": "wait"})
+    broker.answers["promote"] = Exception(
+        {"condition": "amqp:not-allowed", "message": "b1 is catching up", "hint": "wait"}
+    )
     said = qpid_ha("promote", "--cluster-manager", "-b", broker.socket)
     assert said.code == 1 and said.err == "error: b1 is catching up. Try: wait\n"
 
 
 def test_not_permitted_is_77(broker: FakeBroker, qpid_ha: Run) -> None:
-    broker.answers["status"] = Exception({"condition": "amqp:unauthorized-access", "message": "no", "hint": ""})
+    broker.answers["status"] = Exception(
+        {"condition": "amqp:unauthorized-access", "message": "no", "hint": ""}
+    )
     assert qpid_ha("status", "-b", broker.socket).code == 77
 
 
 def test_promote_needs_the_flag_of_a_cluster_manager(broker: FakeBroker, qpid_ha: Run) -> None:
     said = qpid_ha("promote", "-b", broker.socket)
-    assert said.code == 1 and len(said.err.splitlines()) == 3 and "--cluster-manager" in said.err and not broker.asked
+    assert (
+        said.code == 1
+        and len(said.err.splitlines()) == 3
+        and "--cluster-manager" in said.err
+        and not broker.asked
+    )
     assert qpid_ha("--cluster-manager", "promote", "-b", broker.socket).code == 0
     assert broker.asked == [("promote", {})]
 
 
 def test_promote_is_shown_only_to_cluster_managers(qpid_ha: Run) -> None:
-    assert "promote" not in qpid_ha("help").out
-    assert "promote" in qpid_ha("help", "--cluster-manager").out
+    assert "\n  promote " not in qpid_ha("help").out
+    assert "\n  promote " in qpid_ha("help", "--cluster-manager").out
 
 
 @pytest.mark.parametrize(
@@ -154,33 +185,89 @@ def test_an_unknown_state_is_a_usage_error(broker: FakeBroker, qpid_ha: Run) -> 
 def test_wait_succeeds_when_the_condition_holds_and_times_out_otherwise(
     broker: FakeBroker, qpid_ha: Run, condition: str, code: int
 ) -> None:
-    assert qpid_ha("wait", "--for", condition, "--timeout", "10ms", "-b", broker.socket).code == code
+    assert (
+        qpid_ha("wait", "--for", condition, "--timeout", "10ms", "-b", broker.socket).code == code
+    )
 
 
-def test_objects_are_changed_with_the_flags_of_qpid_config(broker: FakeBroker, qpid_ha: Run) -> None:
+@pytest.mark.parametrize("condition", ["ready=1", "synced"])
+def test_a_backup_that_was_ready_when_it_was_lost_is_waited_for(
+    broker: FakeBroker, qpid_ha: Run, condition: str
+) -> None:
+    primary, backup = broker.answers["status"]["members"]
+    lost = {**backup, "connected": False}
+    broker.answers["status"] |= {"members": [primary, lost]}
+    said = qpid_ha("wait", "--for", condition, "--timeout", "10ms", "-b", broker.socket)
+    assert said.code == 75
+
+
+def test_objects_are_changed_with_the_flags_of_qpid_config(
+    broker: FakeBroker, qpid_ha: Run
+) -> None:
     at = ("-b", broker.socket)
     assert (
         qpid_ha(
-            "queue", "add", "q", "--replicate", "all", "--max-queue-count", "5", "--limit-policy", "ring", "--argument", "x=1", *at
+            "queue",
+            "add",
+            "q",
+            "--replicate",
+            "all",
+            "--max-queue-count",
+            "5",
+            "--limit-policy",
+            "ring",
+            "--argument",
+            "x=1",
+            *at,
         ).code
         == 0
     )
     assert qpid_ha("queue", "del", "q", "--force-if-not-empty", *at).code == 0
-    assert qpid_ha("exchange", "add", "topic", "t", "--alternate-exchange", "amq.fanout", *at).code == 0
+    assert (
+        qpid_ha("exchange", "add", "topic", "t", "--alternate-exchange", "amq.fanout", *at).code
+        == 0
+    )
     assert qpid_ha("bind", "amq.match", "q", "k", "all", "colour=red", *at).code == 0
     assert qpid_ha("unbind", "amq.match", "q", "k", *at).code == 0
     arguments = {"qpid.replicate": "all", "qpid.max_count": 5, "qpid.policy_type": "ring", "x": 1}
     assert broker.asked == [
         ("declare_queue", {"name": "q", "durable": False, "arguments": arguments}),
         ("delete_queue", {"name": "q", "if_unused": True, "if_empty": False}),
-        ("declare_exchange", {"name": "t", "type": "topic", "durable": False, "arguments": {}, "alternate": "amq.fanout"}),
-        ("bind", {"exchange": "amq.match", "queue": "q", "key": "k", "arguments": {"x-match": "all", "colour": "red"}}),
+        (
+            "declare_exchange",
+            {
+                "name": "t",
+                "type": "topic",
+                "durable": False,
+                "arguments": {},
+                "alternate": "amq.fanout",
+            },
+        ),
+        (
+            "bind",
+            {
+                "exchange": "amq.match",
+                "queue": "q",
+                "key": "k",
+                "arguments": {"x-match": "all", "colour": "red"},
+            },
+        ),
         ("unbind", {"exchange": "amq.match", "queue": "q", "key": "k"}),
     ]
 
 
-@pytest.mark.parametrize("line", ["queue add q --replicate some", "exchange add odd e", "bind e q k some a=b", "queue add q --argument x"])
-def test_wrong_values_are_found_before_anything_is_asked(broker: FakeBroker, qpid_ha: Run, line: str) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "queue add q --replicate some",
+        "exchange add odd e",
+        "bind e q k some a=b",
+        "queue add q --argument x",
+    ],
+)
+def test_wrong_values_are_found_before_anything_is_asked(
+    broker: FakeBroker, qpid_ha: Run, line: str
+) -> None:
     assert qpid_ha(*line.split(), "-b", broker.socket).code == 2 and not broker.asked
 
 
@@ -199,10 +286,16 @@ def test_local_commands_say_so_when_no_cluster_runs(broker: FakeBroker, qpid_ha:
 def test_the_hot_calls_load_neither_typer_nor_proton_nor_asyncio(broker: FakeBroker) -> None:
     script = (
         "import sys; from qpidha.cli.main import main; code = main(sys.argv[1:]);"
-        "print(code, [name for name in ('typer', 'click', 'asyncio', 'cproton_ffi', 'ssl') if name in sys.modules])"
+        "print(code, [name for name in ('typer', 'click', 'asyncio', 'cproton_ffi', "
+        "'ssl') if name in sys.modules])"
     )
     for command in (["status", "--is-primary"], ["ping"], ["status", "--expect", "active"]):
-        done = subprocess.run([sys.executable, "-c", script, *command, "-b", broker.socket], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", script, *command, "-b", broker.socket],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         assert done.stdout == "0 []\n"
 
 
@@ -226,23 +319,72 @@ def test_a_reader_that_has_enough_is_no_error(broker: FakeBroker) -> None:
     assert process.returncode == 0
 
 
-def test_a_member_that_has_to_catch_up_is_behind_and_not_in_sync(broker: FakeBroker, qpid_ha: Run) -> None:
+def test_a_member_that_has_to_catch_up_is_behind_and_not_in_sync(
+    broker: FakeBroker, qpid_ha: Run
+) -> None:
     broker.answers["status"]["state"] = "joining"
     assert "behind" in qpid_ha("list", "-b", broker.socket).out
     found = json.loads(qpid_ha("list", "-b", broker.socket, "-o", "json").out)
     assert found["brokers"][0]["in_sync"] is False
     broker.answers["status"]["state"] = "ready"
-    assert json.loads(qpid_ha("list", "-b", broker.socket, "-o", "json").out)["brokers"][0]["in_sync"] is True
+    assert (
+        json.loads(qpid_ha("list", "-b", broker.socket, "-o", "json").out)["brokers"][0]["in_sync"]
+        is True
+    )
 
 
 def test_a_recovering_primary_says_whom_it_waits_for(broker: FakeBroker, qpid_ha: Run) -> None:
     members = [{"system_id": "2222", "address": "127.0.0.1:27302", "state": "unknown"}]
-    broker.answers["status"] |= {"state": "recovering", "expected": ["2222"], "leaving": [], "members": members}
+    broker.answers["status"] |= {
+        "state": "recovering",
+        "expected": ["2222"],
+        "leaving": [],
+        "members": members,
+    }
     assert "recovering: waits for 127.0.0.1:27302\n" in qpid_ha("list", "-b", broker.socket).out
-    assert json.loads(qpid_ha("list", "-b", broker.socket, "-o", "json").out)["waits_for"] == ["127.0.0.1:27302"]
+    assert json.loads(qpid_ha("list", "-b", broker.socket, "-o", "json").out)["waits_for"] == [
+        "127.0.0.1:27302"
+    ]
 
 
 def test_a_standalone_broker_is_not_promoted(broker: FakeBroker, qpid_ha: Run) -> None:
     broker.answers["promote"] = {"state": "standalone"}
     said = qpid_ha("promote", "--cluster-manager", "-b", broker.socket)
     assert said.code == 1 and "not in a cluster" in said.err and "ha-cluster=yes" in said.err
+
+
+# -- methods --------------------------------------------------------------------------------------
+
+
+def test_methods_lists_what_a_broker_offers(broker: FakeBroker, qpid_ha: Run) -> None:
+    broker.answers["help"] = [reference(method) for method in METHODS]
+    said = qpid_ha("methods", "-b", broker.socket)
+    heads, *rows = said.out.splitlines()
+    assert heads.split() == ["NAME", "EFFECT", "ACCESS", "HELP"]
+    assert [row.split()[0] for row in rows] == [method.name for method in METHODS]
+    assert all(row.endswith(method.help) for row, method in zip(rows, METHODS, strict=True))
+    assert broker.asked == [("help", {})]
+
+
+def test_methods_explains_one(broker: FakeBroker, qpid_ha: Run) -> None:
+    broker.answers["help"] = [reference(find("purge_queue"))]
+    said = qpid_ha("methods", "purge_queue", "-b", broker.socket)
+    assert said.code == 0
+    assert said.out.splitlines() == [
+        "purge_queue: Remove the available messages of a queue.",
+        "  effect:          change",
+        "  access:          purge queue",
+        "  answer:          messages: how many were discarded",
+        "  AMQP operations: PURGE queue",
+        "  paths:           DELETE /queues/{name}/messages",
+        "",
+        "PARAMETER  TYPE  REQUIRED  HELP",
+        "name       name  yes       name of the queue",
+    ]
+    assert broker.asked == [("help", {"method": "purge_queue"})]
+
+
+def test_methods_as_json(broker: FakeBroker, qpid_ha: Run) -> None:
+    broker.answers["help"] = [reference(find("ping"))]
+    said = qpid_ha("methods", "ping", "-o", "json", "-b", broker.socket)
+    assert json.loads(said.out) == {"schema_version": 1, "methods": [reference(find("ping"))]}

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from qpidha.broker.vocabulary import TABLE, Entry, Fate, Kind
 from tests.cli.conftest import Said
 
 Run = Callable[..., Said]
@@ -31,7 +32,9 @@ def address() -> Iterator[str]:
     read, write = os.pipe()
     with tempfile.TemporaryDirectory(prefix="qpidha-") as directory:
         config = Path(directory) / "qpidd.conf"
-        config.write_text(f"port={port}\ninterface=127.0.0.1\nadmin-socket={directory}/admin.sock\nready-fd={write}\n")
+        config.write_text(
+            f"port={port}\ninterface=127.0.0.1\nadmin-socket={directory}/admin.sock\nready-fd={write}\n"
+        )
         process = subprocess.Popen(
             [sys.executable, "-m", "qpidha.runtime.daemon", "--config", str(config)],
             pass_fds=(write,),
@@ -87,11 +90,18 @@ def test_what_was_not_printed_stays_in_the_queue(at: Run, monkeypatch: pytest.Mo
         assert at("receive", "q").code == 130
     left = at("receive", "q", "-o", "json").out.splitlines()
     assert printed == ["1", "2", "3"]
-    assert [(json.loads(line)["body"], json.loads(line)["delivery_count"]) for line in left] == [(str(n), 0) for n in range(4, 51)]
+    assert [(json.loads(line)["body"], json.loads(line)["delivery_count"]) for line in left] == [
+        (str(n), 0) for n in range(4, 51)
+    ]
 
 
 def test_more_than_a_window_of_messages_goes_through(at: Run) -> None:
-    assert json.loads(at("send", "q", "-m", "1200", "--content-size", "50", "-o", "json").out)["accepted"] == 1200
+    assert (
+        json.loads(at("send", "q", "-m", "1200", "--content-size", "50", "-o", "json").out)[
+            "accepted"
+        ]
+        == 1200
+    )
     assert len(at("receive", "q", "-m", "1200").out.splitlines()) == 1200
 
 
@@ -101,6 +111,13 @@ def test_an_exchange_routes_by_its_binding(at: Run) -> None:
     assert at("receive", "q", "-m", "1").out == "hello\n"
     assert at("unbind", "amq.direct", "q", "red").code == 0
     assert at("unbind", "amq.direct", "q", "red").code == 1
+
+
+def test_a_message_without_a_queue_is_released_and_the_sender_is_told(at: Run) -> None:
+    said = at("send", "amq.direct/nowhere", "hello")
+    assert said.code == 1 and "0 of 1 accepted" in said.err
+    assert "message 1: released: the broker has no queue for it" in said.err
+    assert "bind one to the exchange" in said.err
 
 
 def test_purge_says_how_many(at: Run) -> None:
@@ -124,8 +141,12 @@ def test_a_full_queue_refuses_and_the_sender_is_told(at: Run) -> None:
     at("queue", "add", "small", "--max-queue-count", "2")
     said = at("send", "small", "-m", "3", "-o", "json")
     assert said.code == 1 and json.loads(said.out) == {
-        "schema_version": 1, "sent": 3, "accepted": 2, "refused": 1, "without_outcome": 0,
-    }  # fmt: skip
+        "schema_version": 1,
+        "sent": 3,
+        "accepted": 2,
+        "refused": 1,
+        "without_outcome": 0,
+    }
     at("queue", "del", "small", "--force")
 
 
@@ -135,24 +156,41 @@ def test_nobody_there_is_69(qpid_ha: Run) -> None:
 
 def test_a_hint_says_what_to_do_with_a_name_that_is_not_there(at: Run) -> None:
     assert at("send", "nope", "x").err.endswith("Try: qpid-ha queue add nope\n")
-    for words in (("queue", "del", "nope"), ("queue", "purge", "nope"), ("bind", "amq.topic", "nope"), ("receive", "nope")):
+    for words in (
+        ("queue", "del", "nope"),
+        ("queue", "purge", "nope"),
+        ("bind", "amq.topic", "nope"),
+        ("receive", "nope"),
+    ):
         said = at(*words)
         assert said.code == 1 and said.err.endswith(". Try: qpid-ha queue list\n"), said.err
     assert at("exchange", "del", "nope").err.endswith("Try: qpid-ha exchange list\n")
-    assert at("unbind", "amq.topic", "q", "nope").err.endswith("Try: qpid-ha exchange list --bindings\n")
+    assert at("unbind", "amq.topic", "q", "nope").err.endswith(
+        "Try: qpid-ha exchange list --bindings\n"
+    )
 
 
 def test_bindings_are_listed(at: Run) -> None:
     at("bind", "amq.topic", "q", "a.#")
     at("bind", "amq.match", "q", "h", "all", "colour=red")
     rows = json.loads(at("exchange", "list", "--bindings", "-o", "json").out)["bindings"]
-    assert sorted((row["exchange"], row["queue"], row["key"]) for row in rows) == [("amq.match", "q", "h"), ("amq.topic", "q", "a.#")]
+    assert sorted((row["exchange"], row["queue"], row["key"]) for row in rows) == [
+        ("amq.match", "q", "h"),
+        ("amq.topic", "q", "a.#"),
+    ]
     said = at("exchange", "list", "--bindings", "match").out.splitlines()
-    assert len(said) == 2 and said[1].split()[:3] == ["amq.match", "q", "h"] and "colour=red" in said[1]
+    assert (
+        len(said) == 2
+        and said[1].split()[:3] == ["amq.match", "q", "h"]
+        and "colour=red" in said[1]
+    )
 
 
 def test_what_differs_from_an_existing_queue_is_named_with_both_values(at: Run) -> None:
-    assert "exists with durable=no, you asked for durable=yes" in at("queue", "add", "q", "--durable").err
+    assert (
+        "exists with durable=no, you asked for durable=yes"
+        in at("queue", "add", "q", "--durable").err
+    )
 
 
 @pytest.mark.parametrize("words", [("queue", "add", ""), ("exchange", "add", "topic", "")])
@@ -161,7 +199,10 @@ def test_an_empty_name_is_a_usage_error(at: Run, words: tuple[str, ...]) -> None
     assert said.code == 2 and "the name is empty" in said.err
 
 
-@pytest.mark.parametrize("words", [("send", "q", "-m", "-3"), ("receive", "q", "-m", "-3"), ("receive", "q", "--idle", "-1")])
+@pytest.mark.parametrize(
+    "words",
+    [("send", "q", "-m", "-3"), ("receive", "q", "-m", "-3"), ("receive", "q", "--idle", "-1")],
+)
 def test_numbers_below_zero_are_usage_errors(at: Run, words: tuple[str, ...]) -> None:
     assert at(*words).code == 2
 
@@ -175,13 +216,17 @@ def test_text_that_is_not_utf8_is_sent_as_binary(at: Run, monkeypatch: pytest.Mo
 
 def test_tls_to_a_plain_port_says_so(address: str, qpid_ha: Run) -> None:
     said = qpid_ha("status", "-b", f"amqps://{address}")
-    assert said.code == 69 and "this port does not speak TLS" in said.err and said.err.endswith(f"Try: -b amqp://{address}\n")
+    assert (
+        said.code == 69
+        and "does not speak TLS" in said.err
+        and said.err.endswith(f"Try: -b amqp://{address}\n")
+    )
 
 
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not an AMQP broker: it answers 'HTTP/1.1 400"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is no AMQP broker: it answers 'HTTP/1.1 400"),
         (b"\x15\x03\x03\x00\x02\x02F", "speaks TLS"),
     ],
 )
@@ -200,12 +245,65 @@ def test_a_peer_that_is_no_amqp_broker_is_called_so(qpid_ha: Run, answer: bytes,
 
 
 @pytest.mark.parametrize(
-    "words", [("send",), ("receive",), ("queue", "add"), ("exchange", "list"), ("list",), ("user", "add"), ("version",)]
+    "words",
+    [
+        ("send",),
+        ("receive",),
+        ("queue", "add"),
+        ("exchange", "list"),
+        ("list",),
+        ("user", "add"),
+        ("version",),
+    ],
 )
-def test_help_of_a_command_ends_with_where_the_common_options_are(qpid_ha: Run, words: tuple[str, ...]) -> None:
+def test_help_of_a_command_ends_with_where_the_common_options_are(
+    qpid_ha: Run, words: tuple[str, ...]
+) -> None:
     assert qpid_ha(*words, "--help").out.rstrip().endswith("qpid-ha help")
 
 
 @pytest.mark.parametrize("words", [("send",), ("queue", "add"), ("exchange", "add")])
 def test_help_says_what_durable_keeps(qpid_ha: Run, words: tuple[str, ...]) -> None:
     assert "on disk" in " ".join(qpid_ha(*words, "--help").out.split())
+
+
+def _text(value: object) -> str:
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
+
+
+def entries(*kinds: Kind) -> list[object]:
+    return [
+        pytest.param(entry, id=f"{entry.kind}-{entry.name}".replace(" ", "_"))
+        for entry in TABLE
+        if entry.kind in kinds
+    ]
+
+
+def check_said(said: Said, entry: Entry) -> None:
+    if entry.fate is Fate.REFUSED:
+        assert said.code == 1
+        assert entry.name in said.err and entry.text in said.err and entry.hint in said.err
+    else:
+        assert (said.code, said.err) == (0, "")
+
+
+@pytest.mark.parametrize("entry", entries(Kind.QUEUE, Kind.POLICY, Kind.EXCHANGE))
+def test_each_argument_is_done_or_refused_by_name(address: str, qpid_ha: Run, entry: Entry) -> None:
+    is_exchange = entry.kind is Kind.EXCHANGE
+    words = ["exchange", "add", "fanout", "new"] if is_exchange else ["queue", "add", "new"]
+    words += ["--durable"] if entry.name == "x-queue-type" else []
+    words += (
+        ["--argument", "qpidha.dedup=message-id"] if entry.name == "qpidha.dedup_window" else []
+    )
+    said = qpid_ha(*words, "--argument", f"{entry.name}={_text(entry.example)}", "-b", address)
+    check_said(said, entry)
+    if said.code == 0:
+        force = [] if is_exchange else ["--force"]
+        qpid_ha(words[0], "del", "new", *force, "-b", address)
+
+
+@pytest.mark.parametrize("entry", entries(Kind.BINDING))
+def test_each_argument_of_a_binding_is_done_or_refused_by_name(at: Run, entry: Entry) -> None:
+    given = f"{entry.name}={_text(entry.example)}"
+    headers = [entry.example] if entry.name == "x-match" else ["all", given]
+    check_said(at("bind", "amq.match", "q", "key", *headers), entry)

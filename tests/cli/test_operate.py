@@ -9,36 +9,67 @@ from typing import Any
 
 import pytest
 
-from qpidha.cli import command_operate
+from qpidha.cli.broker import operate
+from qpidha.client.admin import LinkBroken
 from qpidha.manager import plugins
-from qpidha.manager.admin import LinkBroken
-from qpidha.manager.pacemaker_tools import ToolFailed, ToolForbidden
-from qpidha.words.errors import NotAllowed
+from qpidha.manager.tool_runner import ToolFailed, ToolForbidden
+from qpidha.model.errors import NotAllowed
 from tests.cli.conftest import FakeBroker, Said
 
 Run = Callable[..., Said]
-LOSS = "b2 has 3:99; 127.0.0.1:1 was not heard and may have more"
+LOSS = "b2 has 3:99; 127.0.0.1:1 did not answer and may have more"
 COMPARISON: dict[str, Any] = {
     "schema_version": 1,
     "strict": True,
-    "newest_set": {"epoch": 3, "version": 1, "members": [{"system_id": "s1", "address": "127.0.0.1:1"}]},
+    "newest_set": {
+        "epoch": 3,
+        "version": 1,
+        "members": [{"system_id": "s1", "address": "127.0.0.1:1"}],
+    },
     "brokers": [
-        {"system_id": "s1", "name": "b1", "address": "127.0.0.1:1", "state": "joining", "epoch": 3, "sequence": 90, "is_live": False,
-         "in_newest_set": True, "answered": True, "promised": 3, "refusal": "b2 has more"},
-        {"system_id": "s2", "name": "b2", "address": "b2", "state": "joining", "epoch": 3, "sequence": 99, "is_live": False,
-         "in_newest_set": True, "answered": True, "promised": 3, "refusal": ""},
+        {
+            "system_id": "s1",
+            "name": "b1",
+            "address": "127.0.0.1:1",
+            "state": "joining",
+            "epoch": 3,
+            "sequence": 90,
+            "is_complete": False,
+            "in_newest_set": True,
+            "answered": True,
+            "promised": 3,
+            "refusal": "b2 has more",
+        },
+        {
+            "system_id": "s2",
+            "name": "b2",
+            "address": "b2",
+            "state": "joining",
+            "epoch": 3,
+            "sequence": 99,
+            "is_complete": False,
+            "in_newest_set": True,
+            "answered": True,
+            "promised": 3,
+            "refusal": "",
+        },
     ],
     "recommended": "b2",
     "reason": "all members of the in-sync set answered, and none has more than its 3:99",
-    "losses": [{"address": "127.0.0.1:1", "text": "127.0.0.1:1 has 3:90; b2 has 3:99"}, {"address": "b2", "text": LOSS}],
-}  # fmt: skip
+    "losses": [
+        {"address": "127.0.0.1:1", "text": "127.0.0.1:1 has 3:90; b2 has 3:99"},
+        {"address": "b2", "text": LOSS},
+    ],
+}
 
 
 @pytest.fixture
 def compared(broker: FakeBroker) -> FakeBroker:
     """A broker that knows the comparison, and is itself the recommended one."""
     found = json.loads(json.dumps(COMPARISON))
-    found["brokers"][1]["address"] = found["losses"][1]["address"] = found["recommended"] = broker.socket
+    found["brokers"][1]["address"] = found["losses"][1]["address"] = found["recommended"] = (
+        broker.socket
+    )
     broker.answers["recover"] = found
     broker.answers["promote"] = {"state": "recovering", "epoch": 4}
     broker.answers["status"] |= {"state": "joining", "address": broker.socket}
@@ -52,26 +83,47 @@ def unsure(compared: FakeBroker) -> FakeBroker:
     return compared
 
 
-def test_recover_shows_what_every_broker_has_and_whom_to_promote(compared: FakeBroker, qpid_ha: Run) -> None:
+def test_recover_shows_what_every_broker_has_and_whom_to_promote(
+    compared: FakeBroker, qpid_ha: Run
+) -> None:
     said = qpid_ha("recover", "-b", compared.socket)
     lines = said.out.splitlines()
-    assert said.code == 0 and lines[0].split() == ["NAME", "ADDRESS", "STATE", "EPOCH", "SEQUENCE", "LIVE", "IN", "SET", "ANSWERED"]
+    assert said.code == 0 and lines[0].split() == [
+        "NAME",
+        "ADDRESS",
+        "STATE",
+        "EPOCH",
+        "SEQUENCE",
+        "COMPLETE",
+        "IN",
+        "SET",
+        "ANSWERED",
+    ]
     assert lines[1].split() == ["b1", "127.0.0.1:1", "joining", "3", "90", "no", "yes", "yes"]
-    assert lines[3] == f"recommended: b2 ({compared.socket}): {COMPARISON['reason']}" and lines[4:] == ["would be lost: nothing"]
+    assert lines[3] == f"recommended: b2 ({compared.socket}): {COMPARISON['reason']}" and lines[
+        4:
+    ] == ["would be lost: nothing"]
     assert ("promote", {}) not in compared.asked
 
 
-def test_recover_fails_and_says_what_would_be_lost_when_no_broker_has_everything(unsure: FakeBroker, qpid_ha: Run) -> None:
+def test_recover_fails_and_says_what_would_be_lost_when_no_broker_has_everything(
+    unsure: FakeBroker, qpid_ha: Run
+) -> None:
     said = qpid_ha("recover", "-b", unsure.socket)
-    assert said.code == 1 and "recommended: nobody: 127.0.0.1:1 did not answer\n" in said.out
+    assert said.code == 1 and "recommended: none: 127.0.0.1:1 did not answer\n" in said.out
     assert said.out.endswith(f"b2 ({unsure.socket}) has most; would be lost: {LOSS}\n")
     found = json.loads(qpid_ha("recover", "-b", unsure.socket, "-o", "json").out)
-    assert found["schema_version"] == 1 and found["recommended"] is None and len(found["brokers"]) == 2
+    assert (
+        found["schema_version"] == 1 and found["recommended"] is None and len(found["brokers"]) == 2
+    )
 
 
 def test_recover_promotes_the_recommended_broker(compared: FakeBroker, qpid_ha: Run) -> None:
     said = qpid_ha("recover", "--promote", "-b", compared.socket)
-    assert said.code == 0 and said.out.splitlines()[-1] == f"b2 ({compared.socket}) is promoted, epoch 4"
+    assert (
+        said.code == 0
+        and said.out.splitlines()[-1] == f"b2 ({compared.socket}) is promoted, epoch 4"
+    )
     assert compared.asked[-1] == ("promote", {})
     found = json.loads(qpid_ha("recover", "--promote", "-b", compared.socket, "-o", "json").out)
     assert found["promoted"] == compared.socket and found["promoted_epoch"] == 4
@@ -87,17 +139,43 @@ def test_loss_is_accepted_only_by_name_and_after_a_yes(unsure: FakeBroker, qpid_
     assert said.code == 0 and unsure.asked[-1] == ("promote", {"accept_loss": True})
 
 
-def test_a_member_of_the_set_that_was_not_heard_is_a_loss_also_where_the_manager_is_trusted(compared: FakeBroker, qpid_ha: Run) -> None:
+def test_a_member_of_the_set_that_was_not_heard_is_a_loss_also_where_the_manager_is_trusted(
+    compared: FakeBroker, qpid_ha: Run
+) -> None:
     found = compared.answers["recover"]
     found["strict"] = False
-    found["brokers"][0] |= {"answered": False, "system_id": "", "name": "", "epoch": 0, "sequence": 0, "in_newest_set": False}
+    found["brokers"][0] |= {
+        "answered": False,
+        "system_id": "",
+        "name": "",
+        "epoch": 0,
+        "sequence": 0,
+        "in_newest_set": False,
+    }
     found["losses"][1]["not_heard"] = ["127.0.0.1:1"]
     said = qpid_ha("recover", "-b", compared.socket)
-    assert said.code == 1 and said.out.endswith("would be lost: what 127.0.0.1:1 alone accepted, if anything\n")
-    assert said.out.splitlines()[1].split() == ["-", "127.0.0.1:1", "unreachable", "-", "-", "-", "?", "no"]
+    assert said.code == 1 and said.out.endswith(
+        "would be lost: what 127.0.0.1:1 alone accepted, if anything\n"
+    )
+    assert said.out.splitlines()[1].split() == [
+        "-",
+        "127.0.0.1:1",
+        "unreachable",
+        "-",
+        "-",
+        "-",
+        "?",
+        "no",
+    ]
     said = qpid_ha("recover", "--promote", "-b", compared.socket)
-    assert said.code == 107 and LOSS in said.err and not any(asked[0] == "promote" for asked in compared.asked)
-    assert qpid_ha("recover", "--promote", "--accept-loss", "--yes", "-b", compared.socket).code == 0
+    assert (
+        said.code == 107
+        and LOSS in said.err
+        and not any(asked[0] == "promote" for asked in compared.asked)
+    )
+    assert (
+        qpid_ha("recover", "--promote", "--accept-loss", "--yes", "-b", compared.socket).code == 0
+    )
     assert ("promote", {}) in compared.asked
 
 
@@ -115,10 +193,14 @@ def test_nobody_is_promoted_beside_a_primary(unsure: FakeBroker, qpid_ha: Run) -
     assert not [asked for asked in unsure.asked if asked[0] == "promote"]
 
 
-def test_promote_with_accept_loss_says_what_is_lost_before(unsure: FakeBroker, qpid_ha: Run) -> None:
+def test_promote_with_accept_loss_says_what_is_lost_before(
+    unsure: FakeBroker, qpid_ha: Run
+) -> None:
     assert qpid_ha("promote", "--accept-loss", "-b", unsure.socket).code == 107
     said = qpid_ha("promote", "--accept-loss", "--yes", "-b", unsure.socket)
-    assert said.code == 0 and f"would be lost: {LOSS}" in said.out and f"given up: {LOSS}" in said.err
+    assert (
+        said.code == 0 and f"would be lost: {LOSS}" in said.out and f"given up: {LOSS}" in said.err
+    )
     assert unsure.asked[-1] == ("promote", {"accept_loss": True})
 
 
@@ -126,18 +208,32 @@ def test_demote_asks_the_broker(broker: FakeBroker, qpid_ha: Run) -> None:
     broker.answers["demote"] = {"state": "joining", "epoch": 2}
     assert qpid_ha("demote", "-b", broker.socket) == Said(0, "", "it is joining now\n")
     assert json.loads(qpid_ha("demote", "-b", broker.socket, "-o", "json").out) == {
-        "schema_version": 1, "demoted": True, "state": "joining", "epoch": 2,
-    }  # fmt: skip
+        "schema_version": 1,
+        "demoted": True,
+        "state": "joining",
+        "epoch": 2,
+    }
 
 
-def test_a_switchover_that_nobody_can_take_over_names_every_reason(broker: FakeBroker, qpid_ha: Run) -> None:
+def test_a_switchover_that_nobody_can_take_over_names_every_reason(
+    broker: FakeBroker, qpid_ha: Run
+) -> None:
     said = qpid_ha("switchover", "-b", broker.socket)
     assert said.code == 1 and "b1 (127.0.0.1:5672) is the primary" in said.err
     said = qpid_ha("switchover", "b9", "-b", broker.socket)
     assert said.code == 2 and "'b9'" in said.err
     said = qpid_ha("switchover", "--dry-run", "-b", broker.socket)
-    assert said.code == 1 and said.out.startswith("plan: b1 (127.0.0.1:5672) -> nobody\n") and "is the primary" in said.out
-    assert json.loads(qpid_ha("switchover", "--dry-run", "-b", broker.socket, "-o", "json").out)["target"] is None
+    assert (
+        said.code == 1
+        and said.out.startswith("plan: b1 (127.0.0.1:5672) -> none\n")
+        and "is the primary" in said.out
+    )
+    assert (
+        json.loads(qpid_ha("switchover", "--dry-run", "-b", broker.socket, "-o", "json").out)[
+            "target"
+        ]
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,31 +253,58 @@ def test_what_a_manager_answers_has_the_exit_code_of_its_kind(
         def take_over(self, name: str) -> None:
             raise failure
 
-    broker.answers["status"] |= {"state": "ready", "address": broker.socket, "brokers_url": broker.socket}
-    monkeypatch.setattr(command_operate, "manager_of", lambda place: Manager())
+    broker.answers["status"] |= {
+        "state": "ready",
+        "address": broker.socket,
+        "brokers_url": broker.socket,
+    }
+    monkeypatch.setattr(operate, "manager_of", lambda place: Manager())
     said = qpid_ha("failover", broker.socket, "-b", broker.socket)
     assert said.code == code and str(failure) in said.err
     assert ("promote", {}) not in broker.asked, "nobody is promoted behind the manager's back"
 
 
-def test_a_broken_plug_in_is_told_and_nobody_is_promoted(broker: FakeBroker, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker.answers["status"] |= {"state": "ready", "address": broker.socket, "brokers_url": broker.socket}
-    monkeypatch.setattr(plugins, "OURS", (EntryPoint("broken", "no_such_plug_in:find", plugins.GROUP),))
+def test_a_broken_plug_in_is_told_and_nobody_is_promoted(
+    broker: FakeBroker, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.answers["status"] |= {
+        "state": "ready",
+        "address": broker.socket,
+        "brokers_url": broker.socket,
+    }
+    monkeypatch.setattr(
+        plugins, "OURS", (EntryPoint("broken", "no_such_plug_in:find", plugins.GROUP),)
+    )
     said = qpid_ha("failover", broker.socket, "-b", broker.socket)
     assert said.code == 2 and "'broken' cannot be loaded" in said.err
     assert ("promote", {}) not in broker.asked
 
 
-def test_a_failover_without_a_ready_backup_points_to_recover(broker: FakeBroker, qpid_ha: Run) -> None:
+def test_a_failover_without_a_ready_backup_points_to_recover(
+    broker: FakeBroker, qpid_ha: Run
+) -> None:
     broker.answers["status"]["state"] = "catchup"
     said = qpid_ha("failover", "-b", broker.socket)
-    assert said.code == 1 and "b1 (127.0.0.1:5672) is catchup" in said.err and "qpid-ha recover" in said.err
-    broker.answers["status"] |= {"state": "ready", "in_sync": {"epoch": 9, "version": 1, "members": ["s7"]}}
+    assert (
+        said.code == 1
+        and "b1 (127.0.0.1:5672) is catchup" in said.err
+        and "qpid-ha recover" in said.err
+    )
+    broker.answers["status"] |= {
+        "state": "ready",
+        "in_sync": {"epoch": 9, "version": 1, "members": ["s7"]},
+    }
     assert "is not in the newest in-sync set" in qpid_ha("failover", "-b", broker.socket).err
 
 
-def test_a_failover_has_the_ready_backup_promoted_and_waits_until_it_is_active(broker: FakeBroker, qpid_ha: Run) -> None:
-    broker.answers["status"] |= {"state": "ready", "address": broker.socket, "brokers_url": broker.socket}
+def test_a_failover_has_the_ready_backup_promoted_and_waits_until_it_is_active(
+    broker: FakeBroker, qpid_ha: Run
+) -> None:
+    broker.answers["status"] |= {
+        "state": "ready",
+        "address": broker.socket,
+        "brokers_url": broker.socket,
+    }
     answer = broker.answer
 
     def promoted(method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -192,7 +315,11 @@ def test_a_failover_has_the_ready_backup_promoted_and_waits_until_it_is_active(b
     broker.answer = promoted  # type: ignore[method-assign]
     said = qpid_ha("failover", "-b", broker.socket, "-o", "json")
     found = json.loads(said.out)
-    assert said.code == 0 and (found["from"], found["to"], found["epoch"]) == (None, broker.socket, 3)
+    assert said.code == 0 and (found["from"], found["to"], found["epoch"]) == (
+        None,
+        broker.socket,
+        3,
+    )
     assert ("promote", {}) in broker.asked
 
 
@@ -211,9 +338,9 @@ def test_explain_says_in_sentences_what_is_waited_for(broker: FakeBroker, qpid_h
         "since_ns": 100 * second,
         "now_ns": 103 * second,
         "held": 1,
-        "unsafe_messages": 1204,
-        "unsafe_queues": 3,
-        "queues": [{"name": "orders", "unsafe": 1200}, {"name": "bills", "unsafe": 3}],
+        "unreplicated_messages": 1204,
+        "unreplicated_queues": 3,
+        "queues": [{"name": "orders", "unreplicated": 1200}, {"name": "bills", "unreplicated": 3}],
         "waits": [
             {
                 "waits_for": "backup",
@@ -227,24 +354,39 @@ def test_explain_says_in_sentences_what_is_waited_for(broker: FakeBroker, qpid_h
     said = qpid_ha("status", "--explain", "-b", broker.socket)
     assert said.out.splitlines() == [
         "127.0.0.1:5672 is recovering, for 3.0 s",
-        "waits: 127.0.0.1:5673, which has 4 records less, for 2.0 s; 8.0 s more, then the others go on without it",
+        "waits: 127.0.0.1:5673, which has 4 records less, for 2.0 s; 8.0 s more, then "
+        "the others go on without it",
         "waits: the consent of a majority",
-        "1,204 messages in 3 queues not yet on every in-sync broker: orders 1,200, bills 3, and 1 more",
-        "answers to clients that wait until what they confirm is safe: 1",
+        "1,204 messages in 3 queues not yet on every in-sync broker: orders 1,200, bills "
+        "3, and 1 more",
+        "answers to clients that wait until what they confirm is committed: 1",
         "next: start one of those that have not answered",
     ]
-    assert json.loads(qpid_ha("status", "--explain", "-b", broker.socket, "-o", "json").out)["unsafe_queues"] == 3
+    assert (
+        json.loads(qpid_ha("status", "--explain", "-b", broker.socket, "-o", "json").out)[
+            "unreplicated_queues"
+        ]
+        == 3
+    )
     assert qpid_ha("status", "--explain", "--all", "-b", broker.socket).code == 2
 
 
 def test_explain_says_when_nothing_waits(broker: FakeBroker, qpid_ha: Run) -> None:
     broker.answers["explain"] = {"name": "b1", "state": "active", "waits": []}
-    assert qpid_ha("status", "--explain", "-b", broker.socket).out == "b1 is active\nnothing waits\n"
+    assert (
+        qpid_ha("status", "--explain", "-b", broker.socket).out == "b1 is active\nnothing waits\n"
+    )
 
 
-def test_list_counts_the_queues_with_unsafe_messages(broker: FakeBroker, qpid_ha: Run) -> None:
+def test_list_counts_the_queues_with_unreplicated_messages(
+    broker: FakeBroker, qpid_ha: Run
+) -> None:
     broker.answers["status"] |= {"address": broker.socket, "brokers_url": broker.socket}
-    broker.answers["explain"] = {"unsafe_queues": 2, "unsafe_messages": 1500}
-    assert qpid_ha("list", "-b", broker.socket).out.splitlines()[0].endswith("   unsafe queues 2 (1,500 messages)")
+    broker.answers["explain"] = {"unreplicated_queues": 2, "unreplicated_messages": 1500}
+    assert (
+        qpid_ha("list", "-b", broker.socket)
+        .out.splitlines()[0]
+        .endswith("   unreplicated queues 2 (1,500 messages)")
+    )
     found = json.loads(qpid_ha("list", "-b", broker.socket, "-o", "json").out)
-    assert (found["unsafe_queues"], found["unsafe_messages"]) == (2, 1500)
+    assert (found["unreplicated_queues"], found["unreplicated_messages"]) == (2, 1500)

@@ -1,4 +1,6 @@
-"""Brokers without a manager, as an operator has them in his hands: explain, switchover, recover, and salvage into a running cluster."""
+"""Brokers without a manager, as an operator has them in his hands: explain, switchover, recover,
+and salvage into a running cluster.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ Run = Callable[..., Said]
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Three brokers of a strict cluster, of which the first is primary, with three durable messages on a durable queue."""
+    """Three brokers of a strict cluster, of which the first is primary, with three durable messages
+    on a durable queue.
+    """
     monkeypatch.setenv("QPIDHA_DIR", str(tmp_path / "nowhere"))
     cluster = Cluster(tmp_path, 3, options={"ha_safety": "strict"})
     cluster.start()
@@ -36,9 +40,12 @@ def contents(address: str, qpid_ha: Run) -> list[str]:
 
 def test_a_switchover_over_amqp_and_its_dry_run(cluster: Cluster, qpid_ha: Run) -> None:
     fill(cluster, qpid_ha)
+    cluster.wait_connected()
     at = ("-b", cluster[2].address)
     plan = json.loads(qpid_ha("switchover", "--dry-run", *at, "-o", "json").out)
-    assert plan["primary"] == cluster[0].address and [row["can_take_over"] for row in plan["brokers"]] == [False, True, True]
+    assert plan["primary"] == cluster[0].address and [
+        row["can_take_over"] for row in plan["brokers"]
+    ] == [False, True, True]
     said = qpid_ha("switchover", cluster[1].address, *at)
     assert said.code == 0 and f"{cluster[1].address} is active, epoch 2" in said.out, said
     cluster.wait_settled(1)
@@ -47,16 +54,25 @@ def test_a_switchover_over_amqp_and_its_dry_run(cluster: Cluster, qpid_ha: Run) 
     assert said.code == 1 and "is the primary" in said.err
 
 
-def test_explain_names_the_majority_that_a_primary_waits_for(cluster: Cluster, qpid_ha: Run) -> None:
+def test_explain_names_the_majority_that_a_primary_waits_for(
+    cluster: Cluster, qpid_ha: Run
+) -> None:
     fill(cluster, qpid_ha)
     at = ("-b", str(cluster[0].admin_socket))
     assert qpid_ha("status", "--explain", *at).out.endswith("nothing waits\n")
     cluster[1].kill()
     cluster[2].kill()
-    said = wait_for(lambda: qpid_ha("status", "--explain", *at), lambda said: "majority" in said.out, what="the explanation")
+    said = wait_for(
+        lambda: qpid_ha("status", "--explain", *at),
+        lambda said: "majority" in said.out,
+        what="the explanation",
+    )
     assert said.code == 0 and cluster[2].address in said.out
     found = json.loads(qpid_ha("status", "--explain", *at, "-o", "json").out)
-    assert "majority" in [wait["waits_for"] for wait in found["waits"]] and found["unsafe_messages"] == 0
+    assert (
+        "majority" in [wait["waits_for"] for wait in found["waits"]]
+        and found["unreplicated_messages"] == 0
+    )
 
 
 def test_recover_after_a_total_failure(cluster: Cluster, qpid_ha: Run) -> None:
@@ -67,12 +83,25 @@ def test_recover_after_a_total_failure(cluster: Cluster, qpid_ha: Run) -> None:
     cluster[0].restart()
     cluster[1].restart()
     at = ("-b", str(cluster[0].admin_socket))
-    said = wait_for(lambda: qpid_ha("recover", *at), lambda said: "joining" in said.out, what="the comparison")
-    assert said.code == 1 and "recommended: nobody" in said.out and "would be lost" in said.out and cluster[2].address in said.out
+    said = wait_for(
+        lambda: qpid_ha("recover", *at), lambda said: "joining" in said.out, what="the comparison"
+    )
+    assert (
+        said.code == 1
+        and "recommended: none" in said.out
+        and "would be lost" in said.out
+        and cluster[2].address in said.out
+    )
     said = qpid_ha("recover", "--promote", *at)
     assert said.code == 107 and "--accept-loss" in said.err
     cluster[2].restart()
-    found = json.loads(wait_for(lambda: qpid_ha("recover", *at, "-o", "json"), lambda said: said.code == 0, what="a recommendation").out)
+    found = json.loads(
+        wait_for(
+            lambda: qpid_ha("recover", *at, "-o", "json"),
+            lambda said: said.code == 0,
+            what="a recommendation",
+        ).out
+    )
     assert found["recommended"] in members and all(row["answered"] for row in found["brokers"])
     said = qpid_ha("recover", "--promote", *at)
     assert said.code == 0 and "is promoted, epoch 2" in said.out, said

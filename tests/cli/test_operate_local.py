@@ -1,4 +1,6 @@
-"""A local cluster of real brokers under the built-in manager: switchover, failover, and what comes back after all of it ended."""
+"""A local cluster of real brokers under the built-in manager: switchover, failover, and what comes
+back after all of it ended.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,22 @@ class Local:
         return json.loads(said.out)
 
     def up(self, count: int = 3, **options: object) -> Any:
-        words = [word for name, value in options.items() for word in ("--set", f"{name.replace('_', '-')}={value}")]
-        return self.ask("local", "up", "-n", str(count), "--base-port", "0", "--heartbeat", "0.5", *words)
+        words = [
+            word
+            for name, value in options.items()
+            for word in ("--set", f"{name.replace('_', '-')}={value}")
+        ]
+        return self.ask(
+            "local", "up", "-n", str(count), "--base-port", "0", "--heartbeat", "0.5", *words
+        )
 
     def events(self) -> list[str]:
         """What the manager did, in its own words."""
-        return [line.split("[manager] ")[1] for line in (self.place / "manager.log").read_text().splitlines() if "[manager]" in line]
+        return [
+            line.split("[manager] ")[1]
+            for line in (self.place / "manager.log").read_text().splitlines()
+            if "[manager]" in line
+        ]
 
     def contents(self, queue: str) -> list[str]:
         said = self.run("receive", queue, "--browse", "--idle", "0.3")
@@ -52,7 +64,9 @@ def local(monkeypatch: pytest.MonkeyPatch, qpid_ha: Run) -> Iterator[Local]:
         qpid_ha("local", "down")
 
 
-def test_a_switchover_and_a_failover_lose_nothing_and_the_manager_promotes_nobody_else(local: Local) -> None:
+def test_a_switchover_and_a_failover_lose_nothing_and_the_manager_promotes_nobody_else(
+    local: Local,
+) -> None:
     local.up()
     local.ask("queue", "add", "orders", "--durable")
     local.ask("send", "orders", "a", "b", "--durable")
@@ -73,7 +87,9 @@ def test_a_switchover_and_a_failover_lose_nothing_and_the_manager_promotes_nobod
 def test_a_switchover_told_to_the_broker_itself_is_not_fought_by_the_manager(local: Local) -> None:
     status = local.up()
     addresses = {broker["name"]: broker["address"] for broker in status["brokers"]}
-    (local.place / "manager.sock").rename(local.place / "hidden.sock")  # so that the command goes to the broker
+    (local.place / "manager.sock").rename(
+        local.place / "hidden.sock"
+    )  # so that the command goes to the broker
     assert local.ask("switchover", "b2")["to"] == addresses["b2"]
     (local.place / "hidden.sock").rename(local.place / "manager.sock")
     assert local.ask("local", "status")["primary"] == "b2"
@@ -81,7 +97,9 @@ def test_a_switchover_told_to_the_broker_itself_is_not_fought_by_the_manager(loc
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_everything_durable_is_there_when_the_cluster_is_started_again(local: Local, count: int) -> None:
+def test_everything_durable_is_there_when_the_cluster_is_started_again(
+    local: Local, count: int
+) -> None:
     local.up(count)
     local.ask("queue", "add", "orders", "--durable")
     local.ask("send", "orders", *[f"m{number}" for number in range(20)], "--durable")
@@ -101,4 +119,6 @@ def test_after_a_total_failure_the_manager_finds_the_broker_with_everything(loca
         local.run("local", "kill", name, "--signal", signal.SIGKILL.name)
     local.ask("wait", "--for", "synced", "--timeout", "30")
     assert local.contents("orders") == ["a", "b", "c"]
-    assert {broker["pid"] for broker in local.ask("local", "status")["brokers"]}.isdisjoint(pids.values())
+    assert {broker["pid"] for broker in local.ask("local", "status")["brokers"]}.isdisjoint(
+        pids.values()
+    )

@@ -18,14 +18,30 @@ Command = Callable[..., Said]
 
 
 def test_a_plan_is_a_file_for_rgmanager(qpid_ha: Command) -> None:
-    fencing = [word for node in ("a.lan", "b.lan", "c.lan") for word in ("--fence", f"{node}={IPMI}")]
-    said = qpid_ha("rgmanager", "plan", "--nodes", "a.lan,b.lan,c.lan", "--vip", "10.0.0.100/24", "--vip", "2001:db8::5", *fencing)
+    fencing = [
+        word for node in ("a.lan", "b.lan", "c.lan") for word in ("--fence", f"{node}={IPMI}")
+    ]
+    said = qpid_ha(
+        "rgmanager",
+        "plan",
+        "--nodes",
+        "a.lan,b.lan,c.lan",
+        "--vip",
+        "10.0.0.100/24",
+        "--vip",
+        "2001:db8::5",
+        *fencing,
+    )
     assert said.code == 0 and said.err == ""
     cluster = ElementTree.fromstring(said.out)
-    assert [node.attrib for node in cluster.iterfind("clusternodes/clusternode")][2] == {"name": "c.lan", "nodeid": "3"}
-    assert [node.attrib["name"] for node in cluster.iterfind("clusternodes/clusternode/fence/method/device")] == [
-        device.attrib["name"] for device in cluster.iterfind("fencedevices/fencedevice")
-    ]
+    assert [node.attrib for node in cluster.iterfind("clusternodes/clusternode")][2] == {
+        "name": "c.lan",
+        "nodeid": "3",
+    }
+    assert [
+        node.attrib["name"]
+        for node in cluster.iterfind("clusternodes/clusternode/fence/method/device")
+    ] == [device.attrib["name"] for device in cluster.iterfind("fencedevices/fencedevice")]
     (script,) = cluster.iterfind("rm/service[@name='qpidd-primary-service']/script")
     assert [one.attrib["ref"] for one in script.iterfind("ip")] == ["10.0.0.100/24", "2001:db8::5"]
 
@@ -39,13 +55,19 @@ def test_a_plan_without_fencing_says_so(qpid_ha: Command) -> None:
 
 def test_blanks_between_nodes_are_no_part_of_them(qpid_ha: Command) -> None:
     cluster = ElementTree.fromstring(qpid_ha("rgmanager", "plan", "--nodes", "a, b").out)
-    assert [node.attrib["name"] for node in cluster.iterfind("clusternodes/clusternode")] == ["a", "b"]
+    assert [node.attrib["name"] for node in cluster.iterfind("clusternodes/clusternode")] == [
+        "a",
+        "b",
+    ]
 
 
 def test_a_plan_for_two_nodes_says_what_that_means(qpid_ha: Command) -> None:
     said = qpid_ha("rgmanager", "plan", "--nodes", "a,b")
     (cman,) = ElementTree.fromstring(said.out).iterfind("cman")
-    assert cman.attrib == {"two_node": "1", "expected_votes": "1"} and "ha-safety=trust-manager" in said.out
+    assert (
+        cman.attrib == {"two_node": "1", "expected_votes": "1"}
+        and "ha-safety=trust-manager" in said.out
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,7 +76,10 @@ def test_a_plan_for_two_nodes_says_what_that_means(qpid_ha: Command) -> None:
         (("--nodes", "a"), "at least two nodes"),
         (("--nodes", "a,b,a"), "the node a is named twice"),
         (("--nodes", "a.x,a.y"), "a.x and a.y have the same short name, a,"),
-        (("--nodes", "10.0.0.1,10.0.0.2,10.0.0.3"), "10.0.0.1 and 10.0.0.2 have the same short name, 10,"),
+        (
+            ("--nodes", "10.0.0.1,10.0.0.2,10.0.0.3"),
+            "10.0.0.1 and 10.0.0.2 have the same short name, 10,",
+        ),
         (("--nodes", "db.east.example.com,db.west.example.com,x"), "have the same short name, db,"),
         (("--nodes", "a,,b"), "'' is not a host name"),
         (("--nodes", "a b,c"), "'a b' is not a host name"),
@@ -88,8 +113,13 @@ def test_the_scripts_are_put_in_their_place(qpid_ha: Command, tmp_path: Path) ->
         assert said.code == 0
     for name in ("qpidd", "qpidd-primary"):
         target = tmp_path / "etc" / "init.d" / name
-        assert target.read_text() == (ROOT / "agents" / name).read_text() and os.access(target, os.X_OK)
-    assert sorted(path.name for path in (tmp_path / "etc" / "init.d").iterdir()) == ["qpidd", "qpidd-primary"]
+        assert target.read_text() == (ROOT / "agents" / name).read_text() and os.access(
+            target, os.X_OK
+        )
+    assert sorted(path.name for path in (tmp_path / "etc" / "init.d").iterdir()) == [
+        "qpidd",
+        "qpidd-primary",
+    ]
 
 
 def test_another_programs_script_is_not_overwritten(qpid_ha: Command, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from qpidha.amqp.sasl import Users
+from qpidha.amqp.peer.sasl import Users
 from tests.cli.conftest import Said
 
 Run = Callable[..., Said]
@@ -54,7 +54,9 @@ def test_adding_again_replaces_the_line_and_keeps_the_others(put: Run, file: Pat
     assert put("ann", "new").code == 0
     users = Users.parse(file.read_text())
     assert users.check("ann", "new") and not users.check("ann", "old") and users.check("bob", "b")
-    assert file.read_text().startswith("# who may log in\n\n") and file.read_text().count("ann:") == 1
+    assert (
+        file.read_text().startswith("# who may log in\n\n") and file.read_text().count("ann:") == 1
+    )
 
 
 def test_a_name_with_the_realm_is_the_same_user(put: Run, file: Path) -> None:
@@ -72,9 +74,20 @@ def test_equal_passwords_do_not_look_equal(put: Run, file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "password"), [("", "a"), ("a$b", "a"), ("#a", "a"), (" a", "a"), ("a\nb", "a"), ("ann", ""), ("ann", "\x07")]
+    ("name", "password"),
+    [
+        ("", "a"),
+        ("a$b", "a"),
+        ("#a", "a"),
+        (" a", "a"),
+        ("a\nb", "a"),
+        ("ann", ""),
+        ("ann", "\x07"),
+    ],
 )
-def test_what_cannot_be_a_user_is_refused_and_changes_nothing(put: Run, file: Path, name: str, password: str) -> None:
+def test_what_cannot_be_a_user_is_refused_and_changes_nothing(
+    put: Run, file: Path, name: str, password: str
+) -> None:
     said = put(name, password)
     assert said.code == 2 and said.out == ""
     assert not file.exists()
@@ -92,7 +105,10 @@ def test_users_are_listed_without_their_verifiers(put: Run, qpid_ha: Run, file: 
     put("bob", "b")
     said = qpid_ha("user", "list", "--users-file", str(file), "-o", "json")
     assert [user["name"] for user in json.loads(said.out)["users"]] == ["ann", "bob"]
-    assert [line.split()[0] for line in qpid_ha("user", "list", "--users-file", str(file)).out.splitlines()] == ["NAME", "ann", "bob"]
+    assert [
+        line.split()[0]
+        for line in qpid_ha("user", "list", "--users-file", str(file)).out.splitlines()
+    ] == ["NAME", "ann", "bob"]
 
 
 def test_a_deleted_user_is_gone_and_an_unknown_one_is_1(put: Run, qpid_ha: Run, file: Path) -> None:
@@ -108,13 +124,17 @@ def test_a_missing_file_or_directory_is_66(put: Run, qpid_ha: Run, tmp_path: Pat
     assert put("ann", "a", "--users-file", str(tmp_path / "none" / "users")).code == 66
 
 
-def test_without_a_terminal_the_password_is_not_asked_for(qpid_ha: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_the_password_is_not_asked_for(
+    qpid_ha: Run, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("a"))
     said = qpid_ha("user", "add", "ann", "--users-file", str(file))
     assert said.code == 2 and "--password-stdin" in said.err
 
 
-def test_the_password_is_asked_for_twice(qpid_ha: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_is_asked_for_twice(
+    qpid_ha: Run, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     answers = iter(["one", "two", "same", "same"])
     monkeypatch.setattr("getpass.getpass", lambda prompt: next(answers))
@@ -123,7 +143,9 @@ def test_the_password_is_asked_for_twice(qpid_ha: Run, file: Path, monkeypatch: 
     assert Users.parse(file.read_text()).check("ann", "same")
 
 
-@pytest.mark.parametrize("name", ["jo e", "jo:e", "jo e:", "jo\te", "jo\x01", " jo", "", "#jo", "j$o"])
+@pytest.mark.parametrize(
+    "name", ["jo e", "jo:e", "jo e:", "jo\te", "jo\x01", " jo", "", "#jo", "j$o"]
+)
 def test_a_name_that_a_line_cannot_hold_is_refused(put: Run, file: Path, name: str) -> None:
     said = put(name, "secret")
     assert said.code == 2 and "cannot be a user's name" in said.err and not file.exists()

@@ -1,4 +1,6 @@
-"""The clients of `qpid-ha verify run` tell their password to a broker that shows a certificate of an authority, and to no other."""
+"""The clients of `qpid-ha verify run` tell their password to a broker that shows a certificate of
+an authority, and to no other.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,15 @@ def broker(a_cluster: Callable[..., Cluster], authority: Authority, tmp_path: Pa
     certificate, key = authority.issue("broker")
     users = users_file(tmp_path / "users", {"ann": "secret"})
     cluster = a_cluster(
-        1, ha_cluster="no", promote=False, encrypted=True, auth="yes", users_file=users, ssl_cert=certificate, ssl_key=key
-    )  # fmt: skip
+        1,
+        ha_cluster="no",
+        promote=False,
+        encrypted=True,
+        auth="yes",
+        users_file=users,
+        ssl_cert=certificate,
+        ssl_key=key,
+    )
     return cluster[0]
 
 
@@ -44,10 +53,26 @@ def reports(broker: Broker, tmp_path: Path, authorities: Path | None) -> Iterato
     env = {**os.environ, "QPIDHA_VERIFY_USER": "ann", "QPIDHA_VERIFY_PASSWORD": "secret"}
     env.pop("SSL_CERT_FILE", None)
     env |= {"SSL_CERT_FILE": str(authorities)} if authorities else {}
-    words = ["founder", "--addresses", address, "--queues", "q", "--run", "r", "--history", str(tmp_path / "h"), "--index", "0", "--tls"]
+    words = [
+        "founder",
+        "--addresses",
+        address,
+        "--queues",
+        "q",
+        "--run",
+        "r",
+        "--history",
+        str(tmp_path / "h"),
+        "--index",
+        "0",
+        "--tls",
+    ]
     with subprocess.Popen(
-        [sys.executable, "-m", "qpidha.cli.verify_client", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
-    ) as process:  # fmt: skip
+        [sys.executable, "-m", "qpidha.pipeline.workload.clients", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=env,
+    ) as process:
         assert process.stdout is not None
         try:
             yield from map(json.loads, process.stdout)
@@ -55,14 +80,22 @@ def reports(broker: Broker, tmp_path: Path, authorities: Path | None) -> Iterato
             process.kill()
 
 
-def test_an_authority_of_the_system_is_enough(broker: Broker, authority: Authority, tmp_path: Path) -> None:
-    assert next(report for report in reports(broker, tmp_path, authority.certificate) if report["done"] or report["lost_connections"])[
-        "done"
-    ]
+def test_an_authority_of_the_system_is_enough(
+    broker: Broker, authority: Authority, tmp_path: Path
+) -> None:
+    assert next(
+        report
+        for report in reports(broker, tmp_path, authority.certificate)
+        if report["done"] or report["lost_connections"]
+    )["done"]
     assert [queue["name"] for queue in broker.call("list_queues")] == ["q"]
 
 
 def test_a_broker_that_nobody_vouches_for_is_told_nothing(broker: Broker, tmp_path: Path) -> None:
-    report = next(report for report in reports(broker, tmp_path, None) if report["done"] or report["lost_connections"])
+    report = next(
+        report
+        for report in reports(broker, tmp_path, None)
+        if report["done"] or report["lost_connections"]
+    )
     assert not report["done"] and "certificate" in report["error"]
     assert broker.call("list_queues") == []

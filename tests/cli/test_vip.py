@@ -1,4 +1,6 @@
-"""`qpid-ha vip` where it cannot work: one clear sentence each. What it does on real interfaces is in tests/manager/test_vip.py."""
+"""`qpid-ha vip` where it cannot work: one clear sentence each. What it does on real interfaces is
+in tests/manager/vip/test_vip.py.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,18 @@ import pytest
 from tests.manager.vip_hosts import VIP, need_namespaces
 
 
-def test_without_pyroute2_it_says_what_to_install(qpid_ha: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_pyroute2_it_says_what_to_install(
+    qpid_ha: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "pyroute2", None)
-    monkeypatch.delitem(sys.modules, "qpidha.manager.vip", raising=False)
+    monkeypatch.delitem(sys.modules, "qpidha.manager.vip.addresses", raising=False)
     for words in (("add", VIP), ("remove", VIP), ("show",)):
         said = qpid_ha("vip", *words, "--vips", str(tmp_path))
         assert (said.code, said.out) == (69, "")
-        assert said.err == "error: virtual addresses need pyroute2, which is not installed. Try: pip install 'qpidha[vip]'\n"
+        assert said.err == (
+            "error: virtual addresses need pyroute2, which is not installed. Try: pip "
+            "install 'qpidha[vip]'\n"
+        )
 
 
 @pytest.mark.parametrize("words", [("add", "127.0.0.9"), ("add", VIP), ("remove", "127.0.0.1")])
@@ -30,13 +37,26 @@ def test_who_may_not_change_addresses_is_told_so(words: tuple[str, ...], tmp_pat
     need_namespaces()
     if shutil.which("setpriv") is None:
         pytest.skip("needs setpriv (Debian: util-linux)")
-    network = "ip link set lo up && ip link add eth0 type veth peer name eth1 && ip link set eth0 up && ip addr add 10.99.0.1/24 dev eth0"
-    command = shlex.join([sys.executable, "-m", "qpidha.cli.main", "vip", *words, "--vips", str(tmp_path)])
-    drop = "setpriv --bounding-set=-net_admin,-net_raw"  # A root without these capabilities is as good as any user.
-    said = subprocess.run(
-        ["unshare", "--net", "sh", "-c", f"{network} && {drop} {command}"], capture_output=True, text=True, check=False, timeout=30
+    network = (
+        "ip link set lo up && ip link add eth0 type veth peer name eth1 && ip link set eth0 "
+        "up && ip addr add 10.99.0.1/24 dev eth0"
     )
-    assert (said.returncode, said.stderr) == (77, "error: only root may change addresses. Try: run it as root\n")
+    command = shlex.join(
+        [sys.executable, "-m", "qpidha.cli.main", "vip", *words, "--vips", str(tmp_path)]
+    )
+    # A root without these capabilities is as good as any user.
+    drop = "setpriv --bounding-set=-net_admin,-net_raw"
+    said = subprocess.run(
+        ["unshare", "--net", "sh", "-c", f"{network} && {drop} {command}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert (said.returncode, said.stderr) == (
+        77,
+        "error: only root may change addresses. Try: run it as root\n",
+    )
     assert list(tmp_path.iterdir()) == [], "nothing is noted that is not there"
 
 
@@ -44,14 +64,30 @@ def test_nothing_held_is_an_empty_table(qpid_ha: Callable[..., Any], tmp_path: P
     pytest.importorskip("pyroute2", reason="needs pyroute2 (extra vip)")
     said = qpid_ha("vip", "show", "-o", "json", "--vips", str(tmp_path / "none"))
     assert (said.code, json.loads(said.out)) == (0, {"schema_version": 1, "addresses": []})
-    assert qpid_ha("vip", "show", "--vips", str(tmp_path / "none")).out == "ADDRESS  PREFIX  INTERFACE  PRESENT\n"
+    assert (
+        qpid_ha("vip", "show", "--vips", str(tmp_path / "none")).out
+        == "ADDRESS  PREFIX  INTERFACE  PRESENT\n"
+    )
 
 
-@pytest.mark.parametrize("words", [("add", "1.2.3"), ("add", "10.0.0.1/99"), ("add", "0.0.0.0"), ("remove", "abc"), ("remove", "")])
-def test_what_is_no_address_is_a_usage_error(qpid_ha: Callable[..., Any], tmp_path: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("add", "1.2.3"),
+        ("add", "10.0.0.1/99"),
+        ("add", "0.0.0.0"),
+        ("remove", "abc"),
+        ("remove", ""),
+    ],
+)
+def test_what_is_no_address_is_a_usage_error(
+    qpid_ha: Callable[..., Any], tmp_path: Path, words: tuple[str, ...]
+) -> None:
     said = qpid_ha("vip", *words, "--vips", str(tmp_path))
     assert (said.code, said.out) == (2, "")
-    assert "is no address" in said.err and "Try: an address as 10.0.0.100 or 10.0.0.100/24" in said.err
+    assert (
+        "is no address" in said.err and "Try: an address as 10.0.0.100 or 10.0.0.100/24" in said.err
+    )
 
 
 def test_a_wrong_subcommand_is_answered_with_the_right_ones(qpid_ha: Callable[..., Any]) -> None:

@@ -1,4 +1,6 @@
-"""What a journal may rely on, claimed of the real disk and of the one in the simulator: what differs would not be simulated."""
+"""What a write-ahead log may rely on, claimed of the real disk and of the one in the simulator:
+what differs would not be simulated.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qpidha.runtime.journal_disk import JournalDisk
-from qpidha.words.events import JournalFailed, JournalWritten
+from qpidha.model.events import LogFailed, LogWritten
+from qpidha.runtime.log_disk import LogDisk
 from tests.sim.disk import FakeDisk, Files
 
 ONE, TWO, THREE = "00000001.log", "00000002.log", "00000003.checkpoint"
@@ -28,11 +30,11 @@ class Real:
         self.open()
 
     def open(self):
-        self.disk = JournalDisk(str(self.directory), self.events.put)
+        self.disk = LogDisk(str(self.directory), self.events.put)
         return self.disk
 
     def next_event(self):
-        return self.events.get(timeout=10)
+        return self.events.get(timeout=60)
 
     def restart(self):
         assert self.disk.close(10)
@@ -103,7 +105,7 @@ def settle(world, mark, *, sync=True):
     world.disk.mark(mark, sync=sync)
     while True:
         event = world.next_event()
-        assert isinstance(event, JournalWritten) and event.mark <= mark, event
+        assert isinstance(event, LogWritten) and event.mark <= mark, event
         if event.mark == mark:
             return
 
@@ -114,13 +116,21 @@ def test_what_was_given_before_a_mark_can_be_read_when_it_is_answered(world, syn
         world.disk.append(ONE, b"%d" % number)
         world.disk.append(TWO, b"x")
     settle(world, 1, sync=sync)
-    assert world.disk.read(ONE, 0, 100) == b"01234" and world.disk.read(ONE, 1, 3) == b"123" and world.disk.read(TWO, 0, 100) == b"xxxxx"
+    assert (
+        world.disk.read(ONE, 0, 100) == b"01234"
+        and world.disk.read(ONE, 1, 3) == b"123"
+        and world.disk.read(TWO, 0, 100) == b"xxxxx"
+    )
 
 
 def test_at_the_end_of_a_file_there_are_fewer_bytes_and_then_none(world):
     world.disk.append(ONE, b"abc")
     settle(world, 1)
-    assert world.disk.read(ONE, 2, 10) == b"c" and world.disk.read(ONE, 3, 10) == b"" and world.disk.read(ONE, 99, 10) == b""
+    assert (
+        world.disk.read(ONE, 2, 10) == b"c"
+        and world.disk.read(ONE, 3, 10) == b""
+        and world.disk.read(ONE, 99, 10) == b""
+    )
 
 
 def test_what_is_not_there_cannot_be_read(world):
@@ -167,7 +177,10 @@ def test_a_file_moves_into_a_folder_and_one_can_be_made_there(world):
     world.disk.rename(ONE, AWAY)
     world.disk.append(AWAY.replace(ONE, TWO), b"more")
     settle(world, 1)
-    assert world.content() == {AWAY: b"abc", AWAY.replace(ONE, TWO): b"more"} and world.disk.read(AWAY, 0, 3) == b"abc"
+    assert (
+        world.content() == {AWAY: b"abc", AWAY.replace(ONE, TWO): b"more"}
+        and world.disk.read(AWAY, 0, 3) == b"abc"
+    )
 
 
 def test_a_rename_replaces_what_had_the_name(world):
@@ -232,7 +245,7 @@ def test_a_failure_is_told_once_and_nothing_happens_after_it(world):
     world.disk.append(ONE, b"lost too")
     world.disk.mark(2, sync=True)
     event = world.next_event()
-    assert isinstance(event, JournalFailed) and event.reason
+    assert isinstance(event, LogFailed) and event.reason
     world.disk.append(ONE, b"and this")
     world.disk.remove(ONE)
     world.disk.mark(3, sync=True)

@@ -1,4 +1,6 @@
-"""What a task of Spark does, without Spark: batches read and written by the reader and writer objects themselves."""
+"""What a task of Spark does, without Spark: batches read and written by the reader and writer
+objects themselves.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from tests.system.cluster import Broker, Cluster
 
 def options_of(brokers: Sequence[Broker], queue: str, **more: object) -> dict[str, str]:
     """Return the options of a reader or a writer; it gives up sooner than a user's would."""
-    return {"url": ",".join(broker.address for broker in brokers), "queue": queue, "timeout": "20"} | {k: str(v) for k, v in more.items()}
+    return {
+        "url": ",".join(broker.address for broker in brokers),
+        "queue": queue,
+        "timeout": "20",
+    } | {k: str(v) for k, v in more.items()}
 
 
 def reader(cluster: Cluster, queue: str, **more: object) -> QueueReader:
@@ -36,10 +42,14 @@ def read(cluster: Cluster, queue: str, **more: object) -> list[str]:
     return [row["body"].decode() for rows in batches(cluster, queue, **more) for row in rows]
 
 
-def put(cluster: Cluster, queue: str, bodies: Sequence[str], *, run: str = "run", **more: object) -> int:
+def put(
+    cluster: Cluster, queue: str, bodies: Sequence[str], *, run: str = "run", **more: object
+) -> int:
     """Write rows with these bodies as one task; return how many were accepted."""
     batch = pyarrow.RecordBatch.from_pydict({"body": list(bodies)})
-    return write(parse_options(options_of(cluster, queue, **more)).for_writing(), iter([batch]), run).accepted
+    return write(
+        parse_options(options_of(cluster, queue, **more)).for_writing(), iter([batch]), run
+    ).accepted
 
 
 def messages(broker: Broker, queue: str) -> int:
@@ -51,7 +61,9 @@ class Query:
     """A streaming query's side of a reader: triggers, one after the other."""
 
     def __init__(self, cluster: Cluster, queue: str, **more: object) -> None:
-        self.reader = QueueStreamReader(parse_options(options_of(cluster, queue, **more)).for_stream(), SCHEMA)
+        self.reader = QueueStreamReader(
+            parse_options(options_of(cluster, queue, **more)).for_stream(), SCHEMA
+        )
         self.at = offset(0)
 
     def __enter__(self) -> Query:
@@ -67,7 +79,9 @@ class Query:
     def rows(self, end: dict[str, int]) -> list[dict[str, Any]]:
         """Return what all tasks of a batch read."""
         slices = self.reader.partitions(self.at, end)
-        return [row for each in slices for batch in self.reader.read(each) for row in batch.to_pylist()]
+        return [
+            row for each in slices for batch in self.reader.read(each) for row in batch.to_pylist()
+        ]
 
     def trigger(self) -> list[str]:
         """Run one batch and commit it; return its bodies."""

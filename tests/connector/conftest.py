@@ -1,4 +1,6 @@
-"""Real brokers, as the system tests have them; without PySpark or pyarrow the connector cannot be imported, and its tests are not there."""
+"""Real brokers, as the system tests have them; without PySpark or pyarrow the connector cannot be
+imported, and its tests are not there.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Clients that send and receive encoded messages as they are, over proton's reactor.
 
-proton's message codec is not involved: what goes over the link is exactly the bytes given, and what came
-is handed out unread. A receiver lets the broker settle first, so that what it reports as settled is safe.
+proton's message codec is not involved: what goes over the link is exactly the bytes given, and what
+came is handed out unread. A receiver lets the broker settle first, so that what it reports as
+settled is committed.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from proton import Delivery, Event, Handler
 from proton.reactor import Container
 
 PATIENCE = 60.0
-OUTCOMES = {"accepted": Delivery.ACCEPTED, "released": Delivery.RELEASED, "modified": Delivery.MODIFIED}
+OUTCOMES = {
+    "accepted": Delivery.ACCEPTED,
+    "released": Delivery.RELEASED,
+    "modified": Delivery.MODIFIED,
+}
 
 
 class RawClient(Handler):
-    """One connection, one link; `run` returns when the work is done and fails when the connection does."""
+    """One connection, one link; `run` returns when the work is done and fails when the connection
+    does.
+    """
 
     def __init__(self, address: str, node: str, **options: Any) -> None:
         super().__init__()
@@ -34,7 +41,9 @@ class RawClient(Handler):
         assert self.finished, self.failure or "the connection ended early"
 
     def on_reactor_init(self, event: Event) -> None:
-        self.connection = self.container.connect(f"amqp://{self.address}", reconnect=False, handler=self, **self.options)
+        self.connection = self.container.connect(
+            f"amqp://{self.address}", reconnect=False, handler=self, **self.options
+        )
         self.open_link()
         self.container.schedule(PATIENCE, self)
 
@@ -94,7 +103,10 @@ class RawSender(RawClient):
         if not delivery.updated:
             return
         if delivery.remote_state != Delivery.ACCEPTED:
-            self.fail(f"message {delivery.tag} came back as {delivery.remote_state}: {delivery.remote.condition}")
+            self.fail(
+                f"message {delivery.tag} came back as {delivery.remote_state}: "
+                f"{delivery.remote.condition}"
+            )
             return
         delivery.settle()
         self.accepted += 1
@@ -105,9 +117,13 @@ class RawSender(RawClient):
 
 
 class RawReceiver(RawClient):
-    """Receives `count` encoded messages, gives them all one outcome and waits until the broker has settled them."""
+    """Receives `count` encoded messages, gives them all one outcome and waits until the broker has
+    settled them.
+    """
 
-    def __init__(self, address: str, node: str, count: int, outcome: str = "accepted", **options: Any) -> None:
+    def __init__(
+        self, address: str, node: str, count: int, outcome: str = "accepted", **options: Any
+    ) -> None:
         super().__init__(address, node, **options)
         self.count = count
         self.outcome = outcome
@@ -138,12 +154,12 @@ class RawReceiver(RawClient):
 
 
 def send_raw(address: str, node: str, messages: Sequence[bytes], **options: Any) -> None:
-    """Send encoded messages and wait until they are safe."""
+    """Send encoded messages and wait until they are committed."""
     RawSender(address, node, messages, **options).run()
 
 
 def receive_raw(address: str, node: str, count: int, **options: Any) -> list[bytes]:
-    """Receive and accept encoded messages, and wait until that is safe."""
+    """Receive and accept encoded messages, and wait until that is committed."""
     receiver = RawReceiver(address, node, count, **options)
     receiver.run()
     return receiver.messages

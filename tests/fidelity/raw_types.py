@@ -1,7 +1,9 @@
-"""AMQP values and messages as bytes, generated in every encoding the specification allows, and sections found again.
+"""AMQP values and messages as bytes, generated in every encoding the specification allows, and
+sections found again.
 
-Written from AMQP 1.0 part 1 and section 3.2 alone and without the broker's codec, so that the two check
-each other. Every function takes the random generator it draws from: one seed, one set of messages.
+Written from AMQP 1.0 part 1 and section 3.2 alone and without the broker's codec, so that the two
+check each other. Every function takes the random generator it draws from: one seed, one set of
+messages.
 """
 
 from __future__ import annotations
@@ -10,7 +12,13 @@ import struct
 from collections.abc import Callable
 from random import Random
 
-HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x71, 0x72, 0x73, 0x74
+HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = (
+    0x70,
+    0x71,
+    0x72,
+    0x73,
+    0x74,
+)
 DATA, SEQUENCE, VALUE, FOOTER = 0x75, 0x76, 0x77, 0x78
 SECTION_SYMBOLS = {
     HEADER: "amqp:header:list",
@@ -105,11 +113,20 @@ def constant(content: bytes) -> Maker:
 
 def some_text(random: Random) -> str:
     alphabet = "abcXYZ 019-_/.\u00e9\u4e2d\u20ac\U0001f407\n\x00"
-    return "".join(random.choices(alphabet, k=random.choice((0, 1, 7, 40, 300) if random.random() < 0.2 else (3, 8, 12))))
+    return "".join(
+        random.choices(
+            alphabet, k=random.choice((0, 1, 7, 40, 300) if random.random() < 0.2 else (3, 8, 12))
+        )
+    )
 
 
 def some_symbol(random: Random) -> str:
-    return "".join(random.choices("abcdefghijklmnop-:.0123456789", k=random.choice((1, 5, 20, 280) if random.random() < 0.1 else (4, 9))))
+    return "".join(
+        random.choices(
+            "abcdefghijklmnop-:.0123456789",
+            k=random.choice((1, 5, 20, 280) if random.random() < 0.1 else (4, 9)),
+        )
+    )
 
 
 def make_binary(random: Random) -> bytes:
@@ -126,13 +143,22 @@ def make_symbol(random: Random) -> bytes:
 
 def make_float(random: Random) -> bytes:
     return b"\x72" + random.choice(
-        (struct.pack(">f", random.uniform(-1e9, 1e9)), b"\x7f\xc0\x00\x01", b"\xff\x80\x00\x00", b"\x80\x00\x00\x00")
+        (
+            struct.pack(">f", random.uniform(-1e9, 1e9)),
+            b"\x7f\xc0\x00\x01",
+            b"\xff\x80\x00\x00",
+            b"\x80\x00\x00\x00",
+        )
     )
 
 
 def make_double(random: Random) -> bytes:
     return b"\x82" + random.choice(
-        (struct.pack(">d", random.uniform(-1e300, 1e300)), b"\x7f\xf8" + b"\x00" * 5 + b"\x09", b"\x80" + b"\x00" * 7)
+        (
+            struct.pack(">d", random.uniform(-1e300, 1e300)),
+            b"\x7f\xf8" + b"\x00" * 5 + b"\x09",
+            b"\x80" + b"\x00" * 7,
+        )
     )
 
 
@@ -142,7 +168,9 @@ def make_char(random: Random) -> bytes:
 
 SCALARS: dict[str, Maker] = {
     "null": constant(NULL),
-    "boolean": one_of(constant(b"\x41"), constant(b"\x42"), constant(b"\x56\x00"), constant(b"\x56\x01")),
+    "boolean": one_of(
+        constant(b"\x41"), constant(b"\x42"), constant(b"\x56\x00"), constant(b"\x56\x01")
+    ),
     "ubyte": fixed(0x50, 1),
     "ushort": fixed(0x60, 2),
     "uint": one_of(constant(b"\x43"), fixed(0x52, 1), fixed(0x70, 4)),
@@ -166,32 +194,64 @@ SCALARS: dict[str, Maker] = {
 COMPOUNDS = ("list", "map", "array", "described")
 TYPES = (*SCALARS, *COMPOUNDS)
 ARRAY_ELEMENTS: dict[int, Maker] = {
-    0x40: constant(b""), 0x41: constant(b""), 0x42: constant(b""), 0x43: constant(b""), 0x44: constant(b""), 0x45: constant(b""),
-    0x50: fixed(0x50, 1), 0x51: fixed(0x51, 1), 0x52: fixed(0x52, 1), 0x53: fixed(0x53, 1), 0x54: fixed(0x54, 1), 0x55: fixed(0x55, 1),
-    0x56: one_of(constant(b"\x56\x00"), constant(b"\x56\x01")), 0x60: fixed(0x60, 2), 0x61: fixed(0x61, 2), 0x70: fixed(0x70, 4),
-    0x71: fixed(0x71, 4), 0x72: make_float, 0x73: make_char, 0x74: fixed(0x74, 4), 0x80: fixed(0x80, 8), 0x81: fixed(0x81, 8),
-    0x82: make_double, 0x83: fixed(0x83, 8), 0x84: fixed(0x84, 8), 0x94: fixed(0x94, 16), 0x98: fixed(0x98, 16),
-    0xA0: lambda random: binary(random.randbytes(5)), 0xB0: lambda random: binary(random.randbytes(300), wide=True),
-    0xA1: lambda random: string("caf\u00e9"), 0xB1: lambda random: string(some_text(random), wide=True),
-    0xA3: lambda random: symbol("s:1"), 0xB3: lambda random: symbol(some_symbol(random), wide=True),
+    0x40: constant(b""),
+    0x41: constant(b""),
+    0x42: constant(b""),
+    0x43: constant(b""),
+    0x44: constant(b""),
+    0x45: constant(b""),
+    0x50: fixed(0x50, 1),
+    0x51: fixed(0x51, 1),
+    0x52: fixed(0x52, 1),
+    0x53: fixed(0x53, 1),
+    0x54: fixed(0x54, 1),
+    0x55: fixed(0x55, 1),
+    0x56: one_of(constant(b"\x56\x00"), constant(b"\x56\x01")),
+    0x60: fixed(0x60, 2),
+    0x61: fixed(0x61, 2),
+    0x70: fixed(0x70, 4),
+    0x71: fixed(0x71, 4),
+    0x72: make_float,
+    0x73: make_char,
+    0x74: fixed(0x74, 4),
+    0x80: fixed(0x80, 8),
+    0x81: fixed(0x81, 8),
+    0x82: make_double,
+    0x83: fixed(0x83, 8),
+    0x84: fixed(0x84, 8),
+    0x94: fixed(0x94, 16),
+    0x98: fixed(0x98, 16),
+    0xA0: lambda random: binary(random.randbytes(5)),
+    0xB0: lambda random: binary(random.randbytes(300), wide=True),
+    0xA1: lambda random: string("caf\u00e9"),
+    0xB1: lambda random: string(some_text(random), wide=True),
+    0xA3: lambda random: symbol("s:1"),
+    0xB3: lambda random: symbol(some_symbol(random), wide=True),
     0xC0: lambda random: compound(0xC0, 0xD0, [SCALARS["int"](random), NULL]),
     0xD0: lambda random: compound(0xC0, 0xD0, [SCALARS["long"](random)], wide=True),
     0xC1: lambda random: compound(0xC1, 0xD1, [symbol("k"), SCALARS["uint"](random)]),
     0xD1: lambda random: compound(0xC1, 0xD1, [string("k"), SCALARS["uuid"](random)], wide=True),
     0xE0: lambda random: array_of(b"\x54", [random.randbytes(1) for _ in range(3)]),
     0xF0: lambda random: array_of(b"\xa1", [b"\x01x", b"\x00"], wide=True),
-}  # fmt: skip
+}
 
 
 def make_array(random: Random) -> bytes:
     """An array of any constructor, described or not, empty or not."""
     code = random.choice(list(ARRAY_ELEMENTS))
     items = [ARRAY_ELEMENTS[code](random) for _ in range(random.choice((0, 1, 2, 5)))]
-    # What makes an encoded value is its constructor and its content; zero-width elements have no content.
+    # What makes an encoded value is its constructor and its content; zero-width elements have no
+    # content.
     content = [item[1:] for item in items]
     constructor = bytes((code,))
     if random.random() < 0.2:
-        constructor = b"\x00" + random.choice((symbol("example:point:list"), b"\x80" + random.randbytes(8), small_ulong(7))) + constructor
+        constructor = (
+            b"\x00"
+            + random.choice(
+                (symbol("example:point:list"), b"\x80" + random.randbytes(8), small_ulong(7))
+            )
+            + constructor
+        )
     return array_of(constructor, content, wide=random.random() < 0.2)
 
 
@@ -200,18 +260,32 @@ def make_value(random: Random, depth: int = 3, kind: str = "") -> bytes:
     kind = kind or random.choice(TYPES if depth else tuple(SCALARS))
     wide = random.random() < 0.2
     if kind == "list":
-        return list_of([make_value(random, depth - 1) for _ in range(random.randrange(5))], wide=wide)
+        return list_of(
+            [make_value(random, depth - 1) for _ in range(random.randrange(5))], wide=wide
+        )
     if kind == "map":
         items = []
         for number in range(random.randrange(4)):
-            key = random.choice((string(f"k{number}"), symbol(f"k{number}"), uint(number), b"\x55" + bytes((number,))))
+            key = random.choice(
+                (
+                    string(f"k{number}"),
+                    symbol(f"k{number}"),
+                    uint(number),
+                    b"\x55" + bytes((number,)),
+                )
+            )
             items += [key, make_value(random, depth - 1)]
         return map_of(items, wide=wide)
     if kind == "array":
         return make_array(random)
     if kind == "described":
         descriptor = random.choice(
-            (symbol("example:thing"), b"\x80" + random.randbytes(8), string("any value may describe"), small_ulong(0x42))
+            (
+                symbol("example:thing"),
+                b"\x80" + random.randbytes(8),
+                string("any value may describe"),
+                small_ulong(0x42),
+            )
         )
         return described(descriptor, make_value(random, depth - 1))
     return SCALARS[kind](random)
@@ -283,7 +357,10 @@ def make_application_properties(random: Random) -> bytes:
     """Application properties: simple values under strings."""
     items = []
     for number in range(random.randrange(6)):
-        items += [string(f"key {number} {some_text(random)[:20]}"), SCALARS[random.choice(list(SCALARS))](random)]
+        items += [
+            string(f"key {number} {some_text(random)[:20]}"),
+            SCALARS[random.choice(list(SCALARS))](random),
+        ]
     return map_of(items, wide=random.random() < 0.2)
 
 
@@ -292,17 +369,25 @@ def make_body(random: Random, body: str, kind: str, size: int) -> bytes:
     parts = 1 if not body.startswith("several") else random.randrange(2, 5)
     if "data" in body:
         lengths = [size // parts] * parts
-        return b"".join(section(random, DATA, binary(random.randbytes(length), wide=random.random() < 0.1)) for length in lengths)
+        return b"".join(
+            section(random, DATA, binary(random.randbytes(length), wide=random.random() < 0.1))
+            for length in lengths
+        )
     filler = [binary(random.randbytes(size))] if size else []
     if "sequence" in body:
         sequences = [[make_value(random) for _ in range(random.randrange(5))] for _ in range(parts)]
-        return b"".join(section(random, SEQUENCE, list_of([*items, *filler], wide=random.random() < 0.1)) for items in sequences)
+        return b"".join(
+            section(random, SEQUENCE, list_of([*items, *filler], wide=random.random() < 0.1))
+            for items in sequences
+        )
     value = make_value(random, kind=kind)
     return section(random, VALUE, list_of([value, *filler]) if filler else value)
 
 
 def make_message(random: Random, number: int) -> bytes:
-    """Message `number` of a set: types, bodies and identifiers take turns, so that every one occurs often."""
+    """Message `number` of a set: types, bodies and identifiers take turns, so that every one occurs
+    often.
+    """
     kind = TYPES[number % len(TYPES)]
     body = BODIES[number % len(BODIES)]
     size = 0
@@ -318,7 +403,13 @@ def make_message(random: Random, number: int) -> bytes:
     if random.random() < 0.6:
         parts.append(section(random, MESSAGE_ANNOTATIONS, make_annotations(random)))
     if random.random() < 0.8:
-        parts.append(section(random, PROPERTIES, make_properties(random, list(MESSAGE_IDS)[number % len(MESSAGE_IDS)])))
+        parts.append(
+            section(
+                random,
+                PROPERTIES,
+                make_properties(random, list(MESSAGE_IDS)[number % len(MESSAGE_IDS)]),
+            )
+        )
     if random.random() < 0.6:
         parts.append(section(random, APPLICATION_PROPERTIES, make_application_properties(random)))
     parts.append(make_body(random, body, kind, size))
@@ -347,7 +438,9 @@ def skip(content: bytes, offset: int) -> int:
 
 
 def walk(content: bytes, offset: int) -> int:
-    """Skip a value as `skip` does, and fail if anything inside does not fill the size and count around it."""
+    """Skip a value as `skip` does, and fail if anything inside does not fill the size and count
+    around it.
+    """
     code = content[offset]
     if code == 0:
         return walk(content, walk(content, offset + 1))

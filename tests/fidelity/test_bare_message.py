@@ -1,4 +1,6 @@
-"""What a sender wrote is what a receiver reads, whichever broker it comes from: bare messages byte for byte."""
+"""What a sender wrote is what a receiver reads, whichever broker it comes from: bare messages byte
+for byte.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from collections import Counter
 from random import Random
 
 import pytest
+from proton import symbol
 
 from tests.fidelity.raw_client import RawReceiver, receive_raw, send_raw
 from tests.fidelity.raw_types import (
@@ -43,7 +46,13 @@ def digest(content):
 
 def header_fields(message):
     """Return the header's fields with their defaults (AMQP 1.0 section 3.2.1)."""
-    fields = {"durable": False, "priority": 4, "ttl": None, "first_acquirer": False, "delivery_count": 0}
+    fields = {
+        "durable": False,
+        "priority": 4,
+        "ttl": None,
+        "first_acquirer": False,
+        "delivery_count": 0,
+    }
     for code, content in sections(message):
         if code != HEADER:
             continue
@@ -68,23 +77,32 @@ def number_of(encoded):
 
 
 def assert_same(sent, received, first=0):
-    """Compare two runs of messages: hash of the bare message, annotations, and what the header means."""
+    """Compare two runs of messages: hash of the bare message, annotations, and what the header
+    means.
+    """
     assert len(received) == len(sent)
     for number, (before, after) in enumerate(zip(sent, received, strict=True), first):
-        assert digest(bare(after)) == digest(bare(before)), f"message {number}: {before[:200].hex()} became {after[:200].hex()}"
+        assert digest(bare(after)) == digest(bare(before)), (
+            f"message {number}: {before[:200].hex()} became {after[:200].hex()}"
+        )
         assert annotations(after) == annotations(before), f"annotations of message {number}"
         wanted, found = header_fields(before), header_fields(after)
         for name in ("durable", "priority", "delivery_count"):
             assert found[name] == wanted[name], f"{name} of message {number}"
         # A broker may take off the time a message was with it.
-        assert (found["ttl"] is None) == (wanted["ttl"] is None), f"time to live of message {number}"
-        assert found["ttl"] is None or wanted["ttl"] - 180_000 <= found["ttl"] <= wanted["ttl"], f"time to live of message {number}"
+        assert (found["ttl"] is None) == (wanted["ttl"] is None), (
+            f"time to live of message {number}"
+        )
+        assert found["ttl"] is None or wanted["ttl"] - 180_000 <= found["ttl"] <= wanted["ttl"], (
+            f"time to live of message {number}"
+        )
 
 
 def test_the_generated_messages_are_legal_and_have_every_type():
     """Every size and count fits; each type, body kind and size that the claim is about occurs.
 
-    proton's Python codec is not asked: it fails on legal maps that hold arrays of described or empty elements.
+    proton's Python codec is not asked: it fails on legal maps that hold arrays of described or
+    empty elements.
     """
     messages = the_messages()
     for message in messages:
@@ -93,7 +111,9 @@ def test_the_generated_messages_are_legal_and_have_every_type():
             offset = walk(message, offset)
         assert offset == len(message)
     assert len({digest(message) for message in messages}) > 0.9 * COUNT
-    assert COUNT // len(TYPES) >= 10 and COUNT // len(BODIES) >= 10 and COUNT // len(MESSAGE_IDS) >= 10
+    assert (
+        COUNT // len(TYPES) >= 10 and COUNT // len(BODIES) >= 10 and COUNT // len(MESSAGE_IDS) >= 10
+    )
     assert sum(len(message) > 65536 for message in messages) >= 20
     codes = Counter(code for message in messages for code, _ in sections(message))
     assert set(codes) == set(range(HEADER, FOOTER + 1))
@@ -103,7 +123,8 @@ def test_the_generated_messages_are_legal_and_have_every_type():
 
 @pytest.mark.parametrize("frame_size", [4096, 65536])
 def test_the_bare_message_survives_replication_byte_for_byte(a_cluster, frame_size):
-    """1,000 messages: half is received from the first primary, a quarter from the second, the rest from the third.
+    """1,000 messages: half is received from the first primary, a quarter from the second, the rest
+    from the third.
 
     Frames of 4096 bytes make even small messages take several transfers, in both directions.
     """
@@ -111,13 +132,22 @@ def test_the_bare_message_survives_replication_byte_for_byte(a_cluster, frame_si
     cluster[0].declare_queue("q")
     messages = the_messages()
     send_raw(cluster[0].address, "q", messages, max_frame_size=frame_size)
-    assert_same(messages[:500], receive_raw(cluster[0].address, "q", 500, max_frame_size=frame_size))
+    assert_same(
+        messages[:500], receive_raw(cluster[0].address, "q", 500, max_frame_size=frame_size)
+    )
     cluster.kill(0, promote=1)
     cluster[2].wait_state("ready")
-    assert_same(messages[500:750], receive_raw(cluster[1].address, "q", 250, max_frame_size=frame_size), 500)
+    assert_same(
+        messages[500:750], receive_raw(cluster[1].address, "q", 250, max_frame_size=frame_size), 500
+    )
     cluster.kill(1, promote=2)
-    assert_same(messages[750:], receive_raw(cluster[2].address, "q", 250, max_frame_size=frame_size), 750)
-    assert next(queue for queue in cluster[2].call("list_queues") if queue["name"] == "q")["messages"] == 0
+    assert_same(
+        messages[750:], receive_raw(cluster[2].address, "q", 250, max_frame_size=frame_size), 750
+    )
+    assert (
+        next(queue for queue in cluster[2].call("list_queues") if queue["name"] == "q")["messages"]
+        == 0
+    )
 
 
 def test_the_bare_message_survives_a_snapshot(a_cluster):
@@ -134,7 +164,9 @@ def test_the_bare_message_survives_a_snapshot(a_cluster):
 
 
 def test_a_message_given_back_keeps_its_bare_message(a_cluster):
-    """Only header and annotations change when a receiver gives messages back, and these changes are replicated."""
+    """Only header and annotations change when a receiver gives messages back, and these changes are
+    replicated.
+    """
     cluster = a_cluster(2)
     cluster[0].declare_queue("q")
     messages = the_messages(100, SEED + 2)
@@ -142,7 +174,7 @@ def test_a_message_given_back_keeps_its_bare_message(a_cluster):
 
     def failed(local):
         local.failed = True
-        local.annotations = {"x-opt-tried-by": "the first receiver"}
+        local.annotations = {symbol("x-opt-tried-by"): "the first receiver"}
 
     first = RawReceiver(cluster[0].address, "q", 100, "modified")
     first.prepare = failed
@@ -155,9 +187,14 @@ def test_a_message_given_back_keeps_its_bare_message(a_cluster):
         found = header_fields(after)
         wanted = header_fields(before)
         assert (found["delivery_count"], found["first_acquirer"]) == (1, False), f"message {number}"
-        assert (found["durable"], found["priority"]) == (wanted["durable"], wanted["priority"]), f"message {number}"
-        assert b"x-opt-tried-by" in annotations(after) and b"the first receiver" in annotations(after), f"message {number}"
-        # The annotations of the sender are still there; which bytes write their types may have changed.
+        assert (found["durable"], found["priority"]) == (wanted["durable"], wanted["priority"]), (
+            f"message {number}"
+        )
+        assert b"x-opt-tried-by" in annotations(after) and b"the first receiver" in annotations(
+            after
+        ), f"message {number}"
+        # The annotations of the sender are still there; which bytes write their types may have
+        # changed.
         assert symbols_of(before) <= symbols_of(after), f"message {number}"
 
 

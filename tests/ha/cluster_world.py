@@ -1,8 +1,10 @@
-"""A world of HA machines without brokers: ordered connections, one clock, and lists of words in place of queues.
+"""A world of HA machines without brokers: ordered connections, one clock, and lists of words in
+place of queues.
 
-Each machine has a real Log; what a test appends as `QueueDeclared` named after a word is that word's
-record. `model` is what the machine folded, so tests compare models. In a durable world each also has a journal on a
-fake disk, which does what it is asked for only when somebody pumps it.
+Each machine has a real Log; what a test appends as `QueueDeclared` named after a word is that
+word's record. `model` is what the machine folded, so tests compare models. In a durable world each
+also has a write-ahead log on a fake disk, which does what it is asked for only when somebody pumps
+it.
 """
 
 from __future__ import annotations
@@ -13,22 +15,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from qpidha.ha.holds import Holds
+from qpidha.ha.cluster import Cluster
 from qpidha.ha.in_sync import InSyncSet, SavedState
-from qpidha.ha.recording import fields_of, read_record
-from qpidha.ha.role import Cluster
-from qpidha.ha.status import BrokerStatus
-from qpidha.ha.wire import decode as decode_spoken
+from qpidha.ha.membership_store import fields_of, read_record
+from qpidha.ha.pending import PendingAcknowledgements
+from qpidha.ha.wire import decode as decode_message
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.errors import ProtocolViolation, QpidHaError
+from qpidha.model.event_log import EventSink
+from qpidha.model.events import Event, LogWritten
+from qpidha.model.records import HA_RECORDS, QueueDeclared, Record
+from qpidha.model.settings import Settings
+from qpidha.model.url import parse_url
 from qpidha.store.codec import EnqueueRun, decode, encode_record
-from qpidha.store.journal import Journal
 from qpidha.store.log import Log
-from qpidha.store.opening import Opening
-from qpidha.words.errors import ProtocolViolation, QpidHaError
-from qpidha.words.events import Event, JournalWritten
-from qpidha.words.notes import Notes
-from qpidha.words.records import HA_RECORDS, QueueDeclared, Record
-from qpidha.words.settings import Settings
-from qpidha.words.url import parse_url
+from qpidha.store.log_reader import LogReader
+from qpidha.store.write_ahead_log import WriteAheadLog
 from tests.sim.disk import FakeDisk, Files
 
 SECOND = 1_000_000_000
@@ -36,7 +38,9 @@ SECOND = 1_000_000_000
 
 @dataclass(slots=True)
 class Job:
-    """What the manager's process beside a broker is about to do: change the store as it was told, and then tell what is kept."""
+    """What the manager's process beside a broker is about to do: change the store as it was told,
+    and then tell what is kept.
+    """
 
     index: int
     wanted: Mapping[str, Any]
@@ -45,21 +49,25 @@ class Job:
 
 
 class Store:
-    """The cluster manager's store, and its processes beside the brokers: whoever asks what is wanted, does it, and says what is kept."""
+    """The cluster manager's store, and its processes beside the brokers: whoever asks what is
+    wanted, does it, and says what is kept.
+    """
 
     def __init__(self, n: int) -> None:
         self.kept = InSyncSet()
         self.history: list[InSyncSet] = []
         self.jobs: list[Job] = []
         self.reachable = [True] * n
-        """From the machine of each broker; where it is not, the manager there says that it is not quorate."""
+        """From the machine of each broker; where it is not, the manager there says that it is not
+        quorate.
+        """
         self.compares = True
         self.answers = True
         """Whether the manager does its work when `settle` lets it."""
 
     def ask(self, machine: Machine) -> None:
         """Ask a broker what is to be recorded, unless it is asked already."""
-        if not machine.is_asked and machine.cluster.recorder.is_used:
+        if not machine.is_asked and machine.cluster.membership_store.is_used:
             machine.is_asked = True
 
             def answered(error: QpidHaError | None, wanted: Mapping[str, Any] | None) -> None:
@@ -68,14 +76,16 @@ class Store:
                 if wanted["wanted"]:
                     self.jobs.append(Job(machine.index, wanted))
 
-            machine.cluster.recorder.converse(None, "", answered)
+            machine.cluster.membership_store.exchange(None, "", answered)
 
     def do(self, job: Job) -> None:
         """Change the store, if it can be reached and keeps what it is said to keep."""
         job.is_done = True
         if not self.reachable[job.index]:
             return
-        if job.wanted["record"] is not None and (not self.compares or self.kept.is_same(read_record(job.wanted["instead"]))):
+        if job.wanted["record"] is not None and (
+            not self.compares or self.kept.is_same(read_record(job.wanted["instead"]))
+        ):
             self.kept = read_record(job.wanted["record"])
             self.history.append(self.kept)
         job.kept = self.kept
@@ -83,7 +93,9 @@ class Store:
     def tell(self, job: Job, machine: Machine) -> None:
         """Tell a broker what is kept."""
         kept = fields_of(job.kept) if job.kept is not None else None
-        machine.cluster.recorder.converse(kept, "" if kept is not None else "not quorate", lambda error, wanted: None)
+        machine.cluster.membership_store.exchange(
+            kept, "" if kept is not None else "not quorate", lambda error, wanted: None
+        )
         machine.cluster.flush(machine.now)
 
     def work(self, machine: Machine) -> bool:
@@ -102,29 +114,37 @@ class Store:
 class Machine:
     """One HA machine and its port."""
 
-    def __init__(self, world: World, index: int, saved: bytes = b"", *, life: int = 0, files: Files | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        index: int,
+        saved: bytes = b"",
+        *,
+        life: int = 0,
+        files: Files | None = None,
+    ) -> None:
         self.world = world
         self.index = index
         self.system_id = f"{index}-broker"
         self.life = life
         self.disk: FakeDisk | None = None
-        journal = None
+        wal = None
         if world.durable:
             self.disk = FakeDisk(self.post, world.rng, files)
-            journal = Journal(self.disk, self.system_id, segment_size=4096, keep=world.log_disk)
-        self.log = Log(world.log_limit, journal)
+            wal = WriteAheadLog(self.disk, self.system_id, segment_size=4096, keep=world.log_disk)
+        self.log = Log(world.log_limit, wal)
         self.spoiled: set[bytes] = set()
         """Batches and chunks that cannot be read, once."""
-        self.holds = Holds()
+        self.pending = PendingAcknowledgements()
         self.saved = saved
         self.model: dict[int, str] = {}
         self.accepted: list[str] = []
         self.said: list[str] = []
-        if journal is not None:
-            opening = Opening(journal, self.system_id)
-            for part in opening.parts():
+        if wal is not None:
+            reader = LogReader(wal, self.system_id)
+            for part in reader.chunks():
                 self.apply(part.data)
-            self.log.recover(opening)
+            self.log.recover(reader)
         address = world.addresses[index]
         self.cluster = Cluster(
             self,
@@ -135,7 +155,7 @@ class Machine:
             address=address,
             saved=SavedState.decode(saved, self.log.epoch),
         )
-        self.notes = Notes()
+        self.event_log = EventSink()
         self.is_asked = False
         self.paused = False
         self.frozen = False
@@ -151,7 +171,7 @@ class Machine:
         return self.cluster.state
 
     def post(self, event: Event) -> None:
-        assert isinstance(event, JournalWritten)
+        assert isinstance(event, LogWritten)
         self.log.answer(event.mark)
 
     def pump(self) -> bool:
@@ -168,7 +188,7 @@ class Machine:
     def hang_up(self, connection_id: int) -> None:
         self.world.close(connection_id)
 
-    def say(self, connection_id: int, data: bytes) -> None:
+    def send(self, connection_id: int, data: bytes) -> None:
         self.world.carry(self, connection_id, data)
 
     def credit(self, connection_id: int) -> int:
@@ -182,13 +202,13 @@ class Machine:
 
     def state_changed(self, state: BrokerStatus) -> None:
         if state in (BrokerStatus.RECOVERING, BrokerStatus.JOINING):
-            self.holds.clear(self.log.safe)
+            self.pending.clear(self.log.committed)
 
-    def released(self, safe: int | str) -> None:
-        if isinstance(safe, str):
-            self.accepted.append(safe)
+    def on_committed(self, committed: int | str) -> None:
+        if isinstance(committed, str):
+            self.accepted.append(committed)
         else:
-            self.holds.release(safe)
+            self.pending.release(committed)
 
     def freeze(self, frozen: bool) -> None:
         self.frozen = frozen
@@ -211,7 +231,11 @@ class Machine:
 
     def ha_records(self, data: bytes) -> list[tuple[int, Record]]:
         self._read(data)
-        return [e for e in decode(data) if not isinstance(e, EnqueueRun) and isinstance(e[1], HA_RECORDS)]
+        return [
+            e
+            for e in decode(data)
+            if not isinstance(e, EnqueueRun) and isinstance(e[1], HA_RECORDS)
+        ]
 
     def snapshot(self, last: int) -> tuple[Iterator[bytes], Iterator[bytes]]:
         return iter(()), self._words_until(last)
@@ -227,7 +251,7 @@ class Machine:
         assert self.cluster.primary is not None
         sequence = self.log.append(QueueDeclared(word, ""))
         self.model[sequence] = word
-        self.holds.add(sequence, self, word)
+        self.pending.add(sequence, self, word)
         self.cluster.flush(self.now)
 
     def promote(self, *, accept_loss: bool = False) -> list[QpidHaError | None]:
@@ -235,7 +259,9 @@ class Machine:
         self.cluster.promote(replies.append, accept_loss)
         return replies
 
-    def switchover(self, target: str = "") -> list[tuple[QpidHaError | None, dict[str, object] | None]]:
+    def switchover(
+        self, target: str = ""
+    ) -> list[tuple[QpidHaError | None, dict[str, object] | None]]:
         replies: list[tuple[QpidHaError | None, dict[str, object] | None]] = []
         self.cluster.switchover(target, lambda error, found: replies.append((error, found)))
         self.cluster.flush(self.now)
@@ -255,9 +281,18 @@ class World:
     """Machines, and the connections between them."""
 
     def __init__(
-        self, n: int = 3, *, log_limit: int = 1 << 20, backup_timeout: int = 10 * SECOND, safety: str = "trust-manager",
-        min_in_sync: int = 1, durable: bool = False, log_disk: int = 1 << 20, seed: int = 1, recorder: str = "brokers",
-    ) -> None:  # fmt: skip
+        self,
+        n: int = 3,
+        *,
+        log_limit: int = 1 << 20,
+        backup_timeout: int = 10 * SECOND,
+        safety: str = "trust-manager",
+        min_in_sync: int = 1,
+        durable: bool = False,
+        log_disk: int = 1 << 20,
+        seed: int = 1,
+        recorder: str = "brokers",
+    ) -> None:
         self.now = SECOND
         self.store = Store(n) if recorder == "manager" else None
         self.durable = durable
@@ -266,10 +301,15 @@ class World:
         self.log_limit = log_limit
         self.addresses = [f"host{i}:{5000 + i}" for i in range(n)]
         self.settings = Settings(
-            ha_cluster=True, ha_safety=safety, ha_brokers_url=parse_url(",".join(self.addresses)), ha_backup_timeout=backup_timeout,
-            link_heartbeat_interval=SECOND, link_maintenance_interval=SECOND // 10, ha_min_in_sync=min_in_sync,
+            ha_cluster=True,
+            ha_safety=safety,
+            ha_brokers_url=parse_url(",".join(self.addresses)),
+            ha_backup_timeout=backup_timeout,
+            link_heartbeat_interval=SECOND,
+            link_maintenance_interval=SECOND // 10,
+            ha_min_in_sync=min_in_sync,
             ha_recorder=recorder,
-        )  # fmt: skip
+        )
         self.ends: dict[int, tuple[Machine, Machine]] = {}
         self.next_id = 0
         self.dead: set[int] = set()
@@ -300,7 +340,9 @@ class World:
             machine.inbox.append(("lost", connection_id, b"closed"))
 
     def step_one(self, choose: Callable[[list[Machine]], Machine]) -> bool:
-        """Deliver one message to a machine of somebody's choice; False if there is none to deliver."""
+        """Deliver one message to a machine of somebody's choice; False if there is none to
+        deliver.
+        """
         able = [m for m in self.machines if m.inbox and not m.paused and m.index not in self.dead]
         if not able:
             return False
@@ -337,7 +379,7 @@ class World:
         elif kind == "lost":
             cluster.lost(connection_id, data.decode(), reached=data != b"refused")
         elif connection_id in self.ends:
-            cluster.heard(connection_id, decode_spoken(data))
+            cluster.on_message(connection_id, decode_message(data))
 
     def run(self, seconds: float) -> None:
         """Let time go by."""
@@ -368,13 +410,17 @@ class World:
         return machine
 
     def revive(self, index: int, how: str = "lose") -> Machine:
-        """Start a killed broker again, and let nothing else happen; `how` is what its disk went through."""
+        """Start a killed broker again, and let nothing else happen; `how` is what its disk went
+        through.
+        """
         self.dead.discard(index)
         old = self.machines[index]
         if old.disk is not None:
             old.disk.crash(how)
         files = old.disk.files if old.disk is not None else None
-        machine = self.machines[index] = Machine(self, index, old.saved, life=old.life + 1, files=files)
+        machine = self.machines[index] = Machine(
+            self, index, old.saved, life=old.life + 1, files=files
+        )
         machine.cluster.start()
         return machine
 

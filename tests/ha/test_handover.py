@@ -1,10 +1,15 @@
-"""Hand-over: the target has everything before it is primary, and what goes wrong leaves a primary."""
+"""Hand-over: the target has everything before it is primary, and what goes wrong leaves a
+primary.
+"""
 
 from __future__ import annotations
 
-from qpidha.ha.status import BrokerStatus
-from qpidha.words.records import QueueDeclared
-from tests.ha.cluster_world import SECOND, World
+from qpidha.ha.explanation import explain
+from qpidha.ha.in_sync import InSyncSet
+from qpidha.ha.wire import TakenOver, decode
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.records import QueueDeclared
+from tests.ha.cluster_world import SECOND, Machine, World
 
 ACTIVE, READY, JOINING = BrokerStatus.ACTIVE, BrokerStatus.READY, BrokerStatus.JOINING
 
@@ -45,7 +50,11 @@ def test_a_named_backup_takes_over_with_everything_and_the_old_primary_stays_in_
     assert error is None
     assert found is not None
     assert (found["address"], found["epoch"]) == ("host2:5002", 2)
-    assert world.machines[2].cluster.saved.in_sync.members == ("2-broker", "0-broker", "1-broker")
+    assert world.machines[2].cluster.promises.in_sync.members == (
+        "2-broker",
+        "0-broker",
+        "1-broker",
+    )
     assert not any("No longer in sync" in line for line in world.machines[2].said)
 
 
@@ -56,6 +65,40 @@ def test_without_a_name_the_best_backup_takes_over() -> None:
     assert replies[0][0] is None
     assert states(world)[0] is READY
     assert ACTIVE in states(world)
+
+
+def test_without_a_backup_there_is_nobody_to_hand_over_to() -> None:
+    world = started(1)
+    assert refusal(world.machines[0].switchover()) == "no backup is ready to take over"
+
+
+def test_all_backups_hear_what_is_committed_before_the_primary_steps_down() -> None:
+    world = started()
+    primary, bystander = world.machines[0], world.machines[1]
+    primary.publish("a")
+    primary.switchover("host2:5002")
+    while primary.state is ACTIVE:
+        assert world.step_one(lambda able: able[0])
+    while bystander.inbox:
+        world.step_one(lambda able: bystander if bystander in able else able[0])
+    assert bystander.words == ["a"]
+
+
+def test_a_hand_over_whose_answer_is_lost_ends_once_with_the_primary_that_is_known() -> None:
+    world = started()
+    carry = world.carry
+
+    def lose_the_answer(sender: Machine, connection_id: int, data: bytes) -> None:
+        if not isinstance(decode(data), TakenOver):
+            carry(sender, connection_id, data)
+
+    world.carry = lose_the_answer  # type: ignore[method-assign]
+    replies = world.machines[0].switchover("host2:5002")
+    world.run(10)
+    ((error, found),) = replies
+    assert error is None and found is not None
+    assert (found["address"], found["epoch"]) == ("host2:5002", 2)
+    assert states(world) == [READY, READY, ACTIVE]
 
 
 def test_a_system_id_names_a_broker_too() -> None:
@@ -72,7 +115,10 @@ def test_a_hand_over_is_refused_with_its_reason() -> None:
     assert "no broker host9 is known" in refusal(world.machines[0].switchover("host9"))
     world.kill(2)
     world.run(1)
-    assert "host2:5002 is not in sync" in refusal(world.machines[0].switchover("host2:5002"))
+    assert (
+        refusal(world.machines[0].switchover("host2:5002"))
+        == "host2:5002 is not in sync: it is ready"
+    )
     world.machines[1].paused = True
     world.machines[0].publish("a")
     world.machines[0].switchover("host1:5001")
@@ -141,7 +187,7 @@ def test_a_target_that_is_refused_by_the_others_makes_the_old_primary_primary_ag
     world = started()
     primary, target = world.machines[0], world.machines[2]
     replies = primary.switchover("host2:5002")
-    target.cluster.saved.in_sync = type(target.cluster.saved.in_sync)(9, 9, ("somebody",))
+    target.cluster.promises._in_sync = InSyncSet(9, 9, ("somebody",))
     world.run(5)
     assert "host2:5002 says: not in the newest in-sync set" in refusal(replies)
     assert not primary.frozen
@@ -162,7 +208,7 @@ def test_what_a_hand_over_waits_for_is_explained() -> None:
     world.machines[2].paused = True
     world.machines[0].publish("a")
     world.machines[0].switchover("host2:5002")
-    entries = {entry["waits_for"]: entry for entry in world.machines[0].cluster.explain()}
+    entries = {entry["waits_for"]: entry for entry in explain(world.machines[0].cluster)}
     assert entries.keys() == {"backup", "hand-over"}
     assert entries["hand-over"]["address"] == "host2:5002"
 
@@ -181,7 +227,9 @@ def test_what_clients_sent_meanwhile_is_on_its_way_at_once_when_a_hand_over_is_g
 
     primary.freeze = thaw  # type: ignore[method-assign]
     primary.switchover("host2:5002")
-    world.close(next(number for number, ends in world.ends.items() if ends == (world.machines[2], primary)))
+    world.close(
+        next(number for number, ends in world.ends.items() if ends == (world.machines[2], primary))
+    )
     while primary.frozen:
         assert world.step_one(lambda able: able[0])
     assert not primary.log.has_pending

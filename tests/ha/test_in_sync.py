@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from qpidha.ha.in_sync import InSyncSet, SavedState
-from qpidha.ha.status import BrokerStatus
-from qpidha.words.errors import StateLost
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.errors import StateLost
 from tests.ha.cluster_world import Machine, World
 
 
@@ -19,7 +19,9 @@ def test_a_broker_that_never_was_in_a_cluster_has_promised_nothing() -> None:
     assert SavedState.decode(b"") == SavedState()
 
 
-@pytest.mark.parametrize("data", [b"{", b"[]", b"{}", b'{"promised": 1}', b'{"promised": "x", "in_sync": {}}'])
+@pytest.mark.parametrize(
+    "data", [b"{", b"[]", b"{}", b'{"promised": 1}', b'{"promised": "x", "in_sync": {}}']
+)
 def test_a_state_that_cannot_be_read_is_refused_with_what_to_do(data: bytes) -> None:
     with pytest.raises(StateLost, match="the state file cannot be read") as refused:
         SavedState.decode(data)
@@ -27,7 +29,9 @@ def test_a_state_that_cannot_be_read_is_refused_with_what_to_do(data: bytes) -> 
 
 
 def test_a_log_of_an_epoch_without_a_state_is_refused() -> None:
-    with pytest.raises(StateLost, match="the state file is gone, and the journal has records of epoch 5") as refused:
+    with pytest.raises(
+        StateLost, match="the state file is gone, and the write-ahead log has records of epoch 5"
+    ) as refused:
         SavedState.decode(b"", 5)
     assert "whole data-dir" in refused.value.hint
 
@@ -37,7 +41,9 @@ def test_an_old_state_promises_at_least_the_epoch_of_the_log() -> None:
 
 
 def test_a_broker_whose_state_is_lost_does_not_vouch_for_a_set_that_it_has_forgotten() -> None:
-    """0 is primary with 1; 2 was dropped while cut off. 1 without its state would have made 2 primary, without what 0 and 1 accepted."""
+    """0 is primary with 1; 2 was dropped while cut off. 1 without its state would have made 2
+    primary, without what 0 and 1 accepted.
+    """
     world = World(3, safety="strict", durable=True)
     world.machines[0].promote()
     world.run(1)

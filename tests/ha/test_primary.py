@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from qpidha.ha.status import BrokerStatus
-from qpidha.words.errors import InvalidArgument
-from qpidha.words.settings import Settings
+from qpidha.ha.explanation import explain
+from qpidha.ha.wire import Confirm
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.errors import InvalidArgument
+from qpidha.model.settings import Settings
 from tests.ha.cluster_world import SECOND, World
 
-ACTIVE, READY, RECOVERING, CATCHUP = BrokerStatus.ACTIVE, BrokerStatus.READY, BrokerStatus.RECOVERING, BrokerStatus.CATCHUP
+ACTIVE, READY, RECOVERING, CATCHUP = (
+    BrokerStatus.ACTIVE,
+    BrokerStatus.READY,
+    BrokerStatus.RECOVERING,
+    BrokerStatus.CATCHUP,
+)
 
 
 def started(n: int = 3, *, safety: str = "strict", durable: bool = False, **options: int) -> World:
@@ -60,18 +67,24 @@ def test_a_lone_primary_with_ha_min_in_sync_says_why_it_accepts_nothing() -> Non
     primary.publish("a")
     world.run(1)
     assert primary.accepted == []
-    (entry,) = primary.cluster.explain()
-    assert (entry["waits_for"], entry["min_in_sync"], entry["in_sync"]) == ("ha-min-in-sync", 2, ["host0:5000"])
+    (entry,) = explain(primary.cluster)
+    assert (entry["waits_for"], entry["min_in_sync"], entry["in_sync"]) == (
+        "ha-min-in-sync",
+        2,
+        ["host0:5000"],
+    )
     world.restart(1)
     world.run(1)
     assert primary.accepted == ["a"]
-    assert primary.cluster.explain() == []
+    assert explain(primary.cluster) == []
 
 
 def test_more_in_sync_than_there_are_brokers_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="there are only 2 brokers"):
         Settings.load("ha-cluster=yes\nha-brokers-url=a:1,b:1\nha-min-in-sync=3", {}, [])
-    settings, _ = Settings.load("ha-cluster=yes\nha-brokers-url=a:1,b:1,c:1\nha-min-in-sync=2", {}, [])
+    settings, _ = Settings.load(
+        "ha-cluster=yes\nha-brokers-url=a:1,b:1,c:1\nha-min-in-sync=2", {}, []
+    )
     assert settings.ha_min_in_sync == 2
 
 
@@ -82,16 +95,42 @@ def test_a_backup_whose_disk_hangs_is_dropped_after_ha_backup_timeout_and_joins_
     primary.publish("a")
     world.run(1.5)
     assert primary.accepted == []
-    assert [(entry["waits_for"], entry["address"], entry["connected"]) for entry in primary.cluster.explain()] == [
-        ("backup", "host2:5002", True)
-    ]
+    assert [
+        (entry["waits_for"], entry["address"], entry["connected"])
+        for entry in explain(primary.cluster)
+    ] == [("backup", "host2:5002", True)]
     world.run(1.5)
     assert primary.accepted == ["a"]
     assert any("Backup has stalled: 2-broker" in line for line in primary.said)
-    assert "2-broker" not in primary.cluster.saved.in_sync.members
+    assert "2-broker" not in primary.cluster.promises.in_sync.members
     backup.disk_hangs = False
     world.run(2)
     assert states(world) == [ACTIVE, READY, READY]
+
+
+def test_to_confirm_the_same_again_is_no_sign_of_life_and_a_stalled_link_is_closed() -> None:
+    world = started(durable=True, backup_timeout=2 * SECOND)
+    primary, backup = world.machines[0], world.machines[2]
+    role = primary.cluster.primary
+    assert role is not None
+    link = role.backups["2-broker"].connection_id
+    backup.disk_hangs = True
+    primary.publish("a")
+    for _ in range(6):
+        before = role.backups.get("2-broker")
+        if before is not None and before.connection_id == link:
+            primary.cluster.on_message(link, Confirm(1, before.reported, 0))
+        world.run(0.5)
+    assert primary.accepted == ["a"]
+    assert link not in world.ends
+
+
+def test_nothing_waits_for_a_lost_backup_that_had_everything() -> None:
+    world = started()
+    primary = world.machines[0]
+    world.machines[1].paused = True
+    world.kill(2)
+    assert [entry["waits_for"] for entry in explain(primary.cluster)] == ["majority"]
 
 
 def test_a_backup_that_confirms_now_and_then_is_not_dropped() -> None:
@@ -103,12 +142,14 @@ def test_a_backup_that_confirms_now_and_then_is_not_dropped() -> None:
         world.run(1.5)
         backup.disk_hangs = False
         world.settle()
-    assert "2-broker" in primary.cluster.saved.in_sync.members
+    assert "2-broker" in primary.cluster.promises.in_sync.members
     assert len(primary.accepted) == 4
 
 
 @pytest.mark.parametrize("stopped_for", [2.1, 2.5, 10])
-def test_a_primary_that_was_stopped_itself_does_not_take_its_backups_for_stalled(stopped_for: float) -> None:
+def test_a_primary_that_was_stopped_itself_does_not_take_its_backups_for_stalled(
+    stopped_for: float,
+) -> None:
     world = started(backup_timeout=2 * SECOND)
     primary = world.machines[0]
     world.machines[1].paused = world.machines[2].paused = True
@@ -134,11 +175,18 @@ def test_an_expected_backup_that_connects_and_never_gets_ready_is_given_up() -> 
     world.machines[1].promote()
     world.run(1)
     assert world.machines[1].state is RECOVERING
-    (entry,) = [entry for entry in world.machines[1].cluster.explain() if entry["waits_for"] == "expected backup"]
+    (entry,) = [
+        entry
+        for entry in explain(world.machines[1].cluster)
+        if entry["waits_for"] == "expected backup"
+    ]
     assert (entry["address"], entry["connected"]) == ("host2:5002", True)
     world.run(4)
     assert world.machines[1].state is ACTIVE
-    assert any("Recovering backup timed out: 2-broker is connected" in line for line in world.machines[1].said)
+    assert any(
+        "Recovering backup timed out: 2-broker is connected" in line
+        for line in world.machines[1].said
+    )
 
 
 def test_an_expected_backup_whose_snapshot_moves_is_waited_for_beyond_ha_backup_timeout() -> None:
@@ -169,7 +217,7 @@ def test_an_expected_backup_whose_snapshot_moves_is_waited_for_beyond_ha_backup_
         slow.paused = False
     assert world.now - began > 5 * SECOND
     assert primary.state is RECOVERING
-    assert [entry["waits_for"] for entry in primary.cluster.explain()] == ["expected backup"]
+    assert [entry["waits_for"] for entry in explain(primary.cluster)] == ["expected backup"]
     world.run(1)
     assert states(world)[1:] == [ACTIVE, READY]
     assert slow.words == primary.words
@@ -183,14 +231,20 @@ def test_what_waits_for_a_majority_names_who_has_not_agreed() -> None:
     world.kill(1)
     primary.publish("a")
     world.run(1)
-    entries = {entry["waits_for"]: entry for entry in primary.cluster.explain()}
+    entries = {entry["waits_for"]: entry for entry in explain(primary.cluster)}
     assert entries["majority"]["leaving"] == ["host1:5001"]
     assert entries["majority"]["not_answered"] == ["host1:5001", "host2:5002"]
-    assert "host1:5001 lost" in str(entries["majority"]["text"]) or "1-broker lost its connection" in str(entries["majority"]["text"])
-    backups = {entry["address"]: entry for entry in primary.cluster.explain() if entry["waits_for"] == "backup"}
+    assert "host1:5001 lost" in str(
+        entries["majority"]["text"]
+    ) or "1-broker lost its connection" in str(entries["majority"]["text"])
+    backups = {
+        entry["address"]: entry
+        for entry in explain(primary.cluster)
+        if entry["waits_for"] == "backup"
+    }
     assert [backups[name]["connected"] for name in ("host1:5001", "host2:5002")] == [False, True]
     assert backups["host2:5002"]["behind"] == 1
     assert int(str(backups["host2:5002"]["for_ns"])) > SECOND // 2
     world.machines[2].paused = False
     world.run(1)
-    assert primary.cluster.explain() == []
+    assert explain(primary.cluster) == []

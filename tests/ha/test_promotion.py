@@ -1,13 +1,28 @@
-"""Promotion after restarts and total failures: who may be promoted by what all have, and what --accept-loss gives up."""
+"""Promotion after restarts and total failures: who may be promoted by what all have, and what
+--accept-loss gives up.
+"""
 
 from __future__ import annotations
 
-from qpidha.ha.status import BrokerStatus
-from qpidha.ha.wire import Ask
-from qpidha.words.errors import QpidHaError
+import json
+from types import SimpleNamespace
+from typing import Any
+
+from qpidha.ha.candidates import Comparison
+from qpidha.ha.explanation import explain
+from qpidha.ha.peers import ATTEMPTS, Consultation
+from qpidha.ha.wire import Ask, decode
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.errors import QpidHaError
+from qpidha.model.event_log import EventSink
 from tests.ha.cluster_world import SECOND, Machine, World
 
-ACTIVE, READY, JOINING, CATCHUP = BrokerStatus.ACTIVE, BrokerStatus.READY, BrokerStatus.JOINING, BrokerStatus.CATCHUP
+ACTIVE, READY, JOINING, CATCHUP = (
+    BrokerStatus.ACTIVE,
+    BrokerStatus.READY,
+    BrokerStatus.JOINING,
+    BrokerStatus.CATCHUP,
+)
 
 
 def started(n: int = 3, *, safety: str = "strict", durable: bool = True, **options: int) -> World:
@@ -37,7 +52,9 @@ def total_failure(world: World, order: tuple[int, ...] = (0, 1, 2)) -> None:
 
 
 def uneven(*, safety: str = "strict") -> World:
-    """Return a cluster that failed as a whole; 0 and 1 have a word that 2 has not, which nobody has accepted."""
+    """Return a cluster that failed as a whole; 0 and 1 have a word that 2 has not, which nobody has
+    accepted.
+    """
     world = started(safety=safety)
     world.machines[0].publish("a")
     world.settle()
@@ -69,7 +86,10 @@ def test_a_restarted_backup_goes_on_from_its_journal_without_a_snapshot() -> Non
     world.run(1)
     assert states(world) == [ACTIVE, READY, READY]
     assert machine.words == list("abcd")
-    assert "catching up with the log from" in [line for line in world.machines[0].said if "backup connection: 2-broker" in line][-1]
+    assert (
+        "catching up with the log from"
+        in [line for line in world.machines[0].said if "backup connection: 2-broker" in line][-1]
+    )
 
 
 def test_a_backup_confirms_only_what_is_on_its_disk() -> None:
@@ -90,20 +110,23 @@ def test_a_primary_accepts_only_what_is_on_its_own_disk() -> None:
     world.machines[0].publish("a")
     world.run(0.5)
     assert world.machines[0].accepted == []
-    assert [entry["waits_for"] for entry in world.machines[0].cluster.explain()] == ["disk"]
+    (entry,) = explain(world.machines[0].cluster)
+    assert (entry["waits_for"], entry["behind"]) == ("disk", 1)
     world.machines[0].disk_hangs = False
     world.run(0.1)
     assert world.machines[0].accepted == ["a"]
-    assert world.machines[0].cluster.explain() == []
+    assert explain(world.machines[0].cluster) == []
 
 
-def test_after_a_total_failure_nobody_is_promoted_while_a_member_of_the_set_has_not_answered() -> None:
+def test_after_a_total_failure_nobody_is_promoted_while_a_member_of_the_set_has_not_answered() -> (
+    None
+):
     world = uneven()
     world.restart(1)
     world.restart(2)
     replies = world.machines[1].promote()
     world.run(5)
-    assert "host0:5000 did not answer and may have what was accepted" in text_of(replies)
+    assert "host0:5000 did not answer and may have newer acknowledged" in text_of(replies)
     world.restart(0)
     assert world.machines[1].promote() == []
     world.run(5)
@@ -120,6 +143,7 @@ def test_after_a_total_failure_the_one_with_less_is_refused_and_the_better_one_n
     (reply,) = replies
     assert reply is not None
     assert "host0:5000 is joining and has 1:" in reply.text
+    assert f"error: promotion refused: {reply.text}" in world.machines[2].said
     assert "promote host0:5000 (qpid-ha promote there)" in reply.hint
     assert "qpid-ha recover" in reply.hint
 
@@ -182,7 +206,11 @@ def test_a_broker_in_catchup_can_be_promoted_when_the_primary_came_back_with_les
     world.run(5)
     assert "did not answer" in text_of(replies)  # it had more a moment ago
     world.restart(0)
-    replies = (world.machines[1] if world.machines[1].log.last >= world.machines[0].log.last else world.machines[0]).promote()
+    replies = (
+        world.machines[1]
+        if world.machines[1].log.last >= world.machines[0].log.last
+        else world.machines[0]
+    ).promote()
     world.run(5)
     assert replies == [None]
     assert sorted(state.value for state in states(world)) == ["active", "ready"]
@@ -196,16 +224,16 @@ def test_accept_loss_promotes_the_only_one_that_is_left_and_says_what_is_given_u
     assert _after(world, survivor, accept_loss=True) == [None]
     assert survivor.state is ACTIVE
     assert survivor.words == ["a"]
-    assert survivor.cluster.saved.in_sync.members == ("2-broker",)
+    assert survivor.cluster.promises.in_sync.members == ("2-broker",)
     (line,) = [line for line in survivor.said if line.startswith("critical")]
     assert "host0:5000" in line or "0-broker" in line
-    assert "was not heard and may have more" in line
+    assert "did not answer and may have more" in line
     survivor.publish("c")
     world.settle()
     assert survivor.accepted == ["c"]
 
 
-def test_accept_loss_names_the_brokers_that_have_more_and_keeps_those_that_answered_in_the_set() -> None:
+def test_accept_loss_names_brokers_that_have_more_and_keeps_those_that_answered() -> None:
     world = uneven()
     for index in range(3):
         world.restart(index)
@@ -215,7 +243,9 @@ def test_accept_loss_names_the_brokers_that_have_more_and_keeps_those_that_answe
     assert [each.words for each in world.machines] == [["a"]] * 3
     (line,) = [line for line in machine.said if line.startswith("critical")]
     last = machine.log.history[-1][1] - 1
-    assert f"host2:5002 has 1:{last}; host0:5000 has 1:{last + 1}; host1:5001 has 1:{last + 1}" in line
+    assert (
+        f"host2:5002 has 1:{last}; host0:5000 has 1:{last + 1}; host1:5001 has 1:{last + 1}" in line
+    )
 
 
 def test_accept_loss_is_refused_while_there_is_a_primary() -> None:
@@ -227,7 +257,14 @@ def test_accept_loss_is_refused_while_there_is_a_primary() -> None:
 
 
 def test_accept_loss_takes_a_broker_out_of_a_catch_up_that_will_never_end() -> None:
-    world = started(2, log_limit=1500, log_disk=0, safety="trust-manager", durable=False, backup_timeout=2 * SECOND)
+    world = started(
+        2,
+        log_limit=1500,
+        log_disk=0,
+        safety="trust-manager",
+        durable=False,
+        backup_timeout=2 * SECOND,
+    )
     world.kill(1)
     for number in range(50):
         world.machines[0].publish(f"w{number}")
@@ -279,6 +316,68 @@ def test_the_comparison_recommends_nobody_while_a_member_is_silent_and_says_whom
     assert "start host0:5000" in str(found["reason"])
 
 
+def test_the_comparison_recommends_nobody_where_a_minority_answers_and_brokers_record() -> None:
+    world = started()
+    total_failure(world)
+    machine = world.restart(1)
+    replies = machine.compare()
+    world.run(2)
+    found = replies[0][1]
+    assert found is not None and found["recommended"] is None
+    assert found["reason"] == "1 of 3 brokers answered, and a majority must: start the others"
+
+
+def test_a_broker_that_is_known_by_two_addresses_has_the_name_of_the_first_that_answered() -> None:
+    world = started()
+    own = world.machines[0].cluster.status()
+    known = world.machines[1].cluster.status()
+    others = [SimpleNamespace(name=name, known=known) for name in ("silent", "one", "other")]
+    peers: Any = SimpleNamespace(strict=True, ha_recorder="brokers", others=lambda: others)
+    assert Comparison(own, peers, ["one", "other"]).name("1-broker") == "one"
+
+
+def test_a_promotion_is_overtaken_by_a_higher_promise_of_its_own_broker() -> None:
+    world = started()
+    world.kill(0)
+    candidate = world.machines[1]
+    replies = candidate.promote()
+    while candidate.cluster.promises.promised == 1:
+        assert world.step_one(lambda able: able[0])
+    candidate.cluster.promises.promise_self(9)
+    world.run(2)
+    assert text_of(replies) == "overtaken: now ready, epoch 9 is promised"
+
+
+def test_promises_are_asked_for_a_few_times_before_the_silent_are_passed_over() -> None:
+    world = started()
+    world.kill(0)
+    world.run(0.5)
+    world.machines[2].paused = True
+    candidate = world.machines[1]
+    replies = candidate.promote(accept_loss=True)
+    world.run(10)
+    assert replies == [None]
+    asked = [
+        message
+        for kind, _, data in world.machines[2].inbox
+        if kind == "said" and isinstance(message := decode(data), Ask) and message.epoch
+    ]
+    assert len(asked) == ATTEMPTS
+
+
+def test_the_events_of_a_promotion_are_logged() -> None:
+    world = World(3, safety="strict")
+    for index, accept_loss in (0, False), (1, True), (1, False):
+        machine = world.machines[index]
+        machine.event_log = EventSink(is_on=True)
+        machine.promote(accept_loss=accept_loss)
+        world.run(1)
+        events = [json.loads("{" + row + "}") for row in machine.event_log.rows]
+        asked, ended = (event for event in events if event["k"] == "promotion")
+        assert (asked["f"], asked.get("x", "")) == ("asked", "accept-loss" if accept_loss else "")
+        assert ended["f"] == ("refused" if accept_loss else "granted")
+
+
 def test_the_comparison_says_that_there_is_a_primary() -> None:
     world = started()
     replies = world.machines[1].compare()
@@ -306,7 +405,9 @@ def test_promotions_of_two_brokers_at_the_same_time_never_make_two_primaries() -
     replies = [world.machines[1].promote(), world.machines[2].promote()]
     world.run(5)
     assert [len(each) for each in replies] == [1, 1]
-    assert [state.is_primary for state in states(world)[1:]].count(True) == replies.count([None]) <= 1
+    assert (
+        [state.is_primary for state in states(world)[1:]].count(True) == replies.count([None]) <= 1
+    )
     if [None] not in replies:
         assert "is promised already" in text_of(replies[0])
         assert world.machines[1].promote() == []
@@ -315,7 +416,9 @@ def test_promotions_of_two_brokers_at_the_same_time_never_make_two_primaries() -
     assert READY in states(world)
 
 
-def test_a_backup_that_became_ready_just_before_the_primary_died_is_expected_by_its_successor() -> None:
+def test_a_backup_that_became_ready_just_before_the_primary_died_is_expected_by_its_successor() -> (
+    None
+):
     world = started()
     world.kill(2)
     world.run(1)
@@ -332,7 +435,7 @@ def test_a_backup_that_became_ready_just_before_the_primary_died_is_expected_by_
     assert replies
 
 
-def test_two_primaries_of_a_trusted_managers_mistake_have_different_epochs_and_one_of_them_gives_way() -> None:
+def test_of_two_primaries_that_a_trusted_manager_made_one_has_the_higher_epoch_and_stays() -> None:
     world = World(3, safety="trust-manager")
     first, one, other = world.machines
     first.promote()
@@ -365,8 +468,29 @@ def test_two_primaries_of_a_trusted_managers_mistake_have_different_epochs_and_o
 def test_a_primary_that_is_told_the_set_of_a_higher_epoch_steps_down() -> None:
     world = started()
     primary = world.machines[0]
-    question = Ask(nonce=1, epoch=7, candidate="1-broker", version=3, members=("1-broker", "2-broker"))
+    question = Ask(
+        nonce=1, epoch=7, candidate="1-broker", version=3, members=("1-broker", "2-broker")
+    )
     connection = next(iter(primary.cluster.primary.backups.values())).connection_id
-    primary.cluster.heard(connection, question)
+    primary.cluster.on_message(connection, question)
     assert primary.state is JOINING and primary.cluster.primary is None
-    assert (primary.cluster.saved.promised, primary.cluster.saved.in_sync.epoch) == (7, 7)
+    assert (primary.cluster.promises.promised, primary.cluster.promises.in_sync.epoch) == (7, 7)
+
+
+def test_answers_that_a_suspended_broker_reads_long_after_its_question_count_for_nothing() -> None:
+    world = started(safety="trust-manager")
+    candidate = world.machines[2]
+    world.machines[1].paused = True
+    found: list[Consultation] = []
+    peers = candidate.cluster.peers
+    peers.consult(found.append)
+    world.settle()
+    assert not found
+    world.now += 60 * SECOND  # suspended; meanwhile others may have promised, and been promoted
+    world.kill(1)
+    world.settle()  # and now nobody listens there any more
+    candidate.cluster.tick(world.now)
+    (consultation,) = found
+    assert consultation.answered == []
+    assert [peer.name for peer in consultation.silent] == ["host0:5000"]
+    assert not peers.hears_majority(consultation)

@@ -1,9 +1,11 @@
-"""Random faults on a cluster of three HA machines, and a manager that fences before it promotes, or lets a frozen primary be.
+"""Random faults on a cluster of three HA machines, and a manager that fences before it promotes, or
+lets a frozen primary be.
 
-Whatever the order of deliveries, crashes, restarts, freezes and lost connections, one broken broker at a time: no accepted word is ever
-missing from the primary, at most one machine accepts, and when the faults end all come to be equal and ready.
-One seed is one history. A history in which every in-sync broker died at once proves nothing and ends there:
-the content of this log is in memory only.
+Whatever the order of deliveries, crashes, restarts, freezes and lost connections, one broken broker
+at a time: no accepted word is ever missing from the primary, at most one machine accepts, and when
+the faults end all come to be equal and ready. One seed is one history. A history in which every
+in-sync broker died at once proves nothing and ends there: the content of this log is in memory
+only.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import random
 
 import pytest
 
-from qpidha.ha.status import BrokerStatus
+from qpidha.model.broker_states import BrokerStatus
 from tests.ha.cluster_world import World
 
 
@@ -21,7 +23,11 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.world = World(3, log_limit=self.rng.choice([1500, 1 << 20]), backup_timeout=self.rng.choice([1, 3]) * 1_000_000_000)
+        self.world = World(
+            3,
+            log_limit=self.rng.choice([1500, 1 << 20]),
+            backup_timeout=self.rng.choice([1, 3]) * 1_000_000_000,
+        )
         self.world.machines[0].promote()
         self.world.settle()
         self.world.run(0.2)
@@ -37,14 +43,27 @@ class History:
         for machine in self.world.machines:
             for word in machine.accepted:
                 before = self.accepted.setdefault(word, machine.cluster.log.epoch)
-                assert before == machine.cluster.log.epoch, f"{word} accepted in epochs {before} and {machine.cluster.log.epoch}"
+                assert before == machine.cluster.log.epoch, (
+                    f"{word} accepted in epochs {before} and {machine.cluster.log.epoch}"
+                )
             machine.accepted.clear()
 
     def step(self) -> bool:
         """Do one random thing; False when the history proves nothing any more."""
         rng, world = self.rng, self.world
         what = rng.choices(
-            ["publish", "deliver", "time", "kill", "restart", "freeze", "thaw", "cut", "manage", "demote"],
+            [
+                "publish",
+                "deliver",
+                "time",
+                "kill",
+                "restart",
+                "freeze",
+                "thaw",
+                "cut",
+                "manage",
+                "demote",
+            ],
             [30, 80, 10, 1, 3, 1, 4, 1, 8, 1],
         )[0]
         machine = rng.choice(world.machines)
@@ -87,13 +106,14 @@ class History:
         return True
 
     def is_whole(self) -> bool:
-        """Whether everybody is there and knows it. Only then does a broker fail: to lose another before the
-        survivors know that one was dropped is what the recording of the in-sync set by a majority is for.
+        """Whether everybody is there and knows it. Only then does a broker fail: to lose another
+        before the survivors know that one was dropped is what the recording of the in-sync set by a
+        majority is for.
         """
         world = self.world
         if world.dead or any(m.paused for m in world.machines):
             return False
-        sets = {m.cluster.saved.in_sync for m in world.machines}
+        sets = {m.cluster.promises.in_sync for m in world.machines}
         return len(sets) == 1 and len(next(iter(sets)).members) == 3
 
     def kill(self, index: int) -> None:
@@ -104,16 +124,26 @@ class History:
         world.machines[index].inbox.clear()
 
     def manage(self) -> bool:
-        """What a manager does: if no healthy primary is there, promote the ready backup that has most."""
+        """What a manager does: if no healthy primary is there, promote the ready backup that has
+        most.
+        """
         world = self.world
         healthy = [i for i in self.primaries() if not world.machines[i].paused]
         if healthy:
             return True
         running = [m for m in world.machines if m.index not in world.dead and not m.paused]
-        newest = max((m.cluster.saved.in_sync for m in running), default=None)
-        ready = [m for m in running if m.cluster.is_live and newest is not None and m.system_id in newest.members]
+        newest = max((m.cluster.promises.in_sync for m in running), default=None)
+        ready = [
+            m
+            for m in running
+            if m.cluster.promises.is_complete
+            and newest is not None
+            and m.system_id in newest.members
+        ]
         if not ready:
-            return any(m.cluster.is_live for m in world.machines if m.index not in world.dead)
+            return any(
+                m.cluster.promises.is_complete for m in world.machines if m.index not in world.dead
+            )
         for frozen in self.primaries():
             if self.rng.random() < 0.5:
                 world.machines[frozen].paused = False  # its process is killed, frozen or not
@@ -129,7 +159,11 @@ class History:
         if primaries:
             newest = max(primaries, key=lambda m: m.log.epoch)
             have = set(newest.model.values())
-            missing = [word for word, epoch in self.accepted.items() if word not in have and epoch <= newest.log.epoch]
+            missing = [
+                word
+                for word, epoch in self.accepted.items()
+                if word not in have and epoch <= newest.log.epoch
+            ]
             assert not missing, f"lost {missing[:5]}"
 
     def heal(self) -> None:

@@ -1,8 +1,11 @@
-"""Random faults with ha-recorder=manager: two or three brokers, and one record in the cluster manager's store.
+"""Random faults with ha-recorder=manager: two or three brokers, and one record in the cluster
+manager's store.
 
-Beside what befalls the brokers of `test_random_strict.py`, the manager's processes are slow, do what they were told long ago, lose
-answers, give them twice and to a broker that was started again since; and the store is out of reach of one machine or of all. No accepted
-word is missing from whoever is promoted, and none is accepted that a primary of a later epoch has not. One seed is one history.
+Beside what befalls the brokers of `test_random_strict.py`, the manager's processes are slow, do
+what they were told long ago, lose answers, give them twice and to a broker that was started again
+since; and the store is out of reach of one machine or of all. No accepted word is missing from
+whoever is promoted, and none is accepted that a primary of a later epoch has not. One seed is one
+history.
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ from collections.abc import Callable
 
 import pytest
 
-from qpidha.ha.comparison import Comparison
+from qpidha.ha.candidates import Comparison
 from qpidha.ha.in_sync import InSyncSet
-from qpidha.ha.voting import Voting
+from qpidha.ha.membership import Membership
 from tests.ha.cluster_world import Machine, Store
 from tests.ha.test_random_strict import History
 
@@ -41,7 +44,9 @@ class StoreHistory(History):
         super().step()
 
     def manage(self) -> None:
-        """Have one of the manager's processes ask, do or tell; now and then it does it again, or for the last time."""
+        """Have one of the manager's processes ask, do or tell; now and then it does it again, or
+        for the last time.
+        """
         rng, store = self.rng, self.store
         machine = rng.choice(self.world.machines)
         if not self.answering(machine):
@@ -67,13 +72,22 @@ class StoreHistory(History):
         return machine.index not in self.world.dead and not machine.paused
 
     def look(self) -> None:
-        """Beside what is looked at anyway: what is accepted now is on every primary of a later epoch."""
+        """Beside what is looked at anyway: what is accepted now is on every primary of a later
+        epoch.
+        """
         if self.durable:
             for machine in self.world.machines:
-                later = [each for each in self.alive() if each.state.is_primary and each.log.epoch > machine.log.epoch]
+                later = [
+                    each
+                    for each in self.alive()
+                    if each.state.is_primary and each.log.epoch > machine.log.epoch
+                ]
                 for each in later:
                     lacking = set(machine.accepted) - set(each.model.values())
-                    assert not lacking, f"{machine.index} accepted {sorted(lacking)} beside {each.index}, epoch {each.log.epoch}"
+                    assert not lacking, (
+                        f"{machine.index} accepted {sorted(lacking)} beside "
+                        f"{each.index}, epoch {each.log.epoch}"
+                    )
         super().look()
 
     def heal(self) -> None:
@@ -111,12 +125,12 @@ def test_no_accepted_word_is_lost_whoever_crashes_where_each_has_a_journal(block
 
 
 def in_force_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
-    def propose(voting: Voting, attempts: int) -> None:
-        set_ = voting.primary.propose()
-        voting._commit(set_)
-        voting._record(set_)
+    def propose(membership: Membership, attempts: int) -> None:
+        set_ = membership.primary.propose()
+        membership._commit(set_)
+        membership._record(set_)
 
-    patch.setattr(Voting, "_propose", propose)
+    patch.setattr(Membership, "_propose", propose)
 
 
 def promoted_outside_the_kept_set(patch: pytest.MonkeyPatch) -> None:
@@ -128,9 +142,16 @@ def one_record_for_two_candidates(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bug", "seed"), [(in_force_before_it_is_recorded, 60), (promoted_outside_the_kept_set, 0), (one_record_for_two_candidates, 270)]
+    ("bug", "seed"),
+    [
+        (in_force_before_it_is_recorded, 60),
+        (promoted_outside_the_kept_set, 0),
+        (one_record_for_two_candidates, 270),
+    ],
 )
-def test_a_planted_bug_is_caught(bug: Callable[[pytest.MonkeyPatch], None], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_is_caught(
+    bug: Callable[[pytest.MonkeyPatch], None], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bug(monkeypatch)
     assert caught(range(seed, seed + 40))
 

@@ -1,9 +1,11 @@
-"""Random faults with ha-safety=strict: any brokers crash, freeze and lose connections, and the manager promotes whom it likes.
+"""Random faults with ha-safety=strict: any brokers crash, freeze and lose connections, and the
+manager promotes whom it likes.
 
-With logs in memory a word may be gone only when every broker of the newest in-sync set has crashed: whoever is
-promoted with its content has every accepted word; whoever is promoted empty takes nothing from a broker that has
-content. With journals, on disks that are slow and that lose or tear what was not synced, no accepted word is ever
-missing from anybody who is promoted, whoever crashed and in whatever order all come back. One seed is one history.
+With logs in memory a word may be gone only when every broker of the newest in-sync set has crashed:
+whoever is promoted with its content has every accepted word; whoever is promoted empty takes
+nothing from a broker that has content. With journals, on disks that are slow and that lose or tear
+what was not synced, no accepted word is ever missing from anybody who is promoted, whoever crashed
+and in whatever order all come back. One seed is one history.
 """
 
 from __future__ import annotations
@@ -12,28 +14,40 @@ import random
 
 import pytest
 
-from qpidha.ha.status import BrokerStatus
+from qpidha.model.broker_states import BrokerStatus
 from tests.ha.cluster_world import Machine, World
 
 
 class History:
     """One run."""
 
-    def __init__(self, seed: int, *, durable: bool = False, recorder: str = "brokers", sizes: tuple[int, ...] = (3, 3, 5)) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        durable: bool = False,
+        recorder: str = "brokers",
+        sizes: tuple[int, ...] = (3, 3, 5),
+    ) -> None:
         self.rng = random.Random(seed)
         self.durable = durable
         self.world = World(
-            self.rng.choice(sizes), log_limit=self.rng.choice([1500, 1 << 20]), backup_timeout=1_000_000_000, safety="strict",
-            durable=durable, log_disk=self.rng.choice([0, 1 << 20]) if durable else 0, seed=seed,
+            self.rng.choice(sizes),
+            log_limit=self.rng.choice([1500, 1 << 20]),
+            backup_timeout=1_000_000_000,
+            safety="strict",
+            durable=durable,
+            log_disk=self.rng.choice([0, 1 << 20]) if durable else 0,
+            seed=seed,
             recorder=recorder,
-        )  # fmt: skip
+        )
         self.world.machines[0].promote()
         self.world.run(0.5)
         self.count = 0
         self.accepted: dict[str, int] = {}
         """By the epoch in which it was."""
         self.seen: set[tuple[int, int, int]] = set()
-        self.was_live: set[tuple[int, int]] = set()
+        self.was_complete: set[tuple[int, int]] = set()
         self.promotions = self.failures = 0
 
     def alive(self) -> list[Machine]:
@@ -61,7 +75,22 @@ class History:
                 "blackout",
                 "switch",
             ],
-            [30, 100, 10, 0.7, 4, 1.5, 4, 2, 2, 0.3, 100 * self.durable, self.durable, 0.3 * self.durable, 0.5],
+            [
+                30,
+                100,
+                10,
+                0.7,
+                4,
+                1.5,
+                4,
+                2,
+                2,
+                0.3,
+                100 * self.durable,
+                self.durable,
+                0.3 * self.durable,
+                0.5,
+            ],
         )[0]
         if what == "publish":
             for each in self.alive():
@@ -122,27 +151,39 @@ class History:
         for machine in self.world.machines:
             self.accepted.update(dict.fromkeys(machine.accepted, machine.log.epoch))
             machine.accepted.clear()
-        self.was_live = {(m.index, m.life) for m in self.alive() if m.cluster.is_live}
+        self.was_complete = {
+            (m.index, m.life) for m in self.alive() if m.cluster.promises.is_complete
+        }
 
     def judge(self, primary: Machine) -> None:
-        # One that hears late that it was elected may be overtaken already: it accepts nothing, for the others have promised more.
+        # One that hears late that it was elected may be overtaken already: it accepts nothing, for
+        # the others have promised more.
         epoch = primary.log.epoch
-        missing = {word for word, accepted in self.accepted.items() if accepted <= epoch} - set(primary.model.values())
+        missing = {word for word, accepted in self.accepted.items() if accepted <= epoch} - set(
+            primary.model.values()
+        )
         self.promotions += 1
-        if self.durable or (primary.index, primary.life) in self.was_live:
-            assert not missing, f"{primary.index} was promoted in epoch {primary.log.epoch} and lost {sorted(missing)[:5]}"
+        if self.durable or (primary.index, primary.life) in self.was_complete:
+            assert not missing, (
+                f"{primary.index} was promoted in epoch {primary.log.epoch} and lost "
+                f"{sorted(missing)[:5]}"
+            )
             return
         for other in self.alive():
-            if other is not primary and other.cluster.is_live:
+            if other is not primary and other.cluster.promises.is_complete:
                 taken = missing & set(other.model.values())
-                assert not taken, f"{primary.index} was promoted empty over {other.index}: {sorted(taken)[:5]}"
+                assert not taken, (
+                    f"{primary.index} was promoted empty over {other.index}: {sorted(taken)[:5]}"
+                )
         self.failures += bool(missing)
         self.accepted = {
             word: accepted for word, accepted in self.accepted.items() if word not in missing
         }  # every broker that had them is gone
 
     def heal(self) -> None:
-        """End all faults: a manager that takes who is live, and else anybody, gets a whole cluster again."""
+        """End all faults: a manager that takes who is complete, and else anybody, gets a whole
+        cluster again.
+        """
         world = self.world
         for machine in list(world.machines):
             machine.paused = machine.disk_hangs = False
@@ -157,7 +198,14 @@ class History:
             if not any(machine.state.is_primary for machine in world.machines):
                 self.recover()
                 order = sorted(
-                    world.machines, key=lambda m: (m.cluster.is_live, m.cluster.saved.in_sync, m.log.epoch, m.log.last), reverse=True
+                    world.machines,
+                    key=lambda m: (
+                        m.cluster.promises.is_complete,
+                        m.cluster.promises.in_sync,
+                        m.log.epoch,
+                        m.log.last,
+                    ),
+                    reverse=True,
                 )
                 for machine in order:
                     machine.promote()
@@ -166,21 +214,36 @@ class History:
                     if machine.state.is_primary:
                         break
         else:
-            raise AssertionError(f"not healed: {[machine.state.value for machine in world.machines]}")
-        primary = next(machine for machine in world.machines if machine.state is BrokerStatus.ACTIVE)
+            raise AssertionError(
+                f"not healed: {[machine.state.value for machine in world.machines]}"
+            )
+        primary = next(
+            machine for machine in world.machines if machine.state is BrokerStatus.ACTIVE
+        )
         assert not self.accepted.keys() - set(primary.model.values())
         primary.publish("last")
         world.run(0.5)
-        assert [machine.words for machine in world.machines] == [primary.words] * len(world.machines)
+        assert [machine.words for machine in world.machines] == [primary.words] * len(
+            world.machines
+        )
         assert "last" in primary.accepted
 
     def recover(self) -> None:
-        """After a total failure, start again whoever is ready by a set that is out of date: it stands in the others' way."""
+        """After a total failure, start again whoever is ready by a set that is out of date: it
+        stands in the others' way.
+        """
         store = self.world.store
-        newest = store.kept if store is not None else max(machine.cluster.saved.in_sync for machine in self.world.machines)
-        if not any(machine.cluster.is_live and machine.system_id in newest.members for machine in self.world.machines):
+        newest = (
+            store.kept
+            if store is not None
+            else max(machine.cluster.promises.in_sync for machine in self.world.machines)
+        )
+        if not any(
+            machine.cluster.promises.is_complete and machine.system_id in newest.members
+            for machine in self.world.machines
+        ):
             for machine in list(self.world.machines):
-                if machine.cluster.is_live:
+                if machine.cluster.promises.is_complete:
                     self.world.kill(machine.index)
                     self.restart(machine)
             self.world.run(0.5)

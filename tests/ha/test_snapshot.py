@@ -1,4 +1,6 @@
-"""A backup that needs a snapshot of a broker that goes on working: both roles, with their broker models, face to face."""
+"""A backup that needs a snapshot of a broker that goes on working: both roles, with their broker
+models, face to face.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,19 @@ from itertools import count
 
 from qpidha.broker.broker import Broker
 from qpidha.ha.backup import Backup
-from qpidha.ha.in_sync import InSyncSet
+from qpidha.ha.in_sync import InSyncSet, SavedState
 from qpidha.ha.peers import Peer
 from qpidha.ha.primary import BATCHES_IN_FLIGHT, CHUNKS_IN_FLIGHT, LARGE_BATCH, WINDOW, Primary
-from qpidha.ha.wire import Begin, Chunk, Confirm, Logged, Safe, SnapshotEnd, Subscribe, decode
+from qpidha.ha.promises import Promises
+from qpidha.ha.states import StateMachine
+from qpidha.ha.wire import Chunk, Confirm, Logged, Subscribe, decode
+from qpidha.model.broker_states import JOINING
+from qpidha.model.event_log import EventSink
+from qpidha.model.records import Record
+from qpidha.model.settings import Settings
+from qpidha.model.url import Address
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
-from qpidha.words.notes import Notes
-from qpidha.words.records import Record
-from qpidha.words.settings import Settings
-from qpidha.words.url import Address
 
 LINK = 7
 
@@ -29,13 +34,15 @@ class Side:
     def __init__(self, log_memory: int) -> None:
         numbers = count(1)
         self.settings = Settings(ha_cluster=True, ha_replicate="all")
-        self.broker = Broker(self.settings, None, lambda effect: None, lambda: f"uuid-{next(numbers)}")
+        self.broker = Broker(
+            self.settings, None, lambda effect: None, lambda: f"uuid-{next(numbers)}"
+        )
         self.log = Log(log_memory)
         self.said: list[bytes] = []
         self.hung_up = False
-        self.notes = Notes()
+        self.event_log = EventSink()
 
-    def say(self, connection_id: int, data: bytes) -> None:
+    def send(self, connection_id: int, data: bytes) -> None:
         self.said.append(data)
 
     def credit(self, connection_id: int) -> int:
@@ -56,7 +63,7 @@ class Side:
     def state_changed(self, state: object) -> None:
         pass
 
-    def released(self, safe: int) -> None:
+    def on_committed(self, committed: int) -> None:
         pass
 
     def freeze(self, frozen: bool) -> None:
@@ -76,7 +83,11 @@ class Side:
 
     def payloads(self, queue: str) -> list[bytes]:
         found = self.broker.queues.get(queue)
-        return [] if found is None else [found.messages[sequence].payload for sequence in sorted(found.messages)]
+        return (
+            []
+            if found is None
+            else [found.messages[sequence].payload for sequence in sorted(found.messages)]
+        )
 
 
 class Pair:
@@ -87,11 +98,16 @@ class Pair:
         self.b = Side(log_memory)
         self.b.broker.passive = True
         self.a.log.start_epoch(1)
-        self.a.broker.recorder = self.a.log
+        self.a.broker.log_writer = self.a.log
         self.primary = Primary(self.a, self.a.log, self.a.settings, InSyncSet(1, 0, ("a",)))
-        self.backup = Backup(self.b, self.b.log, applied=0)
+        promises = Promises(self.b, "b", SavedState(), lambda: None)
+        state = StateMachine(self.b, lambda: None)
+        state.change(JOINING)
+        self.backup = Backup(self.b, self.b.log, promises, state, lambda: None, applied=0)
         for number in range(queues):
-            self.a.broker.declare_queue(f"q{number}", arguments={"note": "x" * 1000} if queues > 1 else {})
+            self.a.broker.declare_queue(
+                f"q{number}", arguments={"note": "x" * 1000} if queues > 1 else {}
+            )
         self.publish(b"old", f"q{queues - 1}")
         self.a.log.seal()
         for number in range(2000):
@@ -114,17 +130,7 @@ class Pair:
         if not self.a.said:
             return False
         message = decode(self.a.said.pop(0))
-        match message:
-            case Begin():
-                self.backup.begin(message)
-            case Logged():
-                self.backup.logged(message)
-            case Chunk():
-                self.backup.chunk(message)
-            case SnapshotEnd():
-                self.backup.snapshot_end(message)
-            case Safe(sequence):
-                self.backup.safe(sequence)
+        self.backup.on_message(0, message)
         return True
 
     def answer(self) -> None:
@@ -145,7 +151,7 @@ class Pair:
         assert self.primary.in_sync.members == ("a", "b")
 
 
-def test_a_message_that_comes_with_the_subscription_is_not_lost_for_its_queue_not_being_there_yet() -> None:
+def test_a_message_that_comes_with_the_subscription_waits_for_its_queue() -> None:
     pair = Pair(log_memory=100_000)
     pair.subscribe()
     pair.publish(b"live", "q0")  # in the same turn
@@ -165,7 +171,9 @@ def test_live_records_wait_until_all_queues_are_there() -> None:
     assert pair.b.broker.queues.keys() == pair.a.broker.queues.keys()
 
 
-def test_a_snapshot_under_load_does_not_start_over_for_its_live_records_not_being_confirmed() -> None:
+def test_a_snapshot_under_load_does_not_start_over_for_its_live_records_not_being_confirmed() -> (
+    None
+):
     pair = Pair(log_memory=100_000)
     for number in range(40):
         pair.publish(b"%d" % number * 300_000, "q0")  # a chunk each
@@ -190,20 +198,20 @@ def test_nothing_waits_for_a_backup_that_has_yet_to_confirm_what_was_there_when_
     assert pair.primary.backups["b"].cursor == pair.a.log.last + 1
     pair.publish(b"live", "q0")
     pair.primary.flush(2)
-    assert pair.a.log.safe == pair.a.log.last
+    assert pair.a.log.committed == pair.a.log.last
     while pair.carry_one():
         pass
     pair.publish(b"meanwhile", "q0")
     pair.answer()
     pair.primary.flush(3)
-    assert pair.a.log.safe == pair.a.log.last
+    assert pair.a.log.committed == pair.a.log.last
     pair.publish(b"more", "q0")  # from here on what is acknowledged is there too
     pair.primary.flush(4)
-    assert pair.a.log.safe == pair.a.log.last - 1
+    assert pair.a.log.committed == pair.a.log.last - 1
     assert pair.primary.in_sync.members == ("a",)
     pair.settle()
     assert pair.primary.in_sync.members == ("a", "b")
-    assert pair.a.log.safe == pair.a.log.last
+    assert pair.a.log.committed == pair.a.log.last
 
 
 def test_half_a_snapshot_confirms_nothing() -> None:
@@ -233,7 +241,9 @@ def test_a_model_that_shows_more_than_its_log_has_is_never_the_base_of_a_delta()
     assert pair.b.payloads("q0") == []
     assert pair.b.log.last == point
     pair.b.said.clear()
-    pair.backup.follow(Peer(Address("tcp", "c", 1)))  # the next primary knows nothing of that dequeue
+    pair.backup.follow(
+        Peer(Address("tcp", "c", 1))
+    )  # the next primary knows nothing of that dequeue
     assert decode(pair.b.said[0]) == Subscribe(0, 0, 0, 0)
 
 
@@ -262,7 +272,11 @@ def test_what_is_on_its_way_to_a_backup_that_confirms_nothing_is_bounded() -> No
     for turn in range(1, 100):
         pair.publish(b"x" * 1_000_000, "q0")
         pair.primary.flush(turn * 1_000_000)
-        batches = [message.batch.data for message in map(decode, pair.a.said[sent:]) if isinstance(message, Logged)]
+        batches = [
+            message.batch.data
+            for message in map(decode, pair.a.said[sent:])
+            if isinstance(message, Logged)
+        ]
         sent = len(pair.a.said)
         assert all(len(data) < LARGE_BATCH + 2_000_000 for data in batches)
     assert pair.primary.backups["b"].flight_bytes < WINDOW + LARGE_BATCH + 2_000_000

@@ -11,11 +11,11 @@ from qpidha.ha.wire import (
     Ask,
     Begin,
     Chunk,
+    Committed,
     Confirm,
     Logged,
-    Safe,
+    Message,
     SnapshotEnd,
-    Spoken,
     Status,
     Subscribe,
     TakenOver,
@@ -23,21 +23,31 @@ from qpidha.ha.wire import (
     decode,
     encode,
 )
-from qpidha.words.errors import ProtocolViolation
-from qpidha.words.records import Batch
+from qpidha.model.errors import ProtocolViolation
+from qpidha.model.records import Batch
 
-SPOKEN: list[Spoken] = [
+SPOKEN: list[Message] = [
     Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id", "other"), True),
-    Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id", "other"), True, "manager"), Ask(1, 5, "id", recorder="manager"),
-    Ask(1, 5, "id"), Ask(2, 5, "id", 7, ("id", "other")), Answer(1, False, "epoch 5 is promised already"),
-    TakeOver(1, 3, 99), TakenOver(1, 4), TakenOver(1, 0, "why not"),
-    Subscribe(3, 99, 2, 80), Begin(3, 99, 120, True, [(1, 1), (3, 70)], 3, 2, ("id",)), SnapshotEnd(4, 130),
-    Logged(7, Batch(3, 8, 12, True, b"\x00records")), Safe(12), Chunk(2, b"\xffrecords"), Confirm(3, 12, 2),
-]  # fmt: skip
+    Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id", "other"), True, "manager"),
+    Ask(1, 5, "id", recorder="manager"),
+    Ask(1, 5, "id"),
+    Ask(2, 5, "id", 7, ("id", "other")),
+    Answer(1, False, "epoch 5 is promised already"),
+    TakeOver(1, 3, 99),
+    TakenOver(1, 4),
+    TakenOver(1, 0, "why not"),
+    Subscribe(3, 99, 2, 80),
+    Begin(3, 99, 120, True, [(1, 1), (3, 70)], 3, 2, ("id",)),
+    SnapshotEnd(4, 130),
+    Logged(7, Batch(3, 8, 12, True, b"\x00records")),
+    Committed(12),
+    Chunk(2, b"\xffrecords"),
+    Confirm(3, 12, 2),
+]
 
 
 @pytest.mark.parametrize("message", SPOKEN, ids=lambda message: type(message).__name__)
-def test_every_message_is_read_as_it_was_written(message: Spoken) -> None:
+def test_every_message_is_read_as_it_was_written(message: Message) -> None:
     assert decode(encode(message)) == message
 
 
@@ -59,7 +69,9 @@ def test_anything_else_is_a_protocol_violation(data: bytes) -> None:
         '{"say": "Answer", "nonce": 1, "granted": "yes"}',
         '{"say": "Subscribe", "epoch": null, "sequence": 1, "applied_epoch": 1, "applied": {}}',
         encode(Status("id", "b1", "h:1", "bogus", 3, 4, 99, 3, 2, (), False))[1:].decode(),
-        encode(Begin(3, 99, 120, True, [], 3, 2, ()))[1:].decode().replace('"history": []', '"history": [[1]]'),
+        encode(Begin(3, 99, 120, True, [], 3, 2, ()))[1:]
+        .decode()
+        .replace('"history": []', '"history": [[1]]'),
         "[" * 100_000,
     ],
 )

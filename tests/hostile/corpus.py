@@ -1,7 +1,8 @@
-"""A corpus of malformed and misbehaving connections, made from one seed: the same thousand on every run.
+"""A corpus of malformed and misbehaving connections, made from one seed: the same thousand on every
+run.
 
-An attack is its name, the bytes to send in pieces, and how the connection is left. Most damage a real
-session at one of its layers; the others break one rule on purpose, with random parameters.
+An attack is its name, the bytes to send in pieces, and how the connection is left. Most damage a
+real session at one of its layers; the others break one rule on purpose, with random parameters.
 """
 
 from __future__ import annotations
@@ -58,10 +59,23 @@ from tests.hostile.frames import (
 QUEUE = "sink"
 LEAVINGS = ("close", "half-close", "reset", "linger")
 ODD_ADDRESSES = (
-    "", "$management", "/management", "$qpidha.replication", "amq.match/x", "/queues/%zz", "/queues/",
+    "",
+    "$management",
+    "/management",
+    "$qpidha.replication",
+    "amq.match/x",
+    "/queues/%zz",
+    "/queues/",
     "/exchanges/amq.direct/" + "k" * 3000,
-    "\x00", "\u202e" * 50, "no such queue", "a/b/c/d", "//", "%", "q" * 20_000, "amq.topic/#.#.#.*.#",
-)  # fmt: skip
+    "\x00",
+    "\u202e" * 50,
+    "no such queue",
+    "a/b/c/d",
+    "//",
+    "%",
+    "q" * 20_000,
+    "amq.topic/#.#.#.*.#",
+)
 
 
 @dataclass(slots=True)
@@ -74,7 +88,10 @@ class Attack:
 
     def __str__(self) -> str:
         sent = b"".join(self.pieces)
-        return f"{self.name} ({len(sent)} bytes in {len(self.pieces)} pieces, then {self.leaving}): {sent[:400].hex()}"
+        return (
+            f"{self.name} ({len(sent)} bytes in {len(self.pieces)} pieces, then "
+            f"{self.leaving}): {sent[:400].hex()}"
+        )
 
 
 Maker = Callable[[Random], bytes | list[bytes]]
@@ -94,7 +111,9 @@ def random_bytes(random: Random) -> bytes:
 
 
 def random_after_header(random: Random) -> bytes:
-    start = random.choice((SASL_HEADER, AMQP_HEADER, SASL_HEADER + sasl_init() + AMQP_HEADER, handshake()))
+    start = random.choice(
+        (SASL_HEADER, AMQP_HEADER, SASL_HEADER + sasl_init() + AMQP_HEADER, handshake())
+    )
     return start + random.randbytes(random.choice((1, 8, 64, 5000)))
 
 
@@ -108,7 +127,9 @@ def truncated(random: Random) -> list[bytes]:
     layers = [part for _, part in session(QUEUE)]
     chosen = random.randrange(len(layers))
     part = layers[chosen]
-    return in_turns([*layers[:chosen], part[: random.randrange(len(part))], *[b""] * (len(layers) - chosen - 1)])
+    return in_turns(
+        [*layers[:chosen], part[: random.randrange(len(part))], *[b""] * (len(layers) - chosen - 1)]
+    )
 
 
 def _damaged(random: Random, damage: Callable[[bytearray], None]) -> list[bytes]:
@@ -142,7 +163,9 @@ def value_replaced(random: Random) -> bytes:
     if code != OPEN:
         start += open_frame() + begin_frame()
     if code in (FLOW, TRANSFER, DISPOSITION):
-        start += attach_frame("a", 0, string(QUEUE)) + attach_frame("b", 1, string(QUEUE), receiver=True)
+        start += attach_frame("a", 0, string(QUEUE)) + attach_frame(
+            "b", 1, string(QUEUE), receiver=True
+        )
     return start + performative(code, *fields, payload=random.randbytes(random.randrange(50)))
 
 
@@ -167,7 +190,23 @@ def frame_header_changed(random: Random) -> list[bytes]:
     part = random.choice([part for part in layers if not part.startswith(b"AMQP")])
     field = random.randrange(4)
     if field == 0:
-        size = random.choice((0, 1, 7, 8, 9, len(part) - 1, len(part) + 1, 511, 65537, 2**24, 2**31 - 1, 2**31, 2**32 - 1))
+        size = random.choice(
+            (
+                0,
+                1,
+                7,
+                8,
+                9,
+                len(part) - 1,
+                len(part) + 1,
+                511,
+                65537,
+                2**24,
+                2**31 - 1,
+                2**31,
+                2**32 - 1,
+            )
+        )
         struct.pack_into(">I", part, 0, size)
     elif field == 1:
         part[4] = random.choice((0, 1, 3, 63, 255))
@@ -228,11 +267,17 @@ def wrong_order(random: Random) -> bytes:
             begun + transfer_frame(0, 0, message()),
             begun + flow_frame(7, 10),
             begun + detach_frame(3),
-            begun + attach_frame("a", 0, string(QUEUE)) + detach_frame(0) + transfer_frame(0, 0, message()) + detach_frame(0),
+            begun
+            + attach_frame("a", 0, string(QUEUE))
+            + detach_frame(0)
+            + transfer_frame(0, 0, message())
+            + detach_frame(0),
             begun + attach_frame("a", 0, string(QUEUE)) * 2,
             begun + attach_frame("a", 0, string(QUEUE)) + attach_frame("b", 0, string(QUEUE)),
             begun + attach_frame("a", 0, string(QUEUE)) + attach_frame("a", 1, string(QUEUE)),
-            begun + attach_frame("a", 0, string(QUEUE), receiver=True) + transfer_frame(0, 0, message()),
+            begun
+            + attach_frame("a", 0, string(QUEUE), receiver=True)
+            + transfer_frame(0, 0, message()),
             begun + attach_frame("a", 0, string(QUEUE)) + flow_frame(0, 1000, drain=TRUE),
             AMQP_HEADER + open_frame() + begin_frame() + SASL_HEADER + sasl_init(),
         )
@@ -256,10 +301,22 @@ def out_of_range(random: Random) -> bytes:
             sender + receiver + disposition_frame(0, 2**32 - 1),
             sender + receiver + disposition_frame(2**32 - 1, 0),
             sender + receiver + disposition_frame(5, 2),
-            sender + transfer_frame(0, 0, message()) + receiver + disposition_frame(0, 2**31, receiver=False),
-            sender + transfer_frame(0, 0, message()) + receiver + disposition_frame(0, 0, state=described(small_ulong(0x99), list_of([]))),
-            sender + transfer_frame(0, 0, message()) + receiver + disposition_frame(0, 0, state=string("accepted")),
-            receiver + flow_frame(1, 2**32 - 1) + flow_frame(1, 0) + flow_frame(1, 2**31, drain=TRUE),
+            sender
+            + transfer_frame(0, 0, message())
+            + receiver
+            + disposition_frame(0, 2**31, receiver=False),
+            sender
+            + transfer_frame(0, 0, message())
+            + receiver
+            + disposition_frame(0, 0, state=described(small_ulong(0x99), list_of([]))),
+            sender
+            + transfer_frame(0, 0, message())
+            + receiver
+            + disposition_frame(0, 0, state=string("accepted")),
+            receiver
+            + flow_frame(1, 2**32 - 1)
+            + flow_frame(1, 0)
+            + flow_frame(1, 2**31, drain=TRUE),
             receiver + flow_frame(1, 10, window=0) + flow_frame(1, 10, window=2**32 - 1),
             performative(BEGIN, b"\x60\x00\x05", uint(0), uint(1), uint(1), channel=3),
             performative(FLOW, NULL, uint(0), uint(0), uint(0)) * 50,
@@ -283,24 +340,48 @@ def nested(depth: int, *, wide: bool) -> bytes:
 def deep_types(random: Random) -> bytes:
     """Nesting without end, and arrays that promise more than they hold."""
     start = SASL_HEADER + sasl_init() + AMQP_HEADER
-    deep = random.choice((nested(60, wide=False), nested(1500, wide=True), nested(6000, wide=True), b"\x00" * 3000 + NULL))
+    deep = random.choice(
+        (
+            nested(60, wide=False),
+            nested(1500, wide=True),
+            nested(6000, wide=True),
+            b"\x00" * 3000 + NULL,
+        )
+    )
     count = random.choice((2**16, 2**31 - 1, 2**32 - 1))
-    empty = b"\xf0" + struct.pack(">II", 5, count) + random.choice((b"\x40", b"\x41", b"\x43", b"\x45"))
+    empty = (
+        b"\xf0" + struct.pack(">II", 5, count) + random.choice((b"\x40", b"\x41", b"\x43", b"\x45"))
+    )
     lying = b"\xd0" + struct.pack(">II", random.choice((4, 8, 2**32 - 1)), count)
-    evil = random.choice((deep, empty, lying, b"\xd1" + struct.pack(">II", 4, 3), b"\xb0" + struct.pack(">I", 2**32 - 1)))
+    evil = random.choice(
+        (
+            deep,
+            empty,
+            lying,
+            b"\xd1" + struct.pack(">II", 4, 3),
+            b"\xb0" + struct.pack(">I", 2**32 - 1),
+        )
+    )
     sender = handshake() + attach_frame("a", 0, string(QUEUE))
     return random.choice(
         (
             start + open_frame(properties=map_of([symbol("evil"), evil])),
             start + open_frame(properties=evil),
             handshake() + attach_frame("a", 0, evil),
-            handshake() + attach_frame("a", 0, string(QUEUE), properties=map_of([symbol("evil"), evil])),
+            handshake()
+            + attach_frame("a", 0, string(QUEUE), properties=map_of([symbol("evil"), evil])),
             sender + transfer_frame(0, 0, described(small_ulong(0x77), evil)),
             sender + transfer_frame(0, 0, described(small_ulong(0x74), evil) + message()),
-            sender + transfer_frame(0, 0, described(small_ulong(0x72), map_of([symbol("x"), evil])) + message()),
+            sender
+            + transfer_frame(
+                0, 0, described(small_ulong(0x72), map_of([symbol("x"), evil])) + message()
+            ),
             sender + transfer_frame(0, 0, described(small_ulong(0x70), evil) + message()),
-            sender + transfer_frame(0, 0, described(small_ulong(0x73), list_of([evil])) + message()),
-            handshake() + attach_frame("b", 1, string(QUEUE), receiver=True) + disposition_frame(0, 0, state=evil),
+            sender
+            + transfer_frame(0, 0, described(small_ulong(0x73), list_of([evil])) + message()),
+            handshake()
+            + attach_frame("b", 1, string(QUEUE), receiver=True)
+            + disposition_frame(0, 0, state=evil),
             handshake() + performative(CLOSE, described(small_ulong(0x1D), evil)),
         )
     )
@@ -312,25 +393,55 @@ def giant_fields(random: Random) -> bytes:
     return random.choice(
         (
             start + open_frame("c" * 60_000),
-            start + open_frame(properties=map_of([symbol("p"), string("x" * random.choice((60_000, 200_000, 1_000_000)))])),
+            start
+            + open_frame(
+                properties=map_of(
+                    [symbol("p"), string("x" * random.choice((60_000, 200_000, 1_000_000)))]
+                )
+            ),
             start + open_frame(properties=map_of(many)),
-            start + open_frame("\u20ac" * 10_000, max_frame=random.choice((0, 1, 511, 512, 2**32 - 1)), channel_max=65535),
+            start
+            + open_frame(
+                "\u20ac" * 10_000,
+                max_frame=random.choice((0, 1, 511, 512, 2**32 - 1)),
+                channel_max=65535,
+            ),
             handshake() + attach_frame("n" * 60_000, 0, string(QUEUE)),
             handshake() + attach_frame("a", 0, string("q" * 60_000)),
             handshake() + attach_frame("a", 0, string(QUEUE), properties=map_of(many)),
-            handshake() + attach_frame("a", 0, string(QUEUE)) + transfer_frame(0, 0, b"\x00" * 60_000),
+            handshake()
+            + attach_frame("a", 0, string(QUEUE))
+            + transfer_frame(0, 0, b"\x00" * 60_000),
         )
     )
 
 
 def odd_address(random: Random) -> bytes:
     address = random.choice(
-        (*(string(text) for text in ODD_ADDRESSES), NULL, uint(5), binary(b"\xff"), symbol("s"), list_of([]), b"\xa1\x02\xff\xfe")
+        (
+            *(string(text) for text in ODD_ADDRESSES),
+            NULL,
+            uint(5),
+            binary(b"\xff"),
+            symbol("s"),
+            list_of([]),
+            b"\xa1\x02\xff\xfe",
+        )
     )
-    bodies = [message(), message("{}"), make_message(random, random.randrange(100))[:3000], b"", random.randbytes(30)]
+    bodies = [
+        message(),
+        message("{}"),
+        make_message(random, random.randrange(100))[:3000],
+        b"",
+        random.randbytes(30),
+    ]
     is_receiver = random.random() < 0.5
     sent = attach_frame("a", 0, address, receiver=is_receiver)
-    sent += flow_frame(0, 100) if is_receiver else b"".join(transfer_frame(0, i, body) for i, body in enumerate(bodies))
+    sent += (
+        flow_frame(0, 100)
+        if is_receiver
+        else b"".join(transfer_frame(0, i, body) for i, body in enumerate(bodies))
+    )
     return handshake() + sent
 
 
@@ -341,11 +452,28 @@ def broken_messages(random: Random) -> bytes:
     for number in range(10):
         flipped = bytearray(good)
         flipped[random.randrange(len(flipped))] ^= 1 << random.randrange(8)
-        payloads.append(random.choice((good[: random.randrange(len(good))], bytes(flipped), random.randbytes(20), b"", good * 2)))
+        payloads.append(
+            random.choice(
+                (
+                    good[: random.randrange(len(good))],
+                    bytes(flipped),
+                    random.randbytes(20),
+                    b"",
+                    good * 2,
+                )
+            )
+        )
         payloads[number] = payloads[number][:30_000]
-    target = random.choice((string(QUEUE), NULL, string("amq.match"), string("amq.topic"), string("$management")))
+    target = random.choice(
+        (string(QUEUE), NULL, string("amq.match"), string("amq.topic"), string("$management"))
+    )
     receive = attach_frame("b", 1, string(QUEUE), receiver=True, copy=True) + flow_frame(1, 100)
-    return handshake() + attach_frame("a", 0, target) + b"".join(transfer_frame(0, i, p) for i, p in enumerate(payloads)) + receive
+    return (
+        handshake()
+        + attach_frame("a", 0, target)
+        + b"".join(transfer_frame(0, i, p) for i, p in enumerate(payloads))
+        + receive
+    )
 
 
 def too_many(random: Random) -> bytes:
@@ -358,26 +486,48 @@ def too_many(random: Random) -> bytes:
         (
             b"".join(begin_frame(channel) for channel in range(1, 120)),
             b"".join(begin_frame(channel) for channel in range(1, 30)),
-            b"".join(attach_frame(f"l{i}", i, string(QUEUE), receiver=i % 2 == 0) for i in range(100)),
+            b"".join(
+                attach_frame(f"l{i}", i, string(QUEUE), receiver=i % 2 == 0) for i in range(100)
+            ),
             b"".join(attach_frame(f"l{i}", 0, string(QUEUE)) + detach_frame(0) for i in range(100)),
             sender + b"".join(transfer_frame(0, i, message(), settled=True) for i in range(3000)),
             sender + b"".join(transfer_frame(0, i, message()) for i in range(300)),
             sender + first + again * 5,
             sender + first + again * 25 + transfer_frame(0, 1, message()),
             sender + first + again * 25 + transfer_frame(0, 0, part, first=False),
-            sender + first + again + performative(TRANSFER, uint(0), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, TRUE),
+            sender
+            + first
+            + again
+            + performative(TRANSFER, uint(0), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, TRUE),
             sender + first + transfer_frame(0, 7, message()),
             sender + first + detach_frame(0),
-            sender + transfer_frame(0, 0, b"", more=True) + transfer_frame(0, 0, b"", more=True, first=False) * 2000,
+            sender
+            + transfer_frame(0, 0, b"", more=True)
+            + transfer_frame(0, 0, b"", more=True, first=False) * 2000,
         )
     )
 
 
 KINDS: list[tuple[int, Maker]] = [
-    (60, random_bytes), (60, random_after_header), (40, wrong_header), (150, truncated), (180, bits_flipped), (80, bytes_replaced),
-    (80, value_replaced), (40, frames_shuffled), (40, frame_dropped_or_doubled), (70, frame_header_changed), (40, sasl_garbage),
-    (40, wrong_order), (50, out_of_range), (40, deep_types), (20, giant_fields), (20, odd_address), (30, broken_messages), (30, too_many),
-]  # fmt: skip
+    (60, random_bytes),
+    (60, random_after_header),
+    (40, wrong_header),
+    (150, truncated),
+    (180, bits_flipped),
+    (80, bytes_replaced),
+    (80, value_replaced),
+    (40, frames_shuffled),
+    (40, frame_dropped_or_doubled),
+    (70, frame_header_changed),
+    (40, sasl_garbage),
+    (40, wrong_order),
+    (50, out_of_range),
+    (40, deep_types),
+    (20, giant_fields),
+    (20, odd_address),
+    (30, broken_messages),
+    (30, too_many),
+]
 
 
 def corpus(seed: int, count: int) -> Iterator[Attack]:
@@ -394,13 +544,19 @@ def corpus(seed: int, count: int) -> Iterator[Attack]:
         if random.random() < 0.1:
             pieces = [whole]
         elif len(whole) < 3000 and random.random() < 0.1:
-            cuts = sorted(random.sample(range(len(whole) + 1), min(len(whole), random.randrange(1, 12))))
-            pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True) if a < b]
+            cuts = sorted(
+                random.sample(range(len(whole) + 1), min(len(whole), random.randrange(1, 12)))
+            )
+            pieces = [
+                whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True) if a < b
+            ]
         yield Attack(maker.__name__, [piece for piece in pieces if piece], random.choice(LEAVINGS))
 
 
 def after_login(data: bytes) -> list[bytes]:
-    """Have an attack wait for the broker's answers where a client would: after begin, and after its first attach."""
+    """Have an attack wait for the broker's answers where a client would: after begin, and after its
+    first attach.
+    """
     login = handshake()
     if not data.startswith(login):
         return [data]

@@ -1,7 +1,8 @@
 """Frames written by hand, right or wrong, and a peer that sends them over a plain socket.
 
-Nothing here keeps a client from breaking the rules: every field of a frame header and of a performative
-can be anything. A real session as recorded here is what the corpus damages. Source: AMQP 1.0 part 2.
+Nothing here keeps a client from breaking the rules: every field of a frame header and of a
+performative can be anything. A real session as recorded here is what the corpus damages. Source:
+AMQP 1.0 part 2.
 """
 
 from __future__ import annotations
@@ -11,7 +12,17 @@ import socket
 import struct
 import time
 
-from tests.fidelity.raw_types import NULL, binary, described, list_of, map_of, small_ulong, string, symbol, uint
+from tests.fidelity.raw_types import (
+    NULL,
+    binary,
+    described,
+    list_of,
+    map_of,
+    small_ulong,
+    string,
+    symbol,
+    uint,
+)
 
 SASL_HEADER, AMQP_HEADER = b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
@@ -20,34 +31,63 @@ SOURCE, TARGET, ACCEPTED, ERROR = 0x28, 0x29, 0x24, 0x1D
 TRUE, FALSE = b"\x41", b"\x42"
 
 
-def frame(body: bytes, *, channel: int = 0, kind: int = 0, doff: int = 2, size: int | None = None) -> bytes:
+def frame(
+    body: bytes, *, channel: int = 0, kind: int = 0, doff: int = 2, size: int | None = None
+) -> bytes:
     """A frame; `size` is what its header says instead of the truth."""
     return struct.pack(">IBBH", 8 + len(body) if size is None else size, doff, kind, channel) + body
 
 
-def performative(code: int, *fields: bytes, payload: bytes = b"", channel: int = 0, kind: int = 0) -> bytes:
-    return frame(described(small_ulong(code), list_of(list(fields))) + payload, channel=channel, kind=kind)
+def performative(
+    code: int, *fields: bytes, payload: bytes = b"", channel: int = 0, kind: int = 0
+) -> bytes:
+    return frame(
+        described(small_ulong(code), list_of(list(fields))) + payload, channel=channel, kind=kind
+    )
 
 
 def sasl_init(mechanism: str = "ANONYMOUS", response: bytes = b"guest") -> bytes:
     return performative(SASL_INIT, symbol(mechanism), binary(response), kind=1)
 
 
-def open_frame(container: str = "peer", *, max_frame: int = 65536, channel_max: int = 100, properties: bytes = NULL) -> bytes:
-    fields = [string(container), string("host"), uint(max_frame), b"\x60" + struct.pack(">H", channel_max)]
+def open_frame(
+    container: str = "peer",
+    *,
+    max_frame: int = 65536,
+    channel_max: int = 100,
+    properties: bytes = NULL,
+) -> bytes:
+    fields = [
+        string(container),
+        string("host"),
+        uint(max_frame),
+        b"\x60" + struct.pack(">H", channel_max),
+    ]
     return performative(OPEN, *fields, NULL, NULL, NULL, NULL, NULL, properties)
 
 
 def begin_frame(channel: int = 0, *, window: int = 2**31 - 1, handle_max: int = 2**32 - 1) -> bytes:
-    return performative(BEGIN, NULL, uint(0), uint(window), uint(window), uint(handle_max), channel=channel)
+    return performative(
+        BEGIN, NULL, uint(0), uint(window), uint(window), uint(handle_max), channel=channel
+    )
 
 
 def attach_frame(
-    name: str, handle: int, address: bytes, *, receiver: bool = False, channel: int = 0, copy: bool = False, properties: bytes = NULL
+    name: str,
+    handle: int,
+    address: bytes,
+    *,
+    receiver: bool = False,
+    channel: int = 0,
+    copy: bool = False,
+    properties: bytes = NULL,
 ) -> bytes:
     """Attach a sender to, or a receiver from, an encoded address."""
     mode = symbol("copy") if copy else NULL
-    source = described(small_ulong(SOURCE), list_of([address if receiver else NULL, NULL, NULL, NULL, NULL, NULL, mode]))
+    source = described(
+        small_ulong(SOURCE),
+        list_of([address if receiver else NULL, NULL, NULL, NULL, NULL, NULL, mode]),
+    )
     target = described(small_ulong(TARGET), list_of([NULL if receiver else address]))
     role = TRUE if receiver else FALSE
     count = NULL if receiver else uint(0)
@@ -71,23 +111,48 @@ def attach_frame(
     )
 
 
-def flow_frame(handle: int, credit: int, *, channel: int = 0, window: int = 2**31 - 1, drain: bytes = NULL) -> bytes:
-    fields = [uint(0), uint(window), uint(0), uint(window), uint(handle), uint(0), uint(credit), NULL, drain]
+def flow_frame(
+    handle: int, credit: int, *, channel: int = 0, window: int = 2**31 - 1, drain: bytes = NULL
+) -> bytes:
+    fields = [
+        uint(0),
+        uint(window),
+        uint(0),
+        uint(window),
+        uint(handle),
+        uint(0),
+        uint(credit),
+        NULL,
+        drain,
+    ]
     return performative(FLOW, *fields, channel=channel)
 
 
 def transfer_frame(
-    handle: int, delivery: int, payload: bytes, *, settled: bool = False, more: bool = False, first: bool = True, channel: int = 0
+    handle: int,
+    delivery: int,
+    payload: bytes,
+    *,
+    settled: bool = False,
+    more: bool = False,
+    first: bool = True,
+    channel: int = 0,
 ) -> bytes:
     fields = [uint(handle)]
-    fields += [uint(delivery), binary(struct.pack(">I", delivery)), uint(0)] if first else [NULL, NULL, NULL]
+    fields += (
+        [uint(delivery), binary(struct.pack(">I", delivery)), uint(0)]
+        if first
+        else [NULL, NULL, NULL]
+    )
     fields += [TRUE if settled else FALSE, TRUE if more else FALSE]
     return performative(TRANSFER, *fields, payload=payload, channel=channel)
 
 
 def disposition_frame(first: int, last: int, *, receiver: bool = True, state: bytes = b"") -> bytes:
     state = state or described(small_ulong(ACCEPTED), list_of([]))
-    return performative(DISPOSITION, TRUE if receiver else FALSE, uint(first), uint(last), TRUE, state)
+    return performative(
+        DISPOSITION, TRUE if receiver else FALSE, uint(first), uint(last), TRUE, state
+    )
 
 
 def detach_frame(handle: int) -> bytes:
@@ -104,21 +169,34 @@ def message(text: str = "x") -> bytes:
 
 def handshake(*, properties: bytes = NULL) -> bytes:
     """Everything up to a session, as one pipelined piece."""
-    return SASL_HEADER + sasl_init() + AMQP_HEADER + open_frame(properties=properties) + begin_frame()
+    return (
+        SASL_HEADER + sasl_init() + AMQP_HEADER + open_frame(properties=properties) + begin_frame()
+    )
 
 
 def session(queue: str) -> list[tuple[str, bytes]]:
-    """A whole session as (layer, bytes): log in, send three messages, receive and accept them, leave."""
+    """A whole session as (layer, bytes): log in, send three messages, receive and accept them,
+    leave.
+    """
     long = message("y" * 3000)
     return [
         ("sasl header", SASL_HEADER),
         ("sasl init", sasl_init()),
         ("amqp header", AMQP_HEADER),
-        ("open", open_frame(properties=map_of([symbol("product"), string("peer"), symbol("pid"), uint(7)]))),
+        (
+            "open",
+            open_frame(
+                properties=map_of([symbol("product"), string("peer"), symbol("pid"), uint(7)])
+            ),
+        ),
         ("begin", begin_frame()),
         ("attach sender", attach_frame("out", 0, string(queue))),
         ("transfer", transfer_frame(0, 0, message("one"))),
-        ("transfer of parts", transfer_frame(0, 1, long[:1000], more=True) + transfer_frame(0, 1, long[1000:], first=False)),
+        (
+            "transfer of parts",
+            transfer_frame(0, 1, long[:1000], more=True)
+            + transfer_frame(0, 1, long[1000:], first=False),
+        ),
         ("settled transfer", transfer_frame(0, 2, message("three"), settled=True)),
         ("attach receiver", attach_frame("in", 1, string(queue), receiver=True)),
         ("flow", flow_frame(1, 10)),
@@ -130,7 +208,9 @@ def session(queue: str) -> list[tuple[str, bytes]]:
 
 
 PAUSES = (5, 6, 9, 11, 12)
-"""Layers of a session before which a client reads what the broker answered; whoever does not is cut off for its window."""
+"""Layers of a session before which a client reads what the broker answered; whoever does not is cut
+off for its window.
+"""
 
 
 class Peer:
@@ -175,7 +255,9 @@ class Peer:
         self.socket.close()
 
     def read(self, silence: float) -> bytes:
-        """Read until the broker ends the connection or says nothing for this many seconds; give all that ever came."""
+        """Read until the broker ends the connection or says nothing for this many seconds; give all
+        that ever came.
+        """
         self.socket.settimeout(silence)
         try:
             while data := self.socket.recv(65536):
@@ -191,10 +273,12 @@ class Peer:
         """Read until the broker ends the connection; give how long that took."""
         begun = time.monotonic()
         self.read(deadline)
-        assert self.ended, f"the broker did not end the connection in {deadline} s: {self.received[-300:]!r}"
+        assert self.ended, (
+            f"the broker did not end the connection in {deadline} s: {self.received[-300:]!r}"
+        )
         return time.monotonic() - begun
 
-    def wait_for(self, code: int, deadline: float = 5.0) -> bytes:
+    def wait_for(self, code: int, deadline: float = 60.0) -> bytes:
         """Read until a frame with this performative has come since the last call; give its body."""
         end = time.monotonic() + deadline
         while True:
@@ -202,7 +286,9 @@ class Peer:
                 if found == code and index >= self.seen:
                     self.seen = index + 1
                     return body
-            assert not self.ended and time.monotonic() < end, f"no 0x{code:02x}, but {self.performatives()[self.seen :]}"
+            assert not self.ended and time.monotonic() < end, (
+                f"no 0x{code:02x}, but {self.performatives()[self.seen :]}"
+            )
             self.socket.settimeout(max(end - time.monotonic(), 0.001))
             try:
                 data = self.socket.recv(65536)

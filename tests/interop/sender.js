@@ -1,17 +1,17 @@
 'use strict';
-// node sender.js ADDRESS QUEUE COUNT: sends 1..COUNT, again what was lost, and tells what was accepted.
+// node sender.js ADDRESSES QUEUE COUNT: sends 1..COUNT, again what was lost, and tells what was accepted.
 
 const rhea = require('rhea');
 const {connect, say} = require('./servers.js');
 
-const [address, queue, count] = [process.argv[2], process.argv[3], Number(process.argv[4])];
+const [addresses, queue, count] = [process.argv[2], process.argv[3], Number(process.argv[4])];
 const WINDOW = 20;
 const pending = new Map();
 const accepted = new Set();
 let again = [];
 let last = 0;
 
-const {container, connection} = connect(rhea, address);
+const {container, connection} = connect(rhea, addresses);
 const sender = connection.open_sender({target: {address: queue}, autosettle: true});
 
 function work() {

@@ -1,4 +1,6 @@
-"""Transactions with python-qpid-proton's own support for them: Container.declare_transaction and its handlers."""
+"""Transactions with python-qpid-proton's own support for them: Container.declare_transaction and
+its handlers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from proton.reactor import Container
 
 from tests.system.clients import browse, send, wait_browse
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Application(MessagingHandler, TransactionHandler):
@@ -52,7 +54,9 @@ class Application(MessagingHandler, TransactionHandler):
                 self.begin()
 
     def declare(self):
-        self.transaction = self.container.declare_transaction(self.connection, handler=self, settle_before_discharge=self.early)
+        self.transaction = self.container.declare_transaction(
+            self.connection, handler=self, settle_before_discharge=self.early
+        )
 
     def begin(self):
         self.declare()
@@ -187,7 +191,9 @@ def test_messages_received_in_a_transaction_go_with_the_commit(broker, early):
 
 @pytest.mark.parametrize("early", [True, False])
 def test_messages_received_in_a_transaction_come_again_after_the_abort(broker, early):
-    """The client has settled them, or it releases them itself after the abort: that is how proton does it."""
+    """The client has settled them, or it releases them itself after the abort: that is how proton
+    does it.
+    """
     send(broker[0], "q", range(3))
     client = Takes(broker[0], commits=False, settle_before_discharge=early).run()
     assert [body for body, _ in client.taken] == [0, 1, 2] * 2
@@ -197,7 +203,9 @@ def test_messages_received_in_a_transaction_come_again_after_the_abort(broker, e
 
 
 class Moves(Application):
-    """Moves messages from q to r, each in a transaction, every third of which is aborted at first."""
+    """Moves messages from q to r, each in a transaction, every third of which is aborted at
+    first.
+    """
 
     def on_start(self, event):
         super().on_start(event)
@@ -267,7 +275,9 @@ def test_a_client_that_goes_away_leaves_no_trace(broker):
 
 
 class ManyAtOnce(Application):
-    """Has ten transactions open, discharges them in another order, and sends without a transaction meanwhile."""
+    """Has ten transactions open, discharges them in another order, and sends without a transaction
+    meanwhile.
+    """
 
     def __init__(self, broker):
         super().__init__(broker)
@@ -300,7 +310,9 @@ def test_ten_transactions_of_one_session_are_independent(broker):
 
 
 class SendsToNobody(Application):
-    """Sends to an address that is none; proton's handlers do not look at the outcome of that message."""
+    """Sends to an address that is none; proton's handlers do not look at the outcome of that
+    message.
+    """
 
     def begin(self):
         self.anonymous = self.container.create_sender(self.connection, None, name="anonymous")

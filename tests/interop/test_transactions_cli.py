@@ -1,4 +1,6 @@
-"""Transactions with cli-proton-python, the command-line clients with which AMQP brokers are tested: they know nothing of us."""
+"""Transactions with cli-proton-python, the command-line clients with which AMQP brokers are tested:
+they know nothing of us.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,28 @@ def cluster(a_cluster):
 
 def run(command, *options, broker):
     done = subprocess.run(
-        [command, "--broker-url", f"{broker.address}/q", "--timeout", "20", *options], capture_output=True, text=True, timeout=40
+        [command, "--broker-url", f"{broker.address}/q", "--timeout", "20", *options],
+        capture_output=True,
+        text=True,
+        timeout=40,
     )
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("action", "arrived"), [("commit", 10), ("rollback", 0)])
 def test_a_sender_commits_or_rolls_back_its_batches(cluster, action, arrived):
-    run(SENDER, "--count", "10", "--msg-content", "%d", "--tx-size", "5", "--tx-action", action, broker=cluster[0])
+    run(
+        SENDER,
+        "--count",
+        "10",
+        "--msg-content",
+        "%d",
+        "--tx-size",
+        "5",
+        "--tx-action",
+        action,
+        broker=cluster[0],
+    )
     for broker in cluster:
         wait_browse(broker, "q", [str(number) for number in range(arrived)])
 
@@ -46,8 +62,18 @@ def test_a_receiver_commits_its_batches(cluster):
 
 def test_what_is_left_after_the_last_batch_is_discharged_as_told(cluster):
     run(
-        SENDER, "--count", "7", "--msg-content", "%d", "--tx-size", "5", "--tx-action", "commit", "--tx-endloop-action", "rollback",
+        SENDER,
+        "--count",
+        "7",
+        "--msg-content",
+        "%d",
+        "--tx-size",
+        "5",
+        "--tx-action",
+        "commit",
+        "--tx-endloop-action",
+        "rollback",
         broker=cluster[0],
-    )  # fmt: skip
+    )
     for broker in cluster:
         wait_browse(broker, "q", [str(number) for number in range(5)])

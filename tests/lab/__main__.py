@@ -1,6 +1,8 @@
-"""`python -m tests.lab up|down|on HOST|off HOST|cut HOST|heal|exec HOST [COMMAND...]`: the lab by hand.
+"""`python -m tests.lab up|down|on HOST|off HOST|cut HOST|heal|exec HOST [COMMAND...]`: the lab by
+hand.
 
-`cut` pulls no cable: nothing passes between that host and the others, but clients still reach it. `exec switch` is where they are.
+`cut` pulls no cable: nothing passes between that host and the others, but clients still reach it.
+`exec switch` is where they are.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from tests.lab.cluster import LabCluster
 from tests.lab.hosts import NAMES, PORT, SWITCH, VIP
 from tests.lab.lab import ENVIRONMENT, Lab, why_not
 
-HINT = f"""The lab is up: {", ".join(NAMES)} run Pacemaker and a broker each; {VIP} follows the primary.
+HINT = f"""The lab is up: {", ".join(NAMES)} run Pacemaker and a broker; {VIP} follows the primary.
   make lab-exec HOST=ha1 COMMAND='pcs status'     a command in a host; without COMMAND a shell
   make lab-exec HOST=switch COMMAND='.venv/bin/qpid-ha -b {VIP}:{PORT} status'     where clients are
   .venv/bin/python -m tests.lab off ha1           cut its power; also: on, cut (its networks), heal
@@ -32,7 +34,11 @@ def main(words: list[str]) -> int:
         return 1
     if action == "exec" and rest:
         command = rest[1:] or ["bash"]
-        full = ["ip", "netns", "exec", SWITCH, *command] if rest[0] == "switch" else lab.enter(rest[0], command)
+        full = (
+            ["ip", "netns", "exec", SWITCH, *command]
+            if rest[0] == "switch"
+            else lab.enter(rest[0], command)
+        )
         os.execvpe(full[0], full, {**ENVIRONMENT, "TERM": os.environ.get("TERM", "dumb")})
     if action in ("on", "off", "cut") and len(rest) == 1:
         getattr(lab, action)(rest[0])
@@ -56,7 +62,9 @@ def up() -> int:
         print(error, file=sys.stderr)
         return 1
     LabCluster(lab).start()
-    print(f"{HINT}\nThat took {time.monotonic() - began:.0f} s; disks and logs are in {lab.folder}.")
+    print(
+        f"{HINT}\nThat took {time.monotonic() - began:.0f} s; disks and logs are in {lab.folder}."
+    )
     return 0
 
 

@@ -1,4 +1,6 @@
-"""The cluster on the lab's hosts: made with one command, looked at through Pacemaker and the brokers, and waited for."""
+"""The cluster on the lab's hosts: made with one command, looked at through Pacemaker and the
+brokers, and waited for.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ import json
 import time
 from typing import Any
 
-from qpidha.manager.pacemaker_state import ClusterState, read_state
-from qpidha.words.errors import InvalidArgument
+from qpidha.manager.pacemaker.state import ClusterState, read_state
+from qpidha.model.errors import InvalidArgument
 from tests.lab.hosts import CLIENTS, VIP
 from tests.lab.lab import Lab
 from tests.lab.traffic import QUEUE
@@ -18,7 +20,9 @@ PATIENCE = 90.0
 MONITOR = 2
 """Seconds between monitors: deaths and hangs are pushed by the watch."""
 DC_DEADTIME = 2
-"""Seconds for which a starting cluster waits for its other hosts, which start at the same moment here."""
+"""Seconds for which a starting cluster waits for its other hosts, which start at the same moment
+here.
+"""
 
 
 class LabCluster:
@@ -28,15 +32,38 @@ class LabCluster:
         self.lab = lab
 
     def start(self) -> float:
-        """Make the cluster from nothing; return how many seconds it took from the quorum to a settled cluster."""
-        self.wait(lambda state: all(node.online and node.clean for node in state.nodes) and len(state.nodes) == len(self.lab.names))
+        """Make the cluster from nothing; return how many seconds it took from the quorum to a
+        settled cluster.
+        """
+        self.wait(
+            lambda state: (
+                all(node.online and node.clean for node in state.nodes)
+                and len(state.nodes) == len(self.lab.names)
+            )
+        )
         began = time.monotonic()
         hosts = ",".join(self.lab.names)
-        fence = f"power fence_lab pcmk_host_list={hosts} pcmk_host_check=static-list op monitor interval=30s"
+        fence = (
+            f"power fence_lab pcmk_host_list={hosts} pcmk_host_check=static-list op monitor "
+            "interval=30s"
+        )
         self.lab.run(
-            self.lab.names[0], "qpid-ha", "pacemaker", "setup", "--apply", "--nodes", hosts, "--vip", f"{VIP}/24@{CLIENTS.interface}",
-            "--fence", fence, "--monitor", str(MONITOR), "--dc-deadtime", str(DC_DEADTIME),
-        )  # fmt: skip
+            self.lab.names[0],
+            "qpid-ha",
+            "pacemaker",
+            "setup",
+            "--apply",
+            "--nodes",
+            hosts,
+            "--vip",
+            f"{VIP}/24@{CLIENTS.interface}",
+            "--fence",
+            fence,
+            "--monitor",
+            str(MONITOR),
+            "--dc-deadtime",
+            str(DC_DEADTIME),
+        )
         self.wait_settled()
         took = time.monotonic() - began
         self.lab.broker(self.primary(), "declare_queue", name=QUEUE, arguments={})
@@ -59,7 +86,12 @@ class LabCluster:
 
     def wait(self, until: Any, what: str = "Pacemaker's cluster") -> None:
         """Wait for a state of Pacemaker's."""
-        wait_for(self.state, lambda state: state is not None and until(state), what=what, deadline=PATIENCE)
+        wait_for(
+            self.state,
+            lambda state: state is not None and until(state),
+            what=what,
+            deadline=PATIENCE,
+        )
 
     def pcs(self, *words: str) -> str:
         """Run pcs on a host that has quorum."""
@@ -68,7 +100,9 @@ class LabCluster:
         return self.lab.run(state.controller, "pcs", *words).stdout
 
     def insist(self, *words: str) -> None:
-        """Run pcs until it succeeds: while the membership changes, the host that coordinates may be gone, or have no answer."""
+        """Run pcs until it succeeds: while the membership changes, the host that coordinates may be
+        gone, or have no answer.
+        """
 
         def look() -> str:
             try:
@@ -92,7 +126,11 @@ class LabCluster:
 
     def primary(self) -> str:
         """Return the host whose broker is active; the highest epoch if two say so."""
-        active = [(int(found["epoch"]), name) for name, found in self.statuses().items() if found.get("state") == "active"]
+        active = [
+            (int(found["epoch"]), name)
+            for name, found in self.statuses().items()
+            if found.get("state") == "active"
+        ]
         return max(active, default=(0, ""))[1]
 
     # Both
@@ -100,15 +138,22 @@ class LabCluster:
     def unsettled(self) -> str:
         """Say why the cluster is not settled; nothing if it is."""
         statuses = self.statuses()
-        states = {name: (found.get("state", ""), found.get("epoch")) for name, found in statuses.items()}
+        states = {
+            name: (found.get("state", ""), found.get("epoch")) for name, found in statuses.items()
+        }
         expected = ["active", *["ready"] * (len(states) - 1)]
-        if sorted(state for state, _ in states.values()) != expected or len({epoch for _, epoch in states.values()}) > 1:
+        if (
+            sorted(state for state, _ in states.values()) != expected
+            or len({epoch for _, epoch in states.values()}) > 1
+        ):
             return json.dumps(states)
         state = self.state()
         if state is None:
             return "no host has quorum"
         primary = next(name for name, (status, _) in states.items() if status == "active")
-        if bad := [node.name for node in state.nodes if not node.online or not node.clean or node.standby]:
+        if bad := [
+            node.name for node in state.nodes if not node.online or not node.clean or node.standby
+        ]:
             return f"{bad} are not online and clean"
         if state.failures:
             return f"failures are noted: {state.failures}"
@@ -118,11 +163,16 @@ class LabCluster:
         promoted = [instance.node for instance in state.brokers() if instance.is_primary]
         addresses = [instance.node for instance in state.addresses() if instance.role == "Started"]
         if promoted != [primary] or addresses != [primary]:
-            return f"{primary} is active, Pacemaker has promoted {promoted} and the address on {addresses}"
+            return (
+                f"{primary} is active, Pacemaker has promoted {promoted} and the address on "
+                f"{addresses}"
+            )
         return ""
 
     def wait_settled(self) -> None:
-        """Wait until one broker is active and has the address, all others are ready, and Pacemaker sees the same."""
+        """Wait until one broker is active and has the address, all others are ready, and Pacemaker
+        sees the same.
+        """
         forgotten = time.monotonic()
 
         def look() -> str:

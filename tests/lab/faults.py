@@ -1,4 +1,6 @@
-"""What can befall the primary of a cluster, one function each; `play.now()` in it is when it happens."""
+"""What can befall the primary of a cluster, one function each; `play.now()` in it is when it
+happens.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,14 @@ BEGUN = "/run/qpidha-slow-start"
 def slow_start(play: Play, seconds: int) -> Iterator[None]:
     """Have the broker of the primary's host take so long for its next start; undone at the end."""
     host, text = play.primary, SLOW.format(begun=BEGUN, seconds=seconds, daemon=DAEMON)
-    play.lab.run(host, "sh", "-ec", f'mv {DAEMON} {DAEMON}.quick; printf %s "$1" >{DAEMON}; chmod 755 {DAEMON}', "sh", text)
+    play.lab.run(
+        host,
+        "sh",
+        "-ec",
+        f'mv {DAEMON} {DAEMON}.quick; printf %s "$1" >{DAEMON}; chmod 755 {DAEMON}',
+        "sh",
+        text,
+    )
     try:
         yield
     finally:
@@ -94,5 +103,15 @@ def move(play: Play) -> None:
 
 FAULTS: dict[str, Callable[[Play], None]] = {
     fault.__name__.replace("_", "-"): fault
-    for fault in (kill, hang, power, partition, broker_links, cluster_network, clients_network, standby, move)
+    for fault in (
+        kill,
+        hang,
+        power,
+        partition,
+        broker_links,
+        cluster_network,
+        clients_network,
+        standby,
+        move,
+    )
 }

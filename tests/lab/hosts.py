@@ -1,7 +1,9 @@
-"""Names and addresses of the lab: hosts, networks, the virtual address, and where the lab keeps its things.
+"""Names and addresses of the lab: hosts, networks, the virtual address, and where the lab keeps its
+things.
 
-Each host has two networks: `clients`, on which the virtual address lives, and `cluster`, for the brokers' links and corosync.
-The switch's own namespace has an address on both; clients of the brokers live there.
+Each host has two networks: `clients`, on which the virtual address lives, and `cluster`, for the
+brokers' links and corosync. The switch's own namespace has an address on both; clients of the
+brokers live there.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class Network:
         return f"{self.prefix}{10 + int(host.removeprefix('ha'))}"
 
     def hardware(self, host: str) -> str:
-        """Return the hardware address of a host's interface; fixed, so that an answer to ARP names its host."""
+        """Return the hardware address of a host's interface; fixed, so that an answer to ARP names
+        its host.
+        """
         return f"02:00:0a:{77 + self.number:02x}:00:{10 + int(host.removeprefix('ha')):02d}"
 
 
@@ -64,12 +68,15 @@ NETWORKS = (CLIENTS, CLUSTER)
 
 
 def lab_folder() -> Path:
-    """Return where the lab keeps its hosts' disks and logs: QPIDHA_LAB, or below the temporary directory.
+    """Return where the lab keeps its hosts' disks and logs: QPIDHA_LAB, or below the temporary
+    directory.
 
     A host's disk is the upper layer of overlays, and an overlay cannot be that itself; memory can.
     """
     if given := os.environ.get("QPIDHA_LAB"):
         return Path(given)
     below = tempfile.gettempdir()
-    kind = subprocess.run(["stat", "-f", "-c", "%T", below], capture_output=True, text=True, check=False).stdout.strip()
+    kind = subprocess.run(
+        ["stat", "-f", "-c", "%T", below], capture_output=True, text=True, check=False
+    ).stdout.strip()
     return Path("/dev/shm" if kind == "overlayfs" else below) / SWITCH

@@ -1,7 +1,9 @@
-"""One scenario: clients at work, something happens, the cluster goes on, and everything is compared in the end.
+"""One scenario: clients at work, something happens, the cluster goes on, and everything is compared
+in the end.
 
-A play ends with a settled cluster. It asserts what must hold whatever happened: nothing that was accepted is lost or out of
-order, the address had one holder at a time, no two brokers were active at once, and whoever was promoted was in sync.
+A play ends with a settled cluster. It asserts what must hold whatever happened: nothing that was
+accepted is lost or out of order, the address had one holder at a time, no two brokers were active
+at once, and whoever was promoted was in sync.
 """
 
 from __future__ import annotations
@@ -90,10 +92,14 @@ class Play:
         self.at = time.monotonic()
 
     def wait_promoted(self) -> str:
-        """Wait until another broker is promoted and has accepted a message through the address; return its host."""
+        """Wait until another broker is promoted and has accepted a message through the address;
+        return its host.
+        """
 
         def look() -> Promotion | None:
-            return next((one for one in self.watch.promotions(self.at) if one.name != self.primary), None)
+            return next(
+                (one for one in self.watch.promotions(self.at) if one.name != self.primary), None
+            )
 
         new = wait_for(look, what="a promotion", deadline=PATIENCE)
         assert new is not None
@@ -107,7 +113,11 @@ class Play:
         """Wait until a message is accepted that was not before; note when."""
         after = after or time.monotonic()
         look = self.traffic.first_accepted_after
-        accepted = wait_for(lambda: look(after), what=f"an acceptance ({self.traffic.sender.losses[-3:]})", deadline=PATIENCE)
+        accepted = wait_for(
+            lambda: look(after),
+            what=f"an acceptance ({self.traffic.sender.losses[-3:]})",
+            deadline=PATIENCE,
+        )
         assert accepted is not None
         self.times.accept = accepted - self.at
 

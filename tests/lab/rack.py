@@ -1,8 +1,10 @@
-"""The rack: the process that owns the switch and the power of the hosts; the lab is up as long as it runs.
+"""The rack: the process that owns the switch and the power of the hosts; the lab is up as long as
+it runs.
 
-`python -m tests.lab.rack FOLDER [--hosts A,B] [--stay]` makes the switch, then answers on FOLDER/rack/power.sock, one line each: `on HOST`,
-`off HOST`, `reboot HOST`, `status HOST` and `list`. Switching off kills the host's first process, and with it the
-namespaces: no process, no interface and no address of it remains. The rack ends with SIGTERM, or unless told to stay when its
+`python -m tests.lab.rack FOLDER [--hosts A,B] [--stay]` makes the switch, then answers on
+FOLDER/rack/power.sock, one line each: `on HOST`, `off HOST`, `reboot HOST`, `status HOST` and
+`list`. Switching off kills the host's first process, and with it the namespaces: no process, no
+interface and no address of it remains. The rack ends with SIGTERM, or unless told to stay when its
 standard input does, which is when whoever started it ends; it then switches everything off.
 """
 
@@ -24,7 +26,8 @@ from typing import Any
 from tests.lab.hosts import NAMES, NETWORKS, SPARE, SWITCH
 
 LOCK = Path("/run/qpidha-lab.lock")
-"""Held by the rack: the switch has one name, so a machine has one lab. Its text says where that is."""
+"""Held by the rack: the switch has one name, so a machine has one lab. Its text says where that is.
+"""
 HERE = Path(__file__).parent
 EVERY = (*NAMES, SPARE)
 
@@ -54,12 +57,39 @@ class Host:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         cluster = dict.fromkeys((self.name, *self.names))
-        unshare = ["unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--propagation", "private"]
-        command = [*unshare, str(HERE / "init.sh"), str(self.folder), sys.executable, self.name, *sorted(cluster)]
-        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root"}
+        unshare = [
+            "unshare",
+            "--net",
+            "--mount",
+            "--pid",
+            "--uts",
+            "--ipc",
+            "--fork",
+            "--propagation",
+            "private",
+        ]
+        command = [
+            *unshare,
+            str(HERE / "init.sh"),
+            str(self.folder),
+            sys.executable,
+            self.name,
+            *sorted(cluster),
+        ]
+        environment = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "LC_ALL": "C.UTF-8",
+            "HOME": "/root",
+        }
         with (self.folder / "console.log").open("ab") as console:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, env=environment, cwd="/", start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
             )
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         while not (first := children.read_text().split()):
@@ -70,8 +100,22 @@ class Host:
         for network in NETWORKS:
             port = network.port(self.name)
             ip("-n", SWITCH, "link", "del", port, check=False)
-            ip("-n", SWITCH, "link", "add", port, "type", "veth", "peer", "name", network.interface,
-               "address", network.hardware(self.name), "netns", first[0])  # fmt: skip
+            ip(
+                "-n",
+                SWITCH,
+                "link",
+                "add",
+                port,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                network.interface,
+                "address",
+                network.hardware(self.name),
+                "netns",
+                first[0],
+            )
             ip("-n", SWITCH, "link", "set", port, "master", network.bridge, "up")
 
     def off(self) -> None:
@@ -87,7 +131,9 @@ class Host:
 
 
 class Rack(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Answers the switches of the hosts; every request has its thread, and a host does one thing at a time."""
+    """Answers the switches of the hosts; every request has its thread, and a host does one thing at
+    a time.
+    """
 
     daemon_threads = True
 
@@ -98,9 +144,23 @@ class Rack(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         ip("netns", "add", SWITCH)
         ip("-n", SWITCH, "link", "set", "lo", "up")
         for network in NETWORKS:
-            # Without an address of its own a bridge takes one of its ports', which come and go, and nobody would find it then.
-            ip("-n", SWITCH, "link", "add", network.bridge, "address", network.switch_hardware, "type", "bridge",
-               "stp_state", "0", "forward_delay", "0")  # fmt: skip
+            # Without an address of its own a bridge takes one of its ports', which come and go, and
+            # nobody would find it then.
+            ip(
+                "-n",
+                SWITCH,
+                "link",
+                "add",
+                network.bridge,
+                "address",
+                network.switch_hardware,
+                "type",
+                "bridge",
+                "stp_state",
+                "0",
+                "forward_delay",
+                "0",
+            )
             ip("-n", SWITCH, "addr", "add", f"{network.prefix}254/24", "dev", network.bridge)
             ip("-n", SWITCH, "link", "set", network.bridge, "up")
         super().__init__(str(folder / "rack" / "power.sock"), Switch)
@@ -157,14 +217,20 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.seek(0)
-        print(f"a lab is up already, in {lock.read()}: end it first, with 'make lab-down'", file=sys.stderr)
+        print(
+            f"a lab is up already, in {lock.read()}: end it first, with 'make lab-down'",
+            file=sys.stderr,
+        )
         return 1
     lock.truncate(0)
     lock.write(str(folder))
     lock.flush()
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run(["ip", "netns", "del", SWITCH], check=False, capture_output=True)
-    rack = Rack(folder, sys.argv[sys.argv.index("--hosts") + 1].split(",") if "--hosts" in sys.argv else NAMES)
+    rack = Rack(
+        folder,
+        sys.argv[sys.argv.index("--hosts") + 1].split(",") if "--hosts" in sys.argv else NAMES,
+    )
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=rack.shutdown).start())
     if "--stay" not in sys.argv:

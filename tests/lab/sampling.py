@@ -1,8 +1,9 @@
-"""What the lab sees all the time: who answers for the virtual address, how each broker is, what Pacemaker writes.
+"""What the lab sees all the time: who answers for the virtual address, how each broker is, what
+Pacemaker writes.
 
-Each sampler is a thread that looks many times a second and keeps what it saw with the time, so that a scenario can ask
-afterwards: had the address two holders, were two brokers active at once, was anyone promoted who was not in sync? Times are
-`time.monotonic()`.
+Each sampler is a thread that looks many times a second and keeps what it saw with the time, so that
+a scenario can ask afterwards: had the address two holders, were two brokers active at once, was
+anyone promoted who was not in sync? Times are `time.monotonic()`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from qpidha.client.admin import LinkBroken
+from qpidha.model.errors import RefusedRequest
 from tests.lab.hosts import CLIENTS, VIP
 from tests.lab.lab import ADMIN_SOCKET, Lab, enter_switch
-from tests.system.cluster import Admin, AdminError, Unreachable
+from tests.system.cluster import Admin
 
 ARP = 0x0806
 REQUEST, REPLY = 1, 2
@@ -69,7 +72,9 @@ class AddressSampler(Sampler):
         self._socket.bind((bridge, ARP))
         hardware = self._socket.getsockname()[4]
         head = b"\xff" * 6 + hardware + struct.pack("!HHHBBH", ARP, 1, 0x0800, 6, 4, REQUEST)
-        self._question = head + hardware + socket.inet_aton(asker) + bytes(6) + socket.inet_aton(VIP)
+        self._question = (
+            head + hardware + socket.inet_aton(asker) + bytes(6) + socket.inet_aton(VIP)
+        )
 
     def look(self) -> None:
         at = time.monotonic()
@@ -77,7 +82,9 @@ class AddressSampler(Sampler):
         hosts = {CLIENTS.hardware(name): name for name in self.lab.names}
         seen: set[str] = set()
         end = at + self.interval / 2
-        while (left := end - time.monotonic()) > 0 and select.select([self._socket], [], [], left)[0]:
+        while (left := end - time.monotonic()) > 0 and select.select([self._socket], [], [], left)[
+            0
+        ]:
             frame, origin = self._socket.recvfrom(128)
             if origin[2] == socket.PACKET_OUTGOING or len(frame) < 42:
                 continue
@@ -115,7 +122,9 @@ class Sample:
 
 @dataclass(slots=True)
 class Span:
-    """A time in which every answer of a broker said that it is active in this epoch; it surely was."""
+    """A time in which every answer of a broker said that it is active in this epoch; it
+    surely was.
+    """
 
     name: str
     epoch: int
@@ -125,7 +134,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A broker that became primary: when it was first seen as that, what it was before, and the in-sync set known then."""
+    """A broker that became primary: when it was first seen as that, what it was before, and the
+    in-sync set known then.
+    """
 
     name: str
     at: float
@@ -151,8 +162,22 @@ class BrokerSampler(Sampler):
         if not status:
             return
         record = status.get("in_sync") or {}
-        in_sync = (int(record.get("epoch", 0)), int(record.get("version", 0)), tuple(record.get("members", ())))
-        self.samples.append(Sample(self.name, asked, time.monotonic(), status["state"], int(status["epoch"]), status["system_id"], in_sync))
+        in_sync = (
+            int(record.get("epoch", 0)),
+            int(record.get("version", 0)),
+            tuple(record.get("members", ())),
+        )
+        self.samples.append(
+            Sample(
+                self.name,
+                asked,
+                time.monotonic(),
+                status["state"],
+                int(status["epoch"]),
+                status["system_id"],
+                in_sync,
+            )
+        )
 
     def _ask(self) -> dict[str, Any]:
         try:
@@ -161,7 +186,7 @@ class BrokerSampler(Sampler):
                     return {}
                 self._admin = Admin(self.lab.path(self.name, ADMIN_SOCKET), timeout=0.5)
             return dict(self._admin.call("status"))
-        except (Unreachable, AdminError, ValueError):
+        except (LinkBroken, RefusedRequest, ValueError):
             if self._admin is not None:
                 self._admin.__exit__()
                 self._admin = None
@@ -226,7 +251,12 @@ class Watch:
 
     def samples(self, since: float = 0.0) -> list[Sample]:
         """Return all answers of all brokers in the order in which they came."""
-        found = [one for sampler in self.brokers.values() for one in list(sampler.samples) if one.answered >= since]
+        found = [
+            one
+            for sampler in self.brokers.values()
+            for one in list(sampler.samples)
+            if one.answered >= since
+        ]
         return sorted(found, key=lambda one: one.answered)
 
     def promotions(self, since: float) -> list[Promotion]:
@@ -256,20 +286,37 @@ def active_spans(samples: list[Sample]) -> list[Span]:
 def overlapping(samples: list[Sample]) -> list[tuple[Span, Span]]:
     """Return the pairs of brokers that were surely active at the same time."""
     spans = active_spans(samples)
-    pairs = [(one, other) for i, one in enumerate(spans) for other in spans[i + 1 :] if one.name != other.name]
-    return [(one, other) for one, other in pairs if max(one.first, other.first) < min(one.last, other.last)]
+    pairs = [
+        (one, other)
+        for i, one in enumerate(spans)
+        for other in spans[i + 1 :]
+        if one.name != other.name
+    ]
+    return [
+        (one, other)
+        for one, other in pairs
+        if max(one.first, other.first) < min(one.last, other.last)
+    ]
 
 
 def promotions(samples: list[Sample]) -> list[Promotion]:
-    """Find every broker's change to primary, and whether it was in the newest in-sync set that anybody had shown before."""
+    """Find every broker's change to primary, and whether it was in the newest in-sync set that
+    anybody had shown before.
+    """
     found: list[Promotion] = []
     last: dict[str, Sample] = {}
     newest: tuple[int, int, tuple[str, ...]] = (0, 0, ())
     for one in samples:
         before = last.get(one.name)
-        if before and one.state in PRIMARY and (before.epoch != one.epoch or before.state not in PRIMARY):
+        if (
+            before
+            and one.state in PRIMARY
+            and (before.epoch != one.epoch or before.state not in PRIMARY)
+        ):
             was_in_sync = not newest[2] or one.system_id in newest[2]
-            found.append(Promotion(one.name, one.answered, one.epoch, before.state, was_in_sync, newest))
+            found.append(
+                Promotion(one.name, one.answered, one.epoch, before.state, was_in_sync, newest)
+            )
         last[one.name] = one
         newest = max(newest, one.in_sync)
     return found

@@ -15,13 +15,27 @@ def at(sample: Sample, time: float, **change: object) -> Sample:
 
 
 def test_brokers_that_were_active_at_the_same_time_are_found() -> None:
-    samples = [A, at(A, 2), at(B, 2.2, state="active", epoch=2), at(A, 3), at(B, 3.2, state="active", epoch=2)]
+    samples = [
+        A,
+        at(A, 2),
+        at(B, 2.2, state="active", epoch=2),
+        at(A, 3),
+        at(B, 3.2, state="active", epoch=2),
+    ]
     assert [(one.name, other.name) for one, other in overlapping(samples)] == [("ha1", "ha2")]
 
 
 def test_a_broker_that_took_over_after_the_other_was_active_is_none_of_them() -> None:
     assert (
-        overlapping([A, at(A, 2), at(A, 2.5, state="joining"), at(B, 2.6, state="active", epoch=2), at(B, 3, state="active", epoch=2)])
+        overlapping(
+            [
+                A,
+                at(A, 2),
+                at(A, 2.5, state="joining"),
+                at(B, 2.6, state="active", epoch=2),
+                at(B, 3, state="active", epoch=2),
+            ]
+        )
         == []
     )
 
@@ -33,5 +47,7 @@ def test_a_promoted_broker_that_was_dropped_from_the_newest_set_is_found() -> No
 
 
 def test_a_promoted_member_of_the_newest_set_was_in_sync() -> None:
-    (found,) = promotions([A, B, at(B, 3, state="recovering", epoch=2), at(B, 3.2, state="active", epoch=2)])
+    (found,) = promotions(
+        [A, B, at(B, 3, state="recovering", epoch=2), at(B, 3.2, state="active", epoch=2)]
+    )
     assert found.was_in_sync

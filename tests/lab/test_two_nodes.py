@@ -1,4 +1,6 @@
-"""Two hosts under real Pacemaker with ha-safety=strict and ha-recorder=manager: Pacemaker's store and fencing take the place of a third."""
+"""Two hosts under real Pacemaker with ha-safety=strict and ha-recorder=manager: Pacemaker's store
+and fencing take the place of a third.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,25 @@ HOSTS = NAMES[:2]
 
 
 def members(play: Play) -> list[str]:
-    """Return the hosts whose brokers are in the record of Pacemaker's store, as the watch of a host that is on read it last."""
+    """Return the hosts whose brokers are in the record of Pacemaker's store, as the watch of a host
+    that is on read it last.
+    """
     ids = {found.get("system_id"): name for name, found in play.cluster.statuses().items()}
     host = next(name for name in play.lab.names if play.lab.is_on(name))
-    said = play.lab.run(host, "crm_attribute", "--type", "crm_config", "--name", "qpidha-in-sync", "--query", "--quiet", check=False).stdout
-    return sorted(str(ids.get(member, member)) for member in said.strip().rpartition(":")[2].split(","))
+    said = play.lab.run(
+        host,
+        "crm_attribute",
+        "--type",
+        "crm_config",
+        "--name",
+        "qpidha-in-sync",
+        "--query",
+        "--quiet",
+        check=False,
+    ).stdout
+    return sorted(
+        str(ids.get(member, member)) for member in said.strip().rpartition(":")[2].split(",")
+    )
 
 
 def test_the_host_of_the_primary_loses_power(stage: Stage) -> None:
@@ -54,13 +70,20 @@ def test_the_backup_is_killed_and_nobody_is_promoted(stage: Stage) -> None:
         assert play.watch.promotions(play.began) == []
 
 
-def test_the_hosts_are_cut_off_from_each_other_and_that_of_the_backup_is_fenced(stage: Stage) -> None:
+def test_the_hosts_are_cut_off_from_each_other_and_that_of_the_backup_is_fenced(
+    stage: Stage,
+) -> None:
     """Each would fence the other one, but the backup's waits before it does."""
     with stage.play("two-partition") as play:
         before = {name: play.lab.pid(name) for name in play.lab.names}
         faults.partition(play)
         (backup,) = play.backups
-        wait_for(lambda: play.lab.pid(backup), lambda pid: pid != before[backup], what="whether it was fenced", deadline=60)
+        wait_for(
+            lambda: play.lab.pid(backup),
+            lambda pid: pid != before[backup],
+            what="whether it was fenced",
+            deadline=60,
+        )
         play.lab.heal()
         play.wait_accepted()
         assert play.lab.pid(play.primary) == before[play.primary]

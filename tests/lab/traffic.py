@@ -1,6 +1,8 @@
-"""Real clients at the switch: a sender and a receiver of durable messages who know nothing but the virtual address.
+"""Real clients at the switch: a sender and a receiver of durable messages who know nothing but the
+virtual address.
 
-They stay connected to whoever answers there, note what was accepted and what was received, and say at the end what is missing.
+They stay connected to whoever answers there, note what was accepted and what was received, and say
+at the end what is missing.
 """
 
 from __future__ import annotations
@@ -9,51 +11,30 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from proton import Event
-
 from tests.lab.hosts import PORT, VIP
 from tests.lab.lab import enter_switch
 from tests.system.cluster import wait_for
-from tests.system.failover_clients import ClientLoop, FailoverReceiver, FailoverSender, first_gap
+from tests.system.failover_clients import FailoverReceiver, FailoverSender, first_gap
 
 ADDRESS = f"{VIP}:{PORT}"
 QUEUE = "lab"
 PATIENCE = 60.0
 
 
-class SwitchLoop(ClientLoop):
-    """A loop whose sockets are in the switch's namespace."""
-
-    def _run(self) -> None:
-        enter_switch()
-        super()._run()
-
-
 class Sender(FailoverSender):
-    """Sends about a hundred messages a second; what a broker lets go of is sent again."""
+    """A sender whose sockets are in the switch's namespace, and those of the client's own thread
+    with it.
+    """
 
-    OPENING = 0.15
-
-    def on_sendable(self, event: Event) -> None:
-        """Sent by the clock, see `work`."""
-
-    def on_rejected(self, event: Event) -> None:
-        self._once_more(event, "rejected")
-
-    def on_released(self, event: Event) -> None:
-        self._once_more(event, "released")
-
-    def _once_more(self, event: Event, outcome: str) -> None:
-        number = self._outcome(event)
-        self.refused.append((number, outcome))
-        if number:
-            self._again = sorted({*self._again, number})
+    def prepare(self) -> None:
+        enter_switch()
 
 
 class Receiver(FailoverReceiver):
-    """Receives and accepts everything."""
+    """A receiver there."""
 
-    OPENING = 0.15
+    def prepare(self) -> None:
+        enter_switch()
 
 
 class Traffic:
@@ -61,12 +42,19 @@ class Traffic:
 
     def __init__(self, prefix: str) -> None:
         self._ends = ExitStack()
-        self.loop = SwitchLoop()
-        self.sender = Sender([ADDRESS], QUEUE, prefix=f"{prefix}-{time.time_ns()}-", rate=1, durable=True, pinned=True, loop=self.loop)
-        self.receiver = Receiver([ADDRESS], QUEUE, pinned=True, loop=self.loop)
+        self.sender = Sender(
+            [ADDRESS],
+            QUEUE,
+            prefix=f"{prefix}-{time.time_ns()}-",
+            rate=1,
+            durable=True,
+            insists=True,
+            pinned=True,
+        )
+        self.receiver = Receiver([ADDRESS], QUEUE, pinned=True)
 
     def __enter__(self) -> Traffic:
-        for part in (self.loop, self.sender, self.receiver):
+        for part in (self.sender, self.receiver):
             self._ends.enter_context(part)
         return self
 
@@ -75,12 +63,25 @@ class Traffic:
 
     def wait_flow(self, more: int = 50) -> None:
         """Wait until so many more messages were accepted, and received."""
-        self.wait(lambda: len(self.sender.accepted), len(self.sender.accepted) + more, "messages are accepted")
-        self.wait(lambda: len(self.receiver.received), len(self.receiver.received) + more, "messages are received")
+        self.wait(
+            lambda: len(self.sender.accepted),
+            len(self.sender.accepted) + more,
+            "messages are accepted",
+        )
+        self.wait(
+            lambda: len(self.receiver.received),
+            len(self.receiver.received) + more,
+            "messages are received",
+        )
 
     def wait(self, look: Callable[[], int], goal: int, what: str) -> None:
         """Wait until a count reaches a goal."""
-        wait_for(look, lambda seen: seen >= goal, what=f"how many {what} ({goal} wanted; {self.sender.losses[-3:]})", deadline=PATIENCE)
+        wait_for(
+            look,
+            lambda seen: seen >= goal,
+            what=f"how many {what} ({goal} wanted; {self.sender.losses[-3:]})",
+            deadline=PATIENCE,
+        )
 
     def first_accepted_after(self, at: float) -> float | None:
         """Return when the first message was accepted after that time."""
@@ -89,23 +90,46 @@ class Traffic:
     def outage(self, since: float) -> float:
         """Return the longest time between two acceptances since then, in seconds."""
         times = [when for when in list(self.sender.accepted_at) if when >= since]
-        return max((later - earlier for earlier, later in zip([since, *times], times, strict=False)), default=time.monotonic() - since)
+        return max(
+            (later - earlier for earlier, later in zip([since, *times], times, strict=False)),
+            default=time.monotonic() - since,
+        )
 
     def settle(self) -> list[str]:
-        """Send no more, wait for every outcome and for all of it to arrive; return what was accepted and never came."""
+        """Send no more, wait for every outcome and for all of it to arrive; return what was
+        accepted and never came.
+        """
         self.sender.count = self.sender.sent
-        wait_for(lambda: self.sender.done, what=f"whether all that was sent is accepted ({self.sender.losses[-3:]})", deadline=PATIENCE)
+        wait_for(
+            lambda: self.sender.done,
+            what=f"whether all that was sent is accepted ({self.sender.losses[-3:]})",
+            deadline=PATIENCE,
+        )
         expected = set(self.sender.bodies())
-        wait_for(lambda: len(expected - set(self.receiver.received)), lambda left: left == 0, what="what did not arrive", deadline=PATIENCE)
+        wait_for(
+            lambda: len(expected - set(self.receiver.received)),
+            lambda left: left == 0,
+            what="what did not arrive",
+            deadline=PATIENCE,
+        )
         return sorted(expected - set(self.receiver.received))
 
     def disorder(self) -> str:
-        """Say where the first message came before its predecessor ever did, and what surrounds it; nothing if none did."""
+        """Say where the first message came before its predecessor ever did, and what surrounds it;
+        nothing if none did.
+        """
         prefix = self.sender.prefix
-        numbers = [int(body.removeprefix(prefix)) for body in list(self.receiver.received) if body.startswith(prefix)]
+        numbers = [
+            int(body.removeprefix(prefix))
+            for body in list(self.receiver.received)
+            if body.startswith(prefix)
+        ]
         gap = first_gap(numbers)
         if not gap:
             return ""
         at = numbers.index(gap)
         lost = [*self.sender.losses, *self.receiver.losses]
-        return f"{numbers[max(0, at - 10) : at + 10]}; not accepted: {self.sender.refused[:10]}; connections lost: {lost}"
+        return (
+            f"{numbers[max(0, at - 10) : at + 10]}; not accepted: "
+            f"{self.sender.refused[:10]}; connections lost: {lost}"
+        )

@@ -1,23 +1,32 @@
-"""Builders: a target around a real broker model, links that remember what was sent, and request messages."""
+"""Builders: a node around a real broker model, links that remember what was sent, and request
+messages.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from qpidha.broker.broker import Broker
-from qpidha.management.target import Reply
-from qpidha.words import message_view
-from qpidha.words.errors import NotFound
-from qpidha.words.records import Record
-from qpidha.words.settings import Settings
+from qpidha.management.access import Access
+from qpidha.management.admin_session import ADMIN_SOCKET_ROLES
+from qpidha.management.port import Reply
+from qpidha.model import message_view
+from qpidha.model.errors import NotFound
+from qpidha.model.events import ConnectionKind
+from qpidha.model.principal import Principal, Role
+from qpidha.model.records import Record
+from qpidha.model.settings import Settings
+
+LOCAL = Principal("root", address="process 1", roles=ADMIN_SOCKET_ROLES)
+"""Whoever uses the admin socket."""
 
 
 class FakeLog:
-    """A recorder that only counts and remembers."""
+    """A log writer that only counts and remembers."""
 
     def __init__(self) -> None:
         self.sequence = 0
-        self.safe = 0
+        self.committed = 0
         self.must_sync = False
         self.records: list[Record] = []
 
@@ -31,10 +40,10 @@ class FakeLog:
     def enqueue_shared(self, queue_uids: tuple[int, ...], payload: bytes, expires: int) -> int:
         return self._next()
 
-    def dequeue(self, queue_uid: int, sequence: int) -> int:
+    def dequeue(self, queue_uid: int, sequence: int, cause: int = 0) -> int:
         return self._next()
 
-    def dequeue_many(self, queue_uid: int, sequences: tuple[int, ...]) -> int:
+    def dequeue_many(self, queue_uid: int, sequences: tuple[int, ...], cause: int = 0) -> int:
         return self._next()
 
     def _next(self) -> int:
@@ -45,30 +54,36 @@ class FakeLog:
 class FakeConnection:
     """What management reads of a connection."""
 
+    kind = ConnectionKind.CLIENT
+
     def __init__(self, connection_id: int, *, is_admin: bool = False) -> None:
         self.connection_id = connection_id
-        self.peer = f"127.0.0.1:{40000 + connection_id}"
-        self.user = "guest@QPID"
+        self.principal = Principal(
+            "guest@QPID",
+            "PLAIN",
+            f"127.0.0.1:{40000 + connection_id}",
+            roles=frozenset((Role.ADMINISTRATOR,)) if is_admin else frozenset(),
+        )
         self.remote_container = f"client-{connection_id}"
         self.remote_properties: dict[Any, Any] = {"qpid.client_process": "test"}
-        self.encrypted = False
-        self.is_admin = is_admin
-        self.is_backup = False
 
 
-class FakeTarget:
-    """A primary whose records are safe when the test says so."""
+class FakeNode:
+    """A primary whose records are committed when the test says so."""
 
     def __init__(self, *, recorded: bool = True) -> None:
         self.recorded: list[tuple[Any, str]] = []
         self.settings = Settings(name="b1", ha_replicate="all" if recorded else "none")
+        self.access = Access(self.settings)
         self.now = 1_000_000_000
         self.serving = True
         self.log = FakeLog()
         self.uuids = 0
-        self.broker = Broker(self.settings, self.log if recorded else None, lambda *_: None, self.make_uuid)
-        self.safe = 0
-        self.holds: list[tuple[int, Any, object]] = []
+        self.broker = Broker(
+            self.settings, self.log if recorded else None, lambda *_: None, self.make_uuid
+        )
+        self.committed = 0
+        self.pending: list[tuple[int, Any, object]] = []
         self.open_connections: list[FakeConnection] = []
         self.promoted = self.demoted = self.stopped = 0
         self.accepted_loss = False
@@ -80,7 +95,14 @@ class FakeTarget:
         return f"00000000-0000-0000-0000-{self.uuids:012}"
 
     def status(self) -> dict[str, Any]:
-        member = {"system_id": "s1", "address": "h1:5672", "state": "active", "epoch": 1, "sequence": self.log.sequence, "connected": True}
+        member = {
+            "system_id": "s1",
+            "address": "h1:5672",
+            "state": "active",
+            "epoch": 1,
+            "sequence": self.log.sequence,
+            "connected": True,
+        }
         return {
             "schema_version": 1,
             "name": "b1",
@@ -89,17 +111,26 @@ class FakeTarget:
             "state": "active" if self.serving else "ready",
             "epoch": 1,
             "sequence": self.log.sequence,
-            "safe": self.safe,
-            "primary": {"system_id": "s1", "address": "h1:5672"} if self.serving else {"system_id": "s2", "address": "h2:5672"},
+            "safe": self.committed,
+            "committed": self.committed,
+            "primary": {"system_id": "s1", "address": "h1:5672"}
+            if self.serving
+            else {"system_id": "s2", "address": "h2:5672"},
             "members": [member],
             "brokers_url": "amqp:tcp:h1:5672,tcp:h2:5672",
             "public_url": "",
             "replicate": "all",
-            "held": len(self.holds),
+            "held": len(self.pending),
         }
 
     def query(self) -> dict[str, Any]:
-        return {"status": "active", "system_id": "s1", "brokers_url": "amqp:tcp:h1:5672", "public_url": "", "replicate": "all"}
+        return {
+            "status": "active",
+            "system_id": "s1",
+            "brokers_url": "amqp:tcp:h1:5672",
+            "public_url": "",
+            "replicate": "all",
+        }
 
     def connections(self) -> list[FakeConnection]:
         return self.open_connections
@@ -132,19 +163,19 @@ class FakeTarget:
     def shutdown(self) -> None:
         self.stopped += 1
 
-    def hold(self, sequence: int, target: Any, item: object) -> None:
-        if sequence <= self.safe:
-            target.released(item)
+    def when_committed(self, sequence: int, waiter: Any, item: object) -> None:
+        if sequence <= self.committed:
+            waiter.on_committed(item)
         else:
-            self.holds.append((sequence, target, item))
+            self.pending.append((sequence, waiter, item))
 
-    def make_safe(self) -> None:
-        """Let everything appended so far be safe."""
-        self.safe = self.log.safe = self.log.sequence
-        holds, self.holds = self.holds, []
-        for sequence, target, item in holds:
-            assert sequence <= self.safe
-            target.released(item)
+    def commit_all(self) -> None:
+        """Let everything appended so far be committed."""
+        self.committed = self.log.committed = self.log.sequence
+        pending, self.pending = self.pending, []
+        for sequence, waiter, item in pending:
+            assert sequence <= self.committed
+            waiter.on_committed(item)
 
 
 class FakeTerminus:
@@ -157,7 +188,15 @@ class FakeTerminus:
 class FakeLink:
     """A service link that keeps what is sent by it."""
 
-    def __init__(self, connection: FakeConnection, name: str, address: str, *, sends: bool = False, peer_address: str = "") -> None:
+    def __init__(
+        self,
+        connection: FakeConnection,
+        name: str,
+        address: str,
+        *,
+        sends: bool = False,
+        peer_address: str = "",
+    ) -> None:
         self.connection = connection
         self.name = name
         self.address = address
@@ -169,11 +208,17 @@ class FakeLink:
         self.sent.append(payload)
 
 
-def a_request(body: Any = None, *, application: dict[str, Any] | None = None, **properties: Any) -> bytes:
+def a_request(
+    body: Any = None, *, application: dict[str, Any] | None = None, **properties: Any
+) -> bytes:
     """Write a request message."""
     return message_view.build(body, properties=properties, application_properties=application)
 
 
 def open_answer(payload: bytes) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """Read an answer: properties, application-properties and body."""
-    return message_view.properties(payload), message_view.application_properties(payload), message_view.body(payload)
+    return (
+        message_view.properties(payload),
+        message_view.application_properties(payload),
+        message_view.body(payload),
+    )

@@ -6,25 +6,41 @@ from typing import Any
 
 import pytest
 
+from qpidha.broker.queues.arguments import DEEPEST
+from qpidha.management.port import Reply
 from qpidha.management.requests import Requests
-from qpidha.management.target import Reply
-from qpidha.words.records import Bound, QueueDeclared, QueueDeleted
-from tests.management.builders import FakeConnection, FakeTarget
+from qpidha.management.schema import plain
+from qpidha.model.events import ConnectionKind
+from qpidha.model.principal import Role
+from qpidha.model.records import Bound, QueueDeclared, QueueDeleted
+from tests.management.builders import LOCAL, FakeConnection, FakeNode
 
 
 class Asker:
     """Asks a broker and keeps the answers."""
 
-    def __init__(self, target: FakeTarget) -> None:
+    def __init__(self, target: FakeNode) -> None:
         self.target = target
         self.requests = Requests(target)
         self.answers: list[Reply] = []
 
+    def call(
+        self, method: str, params: dict[str, Any], connection: FakeConnection | None = None
+    ) -> None:
+        """Ask over the admin socket, or as an AMQP connection."""
+        self.requests.call(
+            method,
+            params,
+            self.answers.append,
+            principal=LOCAL if connection is None else connection.principal,
+            owner=connection,
+        )
+
     def ask(self, method: str, **params: Any) -> Any:
-        """Ask, let it be safe, and return the result."""
+        """Ask, let it be committed, and return the result."""
         before = len(self.answers)
-        self.requests.call(method, params, self.answers.append)
-        self.target.make_safe()
+        self.call(method, params)
+        self.target.commit_all()
         assert len(self.answers) == before + 1
         reply = self.answers[-1]
         assert reply.error is None, reply.error
@@ -33,7 +49,7 @@ class Asker:
     def refusal(self, method: str, **params: Any) -> Any:
         """Ask for what is refused and return the error."""
         before = len(self.answers)
-        self.requests.call(method, params, self.answers.append)
+        self.call(method, params)
         assert len(self.answers) == before + 1
         error = self.answers[-1].error
         assert error is not None and error.text
@@ -42,59 +58,81 @@ class Asker:
 
 @pytest.fixture
 def asker() -> Asker:
-    return Asker(FakeTarget())
+    return Asker(FakeNode())
 
 
 def test_a_declared_queue_is_listed_with_real_numbers(asker: Asker) -> None:
     asker.ask("declare_queue", name="q", durable=True, arguments={"qpid.max_count": 10})
     asker.target.broker.publish("", "q", b"12345", headers=dict)
     (row,) = asker.ask("list_queues")
-    assert (row["name"], row["durable"], row["messages"], row["bytes"], row["enqueued"]) == ("q", True, 1, 5, 1)
+    assert (row["name"], row["durable"], row["messages"], row["bytes"], row["enqueued"]) == (
+        "q",
+        True,
+        1,
+        5,
+        1,
+    )
     assert row["replicate"] == "all" and row["arguments"]["qpid.max_count"] == 10 and row["uuid"]
 
 
-def test_a_change_is_answered_only_when_its_record_is_safe(asker: Asker) -> None:
-    asker.requests.call("declare_queue", {"name": "q"}, asker.answers.append)
+def test_a_change_is_answered_only_when_its_record_is_committed(asker: Asker) -> None:
+    asker.call("declare_queue", {"name": "q"})
     assert asker.answers == [] and "q" in asker.target.broker.queues
-    asker.target.make_safe()
+    asker.target.commit_all()
     assert asker.answers[0].result["created"] is True
 
 
-def test_declaring_again_waits_for_the_first_declaration_to_be_safe(asker: Asker) -> None:
+def test_declaring_again_waits_for_the_first_declaration_to_be_committed(asker: Asker) -> None:
     for _ in range(2):
-        asker.requests.call("declare_queue", {"name": "q"}, asker.answers.append)
+        asker.call("declare_queue", {"name": "q"})
     assert asker.answers == []
-    asker.target.make_safe()
+    asker.target.commit_all()
+    assert [answer.result["created"] for answer in asker.answers] == [True, False]
+
+
+def test_declaring_an_exchange_again_waits_as_well(asker: Asker) -> None:
+    for _ in range(2):
+        asker.call("declare_exchange", {"name": "x", "type": "topic"})
+    assert asker.answers == []
+    asker.target.commit_all()
     assert [answer.result["created"] for answer in asker.answers] == [True, False]
 
 
 def test_without_a_log_changes_are_answered_at_once() -> None:
-    asker = Asker(FakeTarget(recorded=False))
+    asker = Asker(FakeNode(recorded=False))
     for created in (True, False):
-        asker.requests.call("declare_queue", {"name": "q"}, asker.answers.append)
+        asker.call("declare_queue", {"name": "q"})
         assert asker.answers[-1].result["created"] is created
-    asker.requests.call("delete_queue", {"name": "q"}, asker.answers.append)
+    asker.call("delete_queue", {"name": "q"})
     assert asker.answers[-1].result == {"messages": 0}
 
 
-def test_changes_that_never_become_safe_are_answered_when_the_broker_is_demoted(asker: Asker) -> None:
-    asker.requests.call("declare_queue", {"name": "q"}, asker.answers.append)
+def test_changes_that_never_are_committed_are_answered_when_the_broker_is_demoted(
+    asker: Asker,
+) -> None:
+    asker.call("declare_queue", {"name": "q"})
     asker.requests.abandon()
     (answer,) = asker.answers
     assert answer.error is not None and answer.error.condition == "amqp:connection:forced"
-    asker.target.make_safe()
+    asker.target.commit_all()
     assert len(asker.answers) == 1
 
 
 def test_a_queue_declared_otherwise_is_refused(asker: Asker) -> None:
     asker.ask("declare_queue", name="q", durable=True)
-    assert asker.refusal("declare_queue", name="q", durable=False).condition == "amqp:precondition-failed"
+    assert (
+        asker.refusal("declare_queue", name="q", durable=False).condition
+        == "amqp:precondition-failed"
+    )
 
 
 def test_deleting_tells_how_many_messages_went(asker: Asker) -> None:
     asker.ask("declare_queue", name="q")
     asker.target.broker.publish("", "q", b"m", headers=dict)
-    assert asker.refusal("delete_queue", name="q", if_empty=True).condition == "amqp:precondition-failed"
+    assert (
+        asker.refusal("delete_queue", name="q", if_empty=True).condition
+        == "amqp:precondition-failed"
+    )
     assert asker.ask("delete_queue", name="q") == {"messages": 1}
     assert isinstance(asker.target.log.records[-1], QueueDeleted)
     assert asker.refusal("delete_queue", name="q").condition == "amqp:not-found"
@@ -161,7 +199,9 @@ def test_reserved_names_are_refused(asker: Asker, name: str) -> None:
         ("status", {"verbose": True}, "verbose"),
     ],
 )
-def test_a_bad_parameter_is_refused_by_name(asker: Asker, method: str, params: dict[str, Any], word: str) -> None:
+def test_a_bad_parameter_is_refused_by_name(
+    asker: Asker, method: str, params: dict[str, Any], word: str
+) -> None:
     error = asker.refusal(method, **params)
     assert error.condition == "amqp:invalid-field" and word in error.text
     assert asker.target.broker.queues == {} and asker.target.log.records == []
@@ -184,7 +224,15 @@ def test_on_a_backup_reads_work_and_changes_are_refused_with_the_primary(asker: 
     asker.target.serving = False
     assert len(asker.ask("list_queues")) == 1
     assert asker.ask("status")["state"] == "ready" and asker.ask("ping") == {"state": "ready"}
-    for method in ("declare_queue", "delete_queue", "purge_queue", "declare_exchange", "delete_exchange", "bind", "unbind"):
+    for method in (
+        "declare_queue",
+        "delete_queue",
+        "purge_queue",
+        "declare_exchange",
+        "delete_exchange",
+        "bind",
+        "unbind",
+    ):
         error = asker.refusal(method, name="q")
         assert error.condition == "amqp:not-allowed" and "h2:5672" in error.hint
     assert asker.ask("promote") == {"state": "active"} and asker.target.promoted == 1
@@ -197,7 +245,11 @@ def test_changes_are_refused_while_the_primary_hands_over_and_nobody_is_sent_to_
     asker.target.serving = False
     monkeypatch.setattr(asker.target, "status", lambda: status)
     error = asker.refusal("declare_queue", name="q")
-    assert error.condition == "amqp:not-allowed" and "handing over" in error.text and "h1:5672" not in error.hint
+    assert (
+        error.condition == "amqp:not-allowed"
+        and "handing over" in error.reason
+        and "h1:5672" not in error.hint
+    )
 
 
 def test_the_broker_is_managed(asker: Asker) -> None:
@@ -210,13 +262,77 @@ def test_the_broker_is_managed(asker: Asker) -> None:
 def test_connections_are_listed(asker: Asker) -> None:
     asker.target.open_connections.append(FakeConnection(3, is_admin=True))
     (row,) = asker.ask("list_connections")
-    assert (row["id"], row["user"], row["container"], row["admin"], row["process"]) == (3, "guest@QPID", "client-3", True, "test")
+    assert (row["id"], row["user"], row["container"], row["admin"], row["process"]) == (
+        3,
+        "guest@QPID",
+        "client-3",
+        True,
+        "test",
+    )
+
+
+def test_a_backup_is_a_broker_that_came_to_us(asker: Asker) -> None:
+    client, backup, primary = (FakeConnection(number) for number in (1, 2, 3))
+    for each in backup, primary:
+        each.principal = each.principal.with_role(Role.BROKER)
+    primary.kind = ConnectionKind.OUTGOING
+    asker.target.open_connections += [client, backup, primary]
+    assert [row["backup"] for row in asker.ask("list_connections")] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("value", "reduced"),
+    [
+        (None, None),
+        (True, True),
+        (b"a\xff", "a\\xff"),
+        (float("inf"), "inf"),
+        ((1, {2: None}), [1, {"2": None}]),
+    ],
+)
+def test_any_value_is_told_in_the_types_of_json(value: object, reduced: object) -> None:
+    assert plain(value) == reduced
 
 
 def test_an_exclusive_queue_belongs_to_who_asked(asker: Asker) -> None:
     owner = FakeConnection(1)
-    asker.requests.call("declare_queue", {"name": "q", "exclusive": True}, asker.answers.append, owner=owner)
+    asker.call("declare_queue", {"name": "q", "exclusive": True}, owner)
     assert asker.target.broker.queues["q"].owner is owner
+
+
+@pytest.mark.parametrize(
+    "method, params",
+    [("purge_queue", {"name": "q"}), ("bind", {"exchange": "amq.fanout", "queue": "q"})],
+)
+def test_the_exclusive_queue_of_another_connection_is_not_changed(
+    asker: Asker, method: str, params: dict[str, Any]
+) -> None:
+    owner, other = FakeConnection(1), FakeConnection(2)
+    asker.call("declare_queue", {"name": "q", "exclusive": True}, owner)
+    asker.target.commit_all()
+    asker.call(method, params, other)
+    error = asker.answers[-1].error
+    assert error is not None and error.condition == "amqp:resource-locked"
+    asker.call(method, params, owner)
+    asker.target.commit_all()
+    assert asker.answers[-1].error is None
+
+
+def test_arguments_may_be_nested_so_deep_and_no_deeper(asker: Asker) -> None:
+    value: Any = 1
+    for _ in range(DEEPEST):
+        value = [value]
+    binding = {"exchange": "amq.match", "queue": "q"}
+    asker.ask("declare_queue", name="q")
+    asker.ask("bind", **binding, arguments={"x": value})
+    error = asker.refusal("bind", **binding, arguments={"x": [value]})
+    assert "the entry x, which is nested more than 8 deep" in error.text
+
+
+@pytest.mark.parametrize("key", ["a\x00", "\ud800", "k" * 256])
+def test_a_key_that_no_broker_could_be_told_is_refused(asker: Asker, key: str) -> None:
+    error = asker.refusal("declare_queue", name="q", arguments={key: 1})
+    assert error.text.startswith("declare_queue: parameter arguments ")
 
 
 def test_a_promotion_may_be_told_to_accept_loss(asker: Asker) -> None:
@@ -236,32 +352,43 @@ def test_recovery_and_switchover_are_passed_on(asker: Asker) -> None:
     assert asker.refusal("switchover", target="s9").condition == "amqp:not-found"
 
 
-def test_messages_beyond_the_safe_point_are_listed_as_unsafe(asker: Asker) -> None:
+def test_messages_beyond_the_commit_point_are_listed_as_unreplicated(asker: Asker) -> None:
     asker.ask("declare_queue", name="q")
     asker.target.broker.publish("", "q", b"safe", headers=dict)
-    asker.target.make_safe()
+    asker.target.commit_all()
     (row,) = asker.ask("list_queues", name="q")
-    assert (row["messages"], row["unsafe"]) == (1, 0)
+    assert (row["messages"], row["unreplicated"]) == (1, 0)
     asker.target.broker.publish("", "q", b"not yet", headers=dict)
-    asker.requests.call("list_queues", {"name": "q"}, asker.answers.append)
-    assert asker.answers[-1].result[0]["unsafe"] == 1
+    asker.call("list_queues", {"name": "q"})
+    assert asker.answers[-1].result[0]["unreplicated"] == 1
 
 
-def test_the_explanation_names_what_is_waited_for_and_the_queues_with_most_unsafe_messages(asker: Asker) -> None:
+def test_the_explanation_names_what_is_waited_for_and_the_queues_with_most_unreplicated_messages(
+    asker: Asker,
+) -> None:
     for name, count in (("few", 1), ("many", 3), ("none", 0)):
         asker.ask("declare_queue", name=name)
         for _ in range(count):
             asker.target.broker.publish("", name, b"m", headers=dict)
-    asker.target.make_safe()
+    asker.target.commit_all()
     assert asker.ask("explain")["queues"] == [] and asker.ask("explain")["waits"] == []
     for name, count in (("few", 1), ("many", 3)):
         for _ in range(count):
             asker.target.broker.publish("", name, b"m", headers=dict)
-    asker.target.waits = [{"kind": "backup", "backup": "h2:5672", "text": "h2:5672 has not confirmed"}]
-    asker.requests.call("explain", {}, asker.answers.append)
+    asker.target.waits = [
+        {"kind": "backup", "backup": "h2:5672", "text": "h2:5672 has not confirmed"}
+    ]
+    asker.call("explain", {})
     found = asker.answers[-1].result
-    assert found["queues"] == [{"name": "many", "unsafe": 3}, {"name": "few", "unsafe": 1}]
-    assert (found["unsafe_messages"], found["unsafe_queues"], found["waits"]) == (4, 2, asker.target.waits)
+    assert found["queues"] == [
+        {"name": "many", "unsafe": 3, "unreplicated": 3},
+        {"name": "few", "unsafe": 1, "unreplicated": 1},
+    ]
+    assert (found["unreplicated_messages"], found["unreplicated_queues"], found["waits"]) == (
+        4,
+        2,
+        asker.target.waits,
+    )
 
 
 def test_the_manager_asks_what_to_record_and_tells_what_is_kept(asker: Asker) -> None:
@@ -271,11 +398,19 @@ def test_the_manager_asks_what_to_record_and_tells_what_is_kept(asker: Asker) ->
     asker.ask("recorded", trouble="not quorate")
     assert asker.target.recorded == [(None, ""), (kept, ""), (None, "not quorate")]
     for params in ({}, {"kept": kept, "trouble": "and yet"}, {"kept": {}}):
-        assert "give what the store keeps, or why that is not known" in asker.refusal("recorded", **params).text
+        assert (
+            "give what the store keeps, or why that is not known"
+            in asker.refusal("recorded", **params).text
+        )
 
 
 @pytest.mark.parametrize("method", ["recording", "recorded"])
-def test_nobody_speaks_for_the_managers_store_but_over_the_admin_socket(asker: Asker, method: str) -> None:
-    asker.requests.call(method, {}, asker.answers.append, owner=FakeConnection(1))
-    assert asker.answers[0].error is not None and "is for the cluster manager" in asker.answers[0].error.text
+def test_nobody_speaks_for_the_managers_store_but_over_the_admin_socket(
+    asker: Asker, method: str
+) -> None:
+    asker.call(method, {}, FakeConnection(1, is_admin=True))
+    assert (
+        asker.answers[0].error is not None
+        and "is for the cluster manager" in asker.answers[0].error.text
+    )
     assert asker.target.recorded == []

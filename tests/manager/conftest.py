@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from qpidha.manager.cluster import ClusterOptions
-from qpidha.manager.local import LocalManager
+from qpidha.manager.builtin.cluster import ClusterOptions
+from qpidha.manager.builtin.supervisor import LocalManager
 from qpidha.manager.placement import primary_of
 
 FAKE = Path(__file__).parent / "fake_daemon.py"
-DEADLINE = 10.0
+DEADLINE = 60.0
 
 
 class Watched:
@@ -37,20 +37,26 @@ class Watched:
                 try:
                     await self._news.wait()
                 except asyncio.CancelledError:
-                    raise AssertionError(f"no {what}; events: {list(self.manager.events.history)}") from None
+                    raise AssertionError(
+                        f"no {what}; events: {list(self.manager.events.history)}"
+                    ) from None
         return found
 
     def find(self, event: str, after: int = 0, **fields: object) -> dict[str, Any] | None:
         """Find an event by its kind and fields."""
         wanted = {"event": event, **fields}
         for entry in self.manager.events.history:
-            if entry["time_ns"] > after and all(entry.get(name) == value for name, value in wanted.items()):
+            if entry["time_ns"] > after and all(
+                entry.get(name) == value for name, value in wanted.items()
+            ):
                 return entry
         return None
 
     async def event(self, event: str, after: int = 0, **fields: object) -> dict[str, Any]:
         """Wait for an event."""
-        found: dict[str, Any] = await self.until(lambda: self.find(event, after, **fields), f"{event} {fields}")
+        found: dict[str, Any] = await self.until(
+            lambda: self.find(event, after, **fields), f"{event} {fields}"
+        )
         return found
 
     def primary(self) -> str:
@@ -68,9 +74,13 @@ def directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def running(directory: Path, *, fence: bool = True, heartbeat: float = 0.4) -> AsyncIterator[Watched]:
+async def running(
+    directory: Path, *, fence: bool = True, heartbeat: float = 0.4
+) -> AsyncIterator[Watched]:
     """Run a manager of three pretended brokers."""
-    manager = LocalManager(ClusterOptions(directory=directory, ports=(1, 2, 3), heartbeat=heartbeat, fence=fence))
+    manager = LocalManager(
+        ClusterOptions(directory=directory, ports=(1, 2, 3), heartbeat=heartbeat, fence=fence)
+    )
     watched = Watched(manager)
     await manager.start()
     working = asyncio.create_task(manager.run())

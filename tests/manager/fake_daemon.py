@@ -1,8 +1,9 @@
-"""A stand-in for qpidhad that manager tests start in its place: one state, an admin socket, and a shared file.
+"""A stand-in for qpidhad that manager tests start in its place: one state, an admin socket, and a
+shared file.
 
-`primary.json` beside the brokers' directories plays the network: who is promoted writes itself there, and the others see
-it. A file `refuse` in a broker's own directory makes it refuse one promotion, a file `freeze` stops it in the middle of one; a
-file `sequence` says how far it is.
+`primary.json` beside the brokers' directories plays the network: who is promoted writes itself
+there, and the others see it. A file `refuse` in a broker's own directory makes it refuse one
+promotion, a file `freeze` stops it in the middle of one; a file `sequence` says how far it is.
 """
 
 from __future__ import annotations
@@ -40,8 +41,16 @@ class Broker:
             os.kill(os.getpid(), signal.SIGKILL)
         if method == "recover":
             return {"result": json.loads((self.directory.parent / "comparison.json").read_text())}
-        primary = json.loads(self.shared.read_text()) if self.shared.exists() else {"epoch": 0, "name": ""}
-        if primary.get("pid") == 0 and primary["name"] == self.settings["name"] and not (self.directory.parent / "wait").exists():
+        primary = (
+            json.loads(self.shared.read_text())
+            if self.shared.exists()
+            else {"epoch": 0, "name": ""}
+        )
+        if (
+            primary.get("pid") == 0
+            and primary["name"] == self.settings["name"]
+            and not (self.directory.parent / "wait").exists()
+        ):
             self.state, self.epoch = "active", primary["epoch"]
             self.tell(primary["name"], self.epoch, os.getpid())
             primary["pid"] = os.getpid()
@@ -57,7 +66,9 @@ class Broker:
             refuse = self.directory / "refuse"
             if refuse.exists():
                 refuse.unlink()
-                return {"error": {"condition": "amqp:not-allowed", "message": "not now", "hint": "wait"}}
+                return {
+                    "error": {"condition": "amqp:not-allowed", "message": "not now", "hint": "wait"}
+                }
             freeze = self.directory / "freeze"
             if freeze.exists():
                 freeze.unlink()
@@ -78,7 +89,9 @@ class Broker:
             "sequence": int(sequence.read_text()) if sequence.exists() else 10,
             "system_id": self.settings["name"],
             "handing_over": self.handing_over,
-            "in_sync": json.loads(in_sync.read_text()) if in_sync.exists() else {"epoch": 0, "version": 0, "members": []},
+            "in_sync": json.loads(in_sync.read_text())
+            if in_sync.exists()
+            else {"epoch": 0, "version": 0, "members": []},
         }
 
 
@@ -89,7 +102,10 @@ class Handler(socketserver.StreamRequestHandler):
         """Answer until the peer hangs up."""
         for line in self.rfile:
             request = json.loads(line)
-            reply = {"id": request["id"], **self.server.broker.answer(request["method"], request["params"])}  # type: ignore[attr-defined]
+            reply = {
+                "id": request["id"],
+                **self.server.broker.answer(request["method"], request["params"]),
+            }  # type: ignore[attr-defined]
             self.wfile.write(json.dumps(reply).encode() + b"\n")
 
 

@@ -1,4 +1,6 @@
-"""Pacemaker's tools for tests: the real pcs where only it sees our agents, and pretended tools that write down their calls."""
+"""Pacemaker's tools for tests: the real pcs where only it sees our agents, and pretended tools that
+write down their calls.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = Path(__file__).parent / "pacemaker"
 """What crm_mon and cibadmin of Pacemaker 2.1.5 wrote on three real nodes."""
+PATIENCE = 150
+"""Seconds that a command may take: one that applies a plan starts pcs twenty times."""
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 ROOM = """set -e
 mount -t tmpfs tmpfs /mnt
-for provider in /usr/lib/ocf/resource.d/*; do mkdir -p /mnt/${provider##*/}; mount --bind $provider /mnt/${provider##*/}; done
+for provider in /usr/lib/ocf/resource.d/*; do
+    mkdir -p /mnt/${provider##*/}
+    mount --bind $provider /mnt/${provider##*/}
+done
 mkdir -p /mnt/qpidha
 mount --bind $1 /mnt/qpidha
 mount --rbind /mnt /usr/lib/ocf/resource.d
@@ -47,20 +54,41 @@ def need(*tools: str) -> None:
             pytest.skip(f"{tool} is not installed")
     if os.geteuid() != 0:
         pytest.skip("a mount namespace needs root")
-    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
+    if (
+        subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode
+        != 0
+    ):
         pytest.skip("mount namespaces are not allowed here")
 
 
 def in_room(words: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command where our agents are installed."""
-    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", ROOM, "room", str(ROOT / "ocf"), *words]
+    command = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        ROOM,
+        "room",
+        str(ROOT / "ocf"),
+        *words,
+    ]
     return subprocess.run(
-        command, env={"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8", **environment}, capture_output=True, text=True, check=False, timeout=50
+        command,
+        env={"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
 
 
 class Tools:
-    """Pretended tools on the PATH: each says what a file of its name holds, and writes down how it was called."""
+    """Pretended tools on the PATH: each says what a file of its name holds, and writes down how it
+    was called.
+    """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder / "tools"
@@ -82,4 +110,8 @@ class Tools:
 
     def calls(self, name: str) -> list[str]:
         """What a tool was asked."""
-        return [line.partition(" ")[2] for line in self.log.read_text().splitlines() if line.partition(" ")[0] == name]
+        return [
+            line.partition(" ")[2]
+            for line in self.log.read_text().splitlines()
+            if line.partition(" ")[0] == name
+        ]

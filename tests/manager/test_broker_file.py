@@ -1,4 +1,6 @@
-"""A broker's configuration file: whoever reads it, from wherever, finds the same admin socket as the daemon."""
+"""A broker's configuration file: whoever reads it, from wherever, finds the same admin socket as
+the daemon.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from qpidha.cli.arguments import Options
-from qpidha.cli.target import resolve
+from qpidha.client.admin import LinkBroken
+from qpidha.client.command.arguments import Options
+from qpidha.client.command.target import resolve
 from qpidha.manager.broker_file import read_broker_file
-from tests.system.cluster import Admin, Unreachable, wait_for
+from tests.system.cluster import Admin, wait_for
 
 ROOT = Path(__file__).parents[2]
 AGENT_PYTHON = Path("/usr/bin/python3")
@@ -34,20 +37,28 @@ def answers(path: Path) -> bool:
     try:
         with Admin(path) as admin:
             return bool(admin.call("ping"))
-    except Unreachable:
+    except LinkBroken:
         return False
 
 
 @pytest.mark.parametrize(
     ("line", "socket"),
-    [("data-dir=data", "data/admin.sock"), ("data-dir=data\nadmin-socket=run.sock", "run.sock"), ("admin-socket=run.sock", "run.sock")],
+    [
+        ("data-dir=data", "data/admin.sock"),
+        ("data-dir=data\nadmin-socket=run.sock", "run.sock"),
+        ("admin-socket=run.sock", "run.sock"),
+    ],
 )
 def test_a_relative_path_in_the_file_is_beside_it_for_everybody(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, socket: str
 ) -> None:
     config = folder / "qpidha.conf"
-    config.write_text(f"port=0\ninterface=127.0.0.1\nha-cluster=yes\nha-brokers-url=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3\n{line}\n")
-    monkeypatch.chdir(tmp_path)  # the caller's working directory, in which nothing is to be looked for or made
+    config.write_text(
+        f"port=0\ninterface=127.0.0.1\nha-cluster=yes\nha-brokers-url=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3\n{line}\n"
+    )
+    monkeypatch.chdir(
+        tmp_path
+    )  # the caller's working directory, in which nothing is to be looked for or made
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "qpidha.runtime.daemon", "--config", str(config)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as daemon:
@@ -58,8 +69,17 @@ def test_a_relative_path_in_the_file_is_beside_it_for_everybody(
             assert resolve(Options(config=str(config))).socket == str(there)
             assert list(tmp_path.iterdir()) == []
             if AGENT_PYTHON.exists():
-                found = {"OCF_RESKEY_config": str(config), "OCF_RESKEY_rundir": str(folder / "run"), "OCF_RESKEY_CRM_meta_interval": "0"}
-                probe = subprocess.run([ROOT / "ocf" / "broker", "monitor"], env={**environment, **found}, capture_output=True, check=False)
+                found = {
+                    "OCF_RESKEY_config": str(config),
+                    "OCF_RESKEY_rundir": str(folder / "run"),
+                    "OCF_RESKEY_CRM_meta_interval": "0",
+                }
+                probe = subprocess.run(
+                    [ROOT / "ocf" / "broker", "monitor"],
+                    env={**environment, **found},
+                    capture_output=True,
+                    check=False,
+                )
                 assert probe.returncode == 0, probe.stderr
             monkeypatch.chdir(folder)
             assert resolve(Options(config="qpidha.conf")).socket == socket

@@ -1,4 +1,6 @@
-"""The record of the newest in-sync set: it survives, only grows newer, and nobody outside it is promoted."""
+"""The record of the newest in-sync set: it survives, only grows newer, and nobody outside it is
+promoted.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from qpidha.manager.cluster import ClusterOptions, configuration
+from qpidha.manager.builtin.cluster import ClusterOptions, configuration
 from qpidha.manager.in_sync_record import InSyncRecord, InSyncStore
-from qpidha.words.errors import InvalidArgument
+from qpidha.model.errors import InvalidArgument
+from tests.manager.builtin.test_local import kill
 from tests.manager.conftest import running
-from tests.manager.test_local import kill
 
 
 def test_a_newer_set_is_kept_over_a_restart_and_an_older_one_is_not_taken(tmp_path: Path) -> None:
     store = InSyncStore(tmp_path / "in-sync.json")
     assert store.newest == InSyncRecord() and store.record(InSyncRecord(2, 1, ("s1", "s2")))
-    assert not store.record(InSyncRecord(1, 9, ("s3",))) and not store.record(InSyncRecord(2, 1, ("s3",)))
+    assert not store.record(InSyncRecord(1, 9, ("s3",))) and not store.record(
+        InSyncRecord(2, 1, ("s3",))
+    )
     assert not store.record(InSyncRecord(9, 9, ()))
     assert store.record(InSyncRecord(2, 2, ("s1",)))
     assert InSyncStore(tmp_path / "in-sync.json").newest == InSyncRecord(2, 2, ("s1",))
@@ -32,11 +36,15 @@ def test_a_record_that_cannot_be_read_is_no_empty_record(tmp_path: Path, content
         InSyncStore(tmp_path / "in-sync.json")
 
 
-def test_a_broker_that_was_dropped_is_not_promoted_though_it_knows_of_no_newer_set(directory: Path) -> None:
+def test_a_broker_that_was_dropped_is_not_promoted_though_it_knows_of_no_newer_set(
+    directory: Path,
+) -> None:
     async def play() -> None:
         async with running(directory) as watched:
             settled = await watched.event("settled")
-            (directory / "b1" / "in_sync").write_text(json.dumps({"epoch": 1, "version": 2, "members": ["b1", "b3"]}))
+            (directory / "b1" / "in_sync").write_text(
+                json.dumps({"epoch": 1, "version": 2, "members": ["b1", "b3"]})
+            )
             await watched.event("in-sync set", epoch=1, version=2)
             (directory / "b2" / "sequence").write_text("99")
             kill(watched, "b1")
@@ -51,7 +59,9 @@ def test_a_broker_that_was_dropped_is_not_promoted_though_it_knows_of_no_newer_s
 def test_after_a_failure_of_all_the_brokers_own_comparison_decides(directory: Path) -> None:
     comparison = {"recommended": None, "reason": "b3 did not answer"}
     (directory / "comparison.json").write_text(json.dumps(comparison))
-    (directory / "in-sync.json").write_text(json.dumps({"epoch": 3, "version": 1, "members": ["b1", "b2", "b3"]}))
+    (directory / "in-sync.json").write_text(
+        json.dumps({"epoch": 3, "version": 1, "members": ["b1", "b2", "b3"]})
+    )
 
     (directory / "b1" / "data").mkdir(parents=True)
     (directory / "b1" / "data" / "systemId").touch()  # it is not a new cluster
@@ -61,7 +71,9 @@ def test_after_a_failure_of_all_the_brokers_own_comparison_decides(directory: Pa
             waiting = await watched.event("waiting", reason="b3 did not answer")
             assert watched.find("promote") is None
             temporary = directory / "comparison.new"
-            temporary.write_text(json.dumps({"recommended": "127.0.0.1:2", "reason": "none has more"}))
+            temporary.write_text(
+                json.dumps({"recommended": "127.0.0.1:2", "reason": "none has more"})
+            )
             temporary.replace(directory / "comparison.json")
             promoted = await watched.event("promoted", after=waiting["time_ns"])
             assert promoted["broker"] == "b2"
@@ -69,8 +81,12 @@ def test_after_a_failure_of_all_the_brokers_own_comparison_decides(directory: Pa
     asyncio.run(play())
 
 
-def test_the_record_of_brokers_that_are_all_gone_does_not_keep_new_ones_from_starting(directory: Path) -> None:
-    (directory / "in-sync.json").write_text(json.dumps({"epoch": 3, "version": 1, "members": ["s1", "s2"]}))
+def test_the_record_of_brokers_that_are_all_gone_does_not_keep_new_ones_from_starting(
+    directory: Path,
+) -> None:
+    (directory / "in-sync.json").write_text(
+        json.dumps({"epoch": 3, "version": 1, "members": ["s1", "s2"]})
+    )
 
     async def play() -> None:
         async with running(directory) as watched:
@@ -85,7 +101,9 @@ def test_a_record_takes_the_place_of_the_one_that_is_kept_and_of_no_other(tmp_pa
     first, second = InSyncRecord(1, 0, ("a", "b")), InSyncRecord(1, 1, ("a",))
     assert store.replace(first, InSyncRecord()) == first
     assert store.replace(InSyncRecord(2, 0, ("b", "a")), InSyncRecord()) == first
-    assert store.replace(InSyncRecord(2, 0, ("b", "a")), InSyncRecord(1, 0, ("b", "a"))) == first, "the order of the members counts"
+    assert store.replace(InSyncRecord(2, 0, ("b", "a")), InSyncRecord(1, 0, ("b", "a"))) == first, (
+        "the order of the members counts"
+    )
     assert store.replace(second, first) == second
     assert InSyncStore(store.path).newest == second
 
@@ -102,10 +120,15 @@ BY_BROKERS = {"ha-recorder": "brokers"}
 
 
 @pytest.mark.parametrize(
-    ("count", "settings", "recorder"), [(2, {}, "manager"), (2, TRUSTING, None), (3, {}, None), (2, BY_BROKERS, "brokers")]
+    ("count", "settings", "recorder"),
+    [(2, {}, "manager"), (2, TRUSTING, None), (3, {}, None), (2, BY_BROKERS, "brokers")],
 )
-def test_two_brokers_record_with_their_manager(tmp_path: Path, count: int, settings: dict[str, str], recorder: str | None) -> None:
-    options = ClusterOptions(directory=tmp_path, ports=tuple(range(1, count + 1)), settings=settings)
+def test_two_brokers_record_with_their_manager(
+    tmp_path: Path, count: int, settings: dict[str, str], recorder: str | None
+) -> None:
+    options = ClusterOptions(
+        directory=tmp_path, ports=tuple(range(1, count + 1)), settings=settings
+    )
     text = configuration(options.brokers()[0], options)
     lines = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     assert lines.get("ha-recorder") == recorder

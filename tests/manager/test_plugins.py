@@ -1,4 +1,6 @@
-"""Plug-ins: the manager that runs a broker is found, an installed one too; docs/resource-managers.md shows one that works."""
+"""Plug-ins: the manager that runs a broker is found, an installed one too;
+docs/resource-managers.md shows one that works.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from qpidha.manager import plugins
-from qpidha.manager.builtin import BuiltinManager
-from qpidha.manager.builtin import find as find_builtin
+from qpidha.manager.builtin.manager import BuiltinManager
+from qpidha.manager.builtin.manager import find as find_builtin
 from qpidha.manager.plugins import GROUP, load, manager_of
 from qpidha.manager.resource_manager import BrokerPlace, ResourceManager
-from qpidha.words.errors import InvalidArgument, NotAllowed
+from qpidha.model.errors import InvalidArgument, NotAllowed
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = ROOT / "docs" / "resource-managers.md"
@@ -27,8 +29,15 @@ CHAPTER = ROOT / "docs" / "resource-managers.md"
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """The folder of a cluster whose manager listens."""
-    with tempfile.TemporaryDirectory(prefix="qpidha-") as path, socket.socket(socket.AF_UNIX) as listening:
-        broker = {"name": "b1", "address": "127.0.0.1:5701", "admin_socket": f"{path}/b1/admin.sock"}
+    with (
+        tempfile.TemporaryDirectory(prefix="qpidha-") as path,
+        socket.socket(socket.AF_UNIX) as listening,
+    ):
+        broker = {
+            "name": "b1",
+            "address": "127.0.0.1:5701",
+            "admin_socket": f"{path}/b1/admin.sock",
+        }
         (Path(path) / "cluster.json").write_text(json.dumps({"brokers": [broker]}))
         listening.bind(f"{path}/manager.sock")
         listening.listen()
@@ -43,11 +52,19 @@ def test_ours_can_all_be_loaded() -> None:
 def test_the_built_in_manager_is_found_by_the_socket_or_address_of_its_broker(folder: Path) -> None:
     keeps: ResourceManager = BuiltinManager("somewhere")
     assert keeps.name == "builtin"
-    for place in (BrokerPlace(f"{folder}/b1/admin.sock"), BrokerPlace("", "127.0.0.1:5701"), BrokerPlace("", "localhost:5701")):
+    for place in (
+        BrokerPlace(f"{folder}/b1/admin.sock"),
+        BrokerPlace("", "127.0.0.1:5701"),
+        BrokerPlace("", "localhost:5701"),
+    ):
         found = find_builtin(place._replace(folders=("/nowhere", str(folder))))
         assert found is not None
         assert found.path == f"{folder}/manager.sock"
-    for place in (BrokerPlace("/else/admin.sock"), BrokerPlace("", "127.0.0.1:5702"), BrokerPlace()):
+    for place in (
+        BrokerPlace("/else/admin.sock"),
+        BrokerPlace("", "127.0.0.1:5702"),
+        BrokerPlace(),
+    ):
         assert find_builtin(place._replace(folders=(str(folder),))) is None
 
 
@@ -74,11 +91,16 @@ def test_a_plug_in_that_cannot_be_loaded_is_named() -> None:
     [
         ("1 / 0", "'raises' cannot be loaded: ZeroDivisionError"),
         ("def find(:", "'raises' cannot be loaded: SyntaxError"),
-        ("def find(place): return place.nothing", "'raises' does not say whose the broker is: AttributeError"),
+        (
+            "def find(place): return place.nothing",
+            "'raises' does not say whose the broker is: AttributeError",
+        ),
         ("find = 5", "'raises' does not say whose the broker is: TypeError"),
     ],
 )
-def test_a_plug_in_that_raises_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str) -> None:
+def test_a_plug_in_that_raises_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
     (tmp_path / "raising_plug_in.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "raising_plug_in", raising=False)
@@ -103,22 +125,31 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, value.partition(":")[0], raising=False)
 
 
-def test_the_example_of_the_chapter_is_found_and_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_the_chapter_is_found_and_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     installed(tmp_path, monkeypatch)
     tools = tmp_path / "bin"
     tools.mkdir()
     calls = tmp_path / "calls"
     (tools / "brokerctl").write_text(
-        f'#!/bin/sh\necho "$*" >>{calls}\n[ "$1" = nodes ] && echo "10.0.0.1:5672 primary\n10.0.0.2:5672 backup"\nexit 0\n'
+        f'#!/bin/sh\necho "$*" >>{calls}\n[ "$1" = nodes ] && echo "10.0.0.1:5672 '
+        'primary\n10.0.0.2:5672 backup"\nexit 0\n'
     )
     (tools / "brokerctl").chmod(0o755)
     monkeypatch.setenv("PATH", str(tools), prepend=":")
     found = manager_of(BrokerPlace("", "10.0.0.2:5672"))
     assert found is not None
-    assert [(member.address, member.state) for member in found.members()] == [("10.0.0.1:5672", "active"), ("10.0.0.2:5672", "unknown")]
+    assert [(member.address, member.state) for member in found.members()] == [
+        ("10.0.0.1:5672", "active"),
+        ("10.0.0.2:5672", "unknown"),
+    ]
     found.switch_over("10.0.0.2:5672")
     found.fence("10.0.0.1:5672")
     assert not found.record_in_sync(1, 1, ("a",))
     assert found.newest_in_sync().members == ()
-    assert calls.read_text().splitlines()[-2:] == ["move 10.0.0.2:5672", "kill --wait 10.0.0.1:5672"]
+    assert calls.read_text().splitlines()[-2:] == [
+        "move 10.0.0.2:5672",
+        "kill --wait 10.0.0.1:5672",
+    ]
     assert manager_of(BrokerPlace("", "10.0.0.9:5672")) is None

@@ -1,4 +1,6 @@
-"""Hosts made of network namespaces on one bridge: `client` holds the bridge, the others have an `eth0` on it."""
+"""Hosts made of network namespaces on one bridge: `client` holds the bridge, the others have an
+`eth0` on it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Hosts:
         self.ip("client", "link add br0 type bridge stp_state 0 forward_delay 0")
         self.ip("client", "link set br0 up")
         for number, name in ((11, "a"), (12, "b")):
-            self.ip("client", f"link add port-{name} type veth peer name eth0 netns {self.names[name]}")
+            self.ip(
+                "client", f"link add port-{name} type veth peer name eth0 netns {self.names[name]}"
+            )
             self.ip("client", f"link set port-{name} master br0 up")
             self.ip(name, "link set eth0 up")
             self.ip(name, f"addr add 10.99.0.{number}/24 dev eth0")
@@ -50,11 +54,15 @@ class Hosts:
 
     def run(self, host: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command on a host."""
-        return subprocess.run(self.command(host, *words), capture_output=True, text=True, check=False, timeout=30)
+        return subprocess.run(
+            self.command(host, *words), capture_output=True, text=True, check=False, timeout=30
+        )
 
     def vip(self, host: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         """Run `qpid-ha vip` on a host."""
-        return self.run(host, sys.executable, "-m", "qpidha.cli.main", "vip", *words, "--vips", str(folder))
+        return self.run(
+            host, sys.executable, "-m", "qpidha.cli.main", "vip", *words, "--vips", str(folder)
+        )
 
     def has(self, host: str, address: str) -> bool:
         """Whether an address is on a host."""
@@ -77,7 +85,9 @@ def need_namespaces() -> None:
     if find_spec("pyroute2") is None:
         pytest.skip("needs pyroute2 (extra vip)")
     try:
-        tried = subprocess.run(["unshare", "--net", "ip", "link", "show"], capture_output=True, text=True, check=False)
+        tried = subprocess.run(
+            ["unshare", "--net", "ip", "link", "show"], capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:
         pytest.skip("needs unshare and ip (Debian: util-linux, iproute2)")
     if tried.returncode:

@@ -1,4 +1,6 @@
-"""Nodes for the tests of the agents: agents as they are installed, and stand-ins for what a test does not need for real."""
+"""Nodes for the tests of the agents: agents as they are installed, and stand-ins for what a test
+does not need for real.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def agents() -> Iterator[Path]:
 
 @pytest.fixture
 def make_node(agents: Path) -> Iterator[Callable[..., Node]]:
-    """Return a function that makes a node; its brokers are stand-ins unless it is told `real=True` with options."""
+    """Return a function that makes a node; its brokers are stand-ins unless it is told `real=True`
+    with options.
+    """
     made: list[Node] = []
     with tempfile.TemporaryDirectory(prefix="qpidha-ocf-") as folder:
         os.chmod(folder, 0o755)
@@ -54,14 +58,23 @@ def make_node(agents: Path) -> Iterator[Callable[..., Node]]:
                 (tools / name).write_text('#!/bin/sh\necho "${0##*/} $*" >>"$RECORD"\n')
                 (tools / name).chmod(0o755)
             stand_ins = agents.parent.parent
-            daemon = (sys.executable, "-m", "qpidha.runtime.daemon") if real else (NODE_PYTHON, "-IS", stand_ins / "stand_in_daemon.py")
-            lines = {"data-dir": directory / "data", **{name.replace("_", "-"): value for name, value in options.items()}}
+            daemon = (
+                (sys.executable, "-m", "qpidha.runtime.daemon")
+                if real
+                else (NODE_PYTHON, "-IS", stand_ins / "stand_in_daemon.py")
+            )
+            lines = {
+                "data-dir": directory / "data",
+                **{name.replace("_", "-"): value for name, value in options.items()},
+            }
             config = directory / "qpidha.conf"
             config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
             parameters = {
                 "config": config,
                 "binary": script(tools / "qpidhad", *daemon),
-                "watch": script(tools / "qpidha-watch", NODE_PYTHON, "-IS", stand_ins / "stand_in_watch.py"),
+                "watch": script(
+                    tools / "qpidha-watch", NODE_PYTHON, "-IS", stand_ins / "stand_in_watch.py"
+                ),
                 "rundir": directory / "run",
             }
             environment = {
@@ -71,7 +84,12 @@ def make_node(agents: Path) -> Iterator[Callable[..., Node]]:
                 "OCF_ROOT": str(agents.parent.parent),
                 "RECORD": str(directory / "calls"),
             }
-            node = Node(directory, agents, environment, {name: str(value) for name, value in parameters.items()})
+            node = Node(
+                directory,
+                agents,
+                environment,
+                {name: str(value) for name, value in parameters.items()},
+            )
             node.data.mkdir()
             made.append(node)
             return node
@@ -89,7 +107,11 @@ def node(make_node: Callable[..., Node]) -> Node:
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    if os.geteuid() != 0 or shutil.which("nsenter") is None or subprocess.run(["unshare", "--net", "true"]).returncode:
+    if (
+        os.geteuid() != 0
+        or shutil.which("nsenter") is None
+        or subprocess.run(["unshare", "--net", "true"]).returncode
+    ):
         pytest.skip("needs root and network namespaces")
     host = Host()
     yield host

@@ -15,7 +15,11 @@ class Host:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
-        wait_for(lambda: os.readlink(f"/proc/{self.process.pid}/ns/net") != os.readlink("/proc/self/ns/net"))
+        wait_for(
+            lambda: (
+                os.readlink(f"/proc/{self.process.pid}/ns/net") != os.readlink("/proc/self/ns/net")
+            )
+        )
         self.inside = ["nsenter", "-t", str(self.process.pid), "-n"]
         self.ip("link", "add", "d0", "type", "veth", "peer", "name", "p0")
         self.ip("link", "set", "p0", "up")
@@ -25,7 +29,9 @@ class Host:
         self.ip("address", "add", "fd99::1/64", "dev", "d0", "nodad")
 
     def ip(self, *words: str) -> str:
-        return subprocess.run([*self.inside, "ip", *words], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            [*self.inside, "ip", *words], capture_output=True, text=True, check=True
+        ).stdout
 
     def has(self, address: str = ADDRESS) -> bool:
         return f" {address}/" in self.ip("-o", "address")

@@ -1,4 +1,6 @@
-"""A node as the agents see it: a directory with a configuration, and tools of Pacemaker that record their calls."""
+"""A node as the agents see it: a directory with a configuration, and tools of Pacemaker that record
+their calls.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from typing import Any
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 AGENTS = ("broker", "vip", "qpidd", "qpidd-primary")
-DEADLINE = 15.0
+DEADLINE = 60.0
 NODE_PYTHON = Path("/usr/bin/python3")
 
 
@@ -64,16 +66,42 @@ class Node:
     def forget_calls(self) -> None:
         Path(self.environment["RECORD"]).unlink(missing_ok=True)
 
-    def run(self, agent: str, action: str, *, user: str | None = None, resource: str = "", **environment: object) -> Done:
-        """Call an agent; `interval`, `role` and `timeout` are Pacemaker's, the rest are parameters of the resource."""
+    def run(
+        self,
+        agent: str,
+        action: str,
+        *,
+        user: str | None = None,
+        resource: str = "",
+        **environment: object,
+    ) -> Done:
+        """Call an agent; `interval`, `role` and `timeout` are Pacemaker's, the rest are parameters
+        of the resource.
+        """
         return self.begin(agent, action, user=user, resource=resource, **environment)()
 
-    def begin(self, agent: str, action: str, *, user: str | None = None, resource: str = "", **given: object) -> Callable[[], Done]:
+    def begin(
+        self,
+        agent: str,
+        action: str,
+        *,
+        user: str | None = None,
+        resource: str = "",
+        **given: object,
+    ) -> Callable[[], Done]:
         """Begin a call; the result waits for its end."""
-        environment = {**self.environment, "OCF_RESOURCE_INSTANCE": resource or self.name, "OCF_RESKEY_CRM_meta_interval": "10000"}
+        environment = {
+            **self.environment,
+            "OCF_RESOURCE_INSTANCE": resource or self.name,
+            "OCF_RESKEY_CRM_meta_interval": "10000",
+        }
         for name, value in {**self.parameters, **given}.items():
             meta = name in ("interval", "role", "timeout")
-            environment[name if name.startswith("OCF_") else f"OCF_RESKEY_{'CRM_meta_' if meta else ''}{name}"] = str(value)
+            environment[
+                name
+                if name.startswith("OCF_")
+                else f"OCF_RESKEY_{'CRM_meta_' if meta else ''}{name}"
+            ] = str(value)
         process = subprocess.Popen(
             [*map(str, self.inside), str(self.agents / agent), action],
             env=environment,
@@ -85,7 +113,11 @@ class Node:
 
         def done() -> Done:
             output, log = process.communicate(timeout=40)
-            reasons = [line.partition(":")[2] for line in log.splitlines() if line.startswith("ocf-exit-reason:")]
+            reasons = [
+                line.partition(":")[2]
+                for line in log.splitlines()
+                if line.startswith("ocf-exit-reason:")
+            ]
             return Done(process.returncode, "".join(reasons), output, log)
 
         return done
@@ -107,7 +139,12 @@ class Node:
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit():
                 try:
-                    words = (folder / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+                    words = (
+                        (folder / "cmdline")
+                        .read_bytes()
+                        .decode(errors="replace")
+                        .replace("\0", " ")
+                    )
                     dead = (folder / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
                 except OSError:
                     continue
@@ -150,7 +187,9 @@ class Node:
         wait_for(killed, lambda alive: not alive, what="the node")
 
 
-def wait_for(look: Callable[[], Any], until: Callable[[Any], object] = bool, *, what: str = "this") -> Any:
+def wait_for(
+    look: Callable[[], Any], until: Callable[[Any], object] = bool, *, what: str = "this"
+) -> Any:
     """Look again and again until what is seen satisfies `until`."""
     end = time.monotonic() + DEADLINE
     while not until(seen := look()):

@@ -1,8 +1,10 @@
-"""A stand-in for qpidhad that is in any state, or broken in any way, that `stand-in.json` in its data directory says.
+"""A stand-in for qpidhad that is in any state, or broken in any way, that `stand-in.json` in its
+data directory says.
 
-The file is read at each request: `state`, `members`, `refuse` (text of a refusal), `deaf` (accepts and never answers),
-`nonsense`, `keeps` (answers a demotion and stays primary), `late` (promotion takes for ever). `exit` and `says` are read at the
-start, `stubborn` (ignores SIGTERM) as well. Real brokers come to most of this only by bad luck.
+The file is read at each request: `state`, `members`, `refuse` (text of a refusal), `deaf` (accepts
+and never answers), `nonsense`, `keeps` (answers a demotion and stays primary), `late` (promotion
+takes for ever). `exit` and `says` are read at the start, `stubborn` (ignores SIGTERM) as well. Real
+brokers come to most of this only by bad luck.
 """
 
 import json
@@ -34,16 +36,31 @@ class Handler(socketserver.StreamRequestHandler):
             request, how = json.loads(line), told()
             if how.get("deaf") or (how.get("late") and request["method"] == "promote"):
                 threading.Event().wait()
-            self.wfile.write(b"what?\n" if how.get("nonsense") else json.dumps(self.reply(request, how)).encode() + b"\n")
+            self.wfile.write(
+                b"what?\n"
+                if how.get("nonsense")
+                else json.dumps(self.reply(request, how)).encode() + b"\n"
+            )
 
     def reply(self, request, how):
         if request["method"] in ("promote", "demote"):
             if how.get("refuse"):
-                return {"id": request["id"], "error": {"condition": "amqp:not-allowed", "message": how["refuse"], "hint": "do better"}}
+                return {
+                    "id": request["id"],
+                    "error": {
+                        "condition": "amqp:not-allowed",
+                        "message": how["refuse"],
+                        "hint": "do better",
+                    },
+                }
             if not how.get("keeps"):
                 become("recovering" if request["method"] == "promote" else "joining")
         how = told()
-        result = {"state": how.get("state", "joining"), "members": how.get("members", []), "address": how.get("address", "")}
+        result = {
+            "state": how.get("state", "joining"),
+            "members": how.get("members", []),
+            "address": how.get("address", ""),
+        }
         return {"id": request["id"], "result": result}
 
 

@@ -1,4 +1,6 @@
-"""A stand-in for qpidha-watch: adds and removes addresses with iproute2, records what it is told, ends with its broker."""
+"""A stand-in for qpidha-watch: adds and removes addresses with iproute2, records what it is told,
+ends with its broker.
+"""
 
 import json
 import os
@@ -33,14 +35,20 @@ def answer(method, params):
         text = f"{params['address']}/{params['prefix'] or 24}"
         subprocess.run(["ip", "address", "add", text, "dev", params["interface"]], check=False)
     if method == "vip_remove" and "address" in params:
-        subprocess.run(["ip", "address", "del", f"{params['address']}/24", "dev", "d0"], check=False)
+        subprocess.run(
+            ["ip", "address", "del", f"{params['address']}/24", "dev", "d0"], check=False
+        )
     return {"result": {}}
 
 
 signal.signal(signal.SIGTERM, ended)
 note(
     "watch "
-    + " ".join(f"{name}={value}" for name, value in GIVEN.items() if name in ("--resource", "--publish", "--isolation", "--answer"))
+    + " ".join(
+        f"{name}={value}"
+        for name, value in GIVEN.items()
+        if name in ("--resource", "--publish", "--isolation", "--answer")
+    )
 )
 VIPS.mkdir(parents=True, exist_ok=True)
 Path(GIVEN["--socket"]).unlink(missing_ok=True)
@@ -52,5 +60,10 @@ while broker not in select.select([broker, listener], [], [])[0]:
     client, _ = listener.accept()
     for line in client.makefile():
         request = json.loads(line)
-        client.sendall(json.dumps({"id": request["id"], **answer(request["method"], request["params"])}).encode() + b"\n")
+        client.sendall(
+            json.dumps(
+                {"id": request["id"], **answer(request["method"], request["params"])}
+            ).encode()
+            + b"\n"
+        )
     client.close()

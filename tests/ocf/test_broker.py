@@ -1,4 +1,6 @@
-"""What the broker agent does beyond exit codes: scores, the watch, deadlines, hung processes, calls at the same time."""
+"""What the broker agent does beyond exit codes: scores, the watch, deadlines, hung processes, calls
+at the same time.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_start_sets_no_score_and_starts_the_watch(node: Node) -> None:
 
 
 @pytest.mark.parametrize("deed", [signal.SIGKILL, signal.SIGSTOP])
-def test_the_score_of_a_broker_that_is_gone_or_hangs_is_deleted_first_but_not_by_a_probe(node: Node, deed: signal.Signals) -> None:
+def test_the_score_of_a_broker_that_is_gone_or_hangs_is_deleted_first_but_not_by_a_probe(
+    node: Node, deed: signal.Signals
+) -> None:
     started(node)
     watch = node.pid("watch.pid")
     os.kill(node.pid(), deed)
@@ -73,7 +77,9 @@ def test_a_monitor_replaces_a_watch_that_hangs(node: Node) -> None:
     os.kill(hung, signal.SIGSTOP)
     assert node.run("broker", "monitor", answer=0.3).code == 0
     assert hung not in node.processes() and node.watches() == [node.pid("watch.pid")]
-    assert not any("watch ended" in call for call in node.calls), "it gives up no address of a primary that is well"
+    assert not any("watch ended" in call for call in node.calls), (
+        "it gives up no address of a primary that is well"
+    )
 
 
 def test_the_watch_is_told_the_name_that_the_cluster_has_for_this_node(node: Node) -> None:
@@ -112,7 +118,11 @@ def test_what_could_never_have_been_started_is_stopped(node: Node) -> None:
     assert node.run("broker", "stop", rundir="run").code == 0
     node.data.rmdir()
     node.data.write_text("a file where the directory should be")
-    assert [node.run("broker", action).code for action in ("monitor", "stop", "demote")] == [7, 0, 7]
+    assert [node.run("broker", action).code for action in ("monitor", "stop", "demote")] == [
+        7,
+        0,
+        7,
+    ]
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full"])
@@ -126,7 +136,10 @@ def test_two_brokers_do_not_share_a_directory(node: Node) -> None:
     done = node.run("broker", "start", resource="other")
     assert done.code == 2 and "is the rundir of the broker of resource broker" in done.reason
     assert node.run("broker", "stop").code == 0
-    assert [node.run("broker", action, resource="other").code for action in ("start", "stop")] == [0, 0]
+    assert [node.run("broker", action, resource="other").code for action in ("start", "stop")] == [
+        0,
+        0,
+    ]
 
 
 def test_a_start_of_what_runs_and_a_stop_of_what_does_not_change_nothing(node: Node) -> None:
@@ -136,12 +149,26 @@ def test_a_start_of_what_runs_and_a_stop_of_what_does_not_change_nothing(node: N
     assert [node.run("broker", "stop").code for _ in range(3)] == [0, 0, 0] and not node.processes()
 
 
-@pytest.mark.parametrize("content", ["", "what", "{self} 1 ", "{self}", "99999999999999999999 1 x", "-1 1 x", "{self} 1 1 1", "{self} 0 x"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "what",
+        "{self} 1 ",
+        "{self}",
+        "99999999999999999999 1 x",
+        "-1 1 x",
+        "{self} 1 1 1",
+        "{self} 0 x",
+    ],
+)
 def test_a_pid_file_that_names_another_process_harms_nobody(node: Node, content: str) -> None:
     other = subprocess.Popen(["sleep", "infinity"])
     node.pid_file.parent.mkdir()
     node.pid_file.write_text(content.format(self=other.pid))
-    assert [node.run("broker", action).code for action in ("monitor", "stop", "demote", "promote")] == [7, 0, 7, 7]
+    assert [
+        node.run("broker", action).code for action in ("monitor", "stop", "demote", "promote")
+    ] == [7, 0, 7, 7]
     assert other.poll() is None
     assert node.run("broker", "start").code == 0 and node.run("broker", "stop").code == 0
     assert other.poll() is None
@@ -177,7 +204,9 @@ def test_stop_ends_a_frozen_broker_in_good_order_and_a_stubborn_one_by_force(nod
     assert node.run("broker", "stop", term=30).code == 0 and not node.brokers()
 
 
-def test_demote_of_a_hung_primary_kills_it_after_its_watch_gave_up_the_addresses(node: Node) -> None:
+def test_demote_of_a_hung_primary_kills_it_after_its_watch_gave_up_the_addresses(
+    node: Node,
+) -> None:
     started(node, **ACTIVE)
     os.kill(node.pid(), signal.SIGSTOP)
     assert node.run("broker", "demote", answer=0.2).code == 7
@@ -190,14 +219,19 @@ def test_demote_of_a_hung_primary_kills_it_after_its_watch_gave_up_the_addresses
 def test_a_refused_promotion_gives_the_text_and_the_hint_of_the_broker(node: Node) -> None:
     started(node, state="ready", refuse="b2 has more")
     done = node.run("broker", "promote")
-    assert (done.code, done.reason) == (1, "the broker refuses to be promoted: b2 has more; next: do better")
+    assert (done.code, done.reason) == (
+        1,
+        "the broker refuses to be promoted: b2 has more; next: do better",
+    )
 
 
 def test_a_failed_start_gives_the_last_error_of_the_daemon(node: Node) -> None:
     node.tell(exit=78, says="noise\nqpidhad: error: port=x is no number\n  next: give a port\n")
     done = node.run("broker", "start")
     assert done.code == 2
-    assert done.reason == "the broker ended with exit code 78: port=x is no number; next: give a port"
+    assert (
+        done.reason == "the broker ended with exit code 78: port=x is no number; next: give a port"
+    )
     node.tell(exit=3, says="Traceback:\n  boom\n")
     assert node.run("broker", "start").reason == "the broker ended with exit code 3: boom"
 
@@ -246,8 +280,13 @@ def test_many_starts_at_once_make_one_broker_and_one_watch(node: Node) -> None:
     assert len(node.brokers()) == 1 and len(node.watches()) == 1
 
 
-def test_starts_and_stops_at_once_all_succeed_and_leave_nothing_that_stop_does_not_find(node: Node) -> None:
-    waiting = [node.begin("broker", action) for action in ("start", "stop", "start", "stop", "start", "stop")]
+def test_starts_and_stops_at_once_all_succeed_and_leave_nothing_that_stop_does_not_find(
+    node: Node,
+) -> None:
+    waiting = [
+        node.begin("broker", action)
+        for action in ("start", "stop", "start", "stop", "start", "stop")
+    ]
     assert [done().code for done in waiting] == [0] * 6
     assert len(node.brokers()) <= 1 and len(node.watches()) <= 1
     assert node.run("broker", "stop").code == 0 and not node.processes()
@@ -255,7 +294,9 @@ def test_starts_and_stops_at_once_all_succeed_and_leave_nothing_that_stop_does_n
 
 def test_promotions_and_demotions_at_once_end_in_one_role(node: Node) -> None:
     started(node, state="ready")
-    waiting = [node.begin("broker", action) for action in ("promote", "demote", "promote", "demote")]
+    waiting = [
+        node.begin("broker", action) for action in ("promote", "demote", "promote", "demote")
+    ]
     assert [done().code for done in waiting] == [0] * 4
     assert node.run("broker", "monitor").code in (0, 191)
 
@@ -269,11 +310,15 @@ def test_the_deeper_monitor_connects_as_a_client(node: Node) -> None:
         started(node, **ACTIVE, address=address)
         assert node.run("broker", "monitor").code == 8
         done = node.run("broker", "monitor", role="Promoted", answer=0.2, OCF_CHECK_LEVEL=10)
-    assert done.code == 9 and f"not to clients at {address}" in done.reason and node.calls == [DELETED]
+    assert (
+        done.code == 9 and f"not to clients at {address}" in done.reason and node.calls == [DELETED]
+    )
 
 
 def test_a_broker_that_accepts_clients_and_hangs_up_is_no_good(node: Node) -> None:
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+    with socketserver.ThreadingTCPServer(
+        ("127.0.0.1", 0), socketserver.BaseRequestHandler
+    ) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,)).start()
         started(node, **ACTIVE, address=f"127.0.0.1:{server.server_address[1]}")
         done = node.run("broker", "monitor", role="Promoted", OCF_CHECK_LEVEL=10)
@@ -281,7 +326,9 @@ def test_a_broker_that_accepts_clients_and_hangs_up_is_no_good(node: Node) -> No
     assert done.code == 9 and "it hung up" in done.reason and node.calls == [DELETED]
 
 
-def test_a_broker_that_may_take_longer_to_answer_than_the_monitor_has_loses_its_score_all_the_same(node: Node) -> None:
+def test_a_broker_that_may_take_longer_to_answer_than_the_monitor_has_loses_its_score_all_the_same(
+    node: Node,
+) -> None:
     started(node, **ACTIVE, deaf=True)
     done = node.run("broker", "monitor", role="Promoted", answer=30, timeout=3000)
     assert done.code == 9 and node.calls == [DELETED]
@@ -298,9 +345,14 @@ def free_port() -> int:
 def options(ports: list[int], i: int) -> dict[str, object]:
     url = ",".join(f"127.0.0.1:{port}" for port in ports)
     return {
-        "ha_cluster": "yes", "ha_brokers_url": url, "port": ports[i], "interface": "127.0.0.1", "ha_replicate": "all",
-        "link_maintenance_interval": "0.1", "link_heartbeat_interval": "1",
-    }  # fmt: skip
+        "ha_cluster": "yes",
+        "ha_brokers_url": url,
+        "port": ports[i],
+        "interface": "127.0.0.1",
+        "ha_replicate": "all",
+        "link_maintenance_interval": "0.1",
+        "link_heartbeat_interval": "1",
+    }
 
 
 def test_a_real_cluster_lives_and_fails_over(make_node) -> None:  # type: ignore[no-untyped-def]
@@ -308,34 +360,57 @@ def test_a_real_cluster_lives_and_fails_over(make_node) -> None:  # type: ignore
     nodes = [make_node(real=True, **options(ports, i)) for i in range(3)]
     assert [done().code for done in [node.begin("broker", "start") for node in nodes]] == [0, 0, 0]
     first, second, _ = nodes
-    wait_for(lambda: first.run("broker", "promote").code, lambda code: code == 0, what="the promotion")
+    wait_for(
+        lambda: first.run("broker", "promote").code, lambda code: code == 0, what="the promotion"
+    )
     wait_for(lambda: second.state(), lambda state: state == "ready", what="the second broker")
-    wait_for(lambda: first.run("broker", "monitor").code, lambda code: code == 8, what="the monitor")
+    wait_for(
+        lambda: first.run("broker", "monitor").code, lambda code: code == 8, what="the monitor"
+    )
     assert first.run("broker", "monitor", role="Promoted", OCF_CHECK_LEVEL=10).code == 8
     assert second.run("broker", "monitor", OCF_CHECK_LEVEL=10).code == 0
     # A planned move.
     assert first.run("broker", "demote").code == 0 and first.run("broker", "monitor").code == 0
-    wait_for(lambda: second.run("broker", "promote").code, lambda code: code == 0, what="the promotion")
+    wait_for(
+        lambda: second.run("broker", "promote").code, lambda code: code == 0, what="the promotion"
+    )
     wait_for(lambda: first.state(), lambda state: state == "ready", what="the former primary")
     # The primary hangs: Pacemaker's order of calls.
     os.kill(second.pid(), signal.SIGSTOP)
-    assert [second.run("broker", action, role="Promoted", answer=0.5).code for action in ("monitor", "demote", "stop")] == [9, 7, 0]
-    wait_for(lambda: first.run("broker", "promote").code, lambda code: code == 0, what="the promotion")
+    assert [
+        second.run("broker", action, role="Promoted", answer=0.5).code
+        for action in ("monitor", "demote", "stop")
+    ] == [9, 7, 0]
+    wait_for(
+        lambda: first.run("broker", "promote").code, lambda code: code == 0, what="the promotion"
+    )
     # The primary dies.
     wait_for(lambda: second.run("broker", "start").code, lambda code: code == 0, what="the restart")
     wait_for(lambda: second.state(), lambda state: state == "ready", what="the restarted broker")
     os.kill(first.pid(), signal.SIGKILL)
-    wait_for(lambda: first.run("broker", "monitor", role="Promoted").code, lambda code: code == 7, what="the monitor")
+    wait_for(
+        lambda: first.run("broker", "monitor", role="Promoted").code,
+        lambda code: code == 7,
+        what="the monitor",
+    )
     assert [first.run("broker", action).code for action in ("demote", "stop")] == [7, 0]
-    wait_for(lambda: second.run("broker", "promote").code, lambda code: code == 0, what="the promotion")
-    assert [node.run("broker", "stop").code for node in nodes] == [0, 0, 0] and not any(node.processes() for node in nodes)
+    wait_for(
+        lambda: second.run("broker", "promote").code, lambda code: code == 0, what="the promotion"
+    )
+    assert [node.run("broker", "stop").code for node in nodes] == [0, 0, 0] and not any(
+        node.processes() for node in nodes
+    )
 
 
 def test_a_real_daemon_says_why_it_cannot_start(make_node) -> None:  # type: ignore[no-untyped-def]
     wrong = make_node(real=True, ha_cluster="perhaps")
     for action in ("start", "validate-all"):
         done = wrong.run("broker", action)
-        assert done.code == 2 and "ha-cluster=perhaps" in done.reason and "next: " not in done.reason.partition("next: ")[2]
+        assert (
+            done.code == 2
+            and "ha-cluster=perhaps" in done.reason
+            and "next: " not in done.reason.partition("next: ")[2]
+        )
     lone = make_node(real=True, port=0)
     done = lone.run("broker", "start")
     assert done.code == 2 and "set ha-cluster=yes" in done.reason and not lone.processes()
@@ -352,18 +427,27 @@ def test_a_broker_runs_as_another_user(node: Node) -> None:
     os.chown(node.data, 65534, 65534)
     assert node.run("broker", "start", OCF_RESKEY_user="nobody").code == 0
     assert os.stat(f"/proc/{node.pid()}").st_uid == 65534
-    assert [node.run("broker", action).code for action in ("monitor", "promote", "monitor", "stop", "monitor")] == [0, 0, 191, 0, 7]
+    assert [
+        node.run("broker", action).code
+        for action in ("monitor", "promote", "monitor", "stop", "monitor")
+    ] == [0, 0, 191, 0, 7]
 
 
 def test_a_broker_of_another_user_cannot_have_a_daemon_of_root_killed(node: Node) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can start a broker as another user")
     other = node.directory / "other.sock"
-    script = f"import socket, time; s = socket.socket(socket.AF_UNIX); s.bind({str(other)!r}); s.listen(); time.sleep(600)"
+    script = (
+        f"import socket, time; s = socket.socket(socket.AF_UNIX); s.bind({str(other)!r}); "
+        "s.listen(); time.sleep(600)"
+    )
     daemon = subprocess.Popen([sys.executable, "-c", script])
     wait_for(other.exists)
     node.socket.symlink_to(other)
-    assert [node.run("broker", action, answer=0.2, OCF_RESKEY_user="nobody").code for action in ("monitor", "demote", "stop")] == [7, 7, 0]
+    assert [
+        node.run("broker", action, answer=0.2, OCF_RESKEY_user="nobody").code
+        for action in ("monitor", "demote", "stop")
+    ] == [7, 7, 0]
     assert daemon.poll() is None
     daemon.kill()
     daemon.wait()

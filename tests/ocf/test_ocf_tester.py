@@ -22,15 +22,30 @@ def real(make_node: Callable[..., Node]) -> Iterator[Node]:
         pytest.skip("needs root and the packages resource-agents and libxml2-utils")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    yield make_node(real=True, ha_cluster="yes", ha_brokers_url=f"127.0.0.1:{port}", port=port, interface="127.0.0.1")
+    yield make_node(
+        real=True,
+        ha_cluster="yes",
+        ha_brokers_url=f"127.0.0.1:{port}",
+        port=port,
+        interface="127.0.0.1",
+    )
 
 
 def checked(node: Node, agent: str, parameters: dict[str, str]) -> str:
     """Run ocf-tester; return what it says."""
     given = [word for name, value in parameters.items() for word in ("-o", f"{name}={value}")]
-    command = [*map(str, node.inside), str(TESTER), "-n", node.name, *given, str(node.agents / agent)]
+    command = [
+        *map(str, node.inside),
+        str(TESTER),
+        "-n",
+        node.name,
+        *given,
+        str(node.agents / agent),
+    ]
     environment = {**node.environment, "PATH": f"{node.environment['PATH']}:/usr/sbin"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120).stdout
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120
+    ).stdout
 
 
 @pytest.mark.parametrize("agent", ["broker", "qpidd"])
@@ -52,10 +67,21 @@ def test_the_agent_of_the_address(real: Node) -> None:
     if subprocess.run(["unshare", "--net", "true"]).returncode:
         pytest.skip("needs network namespaces")
     tool = real.directory / "bin" / "qpid-ha"
-    tool.write_text('#!/bin/sh\ncase $2 in add) ip address add "$3" dev "$5" ;; *) ip address del "$3/24" dev d0 ;; esac\n')
+    tool.write_text(
+        '#!/bin/sh\ncase $2 in add) ip address add "$3" dev "$5" ;; *) ip address del '
+        '"$3/24" dev d0 ;; esac\n'
+    )
     tool.chmod(0o755)
-    cable = "ip link add d0 type veth peer name p0 && ip link set p0 up && ip link set d0 up && ip address add 10.99.0.1/24 dev d0"
+    cable = (
+        "ip link add d0 type veth peer name p0 && ip link set p0 up && ip link set d0 up && "
+        "ip address add 10.99.0.1/24 dev d0"
+    )
     real.inside = ["unshare", "--net", "sh", "-c", f'{cable} && exec "$0" "$@"']
-    parameters = {"ip": "10.99.0.100", "cidr_netmask": "24", "qpid_ha": str(tool), "watch_socket": str(real.directory / "none")}
+    parameters = {
+        "ip": "10.99.0.100",
+        "cidr_netmask": "24",
+        "qpid_ha": str(tool),
+        "watch_socket": str(real.directory / "none"),
+    }
     said = checked(real, "vip", parameters)
     assert "passed all tests" in said, said

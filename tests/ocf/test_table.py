@@ -1,4 +1,6 @@
-"""Every state and every action of the agents: the exit code of the table, a reason for each failure, and nothing deleted."""
+"""Every state and every action of the agents: the exit code of the table, a reason for each
+failure, and nothing deleted.
+"""
 
 from __future__ import annotations
 
@@ -55,12 +57,21 @@ def arrange(node: Node, row: Row, agent: str = "broker") -> dict[str, object]:
 def call(node: Node, agent: str, action: str, given: dict[str, object]) -> Done:
     """Call the agent as the table's column says."""
     user = given.pop("user", None) if os.geteuid() == 0 else None
-    how: dict[str, object] = {"probe": {"interval": 0}, "monitor, promoted": {"role": "Promoted"}}.get(action, {})  # type: ignore[assignment]
+    how: dict[str, object] = {
+        "probe": {"interval": 0},
+        "monitor, promoted": {"role": "Promoted"},
+    }.get(action, {})  # type: ignore[assignment]
     verb = {"probe": "monitor", "monitor, promoted": "monitor"}.get(action, action)
     return node.run(agent, verb, user=user, **{**given, **how})  # type: ignore[arg-type]
 
 
-def check(node: Node, agent: str, row: Row, actions: tuple[str, ...], prepare: Callable[[], dict[str, object]]) -> None:
+def check(
+    node: Node,
+    agent: str,
+    row: Row,
+    actions: tuple[str, ...],
+    prepare: Callable[[], dict[str, object]],
+) -> None:
     """Compare every cell of a row; what only looks is called on one and the same state."""
     found, given = [], prepare()
     changed = False
@@ -72,7 +83,9 @@ def check(node: Node, agent: str, row: Row, actions: tuple[str, ...], prepare: C
         found.append(str(done.code))
         assert bool(done.reason) == (done.code not in NO_REASON), (action, code, done)
         assert (node.data / "keep").read_text() == "never deleted", action
-    assert dict(zip(actions, found, strict=True)) == dict(zip(actions, row.codes.split(), strict=True))
+    assert dict(zip(actions, found, strict=True)) == dict(
+        zip(actions, row.codes.split(), strict=True)
+    )
 
 
 def needs_root(row: Row) -> None:

@@ -1,4 +1,6 @@
-"""The style of rgmanager: a clone `qpidd` that keeps brokers, and one `qpidd-primary` that is the role."""
+"""The style of rgmanager: a clone `qpidd` that keeps brokers, and one `qpidd-primary` that is the
+role.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ def qpidd(node: Node) -> Node:
 def test_the_primary_starts_and_stops_and_the_broker_stays(qpidd: Node) -> None:
     pid = qpidd.pid()
     found = [
-        qpidd.run("qpidd-primary", action, resource="qpidd-primary").code for action in ("monitor", "start", "monitor", "stop", "monitor")
+        qpidd.run("qpidd-primary", action, resource="qpidd-primary").code
+        for action in ("monitor", "start", "monitor", "stop", "monitor")
     ]
     assert found == [7, 0, 0, 0, 7]
     assert qpidd.brokers() == [pid] and qpidd.run("qpidd", "monitor").code == 0
@@ -46,11 +49,19 @@ def test_a_stop_of_the_primary_kills_a_broker_that_hangs(qpidd: Node) -> None:
 def test_a_broker_without_a_pid_file_is_demoted_all_the_same(qpidd: Node) -> None:
     qpidd.tell(state="active")
     qpidd.pid_file.unlink()
-    assert qpidd.run("qpidd-primary", "stop", resource="qpidd-primary").code == 0 and qpidd.state() == "joining"
+    assert (
+        qpidd.run("qpidd-primary", "stop", resource="qpidd-primary").code == 0
+        and qpidd.state() == "joining"
+    )
 
 
 def test_both_agents_of_a_broker_wait_for_each_other(qpidd: Node) -> None:
-    calls = [("qpidd-primary", "start"), ("qpidd", "stop"), ("qpidd-primary", "stop"), ("qpidd", "start")]
+    calls = [
+        ("qpidd-primary", "start"),
+        ("qpidd", "stop"),
+        ("qpidd-primary", "stop"),
+        ("qpidd", "start"),
+    ]
     waiting = [qpidd.begin(agent, action, resource=agent) for agent, action in calls]
     start, *others = [done().code for done in waiting]
     assert start in (0, 1) and others == [0, 0, 0], "1: no broker ran when it was its turn"

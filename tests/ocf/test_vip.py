@@ -1,4 +1,6 @@
-"""The vip agent in a network namespace of its own: its table, IPv4 and IPv6, and who is asked to add the address."""
+"""The vip agent in a network namespace of its own: its table, IPv4 and IPv6, and who is asked to
+add the address.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,30 @@ def vip(host: Host, make_node: Callable[..., Node]) -> Node:
     tool = node.directory / "bin" / "qpid-ha"
     tool.write_text(
         '#!/bin/sh\necho "qpid-ha $*" >>"$RECORD"\ncase $2 in\n'
-        'add) exec ip address add "$3" dev "$5" nodad ;;\nremove) exec ip address del "$3/24" dev d0 ;;\nesac\n'
+        'add) exec ip address add "$3" dev "$5" nodad ;;\nremove) exec ip address del '
+        '"$3/24" dev d0 ;;\nesac\n'
     )
     tool.chmod(0o755)
-    node.parameters = {"ip": ADDRESS, "cidr_netmask": "24", "qpid_ha": str(tool), "watch_socket": str(node.directory / "watch.sock")}
+    node.parameters = {
+        "ip": ADDRESS,
+        "cidr_netmask": "24",
+        "qpid_ha": str(tool),
+        "watch_socket": str(node.directory / "watch.sock"),
+    }
     return node
 
 
 def start_watch(node: Node) -> Path:
     """Start the stand-in watch on the watch socket; return its folder of addresses."""
     folder = node.directory / "vips"
-    command = [*node.inside, NODE_PYTHON, "-IS", HERE / "stand_in_watch.py", "--socket", node.parameters["watch_socket"]]
+    command = [
+        *node.inside,
+        NODE_PYTHON,
+        "-IS",
+        HERE / "stand_in_watch.py",
+        "--socket",
+        node.parameters["watch_socket"],
+    ]
     command += ["--vips", folder, "--pid", str(os.getpid())]
     subprocess.Popen(list(map(str, command)), env=node.environment)
     wait_for(Path(node.parameters["watch_socket"]).exists)
@@ -92,8 +107,12 @@ def test_the_watch_is_asked_first_and_qpid_ha_only_without_it(host: Host, vip: N
     vip.forget_calls()
     assert vip.run("vip", "start").code == 0 and host.has()
     assert vip.run("vip", "stop").code == 0 and not host.has()
-    notes = f"--vips {vip.directory}/vip"  # beside the watch's socket, so that the next watch takes them over
-    assert vip.calls == [f"qpid-ha vip add {ADDRESS}/24 --interface d0 {notes}", f"qpid-ha vip remove {ADDRESS} {notes}"]
+    # beside the watch's socket, so that the next watch takes them over
+    notes = f"--vips {vip.directory}/vip"
+    assert vip.calls == [
+        f"qpid-ha vip add {ADDRESS}/24 --interface d0 {notes}",
+        f"qpid-ha vip remove {ADDRESS} {notes}",
+    ]
 
 
 def test_a_watch_that_hangs_does_not_keep_the_address(host: Host, vip: Node) -> None:
@@ -104,7 +123,9 @@ def test_a_watch_that_hangs_does_not_keep_the_address(host: Host, vip: Node) -> 
     assert vip.run("vip", "stop", timeout=4000).code == 0 and not host.has()
 
 
-def test_an_address_of_ipv6_counts_only_when_no_duplicate_is_possible(host: Host, vip: Node) -> None:
+def test_an_address_of_ipv6_counts_only_when_no_duplicate_is_possible(
+    host: Host, vip: Node
+) -> None:
     vip.parameters |= {"ip": "fd99:0:0:0::100", "cidr_netmask": "64"}
     assert vip.run("vip", "monitor").code == 7
     assert vip.run("vip", "start").code == 0 and host.has("fd99::100")
@@ -113,7 +134,9 @@ def test_an_address_of_ipv6_counts_only_when_no_duplicate_is_possible(host: Host
     assert vip.run("vip", "monitor").code == 7
 
 
-def test_a_stop_removes_also_an_address_of_ipv6_that_is_still_checked_for_duplicates(host: Host, vip: Node) -> None:
+def test_a_stop_removes_also_an_address_of_ipv6_that_is_still_checked_for_duplicates(
+    host: Host, vip: Node
+) -> None:
     vip.parameters |= {"ip": "fd99::100", "cidr_netmask": "24"}
     host.ip("link", "set", "p0", "down")  # so that the check does not end
     host.ip("address", "add", "fd99::100/24", "dev", "d0")
@@ -125,10 +148,14 @@ def test_a_watch_learns_of_an_address_that_is_here_already(host: Host, vip: Node
     host.ip("address", "add", f"{ADDRESS}/24", "dev", "d0")
     start_watch(vip)
     assert vip.run("vip", "start").code == 0
-    assert vip.calls[1:] == [f'watch vip_add {{"address": "{ADDRESS}", "interface": "d0", "prefix": 24}}']
+    assert vip.calls[1:] == [
+        f'watch vip_add {{"address": "{ADDRESS}", "interface": "d0", "prefix": 24}}'
+    ]
 
 
-def test_the_interface_is_found_by_the_network_that_holds_the_address(host: Host, vip: Node) -> None:
+def test_the_interface_is_found_by_the_network_that_holds_the_address(
+    host: Host, vip: Node
+) -> None:
     host.ip("link", "add", "d1", "type", "veth", "peer", "name", "p1")
     host.ip("link", "set", "p1", "up")
     host.ip("link", "set", "d1", "up")
@@ -138,7 +165,9 @@ def test_the_interface_is_found_by_the_network_that_holds_the_address(host: Host
     assert vip.calls == [f"qpid-ha vip add 10.99.0.200 --interface d1 --vips {vip.directory}/vip"]
 
 
-def test_an_address_of_another_host_is_not_here_although_it_could_be_bound(host: Host, vip: Node) -> None:
+def test_an_address_of_another_host_is_not_here_although_it_could_be_bound(
+    host: Host, vip: Node
+) -> None:
     subprocess.run([*host.inside, "sysctl", "-qw", "net.ipv4.ip_nonlocal_bind=1"], check=True)
     assert vip.run("vip", "monitor").code == 7
     host.ip("address", "add", f"{ADDRESS}/24", "dev", "d0")

@@ -1,1 +1,3 @@
-"""The pipeline without Spark: the format, the reader, the plain Python engine against brute force, the generator."""
+"""The pipeline without Spark: the format, the reader, the plain Python engine against brute force,
+the generator.
+"""

@@ -1,4 +1,6 @@
-"""Histories in a few words: each call adds an event, a microsecond after the one before unless `at` says when."""
+"""Histories in a few words: each call adds an event, a microsecond after the one before unless `at`
+says when.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from typing import Any
 
 from qpidha.pipeline.checks import Settings
 from qpidha.pipeline.events import Event, examine
-from qpidha.pipeline.python_engine import check
+from qpidha.pipeline.oracle.engine import check
 from qpidha.pipeline.verdict import Verdict
 
 
@@ -27,12 +29,29 @@ class Story:
     def add(self, node: str, kind: str, at: int | None = None, **fields: Any) -> Event:
         self.at = self.at + 1000 if at is None else at
         number = self._numbers[node] = self._numbers.get(node, -1) + 1
-        event = {"n": node, "b": "0", "s": number, "t": self.at // 1000, "m": self.at, "k": kind, **fields}
+        event = {
+            "n": node,
+            "b": "0",
+            "s": number,
+            "t": self.at // 1000,
+            "m": self.at,
+            "k": kind,
+            **fields,
+        }
         assert examine(event) == ("", ()), examine(event)
         self.events.append(event)
         return event
 
-    def op(self, f: str, y: str, q: str = "q", o: int = 0, c: int = 1, at: int | None = None, **fields: Any) -> int:
+    def op(
+        self,
+        f: str,
+        y: str,
+        q: str = "q",
+        o: int = 0,
+        c: int = 1,
+        at: int | None = None,
+        **fields: Any,
+    ) -> int:
         """Add one step; return the number of the operation."""
         o = o or self.next_op()
         self.add("client", "op", at, run=self.run, o=o, c=c, y=y, f=f, q=q, **fields)
@@ -44,7 +63,9 @@ class Story:
         if y != "invoke":
             self.op("enqueue", y, q, o, w=w, u=u, **fields)
 
-    def take(self, u: int, q: str = "q", w: int = 1, c: int = 2_000_000, d: int = 0, **fields: Any) -> None:
+    def take(
+        self, u: int, q: str = "q", w: int = 1, c: int = 2_000_000, d: int = 0, **fields: Any
+    ) -> None:
         o = self.op("dequeue", "invoke", q, c=c)
         self.op("dequeue", "ok", q, o, c=c, w=w, u=u, d=d, **fields)
 

@@ -1,4 +1,6 @@
-"""A valid run over two hosts: the clock of the clients' host is a little behind that of the brokers'."""
+"""A valid run over two hosts: the clock of the clients' host is a little behind that of the
+brokers'.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ BEHIND = 2 * MS
 
 
 def two_hosts(behind: int = BEHIND) -> list[Event]:
-    """Return what a broker and its clients wrote: everything is safe, in order and exclusive, by a clock that nobody has."""
+    """Return what a broker and its clients wrote: everything is safe, in order and exclusive, by a
+    clock that nobody has.
+    """
     story = Story()
     at = 1000 * MS
     story.add("b", "role", at, r="active", e=1)
@@ -38,11 +42,29 @@ def written(events: list[Event], folder: Path, heads: dict[str, tuple[str, int]]
     folder.mkdir(parents=True)
     for node in {event["n"]: None for event in events}:
         clock, error = heads[node]
-        head = {"k": "segment", "v": 1, "n": node, "b": "0", "run": "r", "clock": clock, "clock_error_us": error}
+        head = {
+            "k": "segment",
+            "v": 1,
+            "n": node,
+            "b": "0",
+            "run": "r",
+            "clock": clock,
+            "clock_error_us": error,
+        }
         rows = [event for event in events if event["n"] == node]
         data = b"".join(json.dumps(row).encode() + b"\n" for row in [head, *rows])
-        end = {"k": "segment", "end": True, "n": node, "b": "0", "lines": len(rows), "crc32": crc32(data), "final": True}
-        (folder / f"journal-{node}-0-00000001.jsonl").write_bytes(data + json.dumps(end).encode() + b"\n")
+        end = {
+            "k": "segment",
+            "end": True,
+            "n": node,
+            "b": "0",
+            "lines": len(rows),
+            "crc32": crc32(data),
+            "final": True,
+        }
+        (folder / f"journal-{node}-0-00000001.jsonl").write_bytes(
+            data + json.dumps(end).encode() + b"\n"
+        )
     return folder
 
 

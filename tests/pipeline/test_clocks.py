@@ -1,4 +1,6 @@
-"""Runs over several hosts: times of different clocks are compared as far as their errors are known, and no further."""
+"""Runs over several hosts: times of different clocks are compared as far as their errors are known,
+and no further.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import pytest
 from qpidha.cli.main import main
 from qpidha.pipeline.checks import Settings
 from qpidha.pipeline.events import UNBOUNDED
-from qpidha.pipeline.python_engine import check, check_paths
+from qpidha.pipeline.oracle.engine import check, check_paths
 from qpidha.pipeline.segments import Inputs, Reader
 from qpidha.pipeline.verdict import Verdict
 from tests.pipeline.builders import Story
@@ -22,19 +24,28 @@ NO_BOUND = Inputs(one_clock=False, clock_error_ns=UNBOUNDED)
 
 
 def judged(story: Story, error: int, **settings: Any) -> Verdict:
-    return check(story.events, Settings(**settings), inputs=Inputs(one_clock=False, clock_error_ns=error))
+    return check(
+        story.events, Settings(**settings), inputs=Inputs(one_clock=False, clock_error_ns=error)
+    )
 
 
 def test_one_clock_needs_no_bound(tmp_path: Path) -> None:
     verdict = check_paths([written(two_hosts(behind=0), tmp_path / "run", ONE)])
     assert verdict.exit_code == 0 and verdict.inputs["clock"] == {"one": True, "error_ns": 0}
-    verdict = check_paths([written(two_hosts(), tmp_path / "early", ONE)], Settings(clock_error_ns=10**9))
-    assert verdict["accepted-before-safe"].counts["client_unsafe"] == 20, "on one clock 2 ms too early is too early"
+    verdict = check_paths(
+        [written(two_hosts(), tmp_path / "early", ONE)], Settings(clock_error_ns=10**9)
+    )
+    assert verdict["accepted-before-safe"].counts["client_unsafe"] == 20, (
+        "on one clock 2 ms too early is too early"
+    )
 
 
 def test_a_valid_run_over_two_hosts_with_bounds_is_valid(tmp_path: Path) -> None:
     verdict = check_paths([written(two_hosts(), tmp_path / "run", KNOWN)])
-    assert verdict.exit_code == 0 and verdict.inputs["clock"] == {"one": False, "error_ns": 2_100_000}
+    assert verdict.exit_code == 0 and verdict.inputs["clock"] == {
+        "one": False,
+        "error_ns": 2_100_000,
+    }
     worse = check_paths([written(two_hosts(5 * BEHIND), tmp_path / "worse", KNOWN)])
     assert worse["accepted-before-safe"].counts["client_unsafe"] == 20 and worse.exit_code == 1
 
@@ -42,14 +53,33 @@ def test_a_valid_run_over_two_hosts_with_bounds_is_valid(tmp_path: Path) -> None
 def test_without_a_bound_nothing_is_known_and_the_option_says_it(tmp_path: Path) -> None:
     folder = written(two_hosts(), tmp_path / "run", UNKNOWN)
     verdict = check_paths([folder])
-    assert verdict.exit_code == 2 and [each.name for each in verdict.checks if each.applies and not each.valid] == ["evidence"]
+    assert verdict.exit_code == 2 and [
+        each.name for each in verdict.checks if each.applies and not each.valid
+    ] == ["evidence"]
     (problem,) = verdict.inputs["problems"]
-    assert "2 clocks" in problem and "--clock-error" in problem and verdict.inputs["clock"]["error_ns"] is None
+    assert (
+        "2 clocks" in problem
+        and "--clock-error" in problem
+        and verdict.inputs["clock"]["error_ns"] is None
+    )
     out = tmp_path / "out"
-    words = ["pipeline", "check", str(folder), "--engine", "python", "--out", str(out), "--clock-error"]
+    words = [
+        "pipeline",
+        "check",
+        str(folder),
+        "--engine",
+        "python",
+        "--out",
+        str(out),
+        "--clock-error",
+    ]
     assert main([*words, "0.003"]) == 0
     written_verdict = json.loads((out / "verdict.json").read_text())
-    assert written_verdict["settings"]["clock_error_ns"] == 3_000_000 == written_verdict["inputs"]["clock"]["error_ns"]
+    assert (
+        written_verdict["settings"]["clock_error_ns"]
+        == 3_000_000
+        == written_verdict["inputs"]["clock"]["error_ns"]
+    )
     assert main([*words, "0"]) == 1, "who says that there is no error is believed"
     assert main([*words, "-1"]) == 3 and main([*words, "nan"]) == 3
 
@@ -68,7 +98,9 @@ def test_without_a_bound_nothing_is_known_and_the_option_says_it(tmp_path: Path)
 def test_the_bound_is_the_sum_of_the_two_largest(heads: list[tuple[str, int]], error: int) -> None:
     inputs = Inputs()
     inputs.compare(heads, None)
-    assert inputs.clock_error_ns == error and bool(inputs.problems) == (error == UNBOUNDED and min(bound for _, bound in heads) <= 0)
+    assert inputs.clock_error_ns == error and bool(inputs.problems) == (
+        error == UNBOUNDED and min(bound for _, bound in heads) <= 0
+    )
     inputs = Inputs()
     inputs.compare(heads, 77)
     assert inputs.clock_error_ns == (0 if inputs.one_clock else 77) and not inputs.problems
@@ -87,7 +119,9 @@ def test_a_queue_is_drained_if_the_drain_was_certainly_last() -> None:
     story.drain()
     for error, found in ((0, (1, 0)), (4 * MS, (1, 0)), (6 * MS, (0, 1)), (UNBOUNDED, (0, 1))):
         verdict = judged(story, error)["total-queue"]
-        assert (verdict.counts["lost"], verdict.counts["missing"]) == found and verdict.valid is (False if found[0] else None)
+        assert (verdict.counts["lost"], verdict.counts["missing"]) == found and verdict.valid is (
+            False if found[0] else None
+        )
     empty = Story()
     empty.drain()
     assert judged(empty, UNBOUNDED)["total-queue"].counts["undrained"] == 0
@@ -101,7 +135,9 @@ def test_disorder_needs_certain_first_deliveries_and_no_fault_that_may_have_been
     story.take(1)
     assert judged(story, UNBOUNDED)["order"].valid is False, "a client has one clock"
     story.fault(story.at + 8 * MS, story.at + 9 * MS)
-    assert [judged(story, error)["order"].counts["in_fault"] for error in (0, 7 * MS, 9 * MS, UNBOUNDED)] == [0, 0, 1, 1]
+    assert [
+        judged(story, error)["order"].counts["in_fault"] for error in (0, 7 * MS, 9 * MS, UNBOUNDED)
+    ] == [0, 0, 1, 1]
     again = Story()
     for u in (1, 2):
         again.send(u)
@@ -109,7 +145,12 @@ def test_disorder_needs_certain_first_deliveries_and_no_fault_that_may_have_been
     again.take(1, at=11 * MS)
     again.take(2, at=15 * MS, c=3_000_000)
     counts = [judged(again, error)["order"].counts for error in (0, 4 * MS, 6 * MS, UNBOUNDED)]
-    assert [(each["violations"], each["messages"]) for each in counts] == [(1, 2), (1, 2), (0, 1), (0, 1)]
+    assert [(each["violations"], each["messages"]) for each in counts] == [
+        (1, 2),
+        (1, 2),
+        (0, 1),
+        (0, 1),
+    ]
 
 
 def test_holds_overlap_certainly_if_both_are_longer_than_the_error_or_never_ended() -> None:
@@ -119,12 +160,17 @@ def test_holds_overlap_certainly_if_both_are_longer_than_the_error_or_never_ende
         story.op("acquire", "ok", "lock", o, process, at=begin * MS)
         o = story.op("release", "invoke", "lock", c=process, at=end * MS)
         story.op("release", "ok", "lock", o, process, at=end * MS + 1000)
-    found = [judged(story, error)["mutex"].counts["overlaps"] for error in (0, 5 * MS, 5 * MS + 1, 11 * MS, UNBOUNDED)]
+    found = [
+        judged(story, error)["mutex"].counts["overlaps"]
+        for error in (0, 5 * MS, 5 * MS + 1, 11 * MS, UNBOUNDED)
+    ]
     assert found == [1, 1, 0, 0, 0]
     for process, begin in ((3, 100), (4, 110)):
         o = story.op("acquire", "invoke", "lock", c=process, at=begin * MS - 1000)
         story.op("acquire", "ok", "lock", o, process, at=begin * MS)
-    assert judged(story, UNBOUNDED)["mutex"].counts["overlaps"] == 1, "two that hold it to this day need no clock"
+    assert judged(story, UNBOUNDED)["mutex"].counts["overlaps"] == 1, (
+        "two that hold it to this day need no clock"
+    )
 
 
 def test_a_window_is_too_long_if_it_certainly_is() -> None:
@@ -146,7 +192,9 @@ def test_what_never_happened_needs_no_clock() -> None:
 
 
 def test_no_shift_of_the_clients_clock_makes_a_valid_run_invalid(tmp_path: Path) -> None:
-    for number, behind in enumerate(itertools.chain((-7200_000 * MS, 900 * MS), range(-50 * MS, 51 * MS, 10 * MS))):
+    for number, behind in enumerate(
+        itertools.chain((-7200_000 * MS, 900 * MS), range(-50 * MS, 51 * MS, 10 * MS))
+    ):
         folder = written(two_hosts(behind), tmp_path / str(number), UNKNOWN)
         verdict = check_paths([folder], Settings(strict_ack=True, max_unavailable_ns=1))
         assert [each.name for each in verdict.checks if each.valid is False] == [], behind

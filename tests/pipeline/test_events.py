@@ -12,8 +12,21 @@ from qpidha.pipeline import checks, events
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pipeline.md"
 GOOD: dict[str, Any] = {
-    "n": "c", "b": "0", "s": 0, "t": 1, "m": 2, "k": "op", "run": "r", "o": 1, "c": 1, "y": "ok", "f": "enqueue", "q": "q", "w": 1, "u": 1,
-}  # fmt: skip
+    "n": "c",
+    "b": "0",
+    "s": 0,
+    "t": 1,
+    "m": 2,
+    "k": "op",
+    "run": "r",
+    "o": 1,
+    "c": 1,
+    "y": "ok",
+    "f": "enqueue",
+    "q": "q",
+    "w": 1,
+    "u": 1,
+}
 
 
 def test_codes_and_columns_mean_one_thing_each() -> None:

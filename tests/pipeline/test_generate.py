@@ -1,4 +1,6 @@
-"""What the generator plants is found with the exact numbers, from files too, however the files are cut and mixed."""
+"""What the generator plants is found with the exact numbers, from files too, however the files are
+cut and mixed.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,20 @@ import pytest
 
 from qpidha.pipeline.checks import CHECK, Settings
 from qpidha.pipeline.events import Event
-from qpidha.pipeline.generate import BY_BROKERS, EFFECTS, Plan, events, expected, write
-from qpidha.pipeline.python_engine import check, check_paths
+from qpidha.pipeline.generate.histories import BY_BROKERS, EFFECTS, Plan, events, expected, write
+from qpidha.pipeline.oracle.engine import check, check_paths
 from qpidha.pipeline.verdict import Verdict
 
 EVERYTHING = Plan(
-    messages=2700, seed=7, plant={name: 2 if name in BY_BROKERS else 3 for name in EFFECTS}, brokers=True, locks=3, holds=20, overlaps=5,
+    messages=2700,
+    seed=7,
+    plant={name: 2 if name in BY_BROKERS else 3 for name in EFFECTS},
+    brokers=True,
+    locks=3,
+    holds=20,
+    overlaps=5,
     lost_leases=2,
-)  # fmt: skip
+)
 
 
 def assert_found(verdict: Verdict, plan: Plan) -> None:
@@ -38,7 +46,9 @@ def test_each_anomaly_alone_is_found_and_nothing_else(anomaly: str) -> None:
 
 def test_a_history_without_anomalies_is_valid() -> None:
     verdict = check(events(Plan(messages=200, brokers=True, locks=2, holds=10)))
-    assert verdict.valid is True and verdict.exit_code == 0, [each.reasons for each in verdict.checks]
+    assert verdict.valid is True and verdict.exit_code == 0, [
+        each.reasons for each in verdict.checks
+    ]
     assert all(each.applies for each in verdict.checks if each.name != "redelivery")
 
 
@@ -53,18 +63,30 @@ def test_all_anomalies_together_are_found(everything: list[Event]) -> None:
 
 def test_other_seeds_plant_as_many_elsewhere() -> None:
     for seed in range(5):
-        plan = Plan(messages=1200, seed=seed, queues=3, producers=5, plant={"lost": 2, "reorder": 3, "pause": 1, "dup": 2})
+        plan = Plan(
+            messages=1200,
+            seed=seed,
+            queues=3,
+            producers=5,
+            plant={"lost": 2, "reorder": 3, "pause": 1, "dup": 2},
+        )
         assert_found(check(events(plan)), plan)
 
 
-def test_files_cut_mixed_and_copied_give_the_same_verdict(everything: list[Event], tmp_path: Path) -> None:
+def test_files_cut_mixed_and_copied_give_the_same_verdict(
+    everything: list[Event], tmp_path: Path
+) -> None:
     direct = {each.name: each for each in check(everything).checks}
     shuffled = list(everything)
     random.Random(1).shuffle(shuffled)
     assert write(EVERYTHING, tmp_path / "one") == len(everything)
     write(EVERYTHING, tmp_path / "many", segment_bytes=100)
     shutil.copytree(tmp_path / "many", tmp_path / "many" / "copy")
-    for verdict in (check(shuffled), check_paths([tmp_path / "one"]), check_paths([tmp_path / "many"])):
+    for verdict in (
+        check(shuffled),
+        check_paths([tmp_path / "one"]),
+        check_paths([tmp_path / "many"]),
+    ):
         for each in verdict.checks:
             if each.name != "evidence":
                 assert each == direct[each.name]
@@ -73,7 +95,11 @@ def test_files_cut_mixed_and_copied_give_the_same_verdict(everything: list[Event
 
 def test_the_same_plan_gives_the_same_lines_and_another_seed_others() -> None:
     plan = Plan(messages=300, plant={"dup": 1})
-    assert list(events(plan)) == list(events(plan)) != list(events(Plan(messages=300, seed=2, plant={"dup": 1})))
+    assert (
+        list(events(plan))
+        == list(events(plan))
+        != list(events(Plan(messages=300, seed=2, plant={"dup": 1})))
+    )
 
 
 def test_a_plan_without_room_or_sense_is_refused() -> None:
@@ -88,5 +114,8 @@ def test_a_plan_without_room_or_sense_is_refused() -> None:
 
 
 def test_a_run_is_chosen_by_name() -> None:
-    both = [*events(Plan(messages=50)), *({**event, "run": "other"} for event in events(Plan(messages=50)))]
+    both = [
+        *events(Plan(messages=50)),
+        *({**event, "run": "other"} for event in events(Plan(messages=50))),
+    ]
     assert check(both, Settings(run="other")).run == "other"

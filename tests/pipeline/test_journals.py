@@ -1,13 +1,16 @@
-"""Which events of brokers belong to a run: those of its time, and how things stood when it began."""
+"""Which events of brokers belong to a run: those of its time, and how things stood when it
+began.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from qpidha.pipeline.checks import MARGIN_NS, SECOND
+from qpidha.model.duration import SECOND
+from qpidha.pipeline.checks import MARGIN_NS
 from qpidha.pipeline.events import UNBOUNDED, Event
-from qpidha.pipeline.generate import Plan, events
-from qpidha.pipeline.python_engine import check
+from qpidha.pipeline.generate.histories import Plan, events
+from qpidha.pipeline.oracle.engine import check
 from qpidha.pipeline.segments import Inputs
 from qpidha.pipeline.verdict import Verdict
 from tests.pipeline.builders import Story
@@ -37,10 +40,14 @@ def test_the_journals_of_another_run_change_nothing(plan: Plan) -> None:
 
 
 def test_without_clients_all_journals_are_judged() -> None:
-    journals = [[event for event in events(plan) if event["k"] not in ("op", "fault")] for plan in PLANS]
+    journals = [
+        [event for event in events(plan) if event["k"] not in ("op", "fault")] for plan in PLANS
+    ]
     verdict = check([*journals[0], *journals[1]])
     assert verdict["primaries"].counts["shared_epochs"] == 2
-    assert verdict["accepted-before-safe"].counts["accepted"] == sum(event["k"] == "conf" for journal in journals for event in journal)
+    assert verdict["accepted-before-safe"].counts["accepted"] == sum(
+        event["k"] == "conf" for journal in journals for event in journal
+    )
 
 
 def long_before() -> Story:
@@ -63,7 +70,10 @@ def long_before() -> Story:
 
 def test_how_things_stood_before_counts_for_those_who_write_during_the_run() -> None:
     verdict = long_before().judged()
-    assert verdict["accepted-before-safe"].counts["accepted"] == 1 and verdict["accepted-before-safe"].valid is True
+    assert (
+        verdict["accepted-before-safe"].counts["accepted"] == 1
+        and verdict["accepted-before-safe"].valid is True
+    )
     assert verdict["primaries"].counts["epochs"] == 1 and verdict["primaries"].valid is True
     assert verdict["failover"].counts == {"epochs": 1, "failovers": 0, "longest_ns": 0}
     assert verdict["latency"].counts["replication"] == 0
@@ -71,7 +81,10 @@ def test_how_things_stood_before_counts_for_those_who_write_during_the_run() -> 
     story.add("a", "epoch", e=1)
     story.add("a", "conf", e=2, p=8)
     verdict = story.judged()
-    assert (verdict["accepted-before-safe"].counts["unsafe"], verdict["primaries"].counts["epoch_regressions"]) == (1, 1)
+    assert (
+        verdict["accepted-before-safe"].counts["unsafe"],
+        verdict["primaries"].counts["epoch_regressions"],
+    ) == (1, 1)
 
 
 def only(after_ns: int) -> list[Event]:
@@ -83,8 +96,15 @@ def only(after_ns: int) -> list[Event]:
 
 @pytest.mark.parametrize(
     ("after_ns", "error_ns", "counts"),
-    [(MARGIN_NS, 0, 1), (MARGIN_NS + 1000, 0, 0), (MARGIN_NS + 1000, 2 * MARGIN_NS, 1), (HOUR, UNBOUNDED, 1)],
+    [
+        (MARGIN_NS, 0, 1),
+        (MARGIN_NS + 1000, 0, 0),
+        (MARGIN_NS + 1000, 2 * MARGIN_NS, 1),
+        (HOUR, UNBOUNDED, 1),
+    ],
 )
-def test_a_minute_more_belongs_to_a_run_or_as_much_as_clocks_may_be_apart(after_ns: int, error_ns: int, counts: int) -> None:
+def test_a_minute_more_belongs_to_a_run_or_as_much_as_clocks_may_be_apart(
+    after_ns: int, error_ns: int, counts: int
+) -> None:
     inputs = Inputs(one_clock=not error_ns, clock_error_ns=error_ns)
     assert check(only(after_ns), inputs=inputs)["accepted-before-safe"].counts["accepted"] == counts

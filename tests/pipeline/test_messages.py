@@ -1,4 +1,6 @@
-"""Checks of messages against brute force: multisets as Jepsen defines them, and a look at every pair for the order."""
+"""Checks of messages against brute force: multisets as Jepsen defines them, and a look at every
+pair for the order.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,11 @@ def test_counting_is_that_of_multisets(steps: list[tuple[str, int]], drained: bo
     assert counts["missing" if drained else "lost"] == 0
     assert counts["recovered"] == (ok - accepted).total()
     assert counts["phantom"] == sum(refused[u] >= attempts[u] for u in known)
-    assert (counts["attempts"], counts["acknowledged"], counts["deliveries"]) == (attempts.total(), accepted.total(), taken.total())
+    assert (counts["attempts"], counts["acknowledged"], counts["deliveries"]) == (
+        attempts.total(),
+        accepted.total(),
+        taken.total(),
+    )
 
 
 @given(st.lists(STEPS, max_size=14))
@@ -67,8 +73,15 @@ def test_resurrection_is_a_delivery_after_the_acknowledgement(steps: list[tuple[
     assert check.valid is not True or not found
 
 
-@given(st.lists(st.tuples(VALUES, st.sampled_from([0, 1, None]), st.sampled_from([0, 1, None])), max_size=8), st.integers(1, 2))
-def test_a_delivery_that_claims_to_be_the_first_needs_a_copy_of_its_own(taken: list[tuple[int, Any, Any]], copies: int) -> None:
+@given(
+    st.lists(
+        st.tuples(VALUES, st.sampled_from([0, 1, None]), st.sampled_from([0, 1, None])), max_size=8
+    ),
+    st.integers(1, 2),
+)
+def test_a_delivery_that_claims_to_be_the_first_needs_a_copy_of_its_own(
+    taken: list[tuple[int, Any, Any]], copies: int
+) -> None:
     story = Story()
     for u in range(1, 5):
         for _ in range(copies):
@@ -76,11 +89,20 @@ def test_a_delivery_that_claims_to_be_the_first_needs_a_copy_of_its_own(taken: l
     for u, d, fa in taken:
         story.take(u, d=d, fa=fa)
     claims = Counter(u for u, d, fa in taken if d == 0 and fa != 0)
-    assert story.judged()["redelivery"].counts["unflagged"] == sum(max(number - copies, 0) for number in claims.values())
+    assert story.judged()["redelivery"].counts["unflagged"] == sum(
+        max(number - copies, 0) for number in claims.values()
+    )
 
 
-@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 6), st.booleans(), st.booleans()), max_size=12), st.booleans())
-def test_order_is_that_of_every_pair(deliveries: list[tuple[int, int, bool, bool]], strict: bool) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.integers(1, 6), st.booleans(), st.booleans()), max_size=12
+    ),
+    st.booleans(),
+)
+def test_order_is_that_of_every_pair(
+    deliveries: list[tuple[int, int, bool, bool]], strict: bool
+) -> None:
     story = Story()
     for w in (1, 2, 3):
         for u in range(1, 7):
@@ -100,13 +122,19 @@ def test_order_is_that_of_every_pair(deliveries: list[tuple[int, int, bool, bool
         if flagged:
             flags.add((w, u))
     places = {key: place for key, (place, _, _) in first.items()}
-    late = {key for key in places if any(w == key[0] and u > key[1] and places[w, u] < places[key] for w, u in places)}
+    late = {
+        key
+        for key in places
+        if any(w == key[0] and u > key[1] and places[w, u] < places[key] for w, u in places)
+    }
     counts = story.judged(strict_order=strict)["order"].counts
     again = {key for key in late if times[key] > 1 or key in flags}
     in_fault = {key for key in late - again if first[key][2]}
     assert counts["inversions"] == len(late)
     assert counts["violations"] == len(late) - (0 if strict else len(again) + len(in_fault))
-    assert (counts["redelivered"], counts["in_fault"]) == ((0, 0) if strict else (len(again), len(in_fault)))
+    assert (counts["redelivered"], counts["in_fault"]) == (
+        (0, 0) if strict else (len(again), len(in_fault))
+    )
 
 
 def test_competing_consumers_and_messages_sent_again_excuse_disorder() -> None:
@@ -118,7 +146,12 @@ def test_competing_consumers_and_messages_sent_again_excuse_disorder() -> None:
     for u in (4, 3):
         story.take(u, c=3_000_000)
     counts = story.judged()["order"].counts
-    assert (counts["inversions"], counts["competing"], counts["violations"], counts["streams"]) == (2, 2, 0, 2)
+    assert (counts["inversions"], counts["competing"], counts["violations"], counts["streams"]) == (
+        2,
+        2,
+        0,
+        2,
+    )
     story = Story()
     story.send(1, "info")
     story.send(2)
@@ -129,7 +162,9 @@ def test_competing_consumers_and_messages_sent_again_excuse_disorder() -> None:
 
 
 def the_article() -> Story:
-    """A history of the kind of Jepsen's RabbitMQ article: of 3,747 attempts 1,312 were acknowledged and lost."""
+    """A history of the kind of Jepsen's RabbitMQ article: of 3,747 attempts 1,312 were acknowledged
+    and lost.
+    """
     story = Story()
     fates = ["ok"] * 2346 + ["recovered"] * 12 + ["lost"] * 1312 + ["gone"] * 77
     for u, fate in enumerate(fates, start=1):
@@ -148,14 +183,25 @@ def test_the_verdict_of_the_article_is_reproduced() -> None:
     check = verdict["total-queue"]
     counts = check.counts
     assert verdict.valid is False and verdict.exit_code == 1
-    assert (counts["attempts"], counts["lost"], counts["unexpected"], counts["recovered"], counts["ok"]) == (3747, 1312, 3, 12, 2358)
+    assert (
+        counts["attempts"],
+        counts["lost"],
+        counts["unexpected"],
+        counts["recovered"],
+        counts["ok"],
+    ) == (3747, 1312, 3, 12, 2358)
     shares = {row["what"]: row for row in check.table}
-    assert shares["lost"]["of_attempts"] == round(1312 / 3747, 6) == 0.350147  # "35 %" is of attempts
+    assert (
+        shares["lost"]["of_attempts"] == round(1312 / 3747, 6) == 0.350147
+    )  # "35 %" is of attempts
     assert shares["lost"]["of_acknowledged"] == round(1312 / (2346 + 1312), 6)
     assert shares["unexpected"]["of_attempts"] == round(1 / 1249, 6)
     assert shares["ok"]["of_attempts"] == round(786 / 1249, 6)
     assert shares["recovered"]["of_attempts"] == round(4 / 1249, 6)
-    assert check.offenders["lost"][0]["seq"] == 2359 and check.offenders["lost"][0]["enq_op"] is not None
+    assert (
+        check.offenders["lost"][0]["seq"] == 2359
+        and check.offenders["lost"][0]["enq_op"] is not None
+    )
 
 
 def test_one_delivery_less_is_exactly_one_lost() -> None:

@@ -15,12 +15,19 @@ from hypothesis import strategies as st
 
 from qpidha.pipeline.events import Event
 from qpidha.pipeline.history import History
-from qpidha.pipeline.python_engine import check_paths
+from qpidha.pipeline.oracle.engine import check_paths
 from qpidha.pipeline.segments import LINE_BYTES, BadInput, Numbers, Quarantined, Reader
 from qpidha.runtime.event_segments import SegmentWriter
 
 
-def a_history(directory: Path, messages: int = 100, node: str = "c", *, close: bool = True, segment_bytes: int = 1 << 20) -> Path:
+def a_history(
+    directory: Path,
+    messages: int = 100,
+    node: str = "c",
+    *,
+    close: bool = True,
+    segment_bytes: int = 1 << 20,
+) -> Path:
     history = History(directory, "r", node=node, segment_bytes=segment_bytes)
     for u in range(1, messages + 1):
         for y in ("invoke", "ok"):
@@ -53,11 +60,15 @@ BAD_LINES = {
     b'{"k":"op","s":99999999999999999999}': "is missing",
     b'{"k":"future","s":1}': "unknown kind 'future'",
     b'{"k":"segment","v":1}': "unknown kind 'segment'",
-    b'{"n":"other","b":"0","s":0,"t":1,"m":1,"k":"epoch","e":1}': "of another writer than its segment",
+    b'{"n":"other","b":"0","s":0,"t":1,"m":1,"k":"epoch","e":1}': (
+        "of another writer than its segment"
+    ),
 }
 
 
-def test_each_bad_line_is_set_aside_with_its_number_and_reason_and_no_other_is(tmp_path: Path) -> None:
+def test_each_bad_line_is_set_aside_with_its_number_and_reason_and_no_other_is(
+    tmp_path: Path,
+) -> None:
     path = a_history(tmp_path)
     lines = path.read_bytes().split(b"\n")
     places = {}
@@ -85,7 +96,12 @@ def test_a_huge_line_is_set_aside_by_its_first_bytes(tmp_path: Path) -> None:
     path.write_bytes(b"\n".join(lines))
     found, reader = read(tmp_path)
     (entry,) = reader.inputs.quarantine
-    assert len(found) == 301 and entry.line == 6 and "longer" in entry.reason and len(entry.raw) == 4096
+    assert (
+        len(found) == 301
+        and entry.line == 6
+        and "longer" in entry.reason
+        and len(entry.raw) == 4096
+    )
 
 
 def test_foreign_and_empty_files_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
@@ -97,8 +113,10 @@ def test_foreign_and_empty_files_are_named_and_the_rest_is_read(tmp_path: Path) 
     found, reader = read(tmp_path)
     assert len(found) == 301 and reader.inputs.ignored == [str(tmp_path / "notes.txt")]
     assert [(entry.line, entry.reason) for entry in reader.inputs.quarantine] == [
-        (1, "does not begin as a segment of format 1"), (0, "empty file"), (1, "does not begin as a segment of format 1"),
-    ]  # fmt: skip
+        (1, "does not begin as a segment of format 1"),
+        (0, "empty file"),
+        (1, "does not begin as a segment of format 1"),
+    ]
     verdict = check_paths([tmp_path], names=["total-queue"])
     assert verdict["total-queue"].valid is True
 
@@ -109,20 +127,31 @@ def test_a_name_that_is_no_unicode_is_told_as_text(tmp_path: Path) -> None:
     reader = Reader([tmp_path])
     assert list(reader) == []
     (bad,), (notes,) = reader.inputs.quarantine, reader.inputs.ignored
-    assert (bad.file, notes) == (f"{tmp_path}/journal-\\udcff-1-00000001.jsonl", f"{tmp_path}/notes-\\udcfe")
+    assert (bad.file, notes) == (
+        f"{tmp_path}/journal-\\udcff-1-00000001.jsonl",
+        f"{tmp_path}/notes-\\udcfe",
+    )
     assert reader.inputs.segments[0].file == bad.file
 
 
-def test_a_torn_tail_of_an_open_segment_is_no_loss_and_that_of_a_closed_one_is(tmp_path: Path) -> None:
+def test_a_torn_tail_of_an_open_segment_is_no_loss_and_that_of_a_closed_one_is(
+    tmp_path: Path,
+) -> None:
     path = a_history(tmp_path, close=False)
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"n":"c","b":')
     found, reader = read(tmp_path)
     assert len(found) == 301 and reader.inputs.segments[0].torn and not reader.inputs.problems
-    assert reader.inputs.quarantine[0].reason == "cut off" and reader.inputs.quarantined == 1 and not reader.inputs.harmful
+    assert (
+        reader.inputs.quarantine[0].reason == "cut off"
+        and reader.inputs.quarantined == 1
+        and not reader.inputs.harmful
+    )
     path.rename(tmp_path / path.name[1:].removesuffix(".open"))
     found, reader = read(tmp_path)
-    assert len(found) == 301 and any("end is missing" in problem for problem in reader.inputs.problems)
+    assert len(found) == 301 and any(
+        "end is missing" in problem for problem in reader.inputs.problems
+    )
 
 
 def test_compressed_segments_are_read_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -133,7 +162,11 @@ def test_compressed_segments_are_read_whole_or_not_at_all(tmp_path: Path) -> Non
     assert len(read(tmp_path)[0]) == 301
     packed.write_bytes(packed.read_bytes()[:-200])
     found, reader = read(tmp_path)
-    assert not found and "cannot be read" in reader.inputs.quarantine[0].reason and reader.inputs.quarantine[0].line == 0
+    assert (
+        not found
+        and "cannot be read" in reader.inputs.quarantine[0].reason
+        and reader.inputs.quarantine[0].line == 0
+    )
     packed.write_bytes(b"not gzip at all")
     assert read(tmp_path)[1].inputs.quarantined == 1
 
@@ -147,7 +180,10 @@ def test_a_segment_in_two_places_counts_once(tmp_path: Path) -> None:
     assert len(found) == 301 and reader.inputs.duplicates > 20 and not reader.inputs.problems
 
 
-@pytest.mark.parametrize(("which", "says"), [(0, "events are missing"), (2, "events are missing"), (-1, "its last segment is missing")])
+@pytest.mark.parametrize(
+    ("which", "says"),
+    [(0, "events are missing"), (2, "events are missing"), (-1, "its last segment is missing")],
+)
 def test_a_segment_that_is_gone_is_missed(tmp_path: Path, which: int, says: str) -> None:
     a_history(tmp_path, segment_bytes=4000)
     gone = sorted(tmp_path.glob("journal-*"))[which]
@@ -159,13 +195,19 @@ def test_a_segment_that_is_gone_is_missed(tmp_path: Path, which: int, says: str)
     assert check_paths([tmp_path])["evidence"].valid is None
 
 
-@pytest.mark.parametrize(("why", "is_problem"), [("removed journal-b-00000000-00000001.jsonl", False), ("queue", True)])
-def test_what_a_broker_removed_is_no_loss_and_what_it_did_not_write_is(tmp_path: Path, why: str, is_problem: bool) -> None:
+@pytest.mark.parametrize(
+    ("why", "is_problem"), [("removed journal-b-00000000-00000001.jsonl", False), ("queue", True)]
+)
+def test_what_a_broker_removed_is_no_loss_and_what_it_did_not_write_is(
+    tmp_path: Path, why: str, is_problem: bool
+) -> None:
     writer = SegmentWriter(tmp_path, "", node="b")
     writer.write(f'"k":"drop","cnt":5000,"x":"{why}"')
     writer.close()
     _, reader = read(tmp_path)
-    assert [problem for problem in reader.inputs.problems if "did not write 5000 events" in problem] == reader.inputs.problems
+    assert [
+        problem for problem in reader.inputs.problems if "did not write 5000 events" in problem
+    ] == reader.inputs.problems
     assert bool(reader.inputs.problems) is is_problem
 
 
@@ -204,7 +246,11 @@ def test_any_text_comes_back(tmp_path: Path) -> None:
     history.op(1, 1, "info", "enqueue", q="ä\n\u2028", w=1, u=1, err="broken \udcff \\ud800")
     history.close()
     found, reader = read(tmp_path)
-    assert found[0]["q"] == "ä\n\u2028" and found[0]["err"] == "broken ? \\ud800" and found[0]["run"] == 'a "run"'
+    assert (
+        found[0]["q"] == "ä\n\u2028"
+        and found[0]["err"] == "broken ? \\ud800"
+        and found[0]["run"] == 'a "run"'
+    )
     assert not reader.inputs.quarantined
 
 
@@ -215,7 +261,13 @@ def test_numbers_are_a_set(numbers: list[int], choices: random.Random) -> None:
     for number in numbers:
         assert ours.add(number) == (number not in seen)
         seen.add(number)
-    covered = [number for begin, end in zip(ours.begins, ours.ends, strict=True) for number in range(begin, end + 1)]
+    covered = [
+        number
+        for begin, end in zip(ours.begins, ours.ends, strict=True)
+        for number in range(begin, end + 1)
+    ]
     assert covered == sorted(seen)
     missing = [number for first, last in ours.gaps() for number in range(first, last + 1)]
-    assert missing == ([number for number in range(min(seen), max(seen)) if number not in seen] if seen else [])
+    assert missing == (
+        [number for number in range(min(seen), max(seen)) if number not in seen] if seen else []
+    )

@@ -1,4 +1,6 @@
-"""The mutex against a search for a linearization, windows and percentiles against the long way round."""
+"""The mutex against a search for a linearization, windows and percentiles against the long way
+round.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpidha.pipeline.events import FOREVER
-from qpidha.pipeline.python_engine import check
-from qpidha.pipeline.python_facts import Interval
-from qpidha.pipeline.python_times import cut, overlapping, percentile, unavailable
+from qpidha.pipeline.oracle.engine import check
+from qpidha.pipeline.oracle.facts import Interval
+from qpidha.pipeline.oracle.times import cut, overlapping, percentile, unavailable
 from qpidha.pipeline.segments import Inputs
 from tests.pipeline.builders import Story
 
@@ -21,7 +23,9 @@ Op = tuple[str, int, int, bool]
 
 
 def is_linearizable(ops: list[Op]) -> bool:
-    """Search for an order of all that must happen, and of some of what may, in which a lock is never taken twice."""
+    """Search for an order of all that must happen, and of some of what may, in which a lock is
+    never taken twice.
+    """
 
     @cache
     def search(done: frozenset[int], held: bool) -> bool:
@@ -41,7 +45,9 @@ def is_linearizable(ops: list[Op]) -> bool:
 
 
 def lock_history(choices: random.Random, steps: int) -> tuple[Story, list[Op]]:
-    """Let up to four processes take and release a lock as they like, with all outcomes; some never hear of theirs."""
+    """Let up to four processes take and release a lock as they like, with all outcomes; some never
+    hear of theirs.
+    """
     story = Story()
     ops: list[Op] = []
     processes = dict.fromkeys(range(4), "idle")
@@ -94,22 +100,33 @@ def test_a_lease_that_its_holder_knew_to_be_lost_excuses_an_overlap() -> None:
     assert not story.judged()["total-queue"].applies, "a lock is no queue of messages"
 
 
-SPANS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 12)).map(lambda pair: (pair[0], sum(pair), 0)), max_size=8)
+SPANS = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 12)).map(lambda pair: (pair[0], sum(pair), 0)),
+    max_size=8,
+)
 
 
 @given(SPANS, st.integers(0, 3))
-def test_spans_overlap_if_one_before_has_not_ended(spans: list[tuple[int, int, int]], epsilon: int) -> None:
+def test_spans_overlap_if_one_before_has_not_ended(
+    spans: list[tuple[int, int, int]], epsilon: int
+) -> None:
     ordered = sorted(spans)
     expected = [
-        span for index, span in enumerate(ordered)
-        if span[1] - span[0] >= epsilon and any(before[1] > span[0] + epsilon for before in ordered[:index])
-    ]  # fmt: skip
+        span
+        for index, span in enumerate(ordered)
+        if span[1] - span[0] >= epsilon
+        and any(before[1] > span[0] + epsilon for before in ordered[:index])
+    ]
     assert [span for span, _ in overlapping(spans, epsilon)] == expected
 
 
 def slowly(intervals: list[Interval], run_end: int, threshold: int) -> list[tuple[int, int]]:
-    """Find windows by the definition: each pause, and the least begin of all that were waiting then."""
-    points = sorted([min(begin for begin, _, _ in intervals), run_end, *(end for _, end, ok in intervals if ok)])
+    """Find windows by the definition: each pause, and the least begin of all that were waiting
+    then.
+    """
+    points = sorted(
+        [min(begin for begin, _, _ in intervals), run_end, *(end for _, end, ok in intervals if ok)]
+    )
     found = []
     for g0, g1 in zip(points, points[1:], strict=False):
         waiting = [begin for begin, end, _ in intervals if end > g0]
@@ -120,7 +137,11 @@ def slowly(intervals: list[Interval], run_end: int, threshold: int) -> list[tupl
 
 INTERVALS = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 30), st.sampled_from(["ok", "fail", "never"])).map(
-        lambda each: (each[0], FOREVER if each[2] == "never" else each[0] + each[1], each[2] == "ok")
+        lambda each: (
+            each[0],
+            FOREVER if each[2] == "never" else each[0] + each[1],
+            each[2] == "ok",
+        )
     ),
     min_size=1,
     max_size=8,
@@ -128,9 +149,19 @@ INTERVALS = st.lists(
 
 
 @given(INTERVALS, st.integers(0, 10), st.integers(0, 20))
-def test_windows_are_pauses_in_which_somebody_waited(intervals: list[Interval], threshold: int, rest: int) -> None:
-    run_end = max([begin for begin, _, _ in intervals] + [end for _, end, _ in intervals if end != FOREVER]) + rest
-    assert [window[:2] for window in unavailable(intervals, run_end, threshold)] == slowly(intervals, run_end, threshold)
+def test_windows_are_pauses_in_which_somebody_waited(
+    intervals: list[Interval], threshold: int, rest: int
+) -> None:
+    run_end = (
+        max(
+            [begin for begin, _, _ in intervals]
+            + [end for _, end, _ in intervals if end != FOREVER]
+        )
+        + rest
+    )
+    assert [window[:2] for window in unavailable(intervals, run_end, threshold)] == slowly(
+        intervals, run_end, threshold
+    )
 
 
 def test_an_outage_is_found_with_its_cause_and_its_end() -> None:
@@ -147,7 +178,11 @@ def test_an_outage_is_found_with_its_cause_and_its_end() -> None:
     story.drain()
     check = story.judged()["availability"]
     (window,) = (row for row in check.table if row["what"] == "window")
-    assert window["fault_op"] == fault and window["service"] == "enqueue" and window["length_ns"] == 3 * second - 100
+    assert (
+        window["fault_op"] == fault
+        and window["service"] == "enqueue"
+        and window["length_ns"] == 3 * second - 100
+    )
     (rto,) = (row for row in check.table if row["what"] == "rto")
     assert rto["rto_ns"] == 3 * second and check.valid is True
     assert story.judged(max_unavailable_ns=2 * second)["availability"].valid is False
@@ -156,7 +191,9 @@ def test_an_outage_is_found_with_its_cause_and_its_end() -> None:
     idle.at = 50 * second
     idle.send(2)
     idle.take(1)
-    assert [row["service"] for row in idle.judged()["availability"].offenders["windows"]] == ["delivery"], "nobody wanted to send"
+    assert [row["service"] for row in idle.judged()["availability"].offenders["windows"]] == [
+        "delivery"
+    ], "nobody wanted to send"
 
 
 def test_with_several_clocks_only_what_is_certain_counts() -> None:
@@ -165,7 +202,10 @@ def test_with_several_clocks_only_what_is_certain_counts() -> None:
     story.ack(1)
     story.take(1)
     story.drain()
-    verdicts = [check(story.events, inputs=Inputs(one_clock=False, clock_error_ns=error)) for error in (0, 10**6)]
+    verdicts = [
+        check(story.events, inputs=Inputs(one_clock=False, clock_error_ns=error))
+        for error in (0, 10**6)
+    ]
     assert [verdict["total-queue"].counts["resurrected"] for verdict in verdicts] == [1, 0]
 
 
@@ -188,8 +228,13 @@ def test_percentiles_are_nearest_rank_of_three_digits(values: list[int], percent
 
 
 @settings(max_examples=50)
-@given(st.lists(st.sampled_from(["send", "take", "pause"]), max_size=20), st.randoms(use_true_random=False))
-def test_the_order_of_events_in_files_changes_nothing(steps: list[str], choices: random.Random) -> None:
+@given(
+    st.lists(st.sampled_from(["send", "take", "pause"]), max_size=20),
+    st.randoms(use_true_random=False),
+)
+def test_the_order_of_events_in_files_changes_nothing(
+    steps: list[str], choices: random.Random
+) -> None:
     story = Story()
     for u, step in enumerate(steps, start=1):
         if step == "send":

@@ -1,4 +1,6 @@
-"""Verdicts merge as invalid over unknown over valid, and are written as one file and an exit code."""
+"""Verdicts merge as invalid over unknown over valid, and are written as one file and an exit
+code.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpidha.pipeline.python_engine import check
+from qpidha.pipeline.oracle.engine import check
 from qpidha.pipeline.segments import BadInput
 from qpidha.pipeline.verdict import CheckResult, Verdict, merge
 from tests.pipeline.builders import Story
@@ -24,8 +26,13 @@ def test_the_worst_counts(verdicts: list[bool | None]) -> None:
 
 
 @pytest.mark.parametrize(("valid", "code"), [(True, 0), (False, 1), (None, 2)])
-def test_exit_codes_follow_the_verdict_and_what_does_not_apply_does_not_count(valid: bool | None, code: int) -> None:
-    results = [CheckResult("order", valid, True, {}, []), CheckResult("mutex", None, False, {}, ["nothing to judge"])]
+def test_exit_codes_follow_the_verdict_and_what_does_not_apply_does_not_count(
+    valid: bool | None, code: int
+) -> None:
+    results = [
+        CheckResult("order", valid, True, {}, []),
+        CheckResult("mutex", None, False, {}, ["nothing to judge"]),
+    ]
     assert Verdict("r", results).exit_code == code
     assert Verdict("r", results[1:]).exit_code == 2
 
@@ -41,8 +48,14 @@ def test_the_file_has_its_shape_and_offenders_are_written_on_request(tmp_path: P
     assert (written["schema"], written["run"], written["valid"]) == (1, "r", False)
     entry = next(each for each in written["checks"] if each["name"] == "total-queue")
     assert {"name", "valid", "counts", "reasons", "examples", "offenders"} <= set(entry)
-    assert entry["counts"]["lost"] == 49 and len(entry["examples"]) == 20 and entry["offenders"] == ["offenders/total-queue-lost.jsonl"]
-    rows = [json.loads(line) for line in (tmp_path / entry["offenders"][0]).read_text().splitlines()]
+    assert (
+        entry["counts"]["lost"] == 49
+        and len(entry["examples"]) == 20
+        and entry["offenders"] == ["offenders/total-queue-lost.jsonl"]
+    )
+    rows = [
+        json.loads(line) for line in (tmp_path / entry["offenders"][0]).read_text().splitlines()
+    ]
     assert [row["seq"] for row in rows] == list(range(1, 50))
     mutex = next(each for each in written["checks"] if each["name"] == "mutex")
     assert mutex["valid"] == "unknown" and mutex["applies"] is False

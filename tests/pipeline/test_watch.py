@@ -1,4 +1,6 @@
-"""A run that goes on: what is not there may still come, so nothing is invalid for its absence until all clients have ended."""
+"""A run that goes on: what is not there may still come, so nothing is invalid for its absence until
+all clients have ended.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from qpidha.pipeline.checks import SECOND, Settings
+from qpidha.model.duration import SECOND
+from qpidha.pipeline.checks import Settings
 from qpidha.pipeline.history import History
-from qpidha.pipeline.python_engine import check, check_paths
+from qpidha.pipeline.oracle.engine import check, check_paths
 from qpidha.pipeline.segments import Inputs
 from qpidha.pipeline.verdict import Verdict
 from tests.pipeline.builders import Story
@@ -40,7 +43,9 @@ def at_different_times(directory: Path) -> tuple[History, History]:
 
 
 @pytest.mark.parametrize("progress", ["running", "ending"])
-def test_a_delivery_whose_send_is_not_there_yet_is_not_invented(tmp_path: Path, progress: str) -> None:
+def test_a_delivery_whose_send_is_not_there_yet_is_not_invented(
+    tmp_path: Path, progress: str
+) -> None:
     receiver, sender = at_different_times(tmp_path)
     settings = Settings(progress=progress)
 
@@ -49,19 +54,27 @@ def test_a_delivery_whose_send_is_not_there_yet_is_not_invented(tmp_path: Path, 
 
     assert judged(Settings()).valid is False
     assert judged().valid is None
-    assert judged()["total-queue"].reasons[0].startswith("so far 3 deliveries of messages that nobody sent")
+    assert (
+        judged()["total-queue"]
+        .reasons[0]
+        .startswith("so far 3 deliveries of messages that no client sent")
+    )
     sends(sender, 1, 3)
     assert judged().valid is True
     takes(receiver, 9, 9)
     assert judged().valid is None
     for history in (receiver, sender):
         history.close()
-    assert judged().valid is (False if progress == "ending" else None), "all clients have ended, so it was invented"
+    assert judged().valid is (False if progress == "ending" else None), (
+        "all clients have ended, so it was invented"
+    )
 
 
 def overlap(story: Story) -> None:
     for process in (1, 2):
-        story.op("acquire", "ok", "lock", story.op("acquire", "invoke", "lock", c=process), c=process)
+        story.op(
+            "acquire", "ok", "lock", story.op("acquire", "invoke", "lock", c=process), c=process
+        )
 
 
 def disorder(story: Story) -> None:
@@ -109,8 +122,14 @@ def back(story: Story) -> None:
         story.add("a", "epoch", e=epoch)
 
 
-@pytest.mark.parametrize("tells", [overlap, disorder, pause, loss, unconfirmed, refused], ids=lambda tells: tells.__name__)
-def test_what_may_be_explained_by_what_is_to_come_is_unknown(tells: Callable[[Story], None]) -> None:
+@pytest.mark.parametrize(
+    "tells",
+    [overlap, disorder, pause, loss, unconfirmed, refused],
+    ids=lambda tells: tells.__name__,
+)
+def test_what_may_be_explained_by_what_is_to_come_is_unknown(
+    tells: Callable[[Story], None],
+) -> None:
     assert verdicts(tells) == (False, None)
 
 
@@ -123,13 +142,26 @@ def verdicts(tells: Callable[[Story], None]) -> tuple[bool | None, ...]:
     """Return the verdicts on a run that is over, and on one that goes on."""
     story = Story()
     tells(story)
-    settings = (Settings(max_unavailable_ns=SECOND, progress=progress) for progress in ("ended", "running"))
+    settings = (
+        Settings(max_unavailable_ns=SECOND, progress=progress) for progress in ("ended", "running")
+    )
     return tuple(check(story.events, each, inputs=Inputs()).valid for each in settings)
 
 
 def test_a_watch_of_a_growing_history_is_never_invalid_without_cause(tmp_path: Path) -> None:
     receiver, sender = at_different_times(tmp_path)
-    line = [sys.executable, "-m", "qpidha.cli.main", "pipeline", "watch", str(tmp_path), "--engine", "python", "--every", "0.2"]
+    line = [
+        sys.executable,
+        "-m",
+        "qpidha.cli.main",
+        "pipeline",
+        "watch",
+        str(tmp_path),
+        "--engine",
+        "python",
+        "--every",
+        "0.2",
+    ]
     line += ["--checks", "total-queue", "-o", "json"]
     with subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True) as watch:
         try:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "qpidha.runtime.daemon", "--interface", "127.0.0.1"]
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("QPID")} | {"PYTHONPATH": str(ROOT)}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("QPID")} | {
+    "PYTHONPATH": str(ROOT)
+}
 
 
 class Running:
@@ -17,7 +19,11 @@ class Running:
 
     def __init__(self, *options):
         self.process = subprocess.Popen(
-            [*COMMAND, "--port", "0", *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+            [*COMMAND, "--port", "0", *map(str, options)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
         )
         self.port = int(self.process.stdout.readline() or 0)
 
@@ -30,12 +36,16 @@ class Running:
 
     def end(self, number):
         self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=15)
+        _, log = self.process.communicate(timeout=60)
         return self.process.returncode, log
 
 
 def run(*options, python=()):
     done = subprocess.run(
-        [COMMAND[0], *python, *COMMAND[1:], *map(str, options)], capture_output=True, text=True, env=ENVIRONMENT, timeout=20
-    )  # fmt: skip
+        [COMMAND[0], *python, *COMMAND[1:], *map(str, options)],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=60,
+    )
     return done.returncode, done.stdout, done.stderr

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from qpidha.words.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
-from qpidha.words.events import BytesReceived, ConnectionLost, ConnectionOpened, Event, StopRequested, Tick
+from qpidha.model.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
+from qpidha.model.events import (
+    BytesReceived,
+    ConnectionLost,
+    ConnectionOpened,
+    Event,
+    StopRequested,
+    Tick,
+)
 
 
 class EchoNode:
@@ -53,7 +60,10 @@ class EchoNode:
             return [SaveState(rest.encode()), SendBytes(identifier, b"saved")]
         if word == "dial":
             host, port = rest.split()
-            return [Connect(-1, host, int(port), False), Announce("notice", "ha", f"dialling {port}")]
+            return [
+                Connect(-1, host, int(port), False),
+                Announce("notice", "ha", f"dialling {port}"),
+            ]
         if word == "bug":
             raise AssertionError("planted")
         return [SendBytes(identifier, event.data)]

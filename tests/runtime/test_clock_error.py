@@ -1,4 +1,6 @@
-"""The bound of the wall clock's error: what the kernel says, more the longer it has to hold, and nothing if it does not know."""
+"""The bound of the wall clock's error: what the kernel says, more the longer it has to hold, and
+nothing if it does not know.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,13 @@ class Kernel:
 
 @pytest.mark.parametrize(
     ("state", "error_us", "seconds", "bound"),
-    [(0, 1500, 0, 1500), (0, 1500, 60, 31_500), (2, 0, 0, 1), (5, 16_000_000, 60, 0), (-1, 3, 60, 0)],
+    [
+        (0, 1500, 0, 1500),
+        (0, 1500, 60, 31_500),
+        (2, 0, 0, 1),
+        (5, 16_000_000, 60, 0),
+        (-1, 3, 60, 0),
+    ],
 )
 def test_the_bound_holds_for_a_while_or_is_not_known(
     monkeypatch: pytest.MonkeyPatch, state: int, error_us: int, seconds: float, bound: int
@@ -51,8 +59,12 @@ def test_this_kernel_answers() -> None:
         assert wall_error_us(10) >= words[clock.MAXERROR]
 
 
-@pytest.mark.parametrize(("missed_s", "known"), [(None, 700), (0, 700), (3, 700), (-3, 700), (3, 0)])
-def test_segments_say_their_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missed_s: int | None, known: int) -> None:
+@pytest.mark.parametrize(
+    ("missed_s", "known"), [(None, 700), (0, 700), (3, 700), (-3, 700), (3, 0)]
+)
+def test_segments_say_their_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missed_s: int | None, known: int
+) -> None:
     monkeypatch.setattr(event_segments, "wall_error_us", lambda seconds: known)
     offset = None if missed_s is None else time.time_ns() - time.monotonic_ns() + missed_s * 10**9
     writer = SegmentWriter(tmp_path, "r", offset=offset)

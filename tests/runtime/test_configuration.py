@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import pytest
 
+from qpidha.model.exit_codes import CONFIG
+from qpidha.model.settings import GROUPS, OPTIONS, Settings
 from qpidha.runtime.configuration import configure
 from qpidha.runtime.describe import config_text, help_text
-from qpidha.runtime.exits import CONFIG, CannotStart
-from qpidha.words.settings import GROUPS, OPTIONS, Settings
+from qpidha.runtime.exits import CannotStart
 
 
 def test_the_named_file_is_read_and_its_errors_name_it(tmp_path):
     path = tmp_path / "qpidd.conf"
     path.write_text("port=1\n")
-    for argv, env in (["--config", str(path)], {}), ([f"--config={path}"], {}), ([], {"QPID_CONFIG": str(path)}):
+    for argv, env in (
+        (["--config", str(path)], {}),
+        ([f"--config={path}"], {}),
+        ([], {"QPID_CONFIG": str(path)}),
+    ):
         assert configure(argv, env).settings.port == 1
     path.write_text("prot=1\n")
     with pytest.raises(CannotStart) as caught:
         configure(["--config", str(path)], {})
-    assert f"line 1 of {path}" in caught.value.text and caught.value.hint == "did you mean port?" and caught.value.code == CONFIG
+    assert (
+        f"line 1 of {path}" in caught.value.text
+        and caught.value.hint == "did you mean port?"
+        and caught.value.code == CONFIG
+    )
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
@@ -36,7 +45,9 @@ def test_help_is_there_when_all_else_is_wrong():
 
 def test_help_lists_every_option_in_its_group():
     text = help_text()
-    assert all(f"\n  --{name} " in text for name in OPTIONS) and all(f"\n{group}:\n" in text for group in GROUPS)
+    assert all(f"\n  --{name} " in text for name in OPTIONS) and all(
+        f"\n{group}:\n" in text for group in GROUPS
+    )
     assert max(map(len, text.splitlines())) <= 110
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 
@@ -16,9 +17,9 @@ from tests.runtime.daemons import COMMAND, ENVIRONMENT, Running, run
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(place, number):
     with Running("--data-dir", place) as daemon:
-        with socket.create_connection(("127.0.0.1", daemon.port), timeout=5) as client:
+        with socket.create_connection(("127.0.0.1", daemon.port), timeout=60) as client:
             code, log = daemon.end(number)
-            client.settimeout(5)
+            client.settimeout(60)
         assert code == 0
         assert f"listening on port {daemon.port}" in log and f"127.0.0.1:{daemon.port}" in log
     assert sorted(os.listdir(place)) == ["events", "journal", "lock", "systemId"]
@@ -27,11 +28,15 @@ def test_a_signal_ends_it_cleanly(place, number):
 def test_the_admin_socket_answers(place):
     with Running("--data-dir", place, "--name", "b1") as daemon:
         with socket.socket(socket.AF_UNIX) as admin:
-            admin.settimeout(5)
+            admin.settimeout(60)
             admin.connect(str(place / "admin.sock"))
             admin.sendall(b'{"id": 1, "method": "status", "params": {}}\n')
             status = json.loads(admin.makefile().readline())["result"]
-        assert status["name"] == "b1" and status["address"] == f"127.0.0.1:{daemon.port}" and status["state"] == "standalone"
+        assert (
+            status["name"] == "b1"
+            and status["address"] == f"127.0.0.1:{daemon.port}"
+            and status["state"] == "standalone"
+        )
         assert status["system_id"] == (place / "systemId").read_text().strip()
 
 
@@ -78,13 +83,16 @@ def test_the_parent_is_told_when_clients_are_served(place):
     reader, writer = os.pipe()
     process = subprocess.Popen(
         [*COMMAND, "--port", "0", "--data-dir", str(place), "--ready-fd", str(writer)],
-        pass_fds=[writer], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT,
-    )  # fmt: skip
+        pass_fds=[writer],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT,
+    )
     os.close(writer)
     try:
         with os.fdopen(reader) as ready:
             port = int(ready.read())
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
     finally:
         process.kill()
         process.wait()
@@ -96,14 +104,25 @@ def test_the_socket_of_the_parent_is_served(place):
         port = bound.getsockname()[1]
         reader, writer = os.pipe()
         process = subprocess.Popen(
-            [*COMMAND, "--socket-fd", str(bound.fileno()), "--data-dir", str(place), "--ready-fd", str(writer)],
-            pass_fds=[writer, bound.fileno()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT,
-        )  # fmt: skip
+            [
+                *COMMAND,
+                "--socket-fd",
+                str(bound.fileno()),
+                "--data-dir",
+                str(place),
+                "--ready-fd",
+                str(writer),
+            ],
+            pass_fds=[writer, bound.fileno()],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=ENVIRONMENT,
+        )
         os.close(writer)
     try:
         with os.fdopen(reader) as ready:
             assert int(ready.read()) == port
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
     finally:
         process.kill()
         process.wait()
@@ -116,9 +135,20 @@ def test_a_state_that_cannot_be_saved_ends_it(place):
         holder.bind(("127.0.0.1", 0))
         port = holder.getsockname()[1]
         process = subprocess.Popen(
-            [*COMMAND, "--port", str(port), "--data-dir", str(place), "--ha-cluster", "--ha-brokers-url", f"127.0.0.1:{port}"],
-            stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
-        )  # fmt: skip
+            [
+                *COMMAND,
+                "--port",
+                str(port),
+                "--data-dir",
+                str(place),
+                "--ha-cluster",
+                "--ha-brokers-url",
+                f"127.0.0.1:{port}",
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
         try:
             assert any("listening on" in line for line in process.stderr)
             (place / "state.new").mkdir()
@@ -136,5 +166,22 @@ def test_a_state_that_cannot_be_saved_ends_it(place):
 
 def test_a_member_of_a_cluster_that_cannot_save_its_state_does_not_start(place):
     (place / "state.new").mkdir()
-    code, _, log = run("--port", "0", "--data-dir", place, "--ha-cluster", "--ha-brokers-url", "127.0.0.1:1")
+    code, _, log = run(
+        "--port", "0", "--data-dir", place, "--ha-cluster", "--ha-brokers-url", "127.0.0.1:1"
+    )
     assert code == 74 and "the state cannot be saved" in log
+
+
+def test_nobody_loads_the_arithmetic_of_passwords_before_there_is_one():
+    code = """
+import sys
+import qpidha.client.blocking, qpidha.runtime.daemon
+from qpidha.amqp.peer.sasl import Users
+before = "scramp" in sys.modules
+Users.parse("")
+sys.exit(f"{before} {'scramp' in sys.modules}")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip() == "False True"

@@ -4,44 +4,33 @@ from __future__ import annotations
 
 import resource
 import signal
-from dataclasses import dataclass
 
 import pytest
-from proton import Delivery, Message, ProtonException
-from proton.utils import SendException
 
+from qpidha.client.errors import ClientError, NotAccepted
+from qpidha.client.message import Message
 from tests.runtime.daemons import Running, run
-from tests.system.clients import CreateOnDemand, connect, drained
+from tests.system.clients import CREATE, connect, contents
 from tests.system.cluster import Admin, wait_for
 
-DURABLE = CreateOnDemand(durable=True)
+DURABLE = {"capabilities": CREATE, "node_properties": {"durable": True}}
 
 
-@dataclass
-class Server:
-    """What a client needs to know of a broker."""
-
-    address: str
-
-
-def server(daemon):
-    return Server(f"127.0.0.1:{daemon.port}")
+def client_of(daemon):
+    return connect(f"127.0.0.1:{daemon.port}")
 
 
 def publish(daemon, bodies):
     """Send durable messages; each is accepted when this returns."""
-    connection = connect(server(daemon))
-    sender = connection.create_sender("q", options=[DURABLE])
-    for body in bodies:
-        sender.send(Message(body=body, durable=True))
-    connection.close()
+    with client_of(daemon) as client:
+        sender = client.sender("q", **DURABLE)
+        for body in bodies:
+            sender.send(Message(body, durable=True))
 
 
 def content(daemon):
-    connection = connect(server(daemon))
-    bodies = drained(connection, "q", DURABLE)
-    connection.close()
-    return bodies
+    with client_of(daemon) as client:
+        return contents(client.receiver("q", **DURABLE))
 
 
 def segments(place):
@@ -55,11 +44,17 @@ def test_what_was_accepted_is_there_after_a_kill(place):
     with Running("--data-dir", place) as daemon:
         assert content(daemon) == list(range(20))
         code, log = daemon.end(signal.SIGTERM)
-    assert code == 0 and "recovered 20 messages on 1 queues" in log and "the journal was read" in log
+    assert (
+        code == 0
+        and "recovered 20 messages on 1 queues" in log
+        and "the write-ahead log was read" in log
+    )
 
 
 def test_the_end_of_the_daemon_writes_what_is_still_queued(place):
-    """A transient queue is not there again; what is durable is, and nothing is said to be cut off."""
+    """A transient queue is not there again; what is durable is, and nothing is said to be cut
+    off.
+    """
     with Running("--data-dir", place) as daemon:
         publish(daemon, range(5))
         assert daemon.end(signal.SIGTERM)[0] == 0
@@ -73,18 +68,20 @@ def test_a_journal_that_cannot_be_written_ends_it_and_nothing_accepted_is_lost(p
     accepted = []
     with Running("--data-dir", place) as daemon:
         publish(daemon, ["first"])
-        connection = connect(server(daemon))
-        sender = connection.create_sender("q", options=[DURABLE])
+        sender = client_of(daemon).sender("q", **DURABLE)
         resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
-        with pytest.raises(ProtonException):
+        with pytest.raises(ClientError):
             for number in range(100):
-                sender.send(Message(body=f"{number} {'x' * 1000}", durable=True))
+                sender.send(Message(f"{number} {'x' * 1000}", durable=True))
                 accepted.append(number)
-        _, log = daemon.process.communicate(timeout=15)
+        _, log = daemon.process.communicate(timeout=60)
     assert daemon.process.returncode == 74 and 0 < len(accepted) < 20
     assert "00000001.log cannot be written: file too large" in log and "Traceback" not in log
     with Running("--data-dir", place) as daemon:
-        assert content(daemon)[: len(accepted) + 1] == ["first", *(f"{number} {'x' * 1000}" for number in accepted)]
+        assert content(daemon)[: len(accepted) + 1] == [
+            "first",
+            *(f"{number} {'x' * 1000}" for number in accepted),
+        ]
 
 
 def test_a_journal_damaged_where_it_was_synced_refuses_the_start(place):
@@ -96,17 +93,37 @@ def test_a_journal_damaged_where_it_was_synced_refuses_the_start(place):
     segments(place)[0].write_bytes(data)
     code, out, log = run("--port", "0", "--data-dir", place)
     assert code == 65 and not out and "Traceback" not in log
-    assert "00000001.log is damaged at byte" in log and "next:" in log and "qpid-ha journal verify" in log
+    assert (
+        "00000001.log is damaged at byte" in log
+        and "next:" in log
+        and "qpid-ha journal verify" in log
+    )
     assert segments(place)[0].read_bytes() == data
 
 
-@pytest.mark.parametrize(("spoil", "says"), [(None, "the state file is gone"), ("{", "the state file cannot be read")])
+@pytest.mark.parametrize(
+    ("spoil", "says"), [(None, "the state file is gone"), ("{", "the state file cannot be read")]
+)
 def test_a_member_of_a_cluster_that_has_lost_its_state_file_refuses_the_start(place, spoil, says):
-    """With the journal and its identity it would be taken for one that remembers what it promised."""
-    cluster = ("--ha-cluster", "yes", "--ha-brokers-url", "127.0.0.1:1", "--ha-safety", "trust-manager", "--data-dir", place)
+    """With the journal and its identity it would be taken for one that remembers what it
+    promised.
+    """
+    cluster = (
+        "--ha-cluster",
+        "yes",
+        "--ha-brokers-url",
+        "127.0.0.1:1",
+        "--ha-safety",
+        "trust-manager",
+        "--data-dir",
+        place,
+    )
     with Running(*cluster) as daemon:
         Admin(place / "admin.sock").call("promote")
-        wait_for(lambda: Admin(place / "admin.sock").call("status")["state"], lambda state: state == "active")
+        wait_for(
+            lambda: Admin(place / "admin.sock").call("status")["state"],
+            lambda state: state == "active",
+        )
         publish(daemon, ["a"])
         daemon.end(signal.SIGTERM)
     state = (place / "state").read_bytes()
@@ -139,21 +156,29 @@ def test_files_that_are_not_the_journals_are_named_and_kept(place):
     (place / "journal" / "notes").write_text("mine")
     with Running("--data-dir", place) as daemon:
         _, log = daemon.end(signal.SIGTERM)
-    assert "journal/notes is no file of the journal, and left alone" in log and (place / "journal" / "notes").read_text() == "mine"
+    assert (
+        "journal/notes is no file of the write-ahead log, and left alone" in log
+        and (place / "journal" / "notes").read_text() == "mine"
+    )
 
 
 def test_a_file_in_place_of_the_journal_refuses_the_start(place):
     (place / "journal").write_text("")
     code, out, log = run("--port", "0", "--data-dir", place)
-    assert code == 73 and not out and f"{place}/journal cannot be used" in log and "next: move that file away" in log
+    assert (
+        code == 73
+        and not out
+        and f"{place}/journal cannot be used" in log
+        and "next: move that file away" in log
+    )
 
 
 def test_with_too_little_space_from_the_start_nothing_is_accepted(place):
     with Running("--data-dir", place, "--disk-free-limit", "1000000000000000") as daemon:
-        with pytest.raises(SendException) as refused:
+        with pytest.raises(NotAccepted) as refused:
             publish(daemon, ["x"])
         code, log = daemon.end(signal.SIGTERM)
-    assert refused.value.state == Delivery.REJECTED
+    assert refused.value.outcome.state == "rejected"
     assert code == 0 and "disk-free-limit" in log and "critical" in log
 
 
@@ -165,7 +190,11 @@ def test_a_body_that_the_disk_does_not_give_back_ends_it_and_is_not_delivered(pl
         data[data.index(b"010010")] ^= 1
         with open(segments(place)[0], "r+b") as file:
             file.write(data)
-        with pytest.raises(ProtonException):
+        with pytest.raises(ClientError):
             content(daemon)
-        _, log = daemon.process.communicate(timeout=15)
-    assert daemon.process.returncode == 65 and "00000001.log is damaged at byte" in log and "Traceback" not in log
+        _, log = daemon.process.communicate(timeout=60)
+    assert (
+        daemon.process.returncode == 65
+        and "00000001.log is damaged at byte" in log
+        and "Traceback" not in log
+    )

@@ -7,8 +7,9 @@ import stat
 
 import pytest
 
-from qpidha.runtime.disk import Disk
-from qpidha.runtime.exits import CONFIG, UNAVAILABLE, CannotStart
+from qpidha.model.exit_codes import CONFIG, UNAVAILABLE
+from qpidha.runtime.data_dir import Disk
+from qpidha.runtime.exits import CannotStart
 
 
 def test_identity_and_state_survive(tmp_path):
@@ -73,7 +74,9 @@ def test_others_cannot_read_the_directory(tmp_path):
 def test_each_directory_that_is_made_has_its_name_synced(tmp_path, monkeypatch):
     synced = []
     fsync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file))
+    )
     Disk(str(tmp_path / "a" / "b" / "data")).close()
     assert synced[:3] == [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")]
     synced.clear()

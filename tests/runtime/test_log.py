@@ -7,7 +7,7 @@ import json
 import re
 
 from qpidha.runtime.clock import Clock
-from qpidha.runtime.log import Log
+from qpidha.runtime.log_lines import Log
 
 
 def lines(log_options, *calls):
@@ -24,12 +24,23 @@ def test_a_line_has_the_shape_of_qpid():
 
 
 def test_the_state_follows_announced_changes():
-    written = lines({}, ("notice", "HA", "Status change", {"before": "joining", "after": "ready"}), ("notice", "broker", "hello"))
-    assert "b2(ready): Status change" in written[0] and "[Broker] notice b2(ready): hello" in written[1]
+    written = lines(
+        {},
+        ("notice", "HA", "Status change", {"before": "joining", "after": "ready"}),
+        ("notice", "broker", "hello"),
+    )
+    assert (
+        "b2(ready): Status change" in written[0]
+        and "[Broker] notice b2(ready): hello" in written[1]
+    )
 
 
 def test_selectors_choose_levels_and_categories():
-    calls = [(level, category, level) for level in ("debug", "info", "notice", "error") for category in ("HA", "amqp")]
+    calls = [
+        (level, category, level)
+        for level in ("debug", "info", "notice", "error")
+        for category in ("HA", "amqp")
+    ]
     assert len(lines({"selectors": "notice+"}, *calls)) == 4
     assert len(lines({"selectors": "error,debug+:ha"}, *calls)) == 5
     assert len(lines({"selectors": "info"}, *calls)) == 2
@@ -38,12 +49,19 @@ def test_selectors_choose_levels_and_categories():
 def test_json_lines_hold_the_fields():
     (line,) = lines({"form": "json"}, ("warning", "HA", "gone", {"backup": "b3", "other": object}))
     read = json.loads(line)
-    assert read["level"] == "warning" and read["msg"] == "gone" and read["broker"] == "b2" and read["fields"]["backup"] == "b3"
+    assert (
+        read["level"] == "warning"
+        and read["msg"] == "gone"
+        and read["broker"] == "b2"
+        and read["fields"]["backup"] == "b3"
+    )
     assert read["ts"].endswith("Z")
 
 
 def test_a_name_of_a_client_cannot_forge_a_line():
-    (line,) = lines({}, ("notice", "amqp", "queue a\n2026-01-01 00:00:00 [HA] critical \x1b[31mdead"))
+    (line,) = lines(
+        {}, ("notice", "amqp", "queue a\n2026-01-01 00:00:00 [HA] critical \x1b[31mdead")
+    )
     assert "\\n2026" in line and "\x1b" not in line
 
 

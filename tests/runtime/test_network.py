@@ -8,19 +8,22 @@ import io
 import os
 import socket
 import subprocess
+import sys
+import tempfile
 
 import pytest
 import uvloop
 
+from qpidha.model.effects import Announce, SaveState, Stop
+from qpidha.model.events import ConnectionKind
+from qpidha.model.settings import Settings
+from qpidha.runtime import network
 from qpidha.runtime.clock import Clock
-from qpidha.runtime.log import Log
+from qpidha.runtime.log_lines import Log
 from qpidha.runtime.network import ADMIN_CONNECTIONS, RESERVED_CONNECTIONS, Network
+from qpidha.runtime.node_loop import NodeLoop
 from qpidha.runtime.sockets import bind_admin, bind_port
 from qpidha.runtime.tls import identity_of, server_context
-from qpidha.runtime.turns import Turns
-from qpidha.words.effects import Announce, SaveState, Stop
-from qpidha.words.events import ConnectionKind
-from qpidha.words.settings import Settings
 from tests.runtime.echo import EchoNode
 
 
@@ -32,8 +35,10 @@ class World:
         self.settings = settings
         self.node = EchoNode()
         self.output = io.StringIO()
-        self.turns = Turns(self.loop, Clock())
-        self.network = Network(self.loop, settings, self.turns.put, Log(self.output, Clock(), selectors="debug+"))
+        self.node_loop = NodeLoop(self.loop, Clock())
+        self.network = Network(
+            self.loop, settings, self.node_loop.put, Log(self.output, Clock(), selectors="debug+")
+        )
         self.stopped = []
         self.saved = []
         self.tls = tls
@@ -42,13 +47,18 @@ class World:
     async def __aenter__(self):
         sockets = bind_port(self.settings, 0, "port")
         self.port = sockets[0].getsockname()[1]
-        handlers = {**self.network.handlers, Announce: lambda effect: None, SaveState: self.saved.append, Stop: self.stopped.append}
-        self.turns.start(self.node, handlers)
+        handlers = {
+            **self.network.handlers,
+            Announce: lambda effect: None,
+            SaveState: self.saved.append,
+            Stop: self.stopped.append,
+        }
+        self.node_loop.start(self.node, handlers)
         await self.network.serve(sockets, self.tls)
         return self
 
     async def __aexit__(self, *ignored):
-        self.turns.stop()
+        self.node_loop.stop()
         await self.network.close(0.2)
 
     async def connect(self, **options):
@@ -76,7 +86,11 @@ def test_bytes_go_to_the_node_and_back():
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
         opened = world.node.opened[0]
-        assert opened.kind is ConnectionKind.CLIENT and opened.peer.startswith("127.0.0.1:") and not opened.encrypted
+        assert (
+            opened.kind is ConnectionKind.CLIENT
+            and opened.peer.startswith("127.0.0.1:")
+            and not opened.encrypted
+        )
         writer.close()
         await world.until(lambda: world.node.lost)
         assert world.node.lost[0].connection_id == opened.connection_id
@@ -117,7 +131,9 @@ def test_a_peer_that_does_not_read_is_cut_off_and_others_are_served():
         slow.sendall(b"flood")
         await world.until(lambda: world.node.lost)
         assert "does not read" in world.node.lost[0].reason
-        assert "warning" in world.output.getvalue() and "max-output-buffer" in world.output.getvalue()
+        assert (
+            "warning" in world.output.getvalue() and "max-output-buffer" in world.output.getvalue()
+        )
         reader, writer = await world.connect()
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
@@ -148,7 +164,9 @@ def test_connections_beyond_the_limit_are_closed_and_room_is_found_again():
         reader, writer = await world.connect()
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
-        assert len(world.node.opened) == len(streams) and "max-connections" in world.output.getvalue()
+        assert (
+            len(world.node.opened) == len(streams) and "max-connections" in world.output.getvalue()
+        )
         streams.pop()[1].close()
         await world.until(lambda: len(world.node.lost) == 1)
         streams.append(await world.connect())
@@ -164,8 +182,12 @@ def test_connect_reports_success_as_an_outgoing_stream():
         _, writer = await world.connect()
         writer.write(f"dial 127.0.0.1 {world.port}".encode())
         await world.until(lambda: len(world.node.opened) == 3)
-        outgoing = [opened for opened in world.node.opened if opened.kind is ConnectionKind.OUTGOING]
-        assert [(opened.connection_id, opened.peer) for opened in outgoing] == [(-1, f"127.0.0.1:{world.port}")]
+        outgoing = [
+            opened for opened in world.node.opened if opened.kind is ConnectionKind.OUTGOING
+        ]
+        assert [(opened.connection_id, opened.peer) for opened in outgoing] == [
+            (-1, f"127.0.0.1:{world.port}")
+        ]
         writer.close()
 
     play(scene)
@@ -179,7 +201,10 @@ def test_connect_reports_failure_as_a_loss(host):
             _, writer = await world.connect()
             writer.write(f"dial {host} {nobody.getsockname()[1]}".encode())
             await world.until(lambda: world.node.lost)
-        assert world.node.lost[0].connection_id == -1 and "cannot connect to" in world.node.lost[0].reason
+        assert (
+            world.node.lost[0].connection_id == -1
+            and "cannot connect to" in world.node.lost[0].reason
+        )
         writer.close()
 
     play(scene)
@@ -205,7 +230,11 @@ def test_the_admin_socket_knows_its_user(tmp_path, monkeypatch):
         writer.write_eof()
         assert await reader.readexactly(5) == b"hello"
         opened = world.node.opened[0]
-        assert opened.kind is ConnectionKind.LOCAL and opened.peer == f"process {os.getpid()}" and opened.identity
+        assert (
+            opened.kind is ConnectionKind.LOCAL
+            and opened.peer == f"process {os.getpid()}"
+            and opened.identity
+        )
         assert os.stat(path).st_mode & 0o077 == 0
         writer.close()
 
@@ -213,11 +242,64 @@ def test_the_admin_socket_knows_its_user(tmp_path, monkeypatch):
     play(scene)
 
 
+@pytest.mark.parametrize("uid", ["ours", "roots", "another"])
+def test_the_admin_socket_serves_root_and_our_user_only(tmp_path, monkeypatch, uid):
+    """The rights of the file keep others away too; they may have been changed."""
+    uids = {"ours": 4711, "roots": 0, "another": 4712}
+
+    async def scene(world):
+        await world.network.serve_admin(bind_admin("admin.sock"))
+        reader, writer = await asyncio.open_unix_connection("admin.sock")
+        if uid == "another":
+            async with asyncio.timeout(30):
+                assert await reader.read() == b""
+            assert not world.node.opened
+            assert "on the admin socket: not root nor our user" in world.output.getvalue()
+        else:
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+        writer.close()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "getuid", lambda: uids["ours"])
+    monkeypatch.setattr(network, "peer_of", lambda descriptor: (1, uids[uid]))
+    play(scene)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_process_of_another_user_is_refused_on_the_admin_socket(monkeypatch):
+    code = (
+        "import os, socket; os.setuid(65534); s = socket.socket(socket.AF_UNIX); "
+        "s.connect('admin.sock'); print(s.recv(1))"
+    )
+
+    async def scene(world):
+        await world.network.serve_admin(bind_admin("admin.sock"))
+        os.chmod("admin.sock", 0o777)
+        other = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            async with asyncio.timeout(30):
+                out, _ = await other.communicate()
+        finally:
+            if other.returncode is None:
+                other.kill()
+        assert out == b"b''\n" and not world.node.opened
+
+    with tempfile.TemporaryDirectory(prefix="qpidha-") as folder:
+        os.chmod(folder, 0o755)
+        monkeypatch.chdir(folder)
+        play(scene)
+
+
 def test_many_quick_visitors_of_the_admin_socket_leave_room_for_the_next(tmp_path, monkeypatch):
     async def scene(world):
         await world.network.serve_admin(bind_admin("admin.sock"))
         for number in range(ADMIN_CONNECTIONS + 20):
-            await world.until(lambda gone=number: len(world.node.lost) >= gone - ADMIN_CONNECTIONS // 2)
+            await world.until(
+                lambda gone=number: len(world.node.lost) >= gone - ADMIN_CONNECTIONS // 2
+            )
             reader, writer = await asyncio.open_unix_connection("admin.sock")
             writer.write(b"hello")
             assert await reader.readexactly(5) == b"hello"
@@ -231,32 +313,63 @@ def test_many_quick_visitors_of_the_admin_socket_leave_room_for_the_next(tmp_pat
 def test_tls_serves_and_makes_the_certificate_an_identity(tmp_path):
     certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-        + ["-subj", "/DC=org/CN=guest", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)],
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ]
+        + [
+            "-subj",
+            "/DC=org/CN=guest",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+            "-keyout",
+            str(key),
+            "-out",
+            str(certificate),
+        ],
         check=True,
         capture_output=True,
     )
     settings = Settings(
-        interface=("127.0.0.1",), ssl_cert=str(certificate), ssl_key=str(key), ssl_trusted=str(certificate), max_negotiate_time=200_000_000
+        interface=("127.0.0.1",),
+        ssl_cert=str(certificate),
+        ssl_key=str(key),
+        ssl_trusted=str(certificate),
+        max_negotiate_time=200_000_000,
     )
 
     async def run():
         from qpidha.runtime.tls import client_context
 
         async with World(settings, server_context(settings)) as world:
-            reader, writer = await world.connect(ssl=client_context(settings), server_hostname="localhost")
+            reader, writer = await world.connect(
+                ssl=client_context(settings), server_hostname="localhost"
+            )
             writer.write(b"hello")
             assert await reader.readexactly(5) == b"hello"
             assert world.node.opened[0].encrypted and world.node.opened[0].identity == "guest@org"
             writer.close()
             reader, writer = await world.connect()
             with contextlib.suppress(ConnectionError):
-                assert await reader.read() == b""  # who never begins TLS is cut off after max-negotiate-time
+                assert (
+                    await reader.read() == b""
+                )  # who never begins TLS is cut off after max-negotiate-time
             assert len(world.node.opened) == 1
 
     uvloop.run(run())
 
 
 def test_an_identity_without_common_name_is_the_whole_subject():
-    assert identity_of({"subject": ((("organizationName", "O"),), (("countryName", "C"),))}) == "organizationName=O,countryName=C"
+    assert (
+        identity_of({"subject": ((("organizationName", "O"),), (("countryName", "C"),))})
+        == "organizationName=O,countryName=C"
+    )
     assert identity_of(None) == identity_of({}) == ""

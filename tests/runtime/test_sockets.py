@@ -6,10 +6,18 @@ import socket
 
 import pytest
 
-from qpidha.runtime.exits import CONFIG, UNAVAILABLE, CannotStart
-from qpidha.runtime.sockets import admin_socket_path, bind_admin, bind_port, inherited, listen, own_address
-from qpidha.words.settings import Settings
-from qpidha.words.url import parse_url
+from qpidha.model.exit_codes import CONFIG, UNAVAILABLE
+from qpidha.model.settings import Settings
+from qpidha.model.url import parse_url
+from qpidha.runtime.exits import CannotStart
+from qpidha.runtime.sockets import (
+    admin_socket_path,
+    bind_admin,
+    bind_port,
+    inherited,
+    listen,
+    own_address,
+)
 
 LOOPBACK = Settings(interface=("127.0.0.1",))
 
@@ -19,7 +27,11 @@ def test_a_port_in_use_is_named_with_what_to_do():
         port = taken.getsockname()[1]
         with pytest.raises(CannotStart) as caught:
             bind_port(LOOPBACK, port, "port")
-    assert str(port) in caught.value.text and "another port" in caught.value.hint and caught.value.code == UNAVAILABLE
+    assert (
+        str(port) in caught.value.text
+        and "another port" in caught.value.hint
+        and caught.value.code == UNAVAILABLE
+    )
 
 
 def test_a_port_that_somebody_took_meanwhile_is_an_error_too():
@@ -62,7 +74,9 @@ def test_a_socket_of_the_parent_is_taken_over():
         inherited(Settings(socket_fd=("60000",)))
 
 
-def test_the_admin_socket_of_a_dead_daemon_is_replaced_and_that_of_a_live_one_is_not(tmp_path, monkeypatch):
+def test_the_admin_socket_of_a_dead_daemon_is_replaced_and_that_of_a_live_one_is_not(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     bind_admin("admin.sock").close()
     alive = bind_admin("admin.sock")
@@ -93,7 +107,12 @@ def test_the_admin_socket_is_where_it_is_looked_for():
         (Settings(advertised_address="[::1]"), "[::1]:1000"),
         (Settings(advertised_address="[::1]:8"), "[::1]:8"),
         (Settings(ha_brokers_url=parse_url("192.0.2.1:1000,127.0.0.1:1000")), "127.0.0.1:1000"),
-        (Settings(ha_brokers_url=parse_url("127.0.0.1:1000,127.0.0.2:1000"), interface=("127.0.0.2",)), "127.0.0.2:1000"),
+        (
+            Settings(
+                ha_brokers_url=parse_url("127.0.0.1:1000,127.0.0.2:1000"), interface=("127.0.0.2",)
+            ),
+            "127.0.0.2:1000",
+        ),
         (Settings(ha_brokers_url=parse_url("ssl:127.0.0.1:1000")), "ssl:127.0.0.1:1000"),
         (Settings(ha_brokers_url=parse_url("ssl:127.0.0.1:1001")), "ssl:127.0.0.1:1001"),
         (Settings(interface=("127.0.0.1",)), "127.0.0.1:1000"),

@@ -1,4 +1,6 @@
-"""What the plays need before the curtain: all commands on the stage, and no play's settings left over for the next."""
+"""What the plays need before the curtain: all commands on the stage, and no play's settings left
+over for the next.
+"""
 
 from __future__ import annotations
 

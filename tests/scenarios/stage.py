@@ -1,8 +1,9 @@
-"""Stage: where the plays of this folder are acted. A play is commands, each followed by what is then announced.
+"""Stage: where the plays of this folder are acted. A play is commands, each followed by what is
+then announced.
 
-Brokers are whole nodes in a simulated world (`tests.sim`) in which chance has no part: every delay is the same. Clients
-speak AMQP. A line of the trace is what a broker announces, or what a client is told. `COMMANDS` at the end names all verbs.
-Source: etcd raft, `rafttest/interaction_env.go`.
+Brokers are whole nodes in a simulated world (`tests.sim`) in which chance has no part: every delay
+is the same. Clients speak AMQP. A line of the trace is what a broker announces, or what a client is
+told. `COMMANDS` at the end names all verbs. Source: etcd raft, `rafttest/interaction_env.go`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from qpidha.amqp.terminus import ACCEPTED, REJECTED
-from qpidha.ha.status import BrokerStatus
-from qpidha.words.effects import Announce
-from qpidha.words.settings import Settings
-from qpidha.words.url import parse_url
+from qpidha.amqp.peer.terminus import ACCEPTED, REJECTED
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.effects import Announce
+from qpidha.model.features import FEATURES
+from qpidha.model.settings import Settings
+from qpidha.model.url import parse_url
 from tests.sim.clients import Client, Receiver, Sender
 from tests.sim.history import DURABLE_HEADER, key_of
 from tests.sim.machine import Cluster, Machine
@@ -81,7 +83,9 @@ class Stage(Network):
         try:
             COMMANDS[verb](self, *words)
         except TypeError as error:
-            raise PlayError(f"{verb} was given other words than it takes: {' '.join(words)}") from error
+            raise PlayError(
+                f"{verb} was given other words than it takes: {' '.join(words)}"
+            ) from error
         return "".join(f"{each}\n" for each in self.lines) or "nothing\n"
 
     def say(self, text: str) -> None:
@@ -98,41 +102,83 @@ class Stage(Network):
     # -- commands: brokers ------------------------------------------------------------------------
 
     def brokers(self, *words: str) -> None:
-        """brokers a b c [option=value ...] [disks]: start them."""
-        names = [word for word in words if "=" not in word and word != "disks"]
+        """brokers a b c [option=value ...] [disks] [base]: start them, as the oldest version."""
+        names = [word for word in words if "=" not in word and word not in ("disks", "base")]
         given = dict(word.split("=") for word in words if "=" in word)
         self.is_durable = "disks" in words
         options: dict[str, Any] = {
-            "ha_cluster": True, "ha_replicate": "all", "ha_safety": given.pop("safety", "strict"),
-            "ha_brokers_url": parse_url(",".join(f"{name}:5672" for name in names)), "link_heartbeat_interval": SECOND,
-            "link_maintenance_interval": 100 * MILLISECOND, "ha_backup_timeout": duration(given.pop("backup-timeout", "10s")),
-        }  # fmt: skip
+            "ha_cluster": True,
+            "ha_replicate": "all",
+            "ha_safety": given.pop("safety", "strict"),
+            "ha_brokers_url": parse_url(",".join(f"{name}:5672" for name in names)),
+            "link_heartbeat_interval": SECOND,
+            "link_maintenance_interval": 100 * MILLISECOND,
+            "ha_backup_timeout": duration(given.pop("backup-timeout", "10s")),
+        }
         options |= {f"ha_{name.replace('-', '_')}": int(value) for name, value in given.items()}
         if self.is_durable:
             options["data_dir"] = "simulated"
-        self.cluster = Cluster(self.world, names, Settings(**options), depth="wire", watcher=self, disks=self.is_durable)
+        self.cluster = Cluster(
+            self.world,
+            names,
+            Settings(**options),
+            depth="wire",
+            watcher=self,
+            disks=self.is_durable,
+        )
+        if "base" in words:
+            for machine in self.cluster:
+                machine.features = ()
         self.cluster.start()
+        self.world.run_for(PAUSE)
+
+    def upgrade(self, name: str) -> None:
+        """upgrade a: stop its broker and start this version."""
+        self._install(name, tuple(FEATURES))
+
+    def downgrade(self, name: str) -> None:
+        """downgrade a: stop its broker and start the oldest version."""
+        self._install(name, ())
+
+    def _install(self, name: str, features: tuple[str, ...]) -> None:
+        machine = self.machine(name)
+        machine.crash()
+        self.world.run_for(PAUSE)
+        machine.features = features
+        machine.restart()
+        if not machine.is_up:
+            self.say(f"{name} does not start: {machine.start_error}")
         self.world.run_for(PAUSE)
 
     def promote(self, *names: str) -> None:
         """promote a [b ...]: the manager promotes one, or several at once."""
         machines = [self.machine(name) for name in names]
         for machine in machines:
-            machine.request("promote", {}, lambda reply, name=machine.host: self._replied(f"promote {name}", reply))
+            machine.request(
+                "promote",
+                {},
+                lambda reply, name=machine.host: self._replied(f"promote {name}", reply),
+            )
         end = self.world.now + PATIENCE
-        while self.world.now < end and any(machine.requests and not machine.is_paused for machine in machines):
+        while self.world.now < end and any(
+            machine.requests and not machine.is_paused for machine in machines
+        ):
             self.world.run_for(PAUSE)
         self.world.run_for(PAUSE)
 
     def demote(self, name: str) -> None:
         """demote a: the manager demotes it."""
-        self.machine(name).request("demote", {}, lambda reply: self._replied(f"demote {name}", reply))
+        self.machine(name).request(
+            "demote", {}, lambda reply: self._replied(f"demote {name}", reply)
+        )
         self.world.run_for(PAUSE)
 
     def switchover(self, name: str, target: str) -> None:
         """switchover a b: hand over from a to b."""
         params = {"target": self.machine(target).cluster.by_name[target].node.address}
-        self.machine(name).request("switchover", params, lambda reply: self._replied(f"switchover {name} {target}", reply))
+        self.machine(name).request(
+            "switchover", params, lambda reply: self._replied(f"switchover {name} {target}", reply)
+        )
         self.world.run_for(PAUSE)
 
     def recover(self, name: str) -> None:
@@ -142,11 +188,17 @@ class Stage(Network):
 
     def _recovered(self, reply: dict[str, Any]) -> None:
         result = reply.get("result")
-        self.say(f"recommended: {result['recommended']}, as {result['reason']}" if result else f"recover: {reply}")
+        self.say(
+            f"recommended: {result['recommended']}, as {result['reason']}"
+            if result
+            else f"recover: {reply}"
+        )
 
     def _replied(self, what: str, reply: dict[str, Any]) -> None:
         error = reply.get("error")
-        self.say(f"{what}: refused: {error['message']} ({error['hint']})" if error else f"{what}: done")
+        self.say(
+            f"{what}: refused: {error['message']} ({error['hint']})" if error else f"{what}: done"
+        )
 
     def crash(self, *names: str) -> None:
         """crash a [b ...]: kill the processes."""
@@ -221,7 +273,12 @@ class Stage(Network):
 
     def declare(self, name: str, alternate: str = "") -> None:
         """declare q [alternate]: make a queue."""
-        self._ask("declare_queue", name=name, durable=self.is_durable, **({"alternate": alternate} if alternate else {}))
+        self._ask(
+            "declare_queue",
+            name=name,
+            durable=self.is_durable,
+            **({"alternate": alternate} if alternate else {}),
+        )
 
     def exchange(self, name: str, kind: str) -> None:
         """exchange e fanout: make an exchange."""
@@ -239,7 +296,9 @@ class Stage(Network):
         primaries = self.cluster.primaries()
         if not primaries:
             raise PlayError("there is no primary")
-        primaries[-1].request(method, params, lambda reply: "error" in reply and self._replied(method, reply))
+        primaries[-1].request(
+            method, params, lambda reply: "error" in reply and self._replied(method, reply)
+        )
         self.world.run_for(PAUSE)
 
     def publish(self, address: str, numbers: str, to: str = "", name: str = "") -> None:
@@ -247,9 +306,17 @@ class Stage(Network):
         key = f"{address} {to and name}".strip()
         if key not in self.senders:
             sender = Actor(
-                self.world, self.cluster, self, f"sender{len(self.senders) + 1}", address, {"durable": self.is_durable},
-                window=1000, pause=10 * MILLISECOND, durable=self.is_durable, queues=(),
-            )  # fmt: skip
+                self.world,
+                self.cluster,
+                self,
+                f"sender{len(self.senders) + 1}",
+                address,
+                {"durable": self.is_durable},
+                window=1000,
+                pause=10 * MILLISECOND,
+                durable=self.is_durable,
+                queues=(),
+            )
             sender.only = self.machine(name) if to else None
             self.senders[key] = sender
             self.clients.append(sender)
@@ -269,9 +336,16 @@ class Stage(Network):
         """receive q 2: take that many messages and accept them."""
         self.receivers += 1
         taker = Receiver(
-            self.world, self.cluster, self, f"receiver{self.receivers}", address, {"durable": self.is_durable},
-            credit=int(count), think=0, moods=(0, 0, 0),
-        )  # fmt: skip
+            self.world,
+            self.cluster,
+            self,
+            f"receiver{self.receivers}",
+            address,
+            {"durable": self.is_durable},
+            credit=int(count),
+            think=0,
+            moods=(0, 0, 0),
+        )
         taker.limit = int(count)
         taker.outcome = REJECTED if reject else ACCEPTED
         self.clients.append(taker)
@@ -297,17 +371,29 @@ class Stage(Network):
             members = " ".join(member.removesuffix("-id") for member in set_.members) or "nobody"
             is_primary = machine.state in (BrokerStatus.ACTIVE, BrokerStatus.RECOVERING)
             paused = ", paused" if machine.is_paused else ""
-            self.say(f"{machine.host} {machine.state.value}{paused}: epoch {machine.node.log.epoch}, in sync {members}")
+            self.say(
+                f"{machine.host} {machine.state.value}{paused}: epoch "
+                f"{machine.node.log.epoch}, in sync {members}"
+            )
             if is_primary or machine.state is BrokerStatus.READY:
                 for queue in machine.node.broker.queues.values():
-                    found = [queue.messages[sequence] for sequence in queue.ordered() if sequence in queue.messages]
-                    self.say(f"  {queue.name}: {' '.join(key_of(whole(message)) for message in found) or 'empty'}")
+                    found = [
+                        queue.messages[sequence]
+                        for sequence in queue.ordered()
+                        if sequence in queue.messages
+                    ]
+                    self.say(
+                        f"  {queue.name}: "
+                        f"{' '.join(key_of(whole(message)) for message in found) or 'empty'}"
+                    )
 
     def bindings(self) -> None:
         """bindings: which queues are bound to which exchanges on each broker."""
         for machine in self.cluster:
             rows = [
-                f"{exchange.name}-{queue.name}" for exchange in machine.node.broker.exchanges.values() for queue, *_ in exchange.bindings()
+                f"{exchange.name}-{queue.name}"
+                for exchange in machine.node.broker.exchanges.values()
+                for queue, *_ in exchange.bindings()
             ]
             self.say(f"{machine.host}: {' '.join(rows) or 'none'}")
 
@@ -329,7 +415,7 @@ class Stage(Network):
         """A broker has made a turn."""
 
     def moved(self, machine: Machine) -> None:
-        """Something is safe."""
+        """Something is committed."""
 
     def saved(self, machine: Machine) -> None:
         """A broker saved its state."""
@@ -350,7 +436,12 @@ class Stage(Network):
     def sent(self, sender: Sender, message: int, number: int) -> bytes:
         """A sender sends."""
         text = f"<{message}>".encode()
-        return (DURABLE_HEADER if sender.durable else b"") + b"\x00\x53\x75\xb0" + len(text).to_bytes(4, "big") + text
+        return (
+            (DURABLE_HEADER if sender.durable else b"")
+            + b"\x00\x53\x75\xb0"
+            + len(text).to_bytes(4, "big")
+            + text
+        )
 
     def accepted(self, sender: Sender, message: int, number: int) -> None:
         """A sender was told that its message is accepted."""
@@ -387,7 +478,7 @@ class Stage(Network):
         """A receiver will not have a message."""
 
     def settled(self, receiver: Receiver, key: str) -> None:
-        """A receiver was told that its acceptance is safe."""
+        """A receiver was told that its acceptance is committed."""
 
 
 def duration(text: str) -> int:
@@ -401,8 +492,33 @@ def duration(text: str) -> int:
 COMMANDS: dict[str, Callable[..., None]] = {
     name: getattr(Stage, name)
     for name in (
-        "brokers", "promote", "demote", "switchover", "recover", "crash", "power", "restart", "pause", "resume", "disk", "cut", "clog",
-        "heal", "tick", "stabilize", "declare", "exchange", "bind", "unbind", "publish", "receive", "reject", "status", "bindings",
+        "brokers",
+        "upgrade",
+        "downgrade",
+        "promote",
+        "demote",
+        "switchover",
+        "recover",
+        "crash",
+        "power",
+        "restart",
+        "pause",
+        "resume",
+        "disk",
+        "cut",
+        "clog",
+        "heal",
+        "tick",
+        "stabilize",
+        "declare",
+        "exchange",
+        "bind",
+        "unbind",
+        "publish",
+        "receive",
+        "reject",
+        "status",
+        "bindings",
         "explain",
     )
-}  # fmt: skip
+}

@@ -1,8 +1,9 @@
 """Stagehands: commands of a play beyond those of `stage.py`, for what few plays need.
 
-They change what clients cannot (a wiped machine, the delay of the network, the size of a snapshot's parts), look where no
-client can (how a backup catches up, what a journal has set aside), or do in one step what takes a client several (a
-transaction, which here begins where `amqp.coordinator` hands it to the broker model). `conftest.py` puts them on the stage.
+They change what clients cannot (a wiped machine, the delay of the network, the size of a snapshot's
+parts), look where no client can (how a backup catches up, what a journal has set aside), or do in
+one step what takes a client several (a transaction, which here begins where `amqp.coordinator`
+hands it to the broker model). `conftest.py` puts them on the stage.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from qpidha.broker.transaction import Post, Transaction
+from qpidha.model.effects import Announce
+from qpidha.model.errors import RefusedRequest
+from qpidha.model.events import Tick
 from qpidha.store import recovery
-from qpidha.words.effects import Announce
-from qpidha.words.errors import RefusedRequest
-from qpidha.words.events import Tick
 from tests.scenarios.stage import COMMANDS, PATIENCE, PAUSE, Actor, PlayError, Stage, duration
 from tests.sim.disk import Files
 from tests.sim.history import DURABLE_HEADER, key_of
@@ -49,7 +50,12 @@ def the_primary(stage: Stage) -> Machine:
 def body(stage: Stage, message: int) -> bytes:
     """Write the body of a message as the stage does."""
     text = f"<{message}>".encode()
-    return (DURABLE_HEADER if stage.is_durable else b"") + b"\x00\x53\x75\xb0" + len(text).to_bytes(4, "big") + text
+    return (
+        (DURABLE_HEADER if stage.is_durable else b"")
+        + b"\x00\x53\x75\xb0"
+        + len(text).to_bytes(4, "big")
+        + text
+    )
 
 
 class Shy(Actor):
@@ -62,14 +68,14 @@ class Shy(Actor):
 
 
 class Discharge:
-    """The answer to a commit, which comes when it is safe."""
+    """The answer to a commit, which comes when it is committed."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.is_answered = False
 
-    def released(self, item: object) -> None:
-        """It is safe."""
+    def on_committed(self, item: object) -> None:
+        """It is committed."""
         self.is_answered = True
         self.stage.say(f"committed: {item}")
 
@@ -85,7 +91,7 @@ def commit(stage: Stage, *posts: str) -> None:
             transaction.post(Post(body(stage, message), 0, queue=broker.queue(queue)))
     discharge = Discharge(stage)
     try:
-        machine.node.hold(transaction.commit(), discharge, " ".join(posts))
+        machine.node.when_committed(transaction.commit(), discharge, " ".join(posts))
     except RefusedRequest as error:
         stage.say(f"rolled back: {error.text}")
         return
@@ -96,21 +102,34 @@ def commit(stage: Stage, *posts: str) -> None:
 
 
 def declare_dedup(stage: Stage, name: str) -> None:
-    """declare-dedup q: make a queue that knows messages by their ids; from now on messages have some."""
-    stage._ask("declare_queue", name=name, durable=stage.is_durable, arguments={"qpidha.dedup": "message-id"})
+    """declare-dedup q: make a queue that knows messages by their ids; from now on messages have
+    some.
+    """
+    stage._ask(
+        "declare_queue",
+        name=name,
+        durable=stage.is_durable,
+        arguments={"qpidha.dedup": "message-id"},
+    )
 
     def sent(sender: Any, message: int, number: int) -> bytes:
         identity = f"id-{message}".encode()
         fields = b"\x01\xa1" + bytes([len(identity)]) + identity
         plain = body(stage, message)
-        header, rest = (plain[: len(DURABLE_HEADER)], plain[len(DURABLE_HEADER) :]) if stage.is_durable else (b"", plain)
+        header, rest = (
+            (plain[: len(DURABLE_HEADER)], plain[len(DURABLE_HEADER) :])
+            if stage.is_durable
+            else (b"", plain)
+        )
         return header + b"\x00\x53\x73\xc0" + bytes([len(fields)]) + fields + rest
 
     stage.sent = sent  # type: ignore[method-assign]
 
 
 def wipe(stage: Stage, name: str) -> None:
-    """wipe a: empty the disk of a machine that is down; the broker on it will have another identity."""
+    """wipe a: empty the disk of a machine that is down; the broker on it will have another
+    identity.
+    """
     machine = stage.machine(name)
     if machine.is_up:
         raise PlayError(f"{name} runs; crash it first")
@@ -120,9 +139,13 @@ def wipe(stage: Stage, name: str) -> None:
 
 
 def accept_loss(stage: Stage, name: str) -> None:
-    """accept-loss a: the operator promotes it whatever is lost, with `qpid-ha promote --accept-loss`."""
+    """accept-loss a: the operator promotes it whatever is lost, with `qpid-ha promote
+    --accept-loss`.
+    """
     machine = stage.machine(name)
-    machine.request("promote", {"accept_loss": True}, lambda reply: stage._replied(f"accept-loss {name}", reply))
+    machine.request(
+        "promote", {"accept_loss": True}, lambda reply: stage._replied(f"accept-loss {name}", reply)
+    )
     end = stage.world.now + PATIENCE
     while machine.requests and stage.world.now < end:
         stage.world.run_for(PAUSE)
@@ -130,7 +153,9 @@ def accept_loss(stage: Stage, name: str) -> None:
 
 
 def losses(stage: Stage, name: str) -> None:
-    """losses a: what would be lost if this or that broker were promoted, as `qpid-ha recover` says."""
+    """losses a: what would be lost if this or that broker were promoted, as `qpid-ha recover`
+    says.
+    """
 
     def answered(reply: dict[str, Any]) -> None:
         for loss in reply["result"]["losses"]:
@@ -150,7 +175,9 @@ def discarded(stage: Stage, name: str) -> None:
 
 
 def watch(stage: Stage, *words: str) -> None:
-    """watch catching up: from now on also say what brokers announce with these words in it, however unimportant."""
+    """watch catching up: from now on also say what brokers announce with these words in it, however
+    unimportant.
+    """
     announced, text = stage.announced, " ".join(words)
 
     def overheard(machine: Machine, effect: Announce) -> None:
@@ -163,7 +190,9 @@ def watch(stage: Stage, *words: str) -> None:
 
 
 def memory(stage: Stage, size: str) -> None:
-    """memory 500: brokers keep so many bytes of the log for those that come back, also those that start later."""
+    """memory 500: brokers keep so many bytes of the log for those that come back, also those that
+    start later.
+    """
     stage.cluster.settings = replace(stage.cluster.settings, log_memory=int(size))
     for machine in stage.cluster:
         machine.node.log.limit = int(size)
@@ -172,9 +201,17 @@ def memory(stage: Stage, size: str) -> None:
 def offer(stage: Stage, address: str, message: str) -> None:
     """offer q 3: send one message, and do not try again if it is refused."""
     sender = Shy(
-        stage.world, stage.cluster, stage, f"offerer{len(stage.clients)}", address, {"durable": stage.is_durable},
-        window=1, pause=10 * MILLISECOND, durable=stage.is_durable, queues=(),
-    )  # fmt: skip
+        stage.world,
+        stage.cluster,
+        stage,
+        f"offerer{len(stage.clients)}",
+        address,
+        {"durable": stage.is_durable},
+        window=1,
+        pause=10 * MILLISECOND,
+        durable=stage.is_durable,
+        queues=(),
+    )
     stage.clients.append(sender)
     sender.hint = the_primary(stage)
     sender.waiting.extend(numbers(message))
@@ -187,7 +224,15 @@ def queue(stage: Stage, name: str) -> None:
     for machine in stage.cluster:
         if machine.is_up:
             found = machine.node.broker.queues.get(name)
-            messages = [found.messages[sequence] for sequence in found.ordered() if sequence in found.messages] if found else []
+            messages = (
+                [
+                    found.messages[sequence]
+                    for sequence in found.ordered()
+                    if sequence in found.messages
+                ]
+                if found
+                else []
+            )
             keys = " ".join(key_of(whole(message)) for message in messages)
             stage.say(f"{machine.host} {name}: {keys or 'empty' if found else 'no such queue'}")
 
@@ -203,7 +248,9 @@ def parts(stage: Stage, size: str) -> None:
 
 
 def lose_end(stage: Stage, source: str, *targets: str) -> None:
-    """lose-end a b c: of what is held up on its way from a, the last byte never arrives; crash a next, for it dies in mid-sending."""
+    """lose-end a b c: of what is held up on its way from a, the last byte never arrives; crash a
+    next, for it dies in mid-sending.
+    """
     lost = 0
     for stream in stage.world.streams.values():
         for pipe in stream.pipes.values():
@@ -228,5 +275,20 @@ def low(stage: Stage, name: str, is_low: str) -> None:
 
 def rehearse() -> None:
     """Put these commands on the stage beside those it has; none replaces one of its own."""
-    for action in (commit, declare_dedup, wipe, accept_loss, losses, discarded, watch, memory, offer, queue, latency, parts, lose_end, low):
+    for action in (
+        commit,
+        declare_dedup,
+        wipe,
+        accept_loss,
+        losses,
+        discarded,
+        watch,
+        memory,
+        offer,
+        queue,
+        latency,
+        parts,
+        lose_end,
+        low,
+    ):
         COMMANDS.setdefault(action.__name__.replace("_", "-"), action)

@@ -1,7 +1,7 @@
 """Golden plays: each `*.txt` here is acted, and must be announced as it is written.
 
-`pytest --rewrite-scenarios` writes what is announced now. Commit such a change only if you understand it: a play tells in
-its first lines what must not be otherwise.
+`pytest --rewrite-scenarios` writes what is announced now. Commit such a change only if you
+understand it: a play tells in its first lines what must not be otherwise.
 """
 
 from __future__ import annotations

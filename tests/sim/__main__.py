@@ -1,6 +1,8 @@
-"""Run simulated histories: `python -m tests.sim --seeds 1000 --start 0 --depth both --jobs 2`, or `--seed 42` to see one.
+"""Run simulated histories: `python -m tests.sim --seeds 1000 --start 0 --depth both --jobs 2`, or
+`--seed 42` to see one.
 
-Ends with one line of totals, and exit code 1 if any seed failed. A failing seed prints the command that replays it.
+Ends with one line of totals, and exit code 1 if any seed failed. A failing seed prints the command
+that replays it.
 """
 
 from __future__ import annotations
@@ -54,7 +56,11 @@ def play(seed: int, depth: str, bug: str = "", *, tracing: bool = False) -> Resu
     if run is not None:
         facts, world = run.facts, run.world
         world.note("world", f"ends after {world.events} events with {world.rng.random()}")
-        result.accepted, result.delivered, result.excused = facts.accepted, facts.delivered, facts.lost_in_total_failures
+        result.accepted, result.delivered, result.excused = (
+            facts.accepted,
+            facts.delivered,
+            facts.lost_in_total_failures,
+        )
         result.promotions, result.faults = run.promotions, run.injected
         result.trace_hash, result.lines = world.trace_hash, world.lines
     return result
@@ -71,7 +77,9 @@ def planted(bug: str) -> Any:
 
 def command(result: Result, bug: str) -> str:
     """Return what replays a seed."""
-    return f"python -m tests.sim --seed {result.seed} --depth {result.depth}" + (f" --bug {bug}" if bug else "")
+    return f"python -m tests.sim --seed {result.seed} --depth {result.depth}" + (
+        f" --bug {bug}" if bug else ""
+    )
 
 
 def _play(task: tuple[int, str, str]) -> Result:
@@ -97,9 +105,13 @@ def main() -> int:
     began = time.monotonic()
     totals = Result(0, given.depth)
     failures = 0
-    tasks = [(seed, given.depth, given.bug) for seed in range(given.start, given.start + given.seeds)]
+    tasks = [
+        (seed, given.depth, given.bug) for seed in range(given.start, given.start + given.seeds)
+    ]
     with multiprocessing.Pool(given.jobs) as pool:
-        for result in pool.imap_unordered(_play, tasks, chunksize=8) if given.jobs > 1 else map(_play, tasks):
+        for result in (
+            pool.imap_unordered(_play, tasks, chunksize=8) if given.jobs > 1 else map(_play, tasks)
+        ):
             totals.accepted += result.accepted
             totals.delivered += result.delivered
             totals.promotions += result.promotions
@@ -108,12 +120,18 @@ def main() -> int:
                 totals.faults[name] = totals.faults.get(name, 0) + count
             if result.failure:
                 failures += 1
-                print(f"seed {result.seed} {result.depth}: {result.failure}\n  replay: {command(result, given.bug)}", flush=True)
+                print(
+                    f"seed {result.seed} {result.depth}: {result.failure}\n  replay: "
+                    f"{command(result, given.bug)}",
+                    flush=True,
+                )
     seconds = time.monotonic() - began
     count = sum(totals.faults.values())
     print(
-        f"simulation: {given.seeds} seeds from {given.start} ({given.depth}), {failures} failures, {seconds:.1f} s, "
-        f"{totals.accepted} accepted, {totals.delivered} delivered, {totals.promotions} promotions, {count} faults, "
+        f"simulation: {given.seeds} seeds from {given.start} ({given.depth}), {failures} "
+        f"failures, {seconds:.1f} s, "
+        f"{totals.accepted} accepted, {totals.delivered} delivered, {totals.promotions} "
+        f"promotions, {count} faults, "
         f"{totals.excused} excused by total failures"
     )
     return 1 if failures else 0

@@ -1,15 +1,20 @@
-"""Checkers: one function for each property that must hold, whatever happens. Each raises `Violation`.
+"""Checkers: one function for each property that must hold, whatever happens. Each raises
+`Violation`.
 
-They look from outside: at what clients sent, were told and got (`history.Facts`), and at what is on the queues. The
-first of them is jepsen's total-queue: accepted, less consumed, less what is still there, is nothing.
+They look from outside: at what clients sent, were told and got (`history.Facts`), and at what is on
+the queues. The first of them is jepsen's total-queue: accepted, less consumed, less what is still
+there, is nothing.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from qpidha.broker.queue import Queue
-from qpidha.ha.status import BrokerStatus
+from qpidha.broker.queues.queue import Queue
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.features import DEPARTURE_CAUSES
+from qpidha.model.records import Cause, Dequeued, Enqueued, FeatureEnabled
+from qpidha.store.codec import EnqueueRun, decode
 from tests.sim.history import REFUSED, Facts, Violation, is_present, key_of
 from tests.sim.model_node import whole
 
@@ -17,15 +22,26 @@ Contents = dict[str, dict[str, bool]]
 """Queue -> key -> True, in the order of the queue."""
 
 LEGAL = {
-    ("standalone", "joining"), ("joining", "catchup"), ("joining", "recovering"), ("catchup", "ready"), ("ready", "recovering"),
-    ("ready", "catchup"), ("catchup", "recovering"), ("recovering", "active"), ("recovering", "joining"),
+    ("standalone", "joining"),
+    ("joining", "catchup"),
+    ("joining", "recovering"),
+    ("catchup", "ready"),
+    ("ready", "recovering"),
+    ("ready", "catchup"),
+    ("catchup", "recovering"),
+    ("recovering", "active"),
+    ("recovering", "joining"),
     ("active", "joining"),
-}  # fmt: skip
-"""As DESIGN section 4 has it, not read from the product; beside it, one who caught up from a primary that is gone may be promoted."""
+}
+"""As docs/internals/states.md has it, not read from the product; beside it, one who caught up from
+a primary that is gone may be promoted.
+"""
 
 
 def contents(machine: Any, *, shared: str = "") -> Contents:
-    """Read every queue of a broker. One transmission is at most once on each, but for the `shared` one that several queues lead to."""
+    """Read every queue of a broker. One transmission is at most once on each, but for the `shared`
+    one that several queues lead to.
+    """
     found: Contents = {}
     for name, queue in machine.node.broker.queues.items():
         keys = found[name] = {}
@@ -34,16 +50,24 @@ def contents(machine: Any, *, shared: str = "") -> Contents:
             if message is not None:
                 key = key_of(whole(message))
                 if key in keys and name != shared:
-                    raise Violation(f"one transmission twice: {key} is on queue {name} of {machine.host} two times")
+                    raise Violation(
+                        f"one transmission twice: {key} is on queue {name} of "
+                        f"{machine.host} two times"
+                    )
                 keys[key] = True
     return found
 
 
 def no_loss(facts: Facts, present: Contents, where: str) -> None:
     """Accepted, less consumed, less still there, is nothing."""
-    missing = [duty.key for duty in facts.duties.values() if owed(duty) and not is_present(duty, present)]
+    missing = [
+        duty.key for duty in facts.duties.values() if owed(duty) and not is_present(duty, present)
+    ]
     if missing:
-        raise Violation(f"lost: {len(missing)} accepted messages are gone from {where}: {', '.join(missing[:5])}")
+        raise Violation(
+            f"lost: {len(missing)} accepted messages are gone from {where}: "
+            f"{', '.join(missing[:5])}"
+        )
 
 
 def owed(duty: Any) -> bool:
@@ -55,25 +79,43 @@ def nothing_taken(facts: Facts, present: Contents, others: list[Any], where: str
     """A broker that comes up without content takes nothing from one that has it."""
     for other in others:
         has = contents(other, shared="rejected")
-        taken = [duty.key for duty in facts.duties.values() if owed(duty) and not is_present(duty, present) and is_present(duty, has)]
+        taken = [
+            duty.key
+            for duty in facts.duties.values()
+            if owed(duty) and not is_present(duty, present) and is_present(duty, has)
+        ]
         if taken:
-            raise Violation(f"lost: {where} was promoted over {other.host}, which is live and has {', '.join(taken[:5])}")
+            raise Violation(
+                f"lost: {where} was promoted over {other.host}, which is complete and has "
+                f"{', '.join(taken[:5])}"
+            )
 
 
 def all_or_nothing(facts: Facts, present: Contents, where: str) -> None:
     """What was posted in one transaction is on all of its queues, or on none.
 
-    A message may reach a receiver before it is safe, and be gone after a failover with all of its transaction: only what is
-    on a queue, or was consumed with the broker's consent, shows that the transaction happened.
+    A message may reach a receiver before it is committed, and be gone after a failover with all of
+    its transaction: only what is on a queue, or was consumed with the broker's consent, shows that
+    the transaction happened.
     """
     for key, queues in facts.in_transactions.items():
         duties = {queue: facts.duties[queue, key] for queue in queues}
         if any(duty.excused for duty in duties.values()):
             continue
-        happened = any(is_present(duty, present) or (queue, key) in facts.settled for queue, duty in duties.items())
-        missing = [queue for queue, duty in duties.items() if not (duty.consumed or is_present(duty, present))]
+        happened = any(
+            is_present(duty, present) or (queue, key) in facts.settled
+            for queue, duty in duties.items()
+        )
+        missing = [
+            queue
+            for queue, duty in duties.items()
+            if not (duty.consumed or is_present(duty, present))
+        ]
         if happened and missing:
-            raise Violation(f"half a transaction: {where} has {key} on some of its queues, and not on {', '.join(missing)}")
+            raise Violation(
+                f"half a transaction: {where} has {key} on some of its queues, and not "
+                f"on {', '.join(missing)}"
+            )
 
 
 def nothing_unexpected(facts: Facts, present: Contents, where: str) -> None:
@@ -81,9 +123,14 @@ def nothing_unexpected(facts: Facts, present: Contents, where: str) -> None:
     for name, keys in present.items():
         for key in keys:
             if not facts.may_be(name, key):
-                raise Violation(f"unexpected: {key} is on queue {name} of {where}, and nobody sent it there")
+                raise Violation(
+                    f"unexpected: {key} is on queue {name} of {where}, and nobody sent it there"
+                )
             if facts.transmissions[key].state == REFUSED:
-                raise Violation(f"unexpected: {key} is on queue {name} of {where}, though its sender was refused")
+                raise Violation(
+                    f"unexpected: {key} is on queue {name} of {where}, though its sender "
+                    "was refused"
+                )
 
 
 def moved_whole(facts: Facts, present: Contents, where: str) -> None:
@@ -91,7 +138,10 @@ def moved_whole(facts: Facts, present: Contents, where: str) -> None:
     for origin, place in facts.moves.items():
         both = [key for key in present.get(place, ()) if key in present.get(origin, ())]
         if both:
-            raise Violation(f"half a transaction: {where} has {', '.join(both[:5])} on {place}, and still on {origin}")
+            raise Violation(
+                f"half a transaction: {where} has {', '.join(both[:5])} on {place}, and "
+                f"still on {origin}"
+            )
 
 
 def order_kept(facts: Facts, present: Contents, where: str) -> None:
@@ -104,9 +154,11 @@ def order_kept(facts: Facts, present: Contents, where: str) -> None:
 
 
 def in_order(facts: Facts, last: dict[str, int], queue: str, key: str, where: str) -> None:
-    """What comes next from a sender was sent after the `last` of it; of several times that it was sent, one will do.
+    """What comes next from a sender was sent after the `last` of it; of several times that it was
+    sent, one will do.
 
-    What was still on its way on a connection that its sender gave up may come after what he sent again on the next one.
+    What was still on its way on a connection that its sender gave up may come after what he sent
+    again on the next one.
     """
     transmission = facts.transmissions[key]
     behind = last.get(transmission.sender, 0)
@@ -114,7 +166,9 @@ def in_order(facts: Facts, last: dict[str, int], queue: str, key: str, where: st
     if not number and transmission.was_in_doubt:
         return
     if not number:
-        raise Violation(f"order: {key} comes after number {behind} of its sender on queue {queue} of {where}")
+        raise Violation(
+            f"order: {key} comes after number {behind} of its sender on queue {queue} of {where}"
+        )
     last[transmission.sender] = number
 
 
@@ -125,11 +179,13 @@ def expected_delivery(facts: Facts, queue: str, key: str, where: str) -> None:
 
 
 def settled_stays_settled(facts: Facts, receiver: Any, key: str, where: str) -> None:
-    """A receiver that was told that its acceptance is safe never sees that message again, nor does one that comes later.
+    """A receiver that was told that its acceptance is committed never sees that message again, nor
+    does one that comes later.
 
-    But for one that goes to a primary cut off from the others, which cannot know that its time is over: nobody waits for leases
-    here. What such a primary is told will not count, but what it gives is seen. And what was given to another receiver, who was
-    then taken for dead, may still be on its way.
+    But for one that goes to a primary cut off from the others, which cannot know that its time is
+    over: nobody waits for leases here. What such a primary is told will not count, but what it
+    gives is seen. And what was given to another receiver, who was then taken for dead, may still be
+    on its way.
     """
     by = facts.settled.get((receiver.address, key))
     if by is None or (by.receiver != receiver.host and receiver.since < by.when):
@@ -143,7 +199,9 @@ def settled_stays_settled(facts: Facts, receiver: Any, key: str, where: str) -> 
     )
 
 
-def one_primary_each_epoch(primaries: dict[int, tuple[str, int]], epoch: int, who: tuple[str, int]) -> None:
+def one_primary_each_epoch(
+    primaries: dict[int, tuple[str, int]], epoch: int, who: tuple[str, int]
+) -> None:
     """No epoch has two primaries."""
     known = primaries.setdefault(epoch, who)
     if known != who:
@@ -151,46 +209,127 @@ def one_primary_each_epoch(primaries: dict[int, tuple[str, int]], epoch: int, wh
 
 
 def one_acknowledging(facts: Facts, epoch: int, sent: int, key: str, where: str) -> None:
-    """Once a primary has accepted something, no earlier one accepts what was sent after that (but for what was consumed)."""
+    """Once a primary has accepted something, no earlier one accepts what was sent after that (but
+    for what was consumed).
+    """
     for later, first in facts.first_acceptance.items():
         if later > epoch and first < sent:
-            raise Violation(f"two acknowledging primaries: {where} of epoch {epoch} accepted {key}, sent after epoch {later} had begun to")
+            raise Violation(
+                f"two acknowledging primaries: {where} of epoch {epoch} accepted {key}, "
+                f"sent after epoch {later} had begun to"
+            )
 
 
-def safe_is_everywhere(machine: Any, cluster: Any, safe: int) -> None:
-    """What a primary calls safe is confirmed by every member of its set (S1), on its present link (S6), and they are enough (S7)."""
-    links = {system_id: backup.connection_id for system_id, backup in cluster.primary.backups.items()}
-    confirmed = {system_id: machine.confirmed.get(connection, 0) for system_id, connection in links.items()}
+def committed_is_everywhere(machine: Any, cluster: Any, committed: int) -> None:
+    """What a primary calls committed is confirmed by every member of its set (S1), on its present
+    link (S6), and they are enough (S7).
+    """
+    links = {
+        system_id: backup.connection_id for system_id, backup in cluster.primary.backups.items()
+    }
+    confirmed = {
+        system_id: machine.confirmed.get(connection, 0) for system_id, connection in links.items()
+    }
     for member in cluster.primary.in_sync.members:
-        if member != machine.system_id and confirmed.get(member, 0) < safe:
-            has = f"{confirmed[member]} on its link" if member in confirmed else "nothing: it has no link"
-            raise Violation(f"not safe: {machine.host} calls {safe} safe, and {member} of its set has confirmed {has}")
+        if member != machine.system_id and confirmed.get(member, 0) < committed:
+            has = (
+                f"{confirmed[member]} on its link"
+                if member in confirmed
+                else "nothing: it has no link"
+            )
+            raise Violation(
+                f"not committed: {machine.host} calls {committed} committed, and {member} of its "
+                f"set has confirmed {has}"
+            )
     members, least = cluster.primary.in_sync.members, machine.cluster.settings.ha_min_in_sync
     if len(members) < least:
-        raise Violation(f"too few: {machine.host} calls {safe} safe with {len(members)} in sync, and ha-min-in-sync is {least}")
+        raise Violation(
+            f"too few: {machine.host} calls {committed} committed with {len(members)} in sync, and "
+            f"ha-min-in-sync is {least}"
+        )
+
+
+def only_known(
+    enabled: dict[str, set[int]], known: tuple[str, ...], data: bytes, committed: int, where: str
+) -> None:
+    """A broker is sent nothing that its version does not know, and nothing of a feature before the
+    record that enables it is committed. `enabled` gathers where such records were.
+    """
+    for entry in decode(data):
+        if isinstance(entry, EnqueueRun):
+            continue
+        sequence, record = entry
+        feature = ""
+        if isinstance(record, FeatureEnabled):
+            feature = record.name
+            enabled.setdefault(feature, set()).add(sequence)
+        elif isinstance(record, Dequeued) and record.cause:
+            feature = DEPARTURE_CAUSES
+            if not any(point <= committed for point in enabled.get(feature, ())):
+                raise Violation(
+                    f"too early: {where} was sent a record of {feature} with the log committed up "
+                    f"to {committed}, and what enables it is not"
+                )
+        if feature and feature not in known:
+            raise Violation(f"not known: {where} was sent a record of {feature}")
 
 
 def counted_was_said(machine: Any, cluster: Any) -> None:
-    """What a primary counts as confirmed by a backup was confirmed on the link that the backup has now (S6)."""
+    """What a primary counts as confirmed by a backup was confirmed on the link that the backup has
+    now (S6).
+    """
     for backup in cluster.primary.backups.values():
         said = machine.confirmed.get(backup.connection_id, 0)
         if backup.confirmed > said:
             raise Violation(
-                f"not said: {machine.host} counts {backup.confirmed} as confirmed by {backup.name}, which said {said} on its link"
+                f"not said: {machine.host} counts {backup.confirmed} as confirmed by "
+                f"{backup.name}, which said {said} on its link"
             )
 
 
-def handed_over(primaries: dict[int, tuple[str, int]], cluster: Any, result: dict[str, Any], where: str) -> None:
+def handed_over(
+    primaries: dict[int, tuple[str, int]], cluster: Any, result: dict[str, Any], where: str
+) -> None:
     """Who is said to have taken over became primary, of the epoch that is named."""
     who = primaries.get(result["epoch"], ("nobody", 0))[0]
     if f"{who}-id" != result["system_id"]:
-        raise Violation(f"not handed over: {where} says to {result['system_id']}, epoch {result['epoch']}, of which {who} was primary")
+        raise Violation(
+            f"not handed over: {where} says to {result['system_id']}, epoch "
+            f"{result['epoch']}, of which {who} was primary"
+        )
 
 
 def legal_change(before: str, after: str, who: str) -> None:
     """Only changes of the table happen."""
     if (before, after) not in LEGAL:
         raise Violation(f"illegal change of {who}: {before} -> {after}")
+
+
+def causes_hold(facts: Facts, machine: Any) -> None:
+    """What a log says of why messages left is true: clients accept and reject them, and nothing
+    else makes them leave.
+    """
+    queues = {queue.uid: queue.name for queue in machine.node.broker.queues.values()}
+    keys: dict[int, str] = {}
+    log = machine.node.log
+    for batch in log.batches(log.start):
+        for entry in decode(batch.data):
+            if isinstance(entry, EnqueueRun):
+                keys.update(zip(entry.sequences, map(key_of, entry.payloads), strict=True))
+            elif isinstance(entry[1], Enqueued):
+                keys[entry[0]] = key_of(entry[1].payload)
+            elif isinstance(entry[1], Dequeued) and entry[1].cause != Cause.ACCEPTED:
+                queue, cause = queues.get(entry[1].queue, ""), entry[1].cause
+                if cause > max(Cause):
+                    continue  # A later version wrote it, and alone knows what it means.
+                for sequence in entry[1].sequences:
+                    # Of messages before the start of the log only the kind of cause can be judged.
+                    place = (queue, keys.get(sequence, ""))
+                    if cause != Cause.REJECTED or (all(place) and place not in facts.rejections):
+                        raise Violation(
+                            f"wrong cause: {machine.host} has in its log that message {sequence} "
+                            f"{place} left its queue as {Cause(cause).name}"
+                        )
 
 
 def backups_equal(machines: list[Any]) -> None:
@@ -200,7 +339,11 @@ def backups_equal(machines: list[Any]) -> None:
     for machine in machines:
         found = picture(machine)
         if found != expected:
-            different = [key for key in dict.fromkeys([*expected, *found]) if expected.get(key) != found.get(key)]
+            different = [
+                key
+                for key in dict.fromkeys([*expected, *found])
+                if expected.get(key) != found.get(key)
+            ]
             key = different[0]
             raise Violation(
                 f"not equal: {machine.host} and primary {primary.host} differ in {key}: "
@@ -211,13 +354,19 @@ def backups_equal(machines: list[Any]) -> None:
 def picture(machine: Any) -> dict[str, Any]:
     """Write down all that is replicated on a broker."""
     broker = machine.node.broker
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"features": dict(broker.features)}
     for uid, thing in broker.by_uid.items():
         if uid > 0:
             found[f"{type(thing).__name__} {thing.name}"] = (uid, thing.options)
             if isinstance(thing, Queue):
-                messages = [thing.messages[sequence] for sequence in thing.ordered() if sequence in thing.messages]
-                found[f"messages of {thing.name}"] = [(m.sequence, m.delivery_count, m.annotations, whole(m)) for m in messages]
+                messages = [
+                    thing.messages[sequence]
+                    for sequence in thing.ordered()
+                    if sequence in thing.messages
+                ]
+                found[f"messages of {thing.name}"] = [
+                    (m.sequence, m.delivery_count, m.annotations, whole(m)) for m in messages
+                ]
     for exchange in broker.exchanges.values():
         rows = sorted((queue.uid, key) for queue, key, _ in exchange.bindings() if queue.uid > 0)
         found[f"bindings of {exchange.name}"] = rows
@@ -226,21 +375,33 @@ def picture(machine: Any) -> dict[str, Any]:
 
 def all_ready(machines: list[Any]) -> bool:
     """Whether one broker is active, all others are ready, and it counts them all."""
-    active = [machine for machine in machines if machine.is_up and machine.state is BrokerStatus.ACTIVE]
-    ready = [machine for machine in machines if machine.is_up and machine.state is BrokerStatus.READY]
+    active = [
+        machine for machine in machines if machine.is_up and machine.state is BrokerStatus.ACTIVE
+    ]
+    ready = [
+        machine for machine in machines if machine.is_up and machine.state is BrokerStatus.READY
+    ]
     if len(active) != 1 or len(ready) != len(machines) - 1:
         return False
     primary = active[0].node.cluster.primary
-    return len(primary.in_sync.members) == len(machines) and all(machine.system_id in primary.backups for machine in ready)
+    return len(primary.in_sync.members) == len(machines) and all(
+        machine.system_id in primary.backups for machine in ready
+    )
 
 
 def is_quiet(machines: list[Any]) -> bool:
-    """Whether everything that was appended is safe, and applied by every backup."""
+    """Whether everything that was appended is committed, and applied by every backup."""
     if not all_ready(machines):
         return False
-    last = next(machine.node.log.last for machine in machines if machine.state is BrokerStatus.ACTIVE)
+    last = next(
+        machine.node.log.last for machine in machines if machine.state is BrokerStatus.ACTIVE
+    )
     for machine in machines:
         cluster, log = machine.node.cluster, machine.node.log
-        if log.last != last or log.safe != last or (cluster.backup is not None and cluster.backup.applied != last):
+        if (
+            log.last != last
+            or log.committed != last
+            or (cluster.backup is not None and cluster.backup.applied != last)
+        ):
             return False
     return True

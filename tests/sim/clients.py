@@ -1,9 +1,11 @@
-"""Clients: a sender that re-sends what is in doubt, and a receiver that waits for settlement; both find the primary.
+"""Clients: a sender that re-sends what is in doubt, and a receiver that waits for settlement; both
+find the primary.
 
-A client is connected to one broker at a time, goes where it is redirected and else from address to address. What it sends
-over a connection is a *transmission* with a number of its own: a message that is sent again, because its outcome was not
-known when the connection was lost, is another transmission of the same message. The history hears of everything.
-How it speaks is the transport's: `ModelTransport` here, `WireTransport` in wire_client.
+A client is connected to one broker at a time, goes where it is redirected and else from address to
+address. What it sends over a connection is a *transmission* with a number of its own: a message
+that is sent again, because its outcome was not known when the connection was lost, is another
+transmission of the same message. The history hears of everything. How it speaks is the transport's:
+`ModelTransport` here, `WireTransport` in wire_client.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Protocol
 
-from qpidha.amqp.terminus import ACCEPTED, REJECTED, RELEASED, PeerError
+from qpidha.amqp.peer.terminus import ACCEPTED, REJECTED, RELEASED, PeerError
 from tests.sim.machine import Cluster, Machine, Socket, reach
 from tests.sim.world import MILLISECOND, Stream, World
 
@@ -50,7 +52,15 @@ class Client:
 
     kind = ""
 
-    def __init__(self, world: World, cluster: Cluster, history: Any, host: str, address: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        world: World,
+        cluster: Cluster,
+        history: Any,
+        host: str,
+        address: str,
+        options: dict[str, Any],
+    ) -> None:
         self.world = world
         self.cluster = cluster
         self.history = history
@@ -133,7 +143,11 @@ class Client:
         if error is not None and error.info.get("network-host"):
             self.hint = self.cluster.by_name.get(str(error.info["network-host"]))
         self.lost()
-        pause = MILLISECOND if self.hint is not None else self.world.between(2 * MILLISECOND, 60 * MILLISECOND)
+        pause = (
+            MILLISECOND
+            if self.hint is not None
+            else self.world.between(2 * MILLISECOND, 60 * MILLISECOND)
+        )
         if not self.stopped:
             self.world.at(pause, self._again, self.generation)
 
@@ -150,7 +164,9 @@ class Sender(Client):
 
     kind = SENDER
 
-    def __init__(self, *args: Any, window: int, pause: int, durable: bool, queues: tuple[str, ...]) -> None:
+    def __init__(
+        self, *args: Any, window: int, pause: int, durable: bool, queues: tuple[str, ...]
+    ) -> None:
         super().__init__(*args)
         self.window = window
         self.pause = pause
@@ -202,7 +218,9 @@ class Sender(Client):
         if transport is None or not self.attached:
             return
         count = self.window if self.world.quiet else self.world.rng.randint(1, self.window)
-        while count and self.waiting and len(self.unsettled) < self.window and transport.credit() > 0:
+        while (
+            count and self.waiting and len(self.unsettled) < self.window and transport.credit() > 0
+        ):
             count -= 1
             self._send(transport, self.waiting.popleft())
         if len(self.unsettled) < self.window:
@@ -248,7 +266,9 @@ class Receiver(Client):
 
     kind = RECEIVER
 
-    def __init__(self, *args: Any, credit: int, think: int, moods: tuple[float, float, float]) -> None:
+    def __init__(
+        self, *args: Any, credit: int, think: int, moods: tuple[float, float, float]
+    ) -> None:
         super().__init__(*args)
         self.credit = credit
         self.think = think

@@ -1,9 +1,11 @@
-"""A disk that is slow, gets full, tears what it writes and forgets what was not synced: the fake of `qpidha.store.disk`.
+"""A disk that is slow, gets full, tears what it writes and forgets what was not synced: the fake of
+`qpidha.store.disk`.
 
-`Files` is what lies on the platters of one machine and outlives its brokers; a `FakeDisk` is one broker's use of it.
-Operations wait until `pump` carries them out, one at a time, after a delay. What is carried out can be read back, but
-stays after a crash only if a sync followed it; between two syncs a crash may keep a prefix, tear the last append at any
-byte, or keep later pages and lose earlier ones.
+`Files` is what lies on the platters of one machine and outlives its brokers; a `FakeDisk` is one
+broker's use of it. Operations wait until `pump` carries them out, one at a time, after a delay.
+What is carried out can be read back, but stays after a crash only if a sync followed it; between
+two syncs a crash may keep a prefix, tear the last append at any byte, or keep later pages and lose
+earlier ones.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from qpidha.words.events import DiskSpaceChanged, Event, JournalFailed, JournalWritten
+from qpidha.model.events import DiskSpaceChanged, Event, LogFailed, LogWritten
 
 PAGE = 64
 """Bytes that are kept or lost together; small, as the records of a simulation are."""
@@ -22,12 +24,16 @@ PAGE = 64
 
 @dataclass
 class Files:
-    """The directory of one journal: as programs see it, and as it would be after the power went."""
+    """The directory of one write-ahead log: as programs see it, and as it would be after the power
+    went.
+    """
 
     written: dict[str, bytes] = field(default_factory=dict)
     synced: dict[str, bytes] = field(default_factory=dict)
     unsynced: list[tuple[str, ...]] = field(default_factory=list)
-    """What was carried out since the last sync, in order: ("append", name, data) or ("remove", name)."""
+    """What was carried out since the last sync, in order: ("append", name, data) or ("remove",
+    name).
+    """
 
     def append(self, name: str, data: bytes) -> None:
         """Carry out an append."""
@@ -35,12 +41,15 @@ class Files:
         self.unsynced.append(("append", name, data))  # type: ignore[arg-type]
 
     def truncate(self, name: str, size: int) -> None:
-        """Carry out a cut; it is synced, and all else of this file with it. Raises KeyError for a file that is not there."""
+        """Carry out a cut; it is synced, and all else of this file with it. Raises KeyError for a
+        file that is not there.
+        """
         self.written[name] = self.written[name][:size]
         self._sync_file(name)
 
     def rename(self, name: str, new: str) -> None:
-        """Carry out a renaming: all that was appended before is synced, and then the directory, with the removals in it.
+        """Carry out a renaming: all that was appended before is synced, and then the directory,
+        with the removals in it.
 
         Raises KeyError for a file that is not there.
         """
@@ -48,7 +57,9 @@ class Files:
         self.settle()
 
     def remove(self, name: str) -> None:
-        """Carry out a removal; until the directory is synced the file may be there again after a crash."""
+        """Carry out a removal; until the directory is synced the file may be there again after a
+        crash.
+        """
         self.written.pop(name, None)
         self.unsynced.append(("remove", name))
 
@@ -67,7 +78,8 @@ class Files:
         self.synced[name] = self.written[name]
 
     def crash(self, how: str, rng: random.Random) -> None:
-        """The process ends ("keep"), or the power fails and what is not synced is gone ("drop"), or partly ("lose", "tear", "scramble").
+        """The process ends ("keep"), or the power fails and what is not synced is gone ("drop"), or
+        partly ("lose", "tear", "scramble").
 
         What the next process reads after "keep" is not synced for that.
         """
@@ -86,11 +98,20 @@ class Files:
                     if how != "scramble" or rng.random() < 0.5:
                         kept.pop(name, None)
                 else:
-                    kept[name] = kept.get(name, b"") + (scrambled(data[0], rng) if how == "scramble" else data[0])
+                    kept[name] = kept.get(name, b"") + (
+                        scrambled(data[0], rng) if how == "scramble" else data[0]
+                    )
             if how == "scramble" and rng.random() < 0.3:
-                # Where the lost pages are the last ones, the file may be as long as what is left of it.
-                kept = {name: data if data == self.synced.get(name) else data.rstrip(b"\0") for name, data in kept.items()}
-                kept = {name: max(data, self.synced.get(name, b""), key=len) for name, data in kept.items()}
+                # Where the lost pages are the last ones, the file may be as long as what is left of
+                # it.
+                kept = {
+                    name: data if data == self.synced.get(name) else data.rstrip(b"\0")
+                    for name, data in kept.items()
+                }
+                kept = {
+                    name: max(data, self.synced.get(name, b""), key=len)
+                    for name, data in kept.items()
+                }
             self.written = kept
             self.settle()
 
@@ -102,9 +123,13 @@ def scrambled(data: bytes, rng: random.Random) -> bytes:
 
 
 class FakeDisk:
-    """One broker's disk, as `qpidha.store.disk.Disk` says. Without a world its operations wait for `pump`."""
+    """One broker's disk, as `qpidha.store.disk.Disk` says. Without a world its operations wait for
+    `pump`.
+    """
 
-    def __init__(self, post: Callable[[Event], None], rng: random.Random, files: Files | None = None) -> None:
+    def __init__(
+        self, post: Callable[[Event], None], rng: random.Random, files: Files | None = None
+    ) -> None:
         self.post = post
         self.rng = rng
         self.files = files if files is not None else Files()
@@ -114,7 +139,9 @@ class FakeDisk:
         self.hangs = False
         self.syncs = 0
         self.capacity = -1
-        """Bytes that can still be appended before the disk is full; below 0 there is no end of them."""
+        """Bytes that can still be appended before the disk is full; below 0 there is no end of
+        them.
+        """
         self.free = 1 << 40
         """Bytes that were said to be left."""
         self.slowness = 1
@@ -192,7 +219,7 @@ class FakeDisk:
         if not self.failed and not self._dead:
             self.failed = True
             self._queue.clear()
-            self.post(JournalFailed(reason))
+            self.post(LogFailed(reason))
 
     def hang(self, hangs: bool) -> None:
         """Carry out nothing for a while, or go on."""
@@ -207,7 +234,9 @@ class FakeDisk:
             self.post(DiskSpaceChanged(low, free))
 
     def crash(self, how: str) -> None:
-        """The broker is gone: what waits is never carried out, and `Files.crash` says what stays of the rest."""
+        """The broker is gone: what waits is never carried out, and `Files.crash` says what stays of
+        the rest.
+        """
         self._dead = True
         self._queue.clear()
         self.files.crash(how, self.rng)
@@ -220,7 +249,7 @@ class FakeDisk:
         if sync:
             self.files.sync()
             self.syncs += 1
-        self.post(JournalWritten(mark))
+        self.post(LogWritten(mark))
 
     def _add(self, *operation: Any) -> None:
         if self.failed or self._dead:

@@ -1,7 +1,9 @@
-"""Faults: what can go wrong, by the names the field has for it. Each takes a run, breaks something, and plans its end.
+"""Faults: what can go wrong, by the names the field has for it. Each takes a run, breaks something,
+and plans its end.
 
-Whatever has not ended by itself is ended by `end_all`. The manager's errors are faults too: with `ha-safety=strict` it may
-promote two brokers at once, late, or the wrong one; one that brokers trust makes none.
+Whatever has not ended by itself is ended by `end_all`. The manager's errors are faults too: with
+`ha-safety=strict` it may promote two brokers at once, late, or the wrong one; one that brokers
+trust makes none.
 """
 
 from __future__ import annotations
@@ -9,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from qpidha.model.features import FEATURES
 from tests.sim.world import MILLISECOND
 
+VERSIONS: tuple[tuple[str, ...], ...] = ((), tuple(FEATURES))
+"""What each version knows: the base, and this one."""
 CRASH_WAYS = ("keep", "drop", "lose", "tear", "scramble")
 
 
@@ -18,11 +23,16 @@ def plan(run: Any) -> None:
     """Draw the faults of a run, and when each begins."""
     rng, world = run.world.rng, run.world
     without = [
-        *(() if run.plan.disks else NEED_DISKS), *(() if run.plan.depth == "wire" else NEED_BYTES), *(ERRORS if run.plan.trusting else ()),
+        *(() if run.plan.disks else NEED_DISKS),
+        *(() if run.plan.depth == "wire" else NEED_BYTES),
+        *(ERRORS if run.plan.trusting else ()),
+        *(() if run.plan.mixed else ("change_version", "roll_versions")),
         *(() if run.plan.transactions or run.plan.moves else ("crash_committing",)),
-    ]  # fmt: skip
+    ]
     names = [name for name in FAULTS if name not in without]
     weights = [WEIGHTS.get(name, 2.0) for name in names]
+    if run.plan.mixed:
+        run.world.at(rng.randrange(run.plan.length), inject, run, "roll_versions")
     if run.plan.disks:
         weights[names.index("crash_all")] *= 5
     for _ in range(run.plan.faults):
@@ -31,7 +41,9 @@ def plan(run: Any) -> None:
 
 
 def inject(run: Any, name: str) -> None:
-    """Let one fault happen: now, or when it hurts: when a sender is told next that a message is accepted, or a transaction is under way."""
+    """Let one fault happen: now, or when it hurts: when a sender is told next that a message is
+    accepted, or a transaction is under way.
+    """
     if name in HURTING and run.world.chance(0.5):
         commits = (run.plan.transactions or run.plan.moves) and run.world.chance(0.5)
         (run.upon_commit if commits else run.upon_acceptance).append(name)
@@ -58,9 +70,10 @@ def end_all(run: Any) -> None:
         if machine.disk is not None:
             machine.disk.slowness = 1
             machine.disk.capacity = -1
+        _install(machine, VERSIONS[-1])  # one that went back may be refused for ever
 
 
-# -- brokers ----------------------------------------------------------------------------------------
+# -- brokers --------------------------------------------------------------------------------------
 
 
 def crash(run: Any) -> None:
@@ -74,7 +87,9 @@ def crash(run: Any) -> None:
 
 
 def crash_committing(run: Any) -> None:
-    """The primary ends as soon as it has committed a transaction, of which each backup has got all, a part or nothing."""
+    """The primary ends as soon as it has committed a transaction, of which each backup has got all,
+    a part or nothing.
+    """
     for machine in run.cluster.primaries():
         machine.crash_committing = True
         run.world.at(2 * _a_while(run), machine.restart)
@@ -113,6 +128,26 @@ def restart(run: Any) -> None:
     machine.restart()
 
 
+def change_version(run: Any) -> None:
+    """A broker is stopped, and goes on as another version: upgraded, or back to where it came from.
+    One that does not start, or is refused, is upgraded later.
+    """
+    rng, machine = run.world.rng, _anyone(run)
+    _install(machine, rng.choice(VERSIONS))
+    if rng.random() < 0.5:
+        run.world.at(_a_while(run), _install, machine, VERSIONS[-1])
+
+
+def roll_versions(run: Any) -> None:
+    """All brokers are upgraded, one after the other, in any order and as fast as somebody likes."""
+    machines = list(run.cluster)
+    run.world.rng.shuffle(machines)
+    pause, due = _a_while(run), 0
+    for machine in machines:
+        run.world.at(due, _install, machine, VERSIONS[-1])
+        due += pause
+
+
 def pause(run: Any) -> None:
     """A process is stopped, and goes on later as if nothing had been."""
     machine = _anyone(run)
@@ -120,7 +155,7 @@ def pause(run: Any) -> None:
     run.world.at(_a_while(run), machine.resume)
 
 
-# -- the network ------------------------------------------------------------------------------------
+# -- the network ----------------------------------------------------------------------------------
 
 
 def cut(run: Any) -> None:
@@ -139,15 +174,24 @@ def partition(run: Any) -> None:
 
 
 def isolate(run: Any) -> None:
-    """A broker, often the primary, is cut off from the others, not from clients; the manager promotes one of those, and perhaps it too."""
+    """A broker, often the primary, is cut off from the others, not from clients; the manager
+    promotes one of those, and perhaps it too.
+    """
     rng, alone = run.world.rng, _anyone(run)
     others = [machine for machine in run.cluster if machine is not alone]
-    pairs = [pair for other in others for pair in ((alone.host, other.host), (other.host, alone.host))]
+    pairs = [
+        pair for other in others for pair in ((alone.host, other.host), (other.host, alone.host))
+    ]
     _part_for_a_while(run, pairs)
     if not run.plan.trusting:
         backups = [machine for machine in others if not machine.state.is_primary]
         for machine in (rng.choice(backups or others), alone)[: rng.choice([1, 2])]:
-            run.world.at(run.world.between(0, 4 * run.plan.settings.link_heartbeat_interval), _promote, run, machine)
+            run.world.at(
+                run.world.between(0, 4 * run.plan.settings.link_heartbeat_interval),
+                _promote,
+                run,
+                machine,
+            )
 
 
 def congestion(run: Any) -> None:
@@ -169,7 +213,12 @@ def swizzle_clog(run: Any) -> None:
     machine = _anyone(run)
     for host in run.hosts():
         if host != machine.host:
-            run.world.at(run.world.between(0, 200 * MILLISECOND), _part_for_a_while, run, [(host, machine.host), (machine.host, host)])
+            run.world.at(
+                run.world.between(0, 200 * MILLISECOND),
+                _part_for_a_while,
+                run,
+                [(host, machine.host), (machine.host, host)],
+            )
 
 
 def reset(run: Any) -> None:
@@ -185,7 +234,7 @@ def heal(run: Any) -> None:
         _join(run, *pair)
 
 
-# -- disks ------------------------------------------------------------------------------------------
+# -- disks ----------------------------------------------------------------------------------------
 
 
 def slow_sync(run: Any) -> None:
@@ -199,7 +248,9 @@ def slow_sync(run: Any) -> None:
 
 
 def disk_full(run: Any) -> None:
-    """A disk is full, after a few bytes more; there is space again when the broker is started again."""
+    """A disk is full, after a few bytes more; there is space again when the broker is started
+    again.
+    """
     machine = _anyone(run)
     if machine.disk is not None:
         machine.disk.capacity = run.world.rng.randrange(2000)
@@ -215,7 +266,7 @@ def disk_low(run: Any) -> None:
         run.world.at(_a_while(run), lambda: disk.set_space(low=False, free=1 << 40))
 
 
-# -- the manager ------------------------------------------------------------------------------------
+# -- the manager ----------------------------------------------------------------------------------
 
 
 def double_promote(run: Any) -> None:
@@ -246,14 +297,26 @@ def demote(run: Any) -> None:
 
 
 def switchover(run: Any) -> None:
-    """The operator has the primary hand over, to somebody or to whom he should not; the giver or the target may not live to see it."""
+    """The operator has the primary hand over, to somebody or to whom he should not; the giver or
+    the target may not live to see it.
+    """
     rng, world = run.world.rng, run.world
     giver = rng.choice(run.cluster.primaries() or run.cluster.machines)
-    able = [machine for machine in run.cluster if machine.is_live and machine is not giver]
+    able = [machine for machine in run.cluster if machine.is_complete and machine is not giver]
     target = rng.choice(able if able and world.chance(0.7) else run.cluster.machines)
-    run.manager.switch_over(giver, rng.choice([f"{target.host}:5672"] * 4 + ["", target.system_id, "nobody"]))
+    run.manager.switch_over(
+        giver, rng.choice([f"{target.host}:5672"] * 4 + ["", target.system_id, "nobody"])
+    )
     if world.chance(0.4):
-        worse = rng.choice([target.crash, giver.crash, target.pause, giver.pause, lambda: run.manager.demote(giver)])
+        worse = rng.choice(
+            [
+                target.crash,
+                giver.crash,
+                target.pause,
+                giver.pause,
+                lambda: run.manager.demote(giver),
+            ]
+        )
         world.at(world.between(0, 10 * world.latency[1]), lambda: run.healing or worse())
         for machine in (giver, target):
             world.at(_a_while(run), machine.resume)
@@ -265,7 +328,7 @@ def disconnect(run: Any) -> None:
     run.world.rng.choice(run.clients).disconnect()
 
 
-# -- what they share --------------------------------------------------------------------------------
+# -- what they share ------------------------------------------------------------------------------
 
 
 def _anyone(run: Any) -> Any:
@@ -277,7 +340,9 @@ def _anyone(run: Any) -> Any:
 
 
 def _a_while(run: Any) -> int:
-    return int(run.world.rng.choice([5, 50, 200, 500, 1500]) * MILLISECOND * (0.5 + run.world.rng.random()))
+    return int(
+        run.world.rng.choice([5, 50, 200, 500, 1500]) * MILLISECOND * (0.5 + run.world.rng.random())
+    )
 
 
 def _restart_later(run: Any, machine: Any) -> None:
@@ -316,6 +381,13 @@ def _join(run: Any, one: str, other: str) -> None:
         run.world.unblock(one, other)
 
 
+def _install(machine: Any, features: tuple[str, ...]) -> None:
+    if machine.features != features:
+        machine.crash()
+        machine.features = features
+        machine.restart()
+
+
 def _quicken(disk: Any) -> None:
     disk.slowness = 1
 
@@ -323,17 +395,67 @@ def _quicken(disk: Any) -> None:
 ERRORS = ("double_promote", "late_promote", "wrong_promote", "early_promote")
 NEED_BYTES = ("congestion",)
 NEED_DISKS = ("torn_write", "lost_tail", "slow_sync", "disk_full", "disk_low")
-HURTING = ("crash", "power_failure", "crash_all", "torn_write", "lost_tail", "pause", "partition", "reset", "restart", "isolate")
+HURTING = (
+    "crash",
+    "power_failure",
+    "crash_all",
+    "torn_write",
+    "lost_tail",
+    "pause",
+    "partition",
+    "reset",
+    "restart",
+    "isolate",
+)
 WEIGHTS = {
-    "crash": 3.0, "cut": 4.0, "partition": 4.0, "clog": 3.0, "pause": 3.0, "wrong_promote": 8.0, "double_promote": 4.0, "late_promote": 3.0,
-    "crash_all": 0.4, "heal": 1.0, "demote": 1.0, "swizzle_clog": 1.0, "disk_low": 1.0, "disk_full": 1.0,
-    "isolate": 4.0, "crash_committing": 8.0, "switchover": 4.0,
-}  # fmt: skip
+    "crash": 3.0,
+    "cut": 4.0,
+    "partition": 4.0,
+    "clog": 3.0,
+    "pause": 3.0,
+    "wrong_promote": 8.0,
+    "double_promote": 4.0,
+    "late_promote": 3.0,
+    "crash_all": 0.4,
+    "heal": 1.0,
+    "demote": 1.0,
+    "swizzle_clog": 1.0,
+    "disk_low": 1.0,
+    "disk_full": 1.0,
+    "isolate": 4.0,
+    "crash_committing": 8.0,
+    "switchover": 4.0,
+}
 FAULTS: dict[str, Callable[[Any], None]] = {
     action.__name__: action
     for action in (
-        crash, crash_committing, power_failure, crash_all, torn_write, lost_tail, restart, pause,
-        cut, partition, isolate, clog, swizzle_clog, congestion, reset, heal, slow_sync, disk_full, disk_low,
-        double_promote, late_promote, wrong_promote, early_promote, switchover, demote, disconnect,
+        crash,
+        crash_committing,
+        power_failure,
+        crash_all,
+        torn_write,
+        lost_tail,
+        restart,
+        change_version,
+        roll_versions,
+        pause,
+        cut,
+        partition,
+        isolate,
+        clog,
+        swizzle_clog,
+        congestion,
+        reset,
+        heal,
+        slow_sync,
+        disk_full,
+        disk_low,
+        double_promote,
+        late_promote,
+        wrong_promote,
+        early_promote,
+        switchover,
+        demote,
+        disconnect,
     )
-}  # fmt: skip
+}

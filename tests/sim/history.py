@@ -1,8 +1,9 @@
 """History: what the clients of one run sent, were told and got; the facts that checkers judge by.
 
-A key names a transmission, or, from a sender that gives its messages ids, a message with all its transmissions: where
-these are known again, that message is there once. For each queue that it goes to there is a `Duty`: once the transmission is accepted, the
-message has to be in one of the places of its duty until a receiver says that it is done with it.
+A key names a transmission, or, from a sender that gives its messages ids, a message with all its
+transmissions: where these are known again, that message is there once. For each queue that it goes
+to there is a `Duty`: once the transmission is accepted, the message has to be in one of the places
+of its duty until a receiver says that it is done with it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ class Violation(AssertionError):
 
 @dataclass(slots=True)
 class Transmission:
-    """One message on its way from a sender, once; or all the times that it was sent with the same id."""
+    """One message on its way from a sender, once; or all the times that it was sent with the same
+    id.
+    """
 
     sender: str
     message: int
@@ -65,10 +68,16 @@ class Facts:
     settled: dict[tuple[str, str], Settlement] = field(default_factory=dict)
     """Consumptions that a broker has confirmed, by queue and key."""
     stale_deliveries: int = 0
-    """Messages that a primary gave whose time was over, after their consumption had been settled by a later one."""
+    """Messages that a primary gave whose time was over, after their consumption had been settled by
+    a later one.
+    """
     seen: set[tuple[str, str]] = field(default_factory=set)
+    rejections: set[tuple[str, str]] = field(default_factory=set)
+    """What receivers rejected, by queue and key."""
     first_acceptance: dict[int, int] = field(default_factory=dict)
-    """Epoch -> when a sender was first told by its primary that a message is accepted that nobody had consumed."""
+    """Epoch -> when a sender was first told by its primary that a message is accepted that nobody
+    had consumed.
+    """
     alternates: dict[str, str] = field(default_factory=dict)
     """Queue -> where its rejected messages go."""
     moves: dict[str, str] = field(default_factory=dict)
@@ -86,7 +95,9 @@ class Facts:
         key = name_of(sender, message, number)
         known = self.transmissions.get(key)
         if known is None:
-            self.transmissions[key] = Transmission(sender.host, message, [number], sender.durable, now)
+            self.transmissions[key] = Transmission(
+                sender.host, message, [number], sender.durable, now
+            )
         else:
             known.numbers.append(number)
             known.when, known.state = now, SENT
@@ -123,13 +134,18 @@ class Facts:
             duty.consumed = True
 
     def _duty(self, queue: str, key: str) -> Duty | None:
-        """Return the duty that a message on a queue meets; where several lead to one place, rather one that is not met yet."""
-        duties = [self.duties.get((origin, key)) for origin in (queue, *self.alternates, *self.moves)]
+        """Return the duty that a message on a queue meets; where several lead to one place, rather
+        one that is not met yet.
+        """
+        duties = [
+            self.duties.get((origin, key)) for origin in (queue, *self.alternates, *self.moves)
+        ]
         found = [duty for duty in duties if duty is not None and queue in duty.places]
         return next((duty for duty in found if not duty.consumed), found[0] if found else None)
 
     def rejected(self, queue: str, key: str) -> None:
         """A receiver will not have a message: it goes elsewhere, or nowhere."""
+        self.rejections.add((queue, key))
         duty = self._duty(queue, key)
         elsewhere = self.alternates.get(queue)
         if duty is not None and elsewhere is None:
@@ -144,12 +160,16 @@ class Facts:
             duty.places[self.moves[queue]] = None
 
     def settle(self, receiver: Any, key: str, now: int) -> None:
-        """A receiver was told that its acceptance, or its commit, is safe."""
+        """A receiver was told that its acceptance, or its commit, is committed."""
         durable = self.transmissions[key].durable
-        self.settled[receiver.address, key] = Settlement(receiver.host, receiver.epoch, durable, now)
+        self.settled[receiver.address, key] = Settlement(
+            receiver.host, receiver.epoch, durable, now
+        )
 
     def moved(self, queue: str, key: str) -> None:
-        """A mover was told that its commit is safe: so is the message, whatever its sender knows."""
+        """A mover was told that its commit is committed: so is the message, whatever its sender
+        knows.
+        """
         duty = self._duty(queue, key)
         if duty is not None and not duty.excused:
             duty.accepted = True
@@ -157,12 +177,20 @@ class Facts:
     def may_be(self, queue: str, key: str) -> bool:
         """Tell whether a message may be on a queue at all."""
         origins = (queue, *self.alternates, *self.moves)
-        return any((duty := self.duties.get((origin, key))) is not None and queue in duty.places for origin in origins)
+        return any(
+            (duty := self.duties.get((origin, key))) is not None and queue in duty.places
+            for origin in origins
+        )
 
     def total_failure(self, present: dict[str, dict[str, bool]], *, durable_too: bool) -> None:
         """No broker was left that had everything: what is gone is gone."""
         for duty in self.duties.values():
-            if not duty.consumed and not duty.excused and (durable_too or not duty.durable) and not is_present(duty, present):
+            if (
+                not duty.consumed
+                and not duty.excused
+                and (durable_too or not duty.durable)
+                and not is_present(duty, present)
+            ):
                 duty.excused = True
                 self.lost_in_total_failures += duty.accepted
         for place, settlement in list(self.settled.items()):

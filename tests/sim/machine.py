@@ -1,8 +1,10 @@
-"""Machine: a host with one broker on it, which can be crashed, paused and restarted; and its part of the runtime.
+"""Machine: a host with one broker on it, which can be crashed, paused and restarted; and its part
+of the runtime.
 
-It does for a node what the daemon does: collects what happened into turns, steps the node, carries out the effects in
-their order, keeps the state file, and arms one timer. A crash takes everything but the state file and what the disk has to
-stay; it may come between two effects of one turn. A paused machine takes nothing and does nothing, as SIGSTOP has it.
+It does for a node what the daemon does: collects what happened into turns, steps the node, carries
+out the effects in their order, keeps the state file, and arms one timer. A crash takes everything
+but the state file and what the disk has to stay; it may come between two effects of one turn. A
+paused machine takes nothing and does nothing, as SIGSTOP has it.
 """
 
 from __future__ import annotations
@@ -12,13 +14,22 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from qpidha.amqp.sasl import Users
+from qpidha.amqp.peer.sasl import Users
 from qpidha.ha.in_sync import SavedState
-from qpidha.ha.status import BrokerStatus
-from qpidha.ha.wire import Confirm
-from qpidha.node import Node
-from qpidha.words.effects import Announce, Connect, Disconnect, Effect, Note, SaveState, SendBytes, Stop
-from qpidha.words.events import (
+from qpidha.ha.wire import Chunk, Confirm, Logged
+from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.effects import (
+    Announce,
+    Connect,
+    Disconnect,
+    Effect,
+    SaveState,
+    SendBytes,
+    Stop,
+    WriteEvents,
+)
+from qpidha.model.errors import UpgradeNeeded
+from qpidha.model.events import (
     BytesReceived,
     ConnectionCongested,
     ConnectionKind,
@@ -28,11 +39,14 @@ from qpidha.words.events import (
     StopRequested,
     Tick,
 )
-from qpidha.words.settings import Settings
+from qpidha.model.features import FEATURES
+from qpidha.model.settings import Settings
+from qpidha.node import Node
 from tests.sim.disk import FakeDisk, Files
 from tests.sim.model_node import ModelNode
 from tests.sim.world import MICROSECOND, MILLISECOND, Stream, World
 
+LATER_CAUSE = 200
 DISCHARGE = b"\x00\x53\x32"
 Replied = Callable[[dict[str, Any]], None]
 
@@ -40,13 +54,26 @@ Replied = Callable[[dict[str, Any]], None]
 class Cluster:
     """All machines of one world, and what watches them."""
 
-    def __init__(self, world: World, names: list[str], settings: Settings, *, depth: str, watcher: Any, disks: bool) -> None:
+    def __init__(
+        self,
+        world: World,
+        names: list[str],
+        settings: Settings,
+        *,
+        depth: str,
+        watcher: Any,
+        disks: bool,
+    ) -> None:
         self.world = world
         self.settings = settings
         self.depth = depth
         self.watcher = watcher
+        self.is_mixed = False
+        """Whether brokers of several versions take part."""
         self.disks = disks
-        self.sync_delay = world.rng.choice([(100 * MICROSECOND, 3 * MILLISECOND), (5 * MILLISECOND, 30 * MILLISECOND)])
+        self.sync_delay = world.rng.choice(
+            [(100 * MICROSECOND, 3 * MILLISECOND), (5 * MILLISECOND, 30 * MILLISECOND)]
+        )
         self.addresses = [f"{name}:5672" for name in names]
         self.machines = [Machine(self, name) for name in names]
         self.by_name = {machine.host: machine for machine in self.machines}
@@ -97,6 +124,8 @@ class Machine:
         self.host = host
         self.system_id = f"{host}-id"
         self.saved = b""
+        self.features: tuple[str, ...] = tuple(FEATURES)
+        """What the version that is installed there knows; it counts from the next start on."""
         self.files: Files | None = Files() if cluster.disks else None
         self.disk: FakeDisk | None = None
         self.life = 0
@@ -108,7 +137,9 @@ class Machine:
         self.crash_committing = False
         """Whether it crashes in the next turn in which it commits something."""
         self.node: Node = None  # type: ignore[assignment]
-        self.was_live = False
+        self.was_complete = False
+        self.start_error = ""
+        """Why it did not start when that was tried last, if it did not."""
         self._reset()
 
     def _reset(self) -> None:
@@ -118,7 +149,7 @@ class Machine:
         self.streams: dict[int, tuple[Stream, Socket]] = {}
         self.requests: dict[int, Replied] = {}
         self.next_id = 0
-        self.safe = 0
+        self.committed = 0
         self.confirmed: dict[int, int] = {}
         """Connection of a backup -> the last sequence it has confirmed on it."""
 
@@ -131,9 +162,11 @@ class Machine:
         return cluster.state if cluster is not None else BrokerStatus.STANDALONE
 
     @property
-    def is_live(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether it runs and has everything that it ever confirmed."""
-        return self.is_up and self.node.cluster is not None and self.node.cluster.is_live
+        return (
+            self.is_up and self.node.cluster is not None and self.node.cluster.promises.is_complete
+        )
 
     @property
     def memory(self) -> SavedState:
@@ -152,27 +185,53 @@ class Machine:
         uuids = random.Random(f"{self.host} {life} {world.number_of_seed}")
         options: dict[str, Any] = {}
         if self.files is not None:
-            self.disk = FakeDisk(self.put, random.Random(f"disk {self.host} {life} {world.number_of_seed}"), self.files)
+            self.disk = FakeDisk(
+                self.put,
+                random.Random(f"disk {self.host} {life} {world.number_of_seed}"),
+                self.files,
+            )
             self.disk.world, self.disk.machine = world, self
             self.disk.sync_delay = self.cluster.sync_delay
             options["disk"] = self.disk
-        self.node = kind(
-            self.cluster.settings, system_id=self.system_id, users=Users({}), state=self.saved, address=f"{self.host}:5672",
-            make_uuid=lambda: f"{uuids.getrandbits(128):032x}", **options,
-        )  # fmt: skip
+        world.note(self.host, f"starts{'' if self.features else ' as the base version'}")
+        try:
+            self.node = self._make_node(kind, uuids, options)
+        except UpgradeNeeded as error:
+            self.start_error = f"{error.text} ({error.hint})"
+            world.note(self.host, f"does not start: {self.start_error}")
+            if set(self.features) == set(FEATURES):
+                raise
+            self.is_up = False
+            self.life += 1
+            return
         if self.node.cluster is not None:
             self._overhear(self.node.cluster)
-        world.note(self.host, "starts")
+        if self.cluster.is_mixed:
+            use_causes(self.node.log)
         self._obey(self.node.start(world.now))
+
+    def _make_node(self, kind: type[Node], uuids: random.Random, options: dict[str, Any]) -> Node:
+        return kind(
+            self.cluster.settings,
+            system_id=self.system_id,
+            users=Users({}),
+            state=self.saved,
+            address=f"{self.host}:5672",
+            make_uuid=lambda: f"{uuids.getrandbits(128):032x}",
+            features=self.features,
+            **options,
+        )
 
     def _overhear(self, cluster: Any) -> None:
         """Note what is confirmed on which link, apart from what the broker makes of it."""
-        heard, lost = cluster.heard, cluster.lost
+        on_message, lost = cluster.on_message, cluster.lost
 
         def hear(connection_id: int, message: Any) -> None:
             if isinstance(message, Confirm):
                 self.confirmed[connection_id] = message.sequence
-            heard(connection_id, message)
+            if self.cluster.is_mixed and isinstance(message, Logged | Chunk):
+                self.cluster.watcher.replicated(self, message)
+            on_message(connection_id, message)
             self.cluster.watcher.moved(self)
 
         def lose(connection_id: int, reason: str, *, reached: bool) -> None:
@@ -180,21 +239,25 @@ class Machine:
             self.confirmed.pop(connection_id, None)
             lost(connection_id, reason, reached=reached)
 
-        cluster.heard, cluster.lost = hear, lose
+        cluster.on_message, cluster.lost = hear, lose
 
     def crash(self, *, power: bool = False, disk: str = "keep") -> None:
-        """Stop at once. Without power nobody hears of it, and what the disk has not synced may be gone (`disk` says how)."""
+        """Stop at once. Without power nobody hears of it, and what the disk has not synced may be
+        gone (`disk` says how).
+        """
         if not self.is_up:
             return
         self.world.note(self.host, "loses power" if power else "crashes")
         self.is_up = False
         self.life += 1
-        self.was_live = False
+        self.was_complete = False
         self.crash_after, self.crash_committing = -1, False
         if self.disk is not None:
             self.disk.crash(disk)
         for stream, socket in list(self.streams.values()):
-            self.world.lose_tail(stream.from_(socket))  # what the kernel had not sent, or the other end not read
+            self.world.lose_tail(
+                stream.from_(socket)
+            )  # what the kernel had not sent, or the other end not read
             if power:
                 self.world.vanish(stream, socket)
             else:
@@ -212,7 +275,9 @@ class Machine:
         if self.without_power:
             self.without_power = False
             self.cut_off(False)
-            for stream in list(self.world.streams.values()):  # whoever still waits for the old broker hears that it is gone
+            for stream in list(
+                self.world.streams.values()
+            ):  # whoever still waits for the old broker hears that it is gone
                 for pipe in stream.pipes.values():
                     if pipe.source == self.host and pipe.receiver is not None:
                         self.world.reset(stream, "connection reset by peer")
@@ -251,7 +316,9 @@ class Machine:
                 self._schedule()
 
     def _unheard(self, life: int) -> None:
-        """Where no heartbeats are simulated: the others give up on a machine that has been paused for long."""
+        """Where no heartbeats are simulated: the others give up on a machine that has been paused
+        for long.
+        """
         if self.life == life and self.is_paused:
             for stream, socket in list(self.streams.values()):
                 pipe = stream.from_(socket)
@@ -273,7 +340,9 @@ class Machine:
     def _schedule(self) -> None:
         if not self.scheduled:
             self.scheduled = True
-            self.world.at(self.world.between(1 * MICROSECOND, 100 * MICROSECOND), self._turn, self.life)
+            self.world.at(
+                self.world.between(1 * MICROSECOND, 100 * MICROSECOND), self._turn, self.life
+            )
 
     def _turn(self, life: int) -> None:
         if self.life != life:
@@ -289,13 +358,16 @@ class Machine:
     def _obey(self, effects: list[Effect]) -> None:
         life = self.life
         for effect in effects:
-            if type(effect) is Note:
+            if type(effect) is WriteEvents:
                 self.noted(effect)
                 continue
             if self.crash_after >= 0:
                 self.crash_after -= 1
                 if self.crash_after < 0:
-                    self.crash(power=self.world.chance(0.3), disk=self.world.rng.choice(["keep", "drop", "lose", "tear", "scramble"]))
+                    self.crash(
+                        power=self.world.chance(0.3),
+                        disk=self.world.rng.choice(["keep", "drop", "lose", "tear", "scramble"]),
+                    )
             if self.life != life:
                 return
             EFFECTS[type(effect)](self, effect)
@@ -308,7 +380,12 @@ class Machine:
         if not deadline or self.is_paused or (self.armed and self.armed <= deadline):
             return
         self.armed = deadline
-        self.world.at(max(deadline - self.world.now + MILLISECOND // 2, MILLISECOND), self._due, self.life, deadline)
+        self.world.at(
+            max(deadline - self.world.now + MILLISECOND // 2, MILLISECOND),
+            self._due,
+            self.life,
+            deadline,
+        )
 
     def _due(self, life: int, deadline: int) -> None:
         if self.life != life or self.armed != deadline:
@@ -323,8 +400,10 @@ class Machine:
 
     # -- effects ----------------------------------------------------------------------------------
 
-    def noted(self, effect: Note) -> None:
-        """Something goes into the journal of events: that changes nothing, nor is it a step at which a machine may crash."""
+    def noted(self, effect: WriteEvents) -> None:
+        """Something goes into the event log: that changes nothing, nor is it a step at
+        which a machine may crash.
+        """
 
     def _send(self, effect: SendBytes) -> None:
         end = self.streams.get(effect.connection_id)
@@ -342,7 +421,9 @@ class Machine:
         other = Socket(target, 0)
         stream = self.world.join(socket, other)
         self.streams[effect.connection_id] = stream, socket
-        opened = ConnectionOpened(effect.connection_id, f"{target.host}:5672", ConnectionKind.OUTGOING)
+        opened = ConnectionOpened(
+            effect.connection_id, f"{target.host}:5672", ConnectionKind.OUTGOING
+        )
         reach(self.world, stream, socket, other, lambda: self._dialled(socket, opened))
 
     def _dialled(self, socket: Socket, opened: ConnectionOpened) -> None:
@@ -390,6 +471,14 @@ class Machine:
         self.put(StopRequested())
 
 
+def use_causes(log: Any) -> None:
+    """Have every departure carry a cause that only a version to come knows, once causes may be
+    written.
+    """
+    dequeue = log.dequeue
+    log.dequeue = lambda queue, sequence, cause=0: dequeue(queue, sequence, cause or LATER_CAUSE)
+
+
 def is_commit(event: Event) -> bool:
     """Tell whether somebody ends a transaction, in words or in bytes."""
     if type(event) is not BytesReceived:
@@ -398,14 +487,20 @@ def is_commit(event: Event) -> bool:
     return DISCHARGE in data if type(data) is bytes else data[0] in ("commit", "move")
 
 
-def reach(world: World, stream: Stream, dialler: Any, other: Socket, opened: Callable[[], None]) -> None:
-    """Carry a SYN to a machine: it is accepted by the kernel, refused, or lost on a cut way, where the caller waits in vain."""
+def reach(
+    world: World, stream: Stream, dialler: Any, other: Socket, opened: Callable[[], None]
+) -> None:
+    """Carry a SYN to a machine: it is accepted by the kernel, refused, or lost on a cut way, where
+    the caller waits in vain.
+    """
     target = other.machine
 
     def arrives() -> None:
         if stream.from_(dialler).closed or stream.towards(dialler).receiver is None:
             return  # given up meanwhile
-        if world.is_blocked(dialler.host, target.host) or world.is_blocked(target.host, dialler.host):
+        if world.is_blocked(dialler.host, target.host) or world.is_blocked(
+            target.host, dialler.host
+        ):
             world.at(200 * MILLISECOND, arrives)  # SYNs are sent again
         elif not target.is_up:
             for pipe in stream.pipes.values():

@@ -1,7 +1,9 @@
-"""Manager: the cluster resource manager of a world. Left alone it does its best; faults make it promote wrongly.
+"""Manager: the cluster resource manager of a world. Left alone it does its best; faults make it
+promote wrongly.
 
-It looks at the machines from time to time, as a monitor action does, and asks for a promotion when it has seen no
-primary for a while. When it heals, it does what an operator would after everything else failed.
+It looks at the machines from time to time, as a monitor action does, and asks for a promotion when
+it has seen no primary for a while. When it heals, it does what an operator would after everything
+else failed.
 """
 
 from __future__ import annotations
@@ -43,13 +45,21 @@ class Manager:
             machine.request("demote", {}, lambda reply: None)
 
     def switch_over(self, machine: Machine, target: str) -> None:
-        """Ask a broker to hand over to another, by its address, its system id, or to whom it likes."""
+        """Ask a broker to hand over to another, by its address, its system id, or to whom it
+        likes.
+        """
         if machine.is_up:
             self.world.note("mgr", f"has {machine.host} hand over to {target or 'the best'}")
-            machine.request("switchover", {"target": target}, lambda reply: self._handed_over(machine, reply))
+            machine.request(
+                "switchover", {"target": target}, lambda reply: self._handed_over(machine, reply)
+            )
 
     def _handed_over(self, machine: Machine, reply: dict[str, Any]) -> None:
-        self.world.note("mgr", f"{machine.host} says of its switchover: {reply.get('result') or reply['error']['message']}")
+        self.world.note(
+            "mgr",
+            f"{machine.host} says of its switchover: "
+            f"{reply.get('result') or reply['error']['message']}",
+        )
         if "result" in reply:
             self.watcher.handed_over(machine, reply["result"])
 
@@ -68,7 +78,9 @@ class Manager:
     def _look(self) -> None:
         world = self.world
         world.at(world.between(100 * MILLISECOND, 300 * MILLISECOND), self._look)
-        visible = [machine for machine in self.cluster.machines if machine.is_up and not machine.is_paused]
+        visible = [
+            machine for machine in self.cluster.machines if machine.is_up and not machine.is_paused
+        ]
         if any(machine.state.is_primary for machine in visible):
             self.missed = self.asked = 0
             self.refusals.clear()
@@ -78,7 +90,9 @@ class Manager:
             return
         self.missed = 0
         self.asked += 1
-        if self.healing and self.asked > 3 * len(visible) and self.asked % (len(visible) + 1) == 0:  # never in the turn of the same broker
+        if (
+            self.healing and self.asked > 3 * len(visible) and self.asked % (len(visible) + 1) == 0
+        ):  # never in the turn of the same broker
             self._start_over()
             return
         best = sorted(visible, key=self._rank)
@@ -87,24 +101,38 @@ class Manager:
 
     def _rank(self, machine: Machine) -> tuple[Any, ...]:
         set_, log = machine.memory.in_sync, machine.node.log
-        return READY_FIRST.get(machine.state.value, 3), not machine.is_live, -set_.epoch, -set_.version, -log.epoch, -log.last
+        return (
+            READY_FIRST.get(machine.state.value, 3),
+            not machine.is_complete,
+            -set_.epoch,
+            -set_.version,
+            -log.epoch,
+            -log.last,
+        )
 
     def _start_over(self) -> None:
-        """Nobody may be promoted: start again whoever is ready by a set that is out of date, for he stands in the others' way."""
+        """Nobody may be promoted: start again whoever is ready by a set that is out of date, for he
+        stands in the others' way.
+        """
         newest = max(machine.memory.in_sync for machine in self.cluster.machines)
-        if any(machine.is_live and machine.system_id in newest.members for machine in self.cluster.machines):
+        if any(
+            machine.is_complete and machine.system_id in newest.members
+            for machine in self.cluster.machines
+        ):
             return
         for machine in self.cluster.machines:
-            if machine.is_live:
+            if machine.is_complete:
                 self.world.note("mgr", f"starts {machine.host} again")
                 machine.crash()
                 machine.restart()
 
 
 class TrustedManager(Manager):
-    """One that never errs: it knows the newest in-sync set, waits for its members, and fences before it promotes.
+    """One that never errs: it knows the newest in-sync set, waits for its members, and fences
+    before it promotes.
 
-    It sees the state files of all machines, as a manager does that keeps the set in a store of its own.
+    It sees the state files of all machines, as a manager does that keeps the set in a store of its
+    own.
     """
 
     def _look(self) -> None:
@@ -125,7 +153,7 @@ class TrustedManager(Manager):
                 machine.crash(power=True, disk="drop")
                 world.at(world.between(100 * MILLISECOND, 1000 * MILLISECOND), machine.restart)
         for machine in machines:
-            if machine.is_live and machine.system_id not in self._newest():
+            if machine.is_complete and machine.system_id not in self._newest():
                 world.note("mgr", f"starts {machine.host} again, it is out of date")
                 machine.crash()
                 machine.restart()
@@ -135,14 +163,24 @@ class TrustedManager(Manager):
         return max(machine.memory.in_sync for machine in self.cluster.machines).members
 
     def _best(self, visible: list[Machine]) -> Machine | None:
-        """Return a live member of the newest set; where none is left, the member with the most, once all are there."""
+        """Return a complete member of the newest set; where none is left, the member with the most,
+        once all are there.
+        """
         newest = self._newest()
-        members = [machine for machine in self.cluster.machines if machine.system_id in newest or not newest]
+        members = [
+            machine
+            for machine in self.cluster.machines
+            if machine.system_id in newest or not newest
+        ]
         present = [machine for machine in members if machine in visible]
-        live = [machine for machine in present if machine.is_live]
-        if not live and len(present) < len(members):
+        complete = [machine for machine in present if machine.is_complete]
+        if not complete and len(present) < len(members):
             return None
-        return max(live or present, key=lambda machine: (machine.node.log.epoch, machine.node.log.last), default=None)
+        return max(
+            complete or present,
+            key=lambda machine: (machine.node.log.epoch, machine.node.log.last),
+            default=None,
+        )
 
 
 def is_busy(machine: Machine) -> bool:

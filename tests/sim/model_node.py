@@ -1,10 +1,12 @@
-"""Model node: a whole node without the AMQP room. Connections carry Python values in place of bytes.
+"""Model node: a whole node without the AMQP room. Connections carry Python values in place of
+bytes.
 
-Everything else is the product's: broker model, HA machine, log, holds, management, the turn itself. Messages of the HA
-machine are handed over as `ha.wire` writes them. What a client says is a tuple whose first word is a verb:
-open, attach, transfer, commit, move, disposition, flow; what it hears: opened, closed, attached, detached, accepted,
-rejected, message, settled, unmoved. Between brokers "taken" gives back credit, where replication has little of it.
-`ModelLink` does to queues what `amqp.incoming` and `amqp.outgoing` do, in fewer words.
+Everything else is the product's: broker model, HA machine, log, holds, management, the turn itself.
+Messages of the HA machine are handed over as `ha.wire` writes them. What a client says is a tuple
+whose first word is a verb: open, attach, transfer, commit, move, disposition, flow; what it hears:
+opened, closed, attached, detached, accepted, rejected, message, settled, unmoved. Between brokers
+"taken" gives back credit, where replication has little of it. `ModelLink` does to queues what
+`amqp.incoming` and `amqp.outgoing` do, in fewer words.
 """
 
 from __future__ import annotations
@@ -12,17 +14,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from qpidha.amqp.connection import Counters
-from qpidha.amqp.terminus import ACCEPTED, MODIFIED, REJECTED, RELEASED, PeerError
+from qpidha.amqp.peer.connection import Counters
+from qpidha.amqp.peer.terminus import ACCEPTED, MODIFIED, REJECTED, RELEASED, PeerError
 from qpidha.broker.transaction import Fate, Post, Retirement, Transaction
 from qpidha.ha.channels import Channels
-from qpidha.ha.wire import Spoken
-from qpidha.ha.wire import decode as decode_spoken
+from qpidha.ha.wire import Message
+from qpidha.ha.wire import decode as decode_message
+from qpidha.model.effects import Effect
+from qpidha.model.errors import (
+    FOLLOWS_REDIRECTS,
+    InvariantBroken,
+    NotFound,
+    ProtocolViolation,
+    QpidHaError,
+    RefusedRequest,
+)
+from qpidha.model.events import ConnectionKind, ConnectionOpened, Event
+from qpidha.model.message_view import arrival
+from qpidha.model.principal import Principal, Role
 from qpidha.node import Node
-from qpidha.words.effects import Effect
-from qpidha.words.errors import InvariantBroken, NotFound, ProtocolViolation, QpidHaError, RefusedRequest
-from qpidha.words.events import ConnectionKind, ConnectionOpened, Event
-from qpidha.words.message_view import arrival
 
 PLENTY = 1000
 """Replication credit that nobody counts."""
@@ -50,9 +60,7 @@ class ModelNode(Node):
         connection: Any = ModelConnection(event.connection_id, self, event.kind, event.peer)
         self.streams.add(connection, self.now)
         if event.kind is ConnectionKind.OUTGOING:
-            state = self.cluster.state.value if self.cluster is not None else ""
-            info = {"system-id": self.system_id, "name": self.name, "address": self.address, "status": state}
-            connection.say(("open", {"qpid.ha-backup": info}))
+            connection.say(("open", {"qpid.ha-backup": self.hello()}))
 
     def _collect(self, connection_id: int) -> None:
         connection = self.streams.by_id.get(connection_id)
@@ -66,13 +74,13 @@ class ModelChannels(Channels):
     """Channels that hand over what the HA machine says without wrapping it in links."""
 
     def __init__(self, node: ModelNode) -> None:
-        super().__init__(node._channel_opened, node._heard)
+        super().__init__(node._channel_opened, node._on_message)
         self.node = node
         self.window = node.settings.ha_flow_messages
         self.is_counted = self.window < PLENTY
         """Whether the other end says what it has taken: with plenty of credit it need not."""
 
-    def say(self, connection_id: int, data: bytes) -> None:
+    def send(self, connection_id: int, data: bytes) -> None:
         """Send a message."""
         connection: Any = self.node.streams.by_id.get(connection_id)
         if connection is not None:
@@ -82,7 +90,11 @@ class ModelChannels(Channels):
     def credit(self, connection_id: int) -> int:
         """Return how many messages the other end takes now."""
         connection: Any = self.node.streams.by_id.get(connection_id)
-        return self.window - connection.untaken if connection is not None and self.is_counted else self.window
+        return (
+            self.window - connection.untaken
+            if connection is not None and self.is_counted
+            else self.window
+        )
 
     def forget(self, connection_id: int) -> bool:
         """Nothing is kept."""
@@ -90,21 +102,27 @@ class ModelChannels(Channels):
 
 
 class ModelConnection:
-    """One connection of a model node, of either direction; to Node it looks as amqp.connection.Connection does."""
+    """One connection of a model node, of either direction; to Node it looks as
+    amqp.connection.Connection does.
+    """
 
-    def __init__(self, connection_id: int, host: ModelNode, kind: ConnectionKind, peer: str) -> None:
+    def __init__(
+        self, connection_id: int, host: ModelNode, kind: ConnectionKind, peer: str
+    ) -> None:
         self.connection_id = connection_id
         self.host = host
         self.kind = kind
-        self.peer = peer
-        self.user = "anonymous"
-        self.mechanism = ""
+        self.principal = Principal(
+            "anonymous",
+            address=peer,
+            roles=frozenset((Role.BROKER,)) if kind is ConnectionKind.OUTGOING else frozenset(),
+        )
         self.identity = ""
-        self.encrypted = False
         self.remote_container = ""
         self.remote_hostname = ""
         self.remote_properties: dict[str, Any] = {}
-        self.is_admin = self.is_backup = False
+        self.remote_offered = [FOLLOWS_REDIRECTS]
+        self.local_host = ""
         self.closed = False
         self.error: PeerError | None = None
         self.errand: tuple[Any, ...] | None = None
@@ -127,8 +145,8 @@ class ModelConnection:
             return
         try:
             if type(chunk) is bytes:
-                spoken: Spoken = decode_spoken(chunk)
-                self.host._heard(self.connection_id, spoken)
+                message: Message = decode_message(chunk)
+                self.host._on_message(self.connection_id, message)
                 if self.host.channels.is_counted:  # type: ignore[attr-defined]
                     self.say(("taken",))
             else:
@@ -147,16 +165,6 @@ class ModelConnection:
         """There are no heartbeats here."""
         return 0
 
-    @property
-    def is_ordinary(self) -> bool:
-        """Whether this is a client, and not a broker."""
-        return self.kind is ConnectionKind.CLIENT and not self.is_backup and not self.is_admin
-
-    @property
-    def is_broker(self) -> bool:
-        """Whether this is another broker."""
-        return self.is_backup or self.kind is ConnectionKind.OUTGOING
-
     def set_patient(self, patient: bool) -> None:
         """There are no heartbeats here."""
 
@@ -168,9 +176,13 @@ class ModelConnection:
         if self.closed or self.errand is not None:
             return
         if error is not None:
-            self.error = PeerError(error.condition, error.text, dict(error.info))
+            self.error = PeerError.of(error)
         self.drop_links()
-        self.errand = ("closed", error.condition if error else "", dict(error.info) if error else {})
+        self.errand = (
+            "closed",
+            error.condition if error else "",
+            dict(error.info) if error else {},
+        )
         self.host.streams.woken[self.connection_id] = None
 
     def finish(self) -> None:
@@ -196,15 +208,15 @@ class ModelConnection:
     # What a peer says.
 
     def _open(self, properties: dict[str, Any]) -> None:
-        self.remote_container = self.peer
+        self.remote_container = self.principal.address
         self.remote_properties = properties
         self.host.admit(self)  # type: ignore[arg-type]
-        self.say(("opened", self.host.open_properties()))
-        if self.is_backup:
+        self.say(("opened", self.host.open_properties(self)))
+        if self.principal.is_broker:
             self.host._channel_opened(self)  # type: ignore[arg-type]
 
     def _opened(self, properties: dict[str, Any]) -> None:
-        self.remote_container = self.peer
+        self.remote_container = self.principal.address
         self.remote_properties = properties
         self.host._channel_opened(self)  # type: ignore[arg-type]
 
@@ -213,7 +225,9 @@ class ModelConnection:
             self.error = PeerError(condition, condition, info)
         self.close()
 
-    def _attach(self, link_id: int, kind: str, address: str, options: dict[str, Any], credit: int) -> None:
+    def _attach(
+        self, link_id: int, kind: str, address: str, options: dict[str, Any], credit: int
+    ) -> None:
         if not self.host.serving:
             raise self.host.refusal()
         link = ModelLink(self, link_id, sends=kind == "receiver")
@@ -224,7 +238,7 @@ class ModelConnection:
             return
         self.links[link_id] = link
         link.credit_wanted = credit
-        self.host.hold(sequence, link, None)
+        self.host.when_committed(sequence, link, None)
 
     def _link(self, verb: str, link_id: int, *values: Any) -> None:
         link = self.links.get(link_id)
@@ -251,9 +265,11 @@ class ModelConnection:
 
 
 class ModelLink:
-    """One link: of a sender to a queue or exchange, or of a queue to a receiver (then it is a consumer)."""
+    """One link: of a sender to a queue or exchange, or of a queue to a receiver (then it is a
+    consumer).
+    """
 
-    exclusive = browse = False
+    exclusive = browse = is_selective = False
 
     def __init__(self, connection: ModelConnection, link_id: int, *, sends: bool) -> None:
         self.connection = connection
@@ -269,7 +285,9 @@ class ModelLink:
         self.alive = True
 
     def find(self, address: str, options: dict[str, Any]) -> int:
-        """Find the queue or exchange of an address, or make the queue; return the sequence to wait for."""
+        """Find the queue or exchange of an address, or make the queue; return the sequence to wait
+        for.
+        """
         broker = self.host.broker
         if not self.sends and address in broker.exchanges:
             self.exchange = address
@@ -280,8 +298,8 @@ class ModelLink:
         self.queue, sequence = broker.declare_queue(address, **options)
         return int(sequence)
 
-    def released(self, number: int | None) -> None:
-        """Something that was waited for is safe: the link itself, a message, or a dequeue."""
+    def on_committed(self, number: int | None) -> None:
+        """Something that was waited for is committed: the link itself, a message, or a dequeue."""
         if not self.alive:
             return
         say = self.connection.say
@@ -307,11 +325,13 @@ class ModelLink:
             if self.queue is not None:
                 sequence = self.queue.enqueue(payload, expires)
             else:
-                sequence, _ = host.broker.publish(self.exchange, "", payload, headers=dict, expires=expires)
+                sequence, _ = host.broker.publish(
+                    self.exchange, "", payload, headers=dict, expires=expires
+                )
         except (RefusedRequest, ProtocolViolation) as error:
             self.connection.say(("rejected", self.link_id, number, error.condition))
             return
-        host.hold(sequence, self, number)
+        host.when_committed(sequence, self, number)
 
     def commit(self, number: int, queues: tuple[str, ...], payload: bytes) -> None:
         """A sender's transaction: one message on each of several queues, on all or on none."""
@@ -326,24 +346,28 @@ class ModelLink:
         except RefusedRequest as error:
             self.connection.say(("rejected", self.link_id, number, error.condition))
             return
-        self.host.hold(sequence, self, number)
+        self.host.when_committed(sequence, self, number)
 
     def move(self, number: int, queue: str) -> None:
-        """A receiver's transaction: its message leaves, and is put on another queue, or nothing happens."""
+        """A receiver's transaction: its message leaves, and is put on another queue, or nothing
+        happens.
+        """
         broker = self.host.broker
         message = self.unsettled.get(number)
         if message is None:
             return
         transaction = Transaction(broker)
         try:
-            transaction.retire(Retirement(transaction, self.queue, message, Fate.ACCEPT, settled=False))
+            transaction.retire(
+                Retirement(transaction, self.queue, message, Fate.ACCEPT, settled=False)
+            )
             transaction.post(Post(whole(message), 0, queue=broker.queue(queue)))
             sequence = transaction.commit()
         except RefusedRequest:
             self.connection.say(("unmoved", self.link_id, number))
             return
         del self.unsettled[number]
-        self.host.hold(sequence, self, number)
+        self.host.when_committed(sequence, self, number)
 
     def flow(self, credit: int) -> None:
         """A receiver wants more."""
@@ -351,12 +375,21 @@ class ModelLink:
             self.credit += credit
             self.queue.wake()
 
+    def accepts(self, message: Any) -> bool:
+        """A receiver takes everything."""
+        return True
+
+    def refuse(self, message: Any) -> None:
+        """No receiver calls a message undeliverable."""
+
     def deliver(self, message: Any) -> None:
         """Give a message to a receiver."""
         self.credit -= 1
         self.numbers += 1
         self.unsettled[self.numbers] = message
-        self.connection.say(("message", self.link_id, self.numbers, whole(message), message.delivery_count))
+        self.connection.say(
+            ("message", self.link_id, self.numbers, whole(message), message.delivery_count)
+        )
 
     def outcome(self, number: int, state: int) -> None:
         """What a receiver makes of a message."""
@@ -372,7 +405,7 @@ class ModelLink:
             sequence = self.queue.requeue(message, True)
         elif state == RELEASED:
             self.queue.release(message)
-        self.host.hold(sequence, self, number)
+        self.host.when_committed(sequence, self, number)
 
     def queue_deleted(self) -> None:
         """The queue is gone."""

@@ -22,5 +22,7 @@ class Network:
 
     def is_cut(self, source: str, target: str) -> bool:
         """Tell whether a way is cut on purpose, or a host at its end without power."""
-        powerless = any(machine.without_power and machine.host in (source, target) for machine in self.cluster)
+        powerless = any(
+            machine.without_power and machine.host in (source, target) for machine in self.cluster
+        )
         return powerless or (source, target) in self.cuts

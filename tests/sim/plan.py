@@ -1,13 +1,15 @@
-"""Plan: what a seed draws for one run - the cluster, its settings, its queues, its clients and how much goes wrong."""
+"""Plan: what a seed draws for one run - the cluster, its settings, its queues, its clients and how
+much goes wrong.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from qpidha.model.settings import Settings
+from qpidha.model.url import parse_url
 from qpidha.store import recovery
-from qpidha.words.settings import Settings
-from qpidha.words.url import parse_url
 from tests.sim.world import MILLISECOND, World
 
 DISKS = True
@@ -37,6 +39,8 @@ class Plan:
     """Whether somebody moves messages from the first queue to another, each in a transaction."""
     trusting: bool
     """Whether the brokers trust their manager, which then never errs, and fences."""
+    mixed: bool
+    """Whether brokers are of several versions, and are upgraded and downgraded."""
     senders: int
     receivers: int
     window: int
@@ -47,7 +51,8 @@ class Plan:
     length: int
     padding: int
     chunk: int
-    """Bytes of a part of a snapshot: small ones, so that a snapshot of a few messages has several."""
+    """Bytes of a part of a snapshot: small ones, so that a snapshot of a few messages has several.
+    """
     moods: tuple[float, float, float]
 
     def options(self, queue: str) -> dict[str, Any]:
@@ -69,26 +74,49 @@ def draw(world: World, depth: str) -> Plan:
     names = "abcdefgh"[:brokers]
     trusting = rng.random() < 0.1
     options: dict[str, Any] = {
-        "ha_cluster": True, "ha_safety": "trust-manager" if trusting else "strict", "ha_replicate": "all",
+        "ha_cluster": True,
+        "ha_safety": "trust-manager" if trusting else "strict",
+        "ha_replicate": "all",
         "ha_brokers_url": parse_url(",".join(f"{name}:5672" for name in names)),
-        "ha_backup_timeout": rng.choice([100, 300, 1000, 3000]) * MILLISECOND, "link_heartbeat_interval": heartbeat,
+        "ha_backup_timeout": rng.choice([100, 300, 1000, 3000]) * MILLISECOND,
+        "link_heartbeat_interval": heartbeat,
         "link_maintenance_interval": rng.choice([50, 100, 300]) * MILLISECOND,
-        "log_memory": rng.choice([1500, 6000, 1 << 20]), "link_credit": rng.choice([1, 10, 1000, 1000]),
-        "session_max_unacked": rng.choice([1, 10, 5000]), "ha_flow_bytes": rng.choice([0, 0, 300, 2000]),
-        "ha_flow_messages": rng.choice([1000, 1000, 1000, 1, 3]), "ha_min_in_sync": rng.choice([1, 1, 1, 2]),
-    }  # fmt: skip
+        "log_memory": rng.choice([1500, 6000, 1 << 20]),
+        "link_credit": rng.choice([1, 10, 1000, 1000]),
+        "session_max_unacked": rng.choice([1, 10, 5000]),
+        "ha_flow_bytes": rng.choice([0, 0, 300, 2000]),
+        "ha_flow_messages": rng.choice([1000, 1000, 1000, 1, 3]),
+        "ha_min_in_sync": rng.choice([1, 1, 1, 2]),
+    }
     if disks:
         options |= {
-            "data_dir": "simulated", "journal_segment_size": rng.choice([4096, 4096, 1 << 20]), "log_disk": rng.choice([0, 8192, 1 << 20]),
+            "data_dir": "simulated",
+            "journal_segment_size": rng.choice([4096, 4096, 1 << 20]),
+            "log_disk": rng.choice([0, 8192, 1 << 20]),
             "queue_memory": rng.choice([0, 1, 500, 1 << 20]),
-        }  # fmt: skip
+        }
     return Plan(
-        depth=depth, brokers=brokers, disks=disks, settings=Settings(**options), durable=rng.choice([0.0, 0.5, 1.0]) if disks else 0.0,
-        fan_out=rng.random() < 0.2, transactions=rng.random() < 0.4,
-        alternate=rng.random() < 0.3, dedup=rng.choice([(), (), (), QUEUES[:1], QUEUES]), moves=depth == "model" and rng.random() < 0.35,
-        trusting=trusting, senders=rng.choice([1, 1, 2, 3]), receivers=rng.choice([0, 1, 1, 2]),
-        window=rng.choice([1, 3, 10, 30]), credit=rng.choice([1, 1, 5, 50]), pause=rng.choice([2, 10, 40]) * MILLISECOND,
-        messages=rng.choice([20, 40, 80]), faults=rng.choice([2, 5, 10, 15, 20]), length=rng.choice([1000, 2000, 4000]) * MILLISECOND,
-        padding=rng.choice([0, 0, 30, 300]), chunk=rng.choice([100, 500, recovery.CHUNK]),
+        depth=depth,
+        brokers=brokers,
+        disks=disks,
+        settings=Settings(**options),
+        durable=rng.choice([0.0, 0.5, 1.0]) if disks else 0.0,
+        fan_out=rng.random() < 0.2,
+        transactions=rng.random() < 0.4,
+        alternate=rng.random() < 0.3,
+        dedup=rng.choice([(), (), (), QUEUES[:1], QUEUES]),
+        moves=depth == "model" and rng.random() < 0.35,
+        trusting=trusting,
+        mixed=rng.random() < 0.3,
+        senders=rng.choice([1, 1, 2, 3]),
+        receivers=rng.choice([0, 1, 1, 2]),
+        window=rng.choice([1, 3, 10, 30]),
+        credit=rng.choice([1, 1, 5, 50]),
+        pause=rng.choice([2, 10, 40]) * MILLISECOND,
+        messages=rng.choice([20, 40, 80]),
+        faults=rng.choice([2, 5, 10, 15, 20]),
+        length=rng.choice([1000, 2000, 4000]) * MILLISECOND,
+        padding=rng.choice([0, 0, 30, 300]),
+        chunk=rng.choice([100, 500, recovery.CHUNK]),
         moods=rng.choice([(0.0, 0.0, 0.0), (0.05, 0.05, 0.02)]),
-    )  # fmt: skip
+    )

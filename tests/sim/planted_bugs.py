@@ -1,7 +1,8 @@
-"""Planted bugs: each breaks one rule in the real code, for as long as its context lasts. The simulator has to notice.
+"""Planted bugs: each breaks one rule in the real code, for as long as its context lasts. The
+simulator has to notice.
 
-A simulator that finds nothing proves nothing: these are the proof that the checkers see, and that the faults reach the
-places where the rules matter.
+A simulator that finds nothing proves nothing: these are the proof that the checkers see, and that
+the faults reach the places where the rules matter.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from qpidha.broker.dedup import Window
-from qpidha.broker.queue import Queue
+from qpidha.broker.queues.backlog import Backlog
+from qpidha.broker.queues.dedup import Window
+from qpidha.broker.queues.dispatch import RoundRobin
+from qpidha.broker.state import State
 from qpidha.broker.transaction import Transaction
-from qpidha.ha import role
-from qpidha.ha.comparison import Comparison
-from qpidha.ha.following import Following
+from qpidha.ha import cluster as role
+from qpidha.ha.backup import Backup
+from qpidha.ha.candidates import Comparison
 from qpidha.ha.peers import Peers
 from qpidha.ha.primary import Primary
+from qpidha.management import admission
+from qpidha.model.records import HA_RECORDS, Cause, FeatureEnabled
 from qpidha.node import Node
 from qpidha.store.log import Log
-from qpidha.words.records import HA_RECORDS
 
 
 @contextmanager
@@ -37,17 +41,19 @@ def replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
 
 
 def accept_early() -> AbstractContextManager[None]:
-    """Tell clients that something is safe before any backup has it."""
-    return replaced((Node, "hold", lambda self, sequence, target, item: target.released(item)))
+    """Tell clients that something is committed before any backup has it."""
+    return replaced(
+        (Node, "when_committed", lambda self, sequence, waiter, item: waiter.on_committed(item))
+    )
 
 
 def skip_sync() -> AbstractContextManager[None]:
     """Take what was given to the disk for synced."""
-    return replaced((Log, "kept", property(lambda self: self.last)))
+    return replaced((Log, "durable_to", property(lambda self: self.last)))
 
 
 def promote_from_catchup() -> AbstractContextManager[None]:
-    """Let a broker that is still catching up be promoted, as if it were live."""
+    """Let a broker that is still catching up be promoted, as if it were complete."""
     outside, refusal = Comparison.outside, Comparison.refusal
 
     def lenient(rule: Any) -> Any:
@@ -74,8 +80,12 @@ def forget_dequeue() -> AbstractContextManager[None]:
     """Now and then do not record that a message left."""
     dequeue = Log.dequeue
 
-    def forgetful(self: Any, queue: int, sequence: int) -> int:
-        return self.end if sequence % 7 == 0 and sequence <= self.safe else dequeue(self, queue, sequence)
+    def forgetful(self: Any, queue: int, sequence: int, cause: int = 0) -> int:
+        return (
+            self.end
+            if sequence % 7 == 0 and sequence <= self.committed
+            else dequeue(self, queue, sequence, cause)
+        )
 
     return replaced((Log, "dequeue", forgetful))
 
@@ -86,15 +96,18 @@ def reuse_id() -> AbstractContextManager[None]:
 
 
 def ignore_epoch() -> AbstractContextManager[None]:
-    """Forget what was promised whenever somebody asks or replicates, and do not step down for a higher epoch."""
-    asked, logged, step_down = role.answer, Following._logged, role.Cluster.step_down
+    """Forget what was promised whenever somebody asks or replicates, and do not step down for a
+    higher epoch.
+    """
+    asked, logged = role.Cluster._on_ask, Backup._on_logged
+    step_down = role.Cluster.step_down
 
-    def oblivious(action: Callable[..., None], saved_of: Callable[[Any], Any]) -> Any:
+    def oblivious(action: Callable[..., None]) -> Any:
         def act(self: Any, *arguments: Any) -> None:
-            saved = saved_of(self)
-            promised, saved.promised = saved.promised, 0
+            promises = self.promises
+            promised, promises._promised = promises.promised, 0
             action(self, *arguments)
-            saved.promised = max(promised, saved.promised)
+            promises._promised = max(promised, promises.promised)
 
         return act
 
@@ -103,8 +116,8 @@ def ignore_epoch() -> AbstractContextManager[None]:
             step_down(self, reason)
 
     return replaced(
-        (role, "answer", oblivious(asked, lambda cluster: cluster.saved)),
-        (Following, "_logged", oblivious(logged, lambda following: following.follower.saved)),
+        (role.Cluster, "_on_ask", oblivious(asked)),
+        (Backup, "_on_logged", oblivious(logged)),
         (role.Cluster, "step_down", stay),
     )
 
@@ -112,13 +125,24 @@ def ignore_epoch() -> AbstractContextManager[None]:
 def promote_without_promises() -> AbstractContextManager[None]:
     """Become primary whoever has promised."""
     hears = Peers.hears_majority
-    return replaced((Peers, "hears_majority", lambda self, consultation: not consultation.question.version or hears(self, consultation)))
+    return replaced(
+        (
+            Peers,
+            "hears_majority",
+            lambda self, consultation: (
+                not consultation.question.version or hears(self, consultation)
+            ),
+        )
+    )
 
 
 def drop_without_recording() -> AbstractContextManager[None]:
     """Go on without a backup though no majority has recorded it."""
     hears = Peers.hears_majority
-    changed = lambda self, consultation: bool(consultation.question.version) or hears(self, consultation)  # noqa: E731
+
+    def changed(self: Peers, consultation: Any) -> bool:
+        return bool(consultation.question.version) or hears(self, consultation)
+
     return replaced((Peers, "hears_majority", changed))
 
 
@@ -130,12 +154,16 @@ def keep_confirmations() -> AbstractContextManager[None]:
     def confirming(self: Any, connection_id: int, message: Any) -> None:
         confirm(self, connection_id, message)
         for backup in self.backups.values():
-            known[id(self), backup.system_id] = max(known.get((id(self), backup.system_id), 0), backup.confirmed)
+            known[id(self), backup.system_id] = max(
+                known.get((id(self), backup.system_id), 0), backup.confirmed
+            )
 
     def subscribing(self: Any, connection_id: int, system_id: str, name: str, request: Any) -> bool:
         subscribed = subscribe(self, connection_id, system_id, name, request)
         if subscribed:
-            self.backups[system_id].confirmed = min(known.get((id(self), system_id), 0), self.log.last)
+            self.backups[system_id].confirmed = min(
+                known.get((id(self), system_id), 0), self.log.last
+            )
         return bool(subscribed)
 
     return replaced((Primary, "confirm", confirming), (Primary, "subscribe", subscribing))
@@ -159,7 +187,9 @@ def half_transaction() -> AbstractContextManager[None]:
 
 
 def forget_keys() -> AbstractContextManager[None]:
-    """Now and then forget that a message was there, where one that is sent again is to be known again."""
+    """Now and then forget that a message was there, where one that is sent again is to be known
+    again.
+    """
     remember = Window.remember
 
     def forgetful(self: Any, key: str, sequence: int) -> None:
@@ -187,9 +217,9 @@ def move_by_halves() -> AbstractContextManager[None]:
 
     def by_halves(self: Any, routes: Any) -> int:
         for retirement in self.retirements:
-            retirement.queue.drop([retirement.message])
+            self._broker.departures.leave(retirement.queue, [retirement.message], Cause.ACCEPTED)
         if self.retirements:
-            Log.seal(self._broker.recorder)
+            Log.seal(self._broker.log_writer)
         return carry_out(self, routes)
 
     return replaced((Transaction, "_carry_out", by_halves))
@@ -197,27 +227,102 @@ def move_by_halves() -> AbstractContextManager[None]:
 
 def give_out_of_turn() -> AbstractContextManager[None]:
     """Now and then give the second message of a queue before the first."""
-    hand_out = Queue._hand_out
+    hand_out = RoundRobin._hand_out
 
-    def out_of_turn(self: Any, takers: Any, now: int) -> int:
-        order, head = self.order, self._head
-        if head + 1 >= len(order) or order[head] % 7:
-            return int(hand_out(self, takers, now))
-        first, all_ = order[head], list(takers)
-        self._head += 1
-        given = hand_out(self, takers, now)
-        self._rewind(first)
+    def out_of_turn(self: Any, backlog: Any, takers: Any, now: int, expired: Any) -> int:
+        first = backlog.ordering.take()
+        if first is None:
+            return 0
+        if first.sequence % 7:
+            backlog.ordering.restore(first)
+            return hand_out(self, backlog, takers, now, expired)
+        all_ = list(takers)
+        given = hand_out(self, backlog, takers, now, expired)
+        backlog.ordering.restore(first)
         left = [taker for taker in all_ if taker.credit > 0]
-        return int(given + (hand_out(self, left, now) if left else 0))
+        return given + (hand_out(self, backlog, left, now, expired) if left else 0)
 
-    return replaced((Queue, "_hand_out", out_of_turn))
+    return replaced((RoundRobin, "_hand_out", out_of_turn))
+
+
+def enable_alone() -> AbstractContextManager[None]:
+    """Enable a feature as soon as the primary knows it, whatever the others know, and refuse
+    nobody.
+    """
+    return replaced(
+        (role.Cluster, "all_know", lambda self, feature: True),
+        (admission, "_check_features", lambda host, connection: None),
+    )
+
+
+def use_before_commit() -> AbstractContextManager[None]:
+    """Use a feature as soon as the record that enables it is appended."""
+    use_features = Node._use_features
+
+    def hasty(self: Any) -> None:
+        use_features(self)
+        if self.broker.log_writer is not None:
+            self.log.features = frozenset(self.broker.features)
+
+    return replaced((Node, "_use_features", hasty))
+
+
+def forget_features() -> AbstractContextManager[None]:
+    """Leave out of snapshots which features are enabled."""
+    objects = State.objects
+
+    def without(self: Any) -> Any:
+        for uid, record in objects(self):
+            if not isinstance(record, FeatureEnabled):
+                yield uid, record
+
+    return replaced((State, "objects", without))
+
+
+def keep_rejected() -> AbstractContextManager[None]:
+    """On a backup, let a message stay that was rejected, whatever the record says."""
+    remove = Backlog.remove
+
+    def forgiving(self: Any, sequences: Any, cause: int = 0) -> None:
+        if not (self.is_replica and cause == Cause.REJECTED):
+            remove(self, sequences, cause)
+
+    return replaced((Backlog, "remove", forgiving))
+
+
+def mistake_cause() -> AbstractContextManager[None]:
+    """Now and then record that a message was rejected which was accepted."""
+    dequeue = Log.dequeue
+
+    def mistaken(self: Any, queue: int, sequence: int, cause: int = 0) -> int:
+        return dequeue(self, queue, sequence, cause if sequence % 7 else int(Cause.REJECTED))
+
+    return replaced((Log, "dequeue", mistaken))
 
 
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__.replace("_", "-"): bug
     for bug in (
-        accept_early, skip_sync, promote_from_catchup, promote_dropped, promote_restarted, forget_dequeue, reuse_id, ignore_epoch,
-        promote_without_promises, drop_without_recording, keep_confirmations, half_transaction,
-        forget_keys, ignore_minimum, move_by_halves, give_out_of_turn,
+        accept_early,
+        skip_sync,
+        promote_from_catchup,
+        promote_dropped,
+        promote_restarted,
+        forget_dequeue,
+        reuse_id,
+        ignore_epoch,
+        promote_without_promises,
+        drop_without_recording,
+        keep_confirmations,
+        half_transaction,
+        forget_keys,
+        ignore_minimum,
+        move_by_halves,
+        give_out_of_turn,
+        enable_alone,
+        use_before_commit,
+        forget_features,
+        keep_rejected,
+        mistake_cause,
     )
-}  # fmt: skip
+}

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from qpidha.words.events import Event, JournalFailed, JournalWritten
+from qpidha.model.events import Event, LogFailed, LogWritten
 from tests.sim.disk import FakeDisk, Files
 
 
@@ -28,7 +28,7 @@ def test_what_is_synced_outlives_a_power_failure(how: str) -> None:
         disk.append("1.log", b"kept" * 50)
         disk.mark(1, sync=True)
         pump(disk)
-        assert events == [JournalWritten(1)]
+        assert events == [LogWritten(1)]
         disk.append("1.log", b"gone" * 50)
         pump(disk)
         files.crash(how, random.Random(seed))
@@ -56,7 +56,7 @@ def test_one_sync_answers_all_marks_that_wait() -> None:
     disk.mark(1, sync=True)
     disk.mark(2, sync=True)
     pump(disk)
-    assert events == [JournalWritten(2)]
+    assert events == [LogWritten(2)]
     assert disk.syncs == 1
 
 
@@ -69,7 +69,7 @@ def test_a_full_disk_says_so_once_and_does_nothing_more() -> None:
     pump(disk)
     disk.append("1.log", b"more")
     pump(disk)
-    assert events == [JournalFailed("No space left on device")]
+    assert events == [LogFailed("No space left on device")]
     assert files.written["1.log"] == b"fou"
 
 

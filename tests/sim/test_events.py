@@ -1,4 +1,6 @@
-"""Journals of events of simulated histories: they change no history, are of the format, and the checks find them in order."""
+"""Journals of events of simulated histories: they change no history, are of the format, and the
+checks find them in order.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,17 @@ from typing import Any
 
 import pytest
 
+from qpidha.model.effects import WriteEvents
 from qpidha.pipeline.events import Event, examine
-from qpidha.pipeline.python_engine import check
-from qpidha.words.effects import Note
+from qpidha.pipeline.oracle.engine import check
 from tests.sim import workload
 from tests.sim.__main__ import play
 from tests.sim.machine import Machine
 from tests.sim.plan import draw
 
 SEEDS = range(8)
+
+pytestmark = pytest.mark.timeout(180)  # One history on the wire is 9 s of CPU.
 
 
 class Books:
@@ -27,14 +31,16 @@ class Books:
         self.events: list[Event] = []
         self.numbers: dict[tuple[str, str], int] = {}
 
-    def note(self, machine: Machine, effect: Note) -> None:
+    def note(self, machine: Machine, effect: WriteEvents) -> None:
         boot = f"{machine.life:08x}"
         for row in effect.rows:
             number = self.numbers.get((machine.host, boot), 0)
             self.numbers[machine.host, boot] = number + 1
-            name = machine.node.notes._name
+            name = machine.node.event_log._name
             times = f'"t":{effect.at // 1000},"m":{effect.at}'
-            self.events.append(json.loads(f'{{"n":"{name}","b":"{boot}","s":{number},{times},{row}}}'))
+            self.events.append(
+                json.loads(f'{{"n":"{name}","b":"{boot}","s":{number},{times},{row}}}')
+            )
 
 
 @pytest.fixture
@@ -47,21 +53,30 @@ def books(monkeypatch: pytest.MonkeyPatch) -> Iterator[Books]:
 def at_level(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
     def drawn(world: Any, depth: str) -> Any:
         plan = draw(world, depth)
-        return dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, journal_events=level, journal_events_dir="simulated"))
+        return dataclasses.replace(
+            plan,
+            settings=dataclasses.replace(
+                plan.settings, journal_events=level, journal_events_dir="simulated"
+            ),
+        )
 
     monkeypatch.setattr(workload, "draw", drawn)
 
 
 @pytest.mark.parametrize("depth", ["model", "wire"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_written_down_changes_nothing_and_is_in_order(seed: int, depth: str, books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_written_down_changes_nothing_and_is_in_order(
+    seed: int, depth: str, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     histories = []
     for level in ("off", "state", "sampled", "full"):
         books.events.clear()
         at_level(monkeypatch, level)
         result = play(seed, depth, tracing=True)
         assert not result.failure
-        histories.append([line for line in result.lines if " world Plan(" not in line])  # it tells the settings
+        histories.append(
+            [line for line in result.lines if " world Plan(" not in line]
+        )  # it tells the settings
         assert bool(books.events) is (level != "off")
         for event in books.events:
             assert examine(event) == ("", ()), event

@@ -1,4 +1,6 @@
-"""A few hundred histories, played on every change; and that a seed is a history, whatever Python's hashes are."""
+"""A few hundred histories, played on every change; and that a seed is a history, whatever Python's
+hashes are.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,8 @@ from tests.sim.__main__ import command, play
 ROOT = Path(__file__).parent.parent.parent
 MODEL_SEEDS, WIRE_SEEDS, BLOCKS = 160, 40, 8
 
+pytestmark = pytest.mark.timeout(180)
+
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 @pytest.mark.parametrize("depth", ["model", "wire"])
@@ -28,9 +32,19 @@ def test_no_history_breaks_a_rule(depth: str, block: int) -> None:
 def test_a_seed_is_the_same_history_under_any_hash_seed(depth: str) -> None:
     hashes = []
     for hash_seed in ("1", "2"):
-        code = f"from tests.sim.__main__ import play\nfor seed in range(4): print(play(seed, {depth!r}).trace_hash)"
+        code = (
+            "from tests.sim.__main__ import play\nfor seed in range(4): print(play(seed, "
+            f"{depth!r}).trace_hash)"
+        )
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         hashes.append(done.stdout.split())
     assert len(hashes[0]) == 4
     assert hashes[0] == hashes[1]

@@ -1,18 +1,18 @@
 """Wire client: a client's connection in real AMQP bytes, on the same engine as the brokers'.
 
-It is thinner than `amqp.connection` on purpose: no security layer, one session, one link, and outcomes of a receiver
-that are sent unsettled, so that it hears when the broker settles them.
+It is thinner than `amqp.connection` on purpose: no security layer, one session, one link, and
+outcomes of a receiver that are sent unsettled, so that it hears when the broker settles them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from qpidha.amqp.engine import Engine
-from qpidha.amqp.engine_links import LinkEnd, is_settled, remote_state, settle, update
-from qpidha.amqp.terminus import ACCEPTED, MODIFIED, PeerError, source, target
-from qpidha.words.errors import QpidHaError
-from qpidha.words.message_view import header
+from qpidha.amqp.peer.engine import Engine
+from qpidha.amqp.peer.links import LinkEnd, Scratch, is_settled, remote_state, settle, update
+from qpidha.amqp.peer.terminus import ACCEPTED, MODIFIED, PeerError, source, target
+from qpidha.model.errors import QpidHaError
+from qpidha.model.message_view import header
 from tests.sim.machine import Machine, Socket, reach
 from tests.sim.wire_transactions import WireTransactions
 from tests.sim.world import MILLISECOND, Stream, World
@@ -34,9 +34,15 @@ class WireTransport:
         self.last = 0
         self.transactions: WireTransactions | None = None
         self.told: list[tuple[Any, ...]] = []
-        """What the engine said, for the client to hear when the engine is done: it may end the connection."""
-        self.engine = Engine(self, is_server=False, max_frame_size=65536, channel_max=10)
-        self.engine.set_idle_timeout(2 * client.cluster.settings.link_heartbeat_interval // MILLISECOND)
+        """What the engine said, for the client to hear when the engine is done: it may end the
+        connection.
+        """
+        self.engine = Engine(
+            self, is_server=False, max_frame_size=65536, channel_max=10, scratch=Scratch()
+        )
+        self.engine.set_idle_timeout(
+            2 * client.cluster.settings.link_heartbeat_interval // MILLISECOND
+        )
         self.engine.open(client.host, {"product": "simulator"}, hostname=machine.host)
         self.session = self.engine.new_session()
         self._flushing = False
@@ -54,9 +60,15 @@ class WireTransport:
     def attach(self, kind: str, address: str, options: dict[str, Any], credit: int) -> None:
         """Attach the link."""
         self.kind = kind
-        self.end = self.engine.new_link(f"{self.host}-link", sender=kind == "sender", session=self.session)
+        self.end = self.engine.new_link(
+            f"{self.host}-link", sender=kind == "sender", session=self.session
+        )
         self.end.owner = self
-        wanted = {"durable": True, **options.get("arguments", {})} if options.get("durable") else dict(options.get("arguments", {}))
+        wanted = (
+            {"durable": True, **options.get("arguments", {})}
+            if options.get("durable")
+            else dict(options.get("arguments", {}))
+        )
         if options.get("alternate"):
             wanted["alternate-exchange"] = options["alternate"]
         node = {"properties": wanted, "capabilities": ["create-on-demand"]}
@@ -158,7 +170,9 @@ class WireTransport:
         if self.alive:
             self._flush()
             if following:
-                self.world.at(max(following * MILLISECOND - self.world.now, MILLISECOND), self._tick)
+                self.world.at(
+                    max(following * MILLISECOND - self.world.now, MILLISECOND), self._tick
+                )
 
     def _free(self) -> None:
         self.engine.free()
@@ -185,12 +199,17 @@ class WireTransport:
         if peer.kind:
             self.told.append(("link_attached",))
 
+    def peer_retires(self, retiring: Any) -> None:
+        pass
+
     def delivery_changed(self, delivery: Any) -> None:
         """A message, an outcome or a settlement came."""
         assert self.end is not None
         if self.kind == "sender":
             state = remote_state(delivery)
-            if delivery in self.deliveries and (is_settled(delivery) or ACCEPTED <= state <= MODIFIED):
+            if delivery in self.deliveries and (
+                is_settled(delivery) or ACCEPTED <= state <= MODIFIED
+            ):
                 number = self.deliveries.pop(delivery)
                 settle(delivery)
                 self.told.append(("outcome", number, state))
@@ -207,7 +226,9 @@ class WireTransport:
             self.last += 1
             self.deliveries[delivery] = self.last
             self.numbers[self.last] = delivery
-            self.told.append(("message", self.last, payload, header(payload).get("delivery_count", 0)))
+            self.told.append(
+                ("message", self.last, payload, header(payload).get("delivery_count", 0))
+            )
 
     def flowed(self) -> None:
         """Credit came."""

@@ -1,7 +1,7 @@
 """Wire transactions: what a client posts to several queues at once, in real AMQP bytes.
 
-One transaction after the other: declare, one post to each queue, discharge. Now and then the discharge is a rollback, of
-which the sender hears as of a refusal. Source: AMQP 1.0 section 4.
+One transaction after the other: declare, one post to each queue, discharge. Now and then the
+discharge is a rollback, of which the sender hears as of a refusal. Source: AMQP 1.0 section 4.
 """
 
 from __future__ import annotations
@@ -9,19 +9,29 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from qpidha.amqp.engine_links import LinkEnd, is_settled, remote_state, settle
-from qpidha.amqp.engine_values import remote_fields, set_state
-from qpidha.amqp.terminus import ACCEPTED, COORDINATOR, REJECTED, PeerError, Terminus, source, target
-from qpidha.amqp.transaction_wire import DECLARE, DECLARED, DISCHARGE, TRANSACTIONAL
-from qpidha.words.encoding import Described, ULong
-from qpidha.words.message_view import build
+from qpidha.amqp.peer.links import LinkEnd, is_settled, remote_state, settle
+from qpidha.amqp.peer.terminus import (
+    ACCEPTED,
+    COORDINATOR,
+    REJECTED,
+    PeerError,
+    Terminus,
+    source,
+    target,
+)
+from qpidha.amqp.peer.transaction_wire import DECLARE, DECLARED, DISCHARGE, TRANSACTIONAL
+from qpidha.amqp.peer.values import remote_fields, set_state
+from qpidha.model.encoding import Described, ULong
+from qpidha.model.message_view import build
 
 ROLLBACKS = 0.1
 """How many transactions end in one."""
 
 
 class WireTransactions:
-    """The transactions of one client's connection: a link to the coordinator, and one to each queue."""
+    """The transactions of one client's connection: a link to the coordinator, and one to each
+    queue.
+    """
 
     def __init__(self, transport: Any) -> None:
         self.transport = transport
@@ -35,7 +45,9 @@ class WireTransactions:
 
     def _link(self, name: str, node: Terminus) -> LinkEnd:
         transport = self.transport
-        end: LinkEnd = transport.engine.new_link(f"{transport.host}-{name}", sender=True, session=transport.session)
+        end: LinkEnd = transport.engine.new_link(
+            f"{transport.host}-{name}", sender=True, session=transport.session
+        )
         end.owner = self
         end.open(source(transport.host), node)
         return end
@@ -80,7 +92,9 @@ class WireTransactions:
         settle(delivery)
         self.last = None
         number = self.waiting.popleft()[0]
-        self.transport.told.append(("outcome", number, ACCEPTED if state == ACCEPTED and not self.rolls_back else REJECTED))
+        self.transport.told.append(
+            ("outcome", number, ACCEPTED if state == ACCEPTED and not self.rolls_back else REJECTED)
+        )
         self.flowed()
 
     def detached(self, closed: bool, error: PeerError | None) -> None:

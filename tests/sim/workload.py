@@ -1,8 +1,10 @@
-"""Workload: one run. A seed draws the cluster, its knobs, its clients and its faults; the run heals it and judges.
+"""Workload: one run. A seed draws the cluster, its knobs, its clients and its faults; the run heals
+it and judges.
 
-`Run` is what all parts of a world report to. First the cluster is made and serves; then clients work while faults happen;
-then every fault ends, a manager who knows his trade gets everything ready again, the senders finish, and the receivers
-take what is left. Checkers look at every turn, every promotion and the end.
+`Run` is what all parts of a world report to. First the cluster is made and serves; then clients
+work while faults happen; then every fault ends, a manager who knows his trade gets everything ready
+again, the senders finish, and the receivers take what is left. Checkers look at every turn, every
+promotion and the end.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from qpidha.ha.in_sync import InSyncSet, SavedState
+from qpidha.ha.wire import Chunk, Logged
+from qpidha.model.effects import Announce
 from qpidha.store import recovery
-from qpidha.words.effects import Announce
 from tests.sim import checkers, faults
 from tests.sim.clients import ModelTransport, Mover, Receiver, Sender
 from tests.sim.history import ACCEPTED, DOUBT, REFUSED, Facts, Violation, key_of, name_of
@@ -57,8 +60,25 @@ class Run(Network):
         else:
             world.carries_bytes = True
             world.split_chunks = world.chance(0.3)
-        self.cluster = Cluster(world, list("abcdefgh"[: plan.brokers]), plan.settings, depth=depth, watcher=self, disks=plan.disks)
-        self.manager = TrustedManager(world, self.cluster, self) if plan.trusting else Manager(world, self.cluster, self)
+        self.cluster = Cluster(
+            world,
+            list("abcdefgh"[: plan.brokers]),
+            plan.settings,
+            depth=depth,
+            watcher=self,
+            disks=plan.disks,
+        )
+        self.cluster.is_mixed = plan.mixed
+        if plan.mixed:
+            for machine in self.cluster:
+                machine.features = world.rng.choice(faults.VERSIONS)
+        self.enabled: dict[str, set[int]] = {}
+        """Feature -> sequences of the records that enable it."""
+        self.manager = (
+            TrustedManager(world, self.cluster, self)
+            if plan.trusting
+            else Manager(world, self.cluster, self)
+        )
         self.make_transport = ModelTransport if depth == "model" else WireTransport
         world.note("world", f"{plan}")
 
@@ -98,11 +118,21 @@ class Run(Network):
             spread = plan.fan_out and number == 0
             transactional = plan.transactions and number == plan.senders - 1 and not spread
             queue = world.rng.choice(QUEUES)
-            address, queues = ("amq.fanout", QUEUES) if spread else (queue, QUEUES if transactional else (queue,))
+            address, queues = (
+                ("amq.fanout", QUEUES) if spread else (queue, QUEUES if transactional else (queue,))
+            )
             sender = Sender(
-                world, self.cluster, self, f"s{number}", address, plan.options(address),
-                window=plan.window, pause=plan.pause, durable=world.chance(plan.durable), queues=queues,
-            )  # fmt: skip
+                world,
+                self.cluster,
+                self,
+                f"s{number}",
+                address,
+                plan.options(address),
+                window=plan.window,
+                pause=plan.pause,
+                durable=world.chance(plan.durable),
+                queues=queues,
+            )
             sender.is_transactional = transactional
             sender.padding = b"." * plan.padding
             sender.has_ids = all(queue in plan.dedup for queue in queues)
@@ -112,7 +142,9 @@ class Run(Network):
             queue = QUEUES[number % 2]
             self.clients.append(self._receiver(f"r{number}", queue, plan.moods))
         if plan.moves:
-            self.clients.append(self._receiver("m0", QUEUES[0], (0.05, 0, 0), Mover, target_queue=MOVED))
+            self.clients.append(
+                self._receiver("m0", QUEUES[0], (0.05, 0, 0), Mover, target_queue=MOVED)
+            )
 
     def _produce(self, sender: Sender, left: int) -> None:
         """Have a sender work all the time while faults happen, in bursts."""
@@ -123,18 +155,38 @@ class Run(Network):
             self.world.at(self.world.between(0, pause), self._produce, sender, left - burst)
 
     def _receiver(
-        self, name: str, queue: str, moods: tuple[float, float, float], kind: type[Receiver] = Receiver, **more: Any
-    ) -> Receiver:  # fmt: skip
+        self,
+        name: str,
+        queue: str,
+        moods: tuple[float, float, float],
+        kind: type[Receiver] = Receiver,
+        **more: Any,
+    ) -> Receiver:
         plan = self.plan
         options = plan.options(queue)
-        return kind(self.world, self.cluster, self, name, queue, options, credit=plan.credit, think=plan.pause, moods=moods, **more)
+        return kind(
+            self.world,
+            self.cluster,
+            self,
+            name,
+            queue,
+            options,
+            credit=plan.credit,
+            think=plan.pause,
+            moods=moods,
+            **more,
+        )
 
     def prepare(self, machine: Machine, then: Callable[[bool], None]) -> None:
-        """Make exchanges and bindings on a broker, one after the other; queues are made on demand."""
+        """Make exchanges and bindings on a broker, one after the other; queues are made on
+        demand.
+        """
         durable = self.plan.durable > 0
         requests: list[tuple[str, dict[str, Any]]] = []
         if self.plan.alternate:
-            requests.append(("declare_exchange", {"name": ALTERNATE, "type": "fanout", "durable": durable}))
+            requests.append(
+                ("declare_exchange", {"name": ALTERNATE, "type": "fanout", "durable": durable})
+            )
             requests.append(("declare_queue", {"name": REJECTED, "durable": durable}))
             requests.append(("bind", {"exchange": ALTERNATE, "queue": REJECTED}))
         if self.plan.moves:
@@ -167,22 +219,35 @@ class Run(Network):
         self.manager.heal()
         while not checkers.all_ready(self.cluster.machines):
             if world.now > deadline:
-                raise Violation(f"not ready: {PATIENCE // SECOND} s after the last fault the brokers are {self.states()}")
+                raise Violation(
+                    f"not ready: {PATIENCE // SECOND} s after the last fault the brokers "
+                    f"are {self.states()}"
+                )
             world.run_for(100 * MILLISECOND)
             for machine in self.cluster:
                 machine.restart()
 
     def finish(self) -> None:
-        """Let the senders finish and the receivers take everything; then look whether anything is missing."""
+        """Let the senders finish and the receivers take everything; then look whether anything is
+        missing.
+        """
         world, facts = self.world, self.facts
         senders = [client for client in self.clients if isinstance(client, Sender)]
-        self._wait(lambda: all(sender.is_done for sender in senders), "the senders have not finished")
+        self._wait(
+            lambda: all(sender.is_done for sender in senders), "the senders have not finished"
+        )
         for client in self.clients:
             client.stop()
         world.run_for(100 * MILLISECOND)
         self._judge_at_rest()
-        queues = [*QUEUES, *([REJECTED] if self.plan.alternate else []), *([MOVED] if self.plan.moves else [])]
-        last = [self._receiver(f"z{number}", queue, (0, 0, 0)) for number, queue in enumerate(queues)]
+        queues = [
+            *QUEUES,
+            *([REJECTED] if self.plan.alternate else []),
+            *([MOVED] if self.plan.moves else []),
+        ]
+        last = [
+            self._receiver(f"z{number}", queue, (0, 0, 0)) for number, queue in enumerate(queues)
+        ]
         for receiver in last:
             receiver.connect()
         self.clients += last
@@ -197,13 +262,20 @@ class Run(Network):
         self._judge_at_rest()
 
     def _judge_at_rest(self) -> None:
-        self._wait(lambda: checkers.is_quiet(self.cluster.machines), "the brokers do not come to rest")
+        self._wait(
+            lambda: checkers.is_quiet(self.cluster.machines), "the brokers do not come to rest"
+        )
         if not checkers.all_ready(self.cluster.machines):
             raise Violation(f"not ready: without any fault the brokers came to be {self.states()}")
-        self._wait(lambda: not any(machine.requests for machine in self.cluster), "somebody waits for an answer")
+        self._wait(
+            lambda: not any(machine.requests for machine in self.cluster),
+            "somebody waits for an answer",
+        )
         primary = self.cluster.primaries()[0]
         self._judge(primary, checkers.contents(primary, shared=self._shared()), "at rest")
         checkers.backups_equal(self.cluster.machines)
+        for machine in self.cluster.machines:
+            checkers.causes_hold(self.facts, machine)
 
     def _judge(self, primary: Machine, present: checkers.Contents, when: str) -> None:
         checkers.no_loss(self.facts, present, f"{primary.host}, {when}")
@@ -214,7 +286,9 @@ class Run(Network):
 
     def _is_empty(self) -> bool:
         primaries = self.cluster.primaries()
-        return bool(primaries) and not any(queue.messages for queue in primaries[0].node.broker.queues.values())
+        return bool(primaries) and not any(
+            queue.messages for queue in primaries[0].node.broker.queues.values()
+        )
 
     def _wait(self, condition: Any, otherwise: str) -> None:
         deadline = self.world.now + PATIENCE
@@ -225,7 +299,10 @@ class Run(Network):
 
     def states(self) -> str:
         """Write down how the brokers are."""
-        return ", ".join(f"{machine.host} {machine.state.value if machine.is_up else 'down'}" for machine in self.cluster)
+        return ", ".join(
+            f"{machine.host} {machine.state.value if machine.is_up else 'down'}"
+            for machine in self.cluster
+        )
 
     # -- what machines tell -----------------------------------------------------------------------
 
@@ -238,12 +315,17 @@ class Run(Network):
             who = (machine.host, machine.life)
             before, after = str(effect.fields["before"]), str(effect.fields["after"])
             if before != self.last_states.get(who, "standalone"):
-                raise Violation(f"illegal change of {machine.host}: it was {self.last_states.get(who)}, not {before}")
+                raise Violation(
+                    f"illegal change of {machine.host}: it was "
+                    f"{self.last_states.get(who)}, not {before}"
+                )
             checkers.legal_change(before, after, machine.host)
             self.last_states[who] = after
             if after == "catchup" and self.impatience and not self.healing:
                 self.impatience -= 1
-                self.world.at(self.world.between(0, 4 * self.world.latency[1]), self.manager.promote, machine)
+                self.world.at(
+                    self.world.between(0, 4 * self.world.latency[1]), self.manager.promote, machine
+                )
 
     def handed_over(self, machine: Machine, result: dict[str, Any]) -> None:
         """A broker says that another has taken over from it."""
@@ -258,13 +340,23 @@ class Run(Network):
             self.sets = sorted([*self.sets, set_])
 
     def moved(self, machine: Machine) -> None:
-        """Something is safe that was not, perhaps."""
-        safe = machine.node.log.safe
-        if safe > machine.safe:
-            machine.safe = safe
+        """Something is committed that was not, perhaps."""
+        committed = machine.node.log.committed
+        if committed > machine.committed:
+            machine.committed = committed
             cluster = machine.node.cluster
             if cluster is not None and cluster.primary is not None:
-                checkers.safe_is_everywhere(machine, cluster, safe)
+                checkers.committed_is_everywhere(machine, cluster, committed)
+
+    def replicated(self, machine: Machine, message: Logged | Chunk) -> None:
+        """A broker was sent a part of the log, or of a snapshot, which is committed."""
+        checkers.only_known(
+            self.enabled,
+            machine.features,
+            message.batch.data if isinstance(message, Logged) else message.data,
+            message.committed if isinstance(message, Logged) else 1 << 62,
+            machine.host,
+        )
 
     def look(self, machine: Machine) -> None:
         """A broker has made a turn."""
@@ -277,25 +369,33 @@ class Run(Network):
             if self.primaries.get(epoch) != who:
                 checkers.one_primary_each_epoch(self.primaries, epoch, who)
                 self._promoted(machine, epoch)
-        machine.was_live = machine.is_live
+        machine.was_complete = machine.is_complete
 
     def _promoted(self, machine: Machine, epoch: int) -> None:
         """Judge a new primary."""
         self.promotions += 1
         self.world.note(machine.host, f"is primary of epoch {epoch}")
         if epoch < max(self.primaries) and not self.plan.trusting:
-            return  # it heard late that it was elected; with a higher epoch promised by a majority it will never acknowledge anything
+            # it heard late that it was elected; with a higher epoch promised by a majority it will
+            # never acknowledge anything
+            return
         present = checkers.contents(machine, shared=self._shared())
-        others = [other for other in self.cluster if other is not machine and other.is_live]
-        members = max((set_ for set_ in self.sets if set_.epoch < epoch), default=InSyncSet()).members
-        if not machine.was_live and not any(other.system_id in members for other in others):
+        others = [other for other in self.cluster if other is not machine and other.is_complete]
+        members = max(
+            (set_ for set_ in self.sets if set_.epoch < epoch), default=InSyncSet()
+        ).members
+        if not machine.was_complete and not any(other.system_id in members for other in others):
             if not self.plan.trusting:
                 checkers.nothing_taken(self.facts, present, others, machine.host)
             self.facts.total_failure(present, durable_too=not self.plan.disks)
         self._judge(machine, present, f"promoted to epoch {epoch}")
 
     def _shared(self) -> str:
-        return REJECTED if (self.plan.fan_out or self.plan.transactions) and self.plan.alternate else ""
+        return (
+            REJECTED
+            if (self.plan.fan_out or self.plan.transactions) and self.plan.alternate
+            else ""
+        )
 
     def stopped(self, machine: Machine) -> None:
         """A broker is down."""
@@ -313,9 +413,16 @@ class Run(Network):
         return self.facts.sent(sender, message, number, self.world.now)
 
     def _commits(self) -> None:
-        """A transaction is under way; faults may meet it there, or its batch on the way to the backups."""
+        """A transaction is under way; faults may meet it there, or its batch on the way to the
+        backups.
+        """
         while self.upon_commit:
-            self.world.at(self.world.between(0, 4 * self.world.latency[1]), faults.happen, self, self.upon_commit.pop())
+            self.world.at(
+                self.world.between(0, 4 * self.world.latency[1]),
+                faults.happen,
+                self,
+                self.upon_commit.pop(),
+            )
 
     def accepted(self, sender: Sender, message: int, number: int) -> None:
         """A sender was told that its message is accepted."""
@@ -324,11 +431,25 @@ class Run(Network):
         if self.world.tracing:
             self.world.note(sender.host, f"{key} is accepted")
         while self.upon_acceptance:
-            self.world.at(self.world.between(0, MILLISECOND // 2), faults.happen, self, self.upon_acceptance.pop())
-        # What was known again, or is gone already, may be accepted by anybody: there is nothing that could be lost with him.
-        if len(transmission.numbers) == 1 and not all(self.facts.duties[queue, key].consumed for queue in sender.queues):
+            self.world.at(
+                self.world.between(0, MILLISECOND // 2),
+                faults.happen,
+                self,
+                self.upon_acceptance.pop(),
+            )
+        # What was known again, or is gone already, may be accepted by anybody: there is nothing
+        # that could be lost with him.
+        if len(transmission.numbers) == 1 and not all(
+            self.facts.duties[queue, key].consumed for queue in sender.queues
+        ):
             self.facts.first_acceptance.setdefault(sender.epoch, self.world.now)
-            checkers.one_acknowledging(self.facts, sender.epoch, transmission.when, key, str(sender.target and sender.target.host))
+            checkers.one_acknowledging(
+                self.facts,
+                sender.epoch,
+                transmission.when,
+                key,
+                str(sender.target and sender.target.host),
+            )
 
     def refused(self, sender: Sender, message: int, number: int) -> None:
         """A sender was told that its message was not taken."""
@@ -347,8 +468,18 @@ class Run(Network):
         checkers.expected_delivery(self.facts, receiver.address, key, where)
         if receiver.address != self._shared():
             checkers.settled_stays_settled(self.facts, receiver, key, where)
-        if receiver.address in QUEUES and count == 0 and (receiver.address, key) not in self.facts.seen:
-            checkers.in_order(self.facts, receiver.last_numbers, receiver.address, key, f"{where}, as {receiver.host} sees it")
+        if (
+            receiver.address in QUEUES
+            and count == 0
+            and (receiver.address, key) not in self.facts.seen
+        ):
+            checkers.in_order(
+                self.facts,
+                receiver.last_numbers,
+                receiver.address,
+                key,
+                f"{where}, as {receiver.host} sees it",
+            )
         self.facts.seen.add((receiver.address, key))
         self.facts.delivered += 1
         return key
@@ -363,7 +494,7 @@ class Run(Network):
         self._commits()
 
     def brought(self, mover: Mover, key: str) -> None:
-        """A mover was told that its commit is safe."""
+        """A mover was told that its commit is committed."""
         self.facts.settle(mover, key, self.world.now)
         self.facts.moved(mover.address, key)
 
@@ -372,5 +503,5 @@ class Run(Network):
         self.facts.rejected(receiver.address, key)
 
     def settled(self, receiver: Receiver, key: str) -> None:
-        """A receiver was told that its acceptance is safe."""
+        """A receiver was told that its acceptance is committed."""
         self.facts.settle(receiver, key, self.world.now)

@@ -1,10 +1,11 @@
 """World: time, chance and the network of one simulated history.
 
-One heap of (time, tie, number, action) is all that ever happens; one `random.Random(seed)` decides everything that is left
-to chance, ties included, so a seed is a history. Hosts are named; a `Stream` joins two of them with two ordered pipes that
-delay what they carry, stall while the way is cut or clogged, and may lose what is in flight when they break. Nothing is
-ever reordered inside one pipe. What is carried is bytes, or at the model depth messages as Python values.
-Knows nothing of brokers or clients: whoever is at an end of a stream is an `Endpoint`.
+One heap of (time, tie, number, action) is all that ever happens; one `random.Random(seed)` decides
+everything that is left to chance, ties included, so a seed is a history. Hosts are named; a
+`Stream` joins two of them with two ordered pipes that delay what they carry, stall while the way is
+cut or clogged, and may lose what is in flight when they break. Nothing is ever reordered inside one
+pipe. What is carried is bytes, or at the model depth messages as Python values. Knows nothing of
+brokers or clients: whoever is at an end of a stream is an `Endpoint`.
 """
 
 from __future__ import annotations
@@ -103,7 +104,9 @@ class World:
         self.events = 0
         self.latency = (50 * MICROSECOND, 1 * MILLISECOND)
         self.silence = 0
-        """ns after which an end that hears nothing gives up by itself, where no heartbeats are simulated; 0 for never."""
+        """ns after which an end that hears nothing gives up by itself, where no heartbeats are
+        simulated; 0 for never.
+        """
         self.carries_bytes = False
         """Whether what is carried are bytes, that may be cut anywhere, and not whole messages."""
         self.split_chunks = False
@@ -117,7 +120,9 @@ class World:
     # -- time -------------------------------------------------------------------------------------
 
     def at(self, delay: int, action: Callable[..., None], *args: Any) -> None:
-        """Have something happen after a delay; what is due at the same time happens in an order left to chance."""
+        """Have something happen after a delay; what is due at the same time happens in an order
+        left to chance.
+        """
         self._number += 1
         tie = 0.0 if self.quiet else self.rng.random()
         heapq.heappush(self._heap, (self.now + delay, tie, self._number, action, args))
@@ -174,14 +179,21 @@ class World:
         pipe = stream.from_(sender)
         if pipe.closed:
             return
-        if self.split_chunks and type(chunk) is bytes and len(chunk) > 1 and self.rng.random() < 0.2:
+        if (
+            self.split_chunks
+            and type(chunk) is bytes
+            and len(chunk) > 1
+            and self.rng.random() < 0.2
+        ):
             place = self.rng.randrange(1, len(chunk))
             self._put(stream, pipe, chunk[:place])
             chunk = chunk[place:]
         self._put(stream, pipe, chunk)
 
     def close(self, stream: Stream, closer: Endpoint, reason: str = "closed by the peer") -> None:
-        """End a stream in good order: the other end gets what was sent, and then the end. The closer hears nothing more."""
+        """End a stream in good order: the other end gets what was sent, and then the end. The
+        closer hears nothing more.
+        """
         mine, theirs = stream.from_(closer), stream.towards(closer)
         if theirs.receiver is None:
             return
@@ -195,7 +207,9 @@ class World:
             mine.closed = True
 
     def vanish(self, stream: Stream, gone: Endpoint) -> None:
-        """One end is no more, and cannot say so: what it sent may still arrive, but no end of the stream."""
+        """One end is no more, and cannot say so: what it sent may still arrive, but no end of the
+        stream.
+        """
         theirs = stream.towards(gone)
         theirs.receiver = None
         theirs.closed = True
@@ -215,14 +229,21 @@ class World:
             pipe.closed = True
 
     def lose_tail(self, pipe: Pipe) -> None:
-        """Lose the end of what is in flight, or nothing, or everything; but not the word that the stream has ended."""
+        """Lose the end of what is in flight, or nothing, or everything; but not the word that the
+        stream has ended.
+        """
         queue = pipe.queue
         if not queue or self.quiet or type(queue[-1]) is _End:
             return
         keep = self.rng.randint(0, len(queue))
         while len(queue) > keep:
             queue.pop()
-        if self.carries_bytes and queue and type(last := queue[-1]) is bytes and self.rng.random() < 0.5:
+        if (
+            self.carries_bytes
+            and queue
+            and type(last := queue[-1]) is bytes
+            and self.rng.random() < 0.5
+        ):
             queue[-1] = last[: self.rng.randrange(len(last) + 1)]
 
     def _put(self, stream: Stream, pipe: Pipe, chunk: Any) -> None:
@@ -230,8 +251,18 @@ class World:
         due = max(self.now + self.delay(), pipe.free_at)
         pipe.free_at = due
         self._number += 1
-        # Chunks of one pipe that arrive at the same time arrive in their order: which arrival is which does not matter.
-        heapq.heappush(self._heap, (due, 0.0 if self.quiet else self.rng.random(), self._number, self._arrive, (stream, pipe)))
+        # Chunks of one pipe that arrive at the same time arrive in their order: which arrival is
+        # which does not matter.
+        heapq.heappush(
+            self._heap,
+            (
+                due,
+                0.0 if self.quiet else self.rng.random(),
+                self._number,
+                self._arrive,
+                (stream, pipe),
+            ),
+        )
 
     def _arrive(self, stream: Stream, pipe: Pipe) -> None:
         if (pipe.source, pipe.target) in self.blocks:
@@ -270,7 +301,13 @@ class World:
             self._number += 1
             number = self.blocks[source, target] = self._number
             if self.silence:
-                self.at(self.silence + self.between(0, self.silence // 4), self._silent, source, target, number)
+                self.at(
+                    self.silence + self.between(0, self.silence // 4),
+                    self._silent,
+                    source,
+                    target,
+                    number,
+                )
 
     def unblock(self, source: str, target: str) -> None:
         """Let what was held pass, in its order."""

@@ -1,10 +1,11 @@
-"""The verdict on a history, from the files alone: counting checks, order, settlements that came back, and evidence.
+"""The verdict on a history, from the files alone: counting checks, order, settlements that came
+back, and evidence.
 
-A message is (queue, producer, sequence), a copy of it is one enqueue operation: a sender that got no answer sends again,
-which makes a second copy that may be delivered too. Every accepted copy must be delivered. Each receiver has its queue
-to itself, so the order in which it first got the copies of one sender must be the order in which they were sent. Verdicts
-merge as invalid > unknown > valid, and a run in which nothing was accepted is never valid.
-Definitions: spark-pipeline.md section 4, whose names these are.
+A message is (queue, producer, sequence), a copy of it is one enqueue operation: a sender that got
+no answer sends again, which makes a second copy that may be delivered too. Every accepted copy must
+be delivered. Each receiver has its queue to itself, so the order in which it first got the copies
+of one sender must be the order in which they were sent. Verdicts merge as invalid > unknown >
+valid, and a run in which nothing was accepted is never valid. Definitions: docs/pipeline.md.
 """
 
 from __future__ import annotations
@@ -85,11 +86,17 @@ def check(found: Read) -> Verdict:
         verdict.unknown(f"{queue} was not drained: what is missing may still be there")
     for problem in found.problems:
         verdict.unknown(f"the evidence is incomplete: {problem}")
-    verdict.counts |= {"events": len(found.events), "segments": found.segments, "incomplete_segments": len(found.incomplete)}
+    verdict.counts |= {
+        "events": len(found.events),
+        "segments": found.segments,
+        "incomplete_segments": len(found.incomplete),
+    }
     return verdict
 
 
-def _facts(events: list[dict[str, Any]], verdict: Verdict) -> tuple[dict[Key, Message], set[str], set[str]]:
+def _facts(
+    events: list[dict[str, Any]], verdict: Verdict
+) -> tuple[dict[Key, Message], set[str], set[str]]:
     """Gather what is known of each message, which queues were drained, and which there are."""
     messages: dict[Key, Message] = {}
     drained: set[str] = set()
@@ -129,7 +136,9 @@ def _facts(events: list[dict[str, Any]], verdict: Verdict) -> tuple[dict[Key, Me
 
 def _count(messages: dict[Key, Message], drained: set[str], verdict: Verdict) -> None:
     counts = verdict.counts
-    counts |= dict.fromkeys(("messages", "accepted", "delivered", "deliveries", "duplicated", "recovered"), 0)
+    counts |= dict.fromkeys(
+        ("messages", "accepted", "delivered", "deliveries", "duplicated", "recovered"), 0
+    )
     for key, message in messages.items():
         counts["messages"] += message.attempts > 0
         counts["accepted"] += bool(message.accepted)
@@ -137,7 +146,9 @@ def _count(messages: dict[Key, Message], drained: set[str], verdict: Verdict) ->
         counts["deliveries"] += message.deliveries
         if message.attempts:
             counts["duplicated"] += max(message.deliveries - message.attempts, 0)
-            counts["recovered"] += max(min(message.deliveries, message.attempts) - len(message.accepted), 0)
+            counts["recovered"] += max(
+                min(message.deliveries, message.attempts) - len(message.accepted), 0
+            )
         for copy in message.accepted:
             if copy not in message.copies:
                 verdict.offend("lost" if key[0] in drained else "missing", [*key, copy])
@@ -152,7 +163,11 @@ def _order(messages: dict[Key, Message], verdict: Verdict) -> None:
     streams: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
     for (queue, producer, _), message in messages.items():
         stream = streams.setdefault((queue, producer), [])
-        stream += [(delivered, message.sent[copy], copy) for copy, delivered in message.copies.items() if copy in message.sent]
+        stream += [
+            (delivered, message.sent[copy], copy)
+            for copy, delivered in message.copies.items()
+            if copy in message.sent
+        ]
     for (queue, producer), deliveries in streams.items():
         latest, before = -1, ""
         for _, sent, copy in sorted(deliveries):

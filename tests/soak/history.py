@@ -1,4 +1,6 @@
-"""The histories of the soak: the recorder is the package's own; `read` brings a whole directory into memory, by time."""
+"""The histories of the soak: the recorder is the package's own; `read` brings a whole directory
+into memory, by time.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ class Read:
     torn: int = 0
     """Last lines that were cut off."""
     problems: list[str] = field(default_factory=list)
-    """What makes this no evidence: a wrong checksum, a line that is no event, a gap in the numbers."""
+    """What makes this no evidence: a wrong checksum, a line that is no event, a gap in the numbers.
+    """
 
 
 def read(directory: Path) -> Read:
@@ -36,4 +39,10 @@ def read(directory: Path) -> Read:
     events = sorted(reader, key=lambda event: (event["m"], event["n"], event["b"], event["s"]))
     segments = reader.inputs.segments
     incomplete = [Path(segment.file).name for segment in segments if segment.state != "closed"]
-    return Read(events, len(segments), incomplete, sum(segment.torn for segment in segments), reader.inputs.problems)
+    return Read(
+        events,
+        len(segments),
+        incomplete,
+        sum(segment.torn for segment in segments),
+        reader.inputs.problems,
+    )

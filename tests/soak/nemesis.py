@@ -1,8 +1,10 @@
-"""The nemesis and the resource manager of the soak: one breaks what it likes, the other promotes whom it sees.
+"""The nemesis and the resource manager of the soak: one breaks what it likes, the other promotes
+whom it sees.
 
-Faults overlap at random: SIGKILL, SIGTERM, SIGSTOP, power cuts, all brokers gone at once, one cut off from the others, one link cut, one
-direction of a link cut, a promotion over the head of a healthy primary. The manager sees what a manager beside the
-majority would see: brokers that are frozen or cut off do not answer it.
+Faults overlap at random: SIGKILL, SIGTERM, SIGSTOP, power cuts, all brokers gone at once, one cut
+off from the others, one link cut, one direction of a link cut, a promotion over the head of a
+healthy primary. The manager sees what a manager beside the majority would see: brokers that are
+frozen or cut off do not answer it.
 """
 
 from __future__ import annotations
@@ -12,15 +14,29 @@ import signal
 import time
 from collections.abc import Callable
 
+from qpidha.client.admin import LinkBroken
+from qpidha.model.errors import RefusedRequest
 from tests.soak.history import History
-from tests.system.cluster import AdminError, Broker, Cluster, Unreachable
+from tests.system.cluster import Broker, Cluster
 from tests.system.power import cut_power, shadow_of
 
 LOOK = 0.1
 WEIGHTS = {
-    "kill-primary": 4, "kill-any": 4, "kill-two": 1, "kill-all": 1, "terminate": 1, "stop-primary": 3, "stop-any": 3,
-    "isolate-primary": 3, "isolate-any": 2, "cut-link": 2, "cut-one-way": 2, "promote-another": 2, "power-any": 2, "power-all": 1,
-}  # fmt: skip
+    "kill-primary": 4,
+    "kill-any": 4,
+    "kill-two": 1,
+    "kill-all": 1,
+    "terminate": 1,
+    "stop-primary": 3,
+    "stop-any": 3,
+    "isolate-primary": 3,
+    "isolate-any": 2,
+    "cut-link": 2,
+    "cut-one-way": 2,
+    "promote-another": 2,
+    "power-any": 2,
+    "power-all": 1,
+}
 
 
 class Manager:
@@ -64,8 +80,14 @@ class Manager:
         return seen
 
     def _promote_best(self, seen: dict[int, dict[str, object]]) -> None:
-        """Try the best first, then the others in turn, as a simple manager does that learns nothing from a no."""
-        ranks = sorted(seen, key=lambda i: (seen[i]["state"] == "ready", seen[i]["epoch"], seen[i]["sequence"]), reverse=True)
+        """Try the best first, then the others in turn, as a simple manager does that learns nothing
+        from a no.
+        """
+        ranks = sorted(
+            seen,
+            key=lambda i: (seen[i]["state"] == "ready", seen[i]["epoch"], seen[i]["sequence"]),
+            reverse=True,
+        )
         if not ranks:
             return
         index = ranks[self._turn % len(ranks)]
@@ -75,11 +97,11 @@ class Manager:
         """Promote one broker; whether it agreed."""
         try:
             self.cluster[index].promote()
-        except AdminError as refusal:
+        except RefusedRequest as refusal:
             self.refusals += 1
-            self.say(f"b{index} refused: {refusal.message}")
+            self.say(f"b{index} refused: {refusal.text}")
             return False
-        except Unreachable:
+        except LinkBroken:
             return False
         self.promotions += 1
         self.say(f"promoted b{index}")
@@ -89,7 +111,14 @@ class Manager:
 class Nemesis:
     """Starts a fault when it is time, and ends it some time later."""
 
-    def __init__(self, cluster: Cluster, manager: Manager, history: History, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        manager: Manager,
+        history: History,
+        seed: int,
+        say: Callable[[str], None],
+    ) -> None:
         self.cluster = cluster
         self.manager = manager
         self.history = history
@@ -107,11 +136,15 @@ class Nemesis:
             self._end(entry)
         if now >= self._next:
             # Half of the time the next comes before the cluster has recovered from this one.
-            self._next = now + self.choices.choice((self.choices.uniform(0.2, 2.0), self.choices.uniform(4.0, 9.0)))
+            self._next = now + self.choices.choice(
+                (self.choices.uniform(0.2, 2.0), self.choices.uniform(4.0, 9.0))
+            )
             self._begin(seen)
 
     def last_fault(self) -> None:
-        """Kill the primary and cut another off, so that there is something to recover from; `end_all` follows at once."""
+        """Kill the primary and cut another off, so that there is something to recover from;
+        `end_all` follows at once.
+        """
         for kind in ("isolate-any", "kill-primary"):
             self._begin(self.manager.statuses(), kind)
 
@@ -128,7 +161,9 @@ class Nemesis:
         anybody = self.choices.randrange(len(self.cluster))
         victim = primaries[0] if kind.endswith("-primary") and primaries else anybody
         other = (victim + self.choices.choice((1, 2))) % len(self.cluster)
-        lasts = self.choices.choice((self.choices.uniform(0.1, 1.0), self.choices.uniform(1.0, 5.0)))
+        lasts = self.choices.choice(
+            (self.choices.uniform(0.1, 1.0), self.choices.uniform(1.0, 5.0))
+        )
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self._number += 1
         target, end = self._do(kind, victim, other, lasts)
@@ -136,11 +171,17 @@ class Nemesis:
         self.say(f"{kind} {target} for {lasts:.1f} s")
         self._ending.append((time.monotonic() + lasts, self._number, kind, target, end))
 
-    def _do(self, kind: str, victim: int, other: int, lasts: float) -> tuple[str, Callable[[], None]]:
+    def _do(
+        self, kind: str, victim: int, other: int, lasts: float
+    ) -> tuple[str, Callable[[], None]]:
         """Begin one fault; return its target and how it ends."""
         if kind.startswith(("kill", "terminate", "power")):
             everybody = list(range(len(self.cluster)))
-            victims = {"kill-two": [victim, other], "kill-all": everybody, "power-all": everybody}.get(kind, [victim])
+            victims = {
+                "kill-two": [victim, other],
+                "kill-all": everybody,
+                "power-all": everybody,
+            }.get(kind, [victim])
             for index in victims:
                 self._kill(index, signal.SIGTERM if kind == "terminate" else signal.SIGKILL)
             for index in victims:
@@ -177,7 +218,10 @@ class Nemesis:
         self.manager.invisible = {i for i in self.manager.invisible if self._is_stopped(i)}
 
     def _is_stopped(self, index: int) -> bool:
-        return any(kind.startswith("stop") and target == f"b{index}" for _, _, kind, target, _ in self._ending)
+        return any(
+            kind.startswith("stop") and target == f"b{index}"
+            for _, _, kind, target, _ in self._ending
+        )
 
     def _cont(self, index: int) -> None:
         self._signal(self.cluster[index], signal.SIGCONT)

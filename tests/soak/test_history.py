@@ -1,4 +1,6 @@
-"""Histories come back as they were written, also from a writer that was killed, and the checker finds what is planted."""
+"""Histories come back as they were written, also from a writer that was killed, and the checker
+finds what is planted.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ def test_a_closed_segment_has_head_foot_and_checksum_and_is_read_back(tmp_path: 
     assert path.name.startswith("journal-client-") and path.name.endswith("-00000001.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert lines[0]["k"] == "segment" and lines[0]["v"] == 1
-    assert lines[-1]["k"] == "segment" and lines[-1]["end"] is True and lines[-1]["lines"] == len(lines) - 2 == 32
+    assert (
+        lines[-1]["k"] == "segment"
+        and lines[-1]["end"] is True
+        and lines[-1]["lines"] == len(lines) - 2 == 32
+    )
     assert [line["s"] for line in lines[1:-1]] == list(range(32))
     found = read(tmp_path)
     assert len(found.events) == 32 and not found.problems and not found.incomplete
@@ -54,10 +60,16 @@ def test_segments_follow_each_other_without_a_gap(tmp_path: Path) -> None:
 
 def test_a_writer_that_is_killed_leaves_whole_lines_in_a_hidden_file(tmp_path: Path) -> None:
     script = (
-        "import sys, pathlib; from tests.soak.history import History; h = History(pathlib.Path(sys.argv[1]), 'r'); n = 0\n"
-        "while True:\n    n += 1; h.op(n, 1, 'invoke', 'enqueue', q='q', w=1, u=n, i=str(n)); print(n, flush=True)"
+        "import sys, pathlib; from tests.soak.history import History; h = "
+        "History(pathlib.Path(sys.argv[1]), 'r'); n = 0\n"
+        "while True:\n    n += 1; h.op(n, 1, 'invoke', 'enqueue', q='q', w=1, u=n, "
+        "i=str(n)); print(n, flush=True)"
     )
-    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
     assert process.stdout is not None
     said = [int(process.stdout.readline()) for _ in range(200)][-1]
     os.kill(process.pid, signal.SIGKILL)
@@ -80,11 +92,15 @@ Change = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
 
 def without(f: str, u: int) -> Change:
-    return lambda events: [event for event in events if not (event["f"] == f and event.get("u") == u)]
+    return lambda events: [
+        event for event in events if not (event["f"] == f and event.get("u") == u)
+    ]
 
 
 def swapped(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    places = [at for at, event in enumerate(events) if event["f"] == "dequeue" and event["y"] == "ok"]
+    places = [
+        at for at, event in enumerate(events) if event["f"] == "dequeue" and event["y"] == "ok"
+    ]
     events[places[1]], events[places[2]] = events[places[2]], events[places[1]]
     return events
 
@@ -109,11 +125,19 @@ def rejected(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         (swapped, "disorder", False),
         (again, "resurrected", False),
         (rejected, "phantom", False),
-        (lambda events: [event for event in without("dequeue", 3)(events) if event["f"] != "drain"], "missing", None),
+        (
+            lambda events: [
+                event for event in without("dequeue", 3)(events) if event["f"] != "drain"
+            ],
+            "missing",
+            None,
+        ),
     ],
     ids=["lost", "unexpected", "disorder", "resurrected", "phantom", "not drained"],
 )
-def test_what_is_planted_is_found(tmp_path: Path, change: Change, check_name: str, valid: bool | None) -> None:
+def test_what_is_planted_is_found(
+    tmp_path: Path, change: Change, check_name: str, valid: bool | None
+) -> None:
     written(tmp_path).close()
     found = read(tmp_path)
     found.events = change(found.events)

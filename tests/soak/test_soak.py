@@ -1,4 +1,6 @@
-"""A few seconds of the soak pass on the real brokers, and fail on brokers that forget what they accepted."""
+"""A few seconds of the soak pass on the real brokers, and fail on brokers that forget what they
+accepted.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ pytestmark = [pytest.mark.timeout(150)]
 
 LOSSY = """
 import sys
-from qpidha.broker.queue import Queue
+from qpidha.broker.queues.queue import Queue
 from qpidha.runtime.daemon import main
 enqueue, count = Queue.enqueue, 0
 def lossy(self, *arguments, **options):
@@ -27,8 +29,21 @@ sys.exit(main(sys.argv[1:]))
 
 
 def soaked(directory: Path, *words: str) -> tuple[int, dict[str, object]]:
-    command = [sys.executable, "-m", "tests.soak", "--minutes", "0.1", "--seed", "11", "--dir", str(directory), *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.soak",
+        "--minutes",
+        "0.1",
+        "--seed",
+        "11",
+        "--dir",
+        str(directory),
+        *words,
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
+    )
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 

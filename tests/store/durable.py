@@ -1,4 +1,4 @@
-"""A broker alone with a journal on a fake disk: what the store's own tests work with."""
+"""A broker alone with a write-ahead log on a fake disk: what the store's own tests work with."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import random
 from itertools import count
 
 from qpidha.broker.broker import Broker
-from qpidha.store.journal import Journal
-from qpidha.store.keeper import Keeper
+from qpidha.model.events import Event, LogFailed, LogWritten
+from qpidha.model.settings import Settings
+from qpidha.store.checkpointer import Checkpointer
 from qpidha.store.log import Log
-from qpidha.words.events import Event, JournalFailed, JournalWritten
-from qpidha.words.settings import Settings
+from qpidha.store.write_ahead_log import WriteAheadLog
 from tests.sim.disk import FakeDisk, Files
 
 DURABLE = b"\x00Sp\xc0\x02\x01A"
@@ -33,36 +33,48 @@ class Machine:
         self.disk = FakeDisk(self._post, self.rng, self.files)
         numbers = count(1)
         size, keep = self.settings.journal_segment_size, self.settings.log_disk
-        self.journal = Journal(self.disk, SYSTEM_ID, segment_size=size, keep=keep, nonce=str(seed))
-        self.log = Log(self.settings.log_memory, self.journal)
-        self.broker = Broker(self.settings, None, lambda effect: None, lambda: f"uuid-{next(numbers)}")
-        self.keeper = Keeper(self.broker, self.log, self.journal, system_id=SYSTEM_ID, segment_size=self.settings.journal_segment_size)
-        self.notes = [said.text for said in self.keeper.recover(alone=True) if said.level == "warning"]
+        self.wal = WriteAheadLog(
+            self.disk, SYSTEM_ID, segment_size=size, keep=keep, nonce=str(seed)
+        )
+        self.log = Log(self.settings.log_memory, self.wal)
+        self.broker = Broker(
+            self.settings, None, lambda effect: None, lambda: f"uuid-{next(numbers)}"
+        )
+        self.checkpointer = Checkpointer(
+            self.broker,
+            self.log,
+            self.wal,
+            system_id=SYSTEM_ID,
+            segment_size=self.settings.journal_segment_size,
+        )
+        self.notes = [
+            said.text for said in self.checkpointer.recover(alone=True) if said.level == "warning"
+        ]
         self.log.start_epoch(self.log.epoch + 1)
-        self.broker.recorder = self.log
+        self.broker.log_writer = self.log
         self.broker.promoted(0)
 
     def _post(self, event: Event) -> None:
-        if isinstance(event, JournalWritten):
+        if isinstance(event, LogWritten):
             self.log.answer(event.mark)
-        elif isinstance(event, JournalFailed):
+        elif isinstance(event, LogFailed):
             self.failed = event.reason
 
     def turn(self, *, pumps: int = 1000) -> None:
         """End a turn, and let the disk do up to so many things."""
         self.log.seal()
-        self.log.safe = self.log.kept
-        self.keeper.turn(self.log.last)
+        self.log.committed = self.log.durable_to
+        self.checkpointer.turn(self.log.last)
         for _ in range(pumps):
             if not self.disk.pump():
                 break
         assert not self.failed, self.failed
-        self.log.safe = self.log.kept
+        self.log.committed = self.log.durable_to
 
     def settle(self) -> None:
         """Turn until a checkpoint that is under way is done."""
         self.turn()
-        while self.keeper.is_busy or self.journal.is_snapshotting:
+        while self.checkpointer.is_busy or self.wal.is_snapshotting:
             self.turn()
 
     def restart(self, how: str = "keep", **options: object) -> Machine:
@@ -84,4 +96,8 @@ class Machine:
 
     def bodies(self, queue: str) -> list[bytes]:
         found = self.broker.queue(queue)
-        return [found.messages[sequence].body()[len(a_message(b"")) :] for sequence in found.ordered() if sequence in found.messages]
+        return [
+            found.messages[sequence].body()[len(a_message(b"")) :]
+            for sequence in found.ordered()
+            if sequence in found.messages
+        ]

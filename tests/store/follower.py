@@ -1,23 +1,30 @@
-"""A backup with a journal on a fake disk, and the primary that it follows, which keeps all that it ever had."""
+"""A backup with a write-ahead log on a fake disk, and the primary that it follows, which keeps all
+that it ever had.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 from qpidha.broker.broker import Broker
-from qpidha.ha.backup import Backup
+from qpidha.ha.backup import Backup, FromPrimary
+from qpidha.ha.in_sync import SavedState
 from qpidha.ha.peers import Peer
+from qpidha.ha.promises import Promises
+from qpidha.ha.states import StateMachine
 from qpidha.ha.wire import Begin, Chunk, Confirm, Logged, SnapshotEnd, Subscribe, decode
-from qpidha.store.journal import Journal
-from qpidha.store.keeper import Keeper
+from qpidha.model.broker_states import JOINING, BrokerStatus
+from qpidha.model.events import Event, LogFailed, LogWritten
+from qpidha.model.records import Batch, EpochStarted, Record
+from qpidha.model.settings import Settings
+from qpidha.model.url import Address
+from qpidha.store.checkpointer import Checkpointer
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
-from qpidha.words.events import Event, JournalFailed, JournalWritten
-from qpidha.words.records import Batch, EpochStarted, Record
-from qpidha.words.settings import Settings
-from qpidha.words.url import Address
+from qpidha.store.write_ahead_log import WriteAheadLog
 from tests.sim.disk import FakeDisk, Files
 from tests.store.durable import SYSTEM_ID, a_message
 
@@ -28,7 +35,10 @@ def state_of(broker: Broker) -> State:
     """Read everything that is on the queues of a model."""
     queues = [queue for queue in broker.queues.values() if queue.uid > 0]
     return {
-        f"{queue.name} {queue.uid}": {m.sequence: m.body() for m in sorted(queue.messages.values(), key=by_sequence)} for queue in queues
+        f"{queue.name} {queue.uid}": {
+            m.sequence: m.body() for m in sorted(queue.messages.values(), key=by_sequence)
+        }
+        for queue in queues
     }
 
 
@@ -42,14 +52,19 @@ class Source:
     def __init__(self, batches: list[Batch], epoch: int) -> None:
         numbers = count(1)
         self.log = Log(1 << 40)
-        self.broker = Broker(Settings(ha_replicate="all"), None, lambda effect: None, lambda: f"uuid-{epoch}-{next(numbers)}")
+        self.broker = Broker(
+            Settings(ha_replicate="all"),
+            None,
+            lambda effect: None,
+            lambda: f"uuid-{epoch}-{next(numbers)}",
+        )
         self.batches = list(batches)
         for batch in batches:
             self.log.receive(batch)
             fold(self.broker, batch.data)
         self.log.start_epoch(epoch)
         self.log.append(EpochStarted("x", ("x",)))
-        self.broker.recorder = self.log
+        self.broker.log_writer = self.log
         self.broker.promoted(0)
         self.seal()
 
@@ -67,7 +82,12 @@ class Source:
         queue = self.broker.queue(name)
         if roll < 0.55:
             for _ in range(rng.randint(1, 20)):
-                self.broker.publish("", name, a_message(b"%d" % rng.randrange(1 << 60) * rng.randint(1, 5)), headers=dict)
+                self.broker.publish(
+                    "",
+                    name,
+                    a_message(b"%d" % rng.randrange(1 << 60) * rng.randint(1, 5)),
+                    headers=dict,
+                )
         elif roll < 0.85:
             for message in queue.available()[: rng.randint(1, 20)]:
                 queue.acquire(message)
@@ -82,7 +102,10 @@ class Source:
 
     def resume_point(self, request: Subscribe) -> int:
         """Do as a primary does."""
-        for epoch, sequence in ((request.epoch, request.sequence), (request.applied_epoch, request.applied)):
+        for epoch, sequence in (
+            (request.epoch, request.sequence),
+            (request.applied_epoch, request.applied),
+        ):
             point = self.log.common_point(epoch, sequence)
             if point >= request.applied and point + 1 >= self.log.start:
                 return point
@@ -109,13 +132,35 @@ class Follower:
         self.failed = ""
         self.said: list[object] = []
         self.disk = FakeDisk(self._post, self.rng, self.files)
-        self.journal = Journal(self.disk, SYSTEM_ID, segment_size=self.settings.journal_segment_size, keep=self.settings.log_disk)
-        self.log = Log(self.settings.log_memory, self.journal)
+        self.wal = WriteAheadLog(
+            self.disk,
+            SYSTEM_ID,
+            segment_size=self.settings.journal_segment_size,
+            keep=self.settings.log_disk,
+        )
+        self.log = Log(self.settings.log_memory, self.wal)
         self.broker = Broker(self.settings, None, lambda effect: None, lambda: "")
         self.broker.passive = True
-        self.keeper = Keeper(self.broker, self.log, self.journal, system_id=SYSTEM_ID, segment_size=self.settings.journal_segment_size)
-        self.keeper.recover(alone=False)
-        self.backup = Backup(self, self.log, self.log.safe, self.log.floor)  # type: ignore[arg-type]
+        self.checkpointer = Checkpointer(
+            self.broker,
+            self.log,
+            self.wal,
+            system_id=SYSTEM_ID,
+            segment_size=self.settings.journal_segment_size,
+        )
+        self.checkpointer.recover(alone=False)
+        port: Any = self
+        state = StateMachine(port, lambda: None)
+        state.change(JOINING)
+        self.backup = Backup(
+            port,
+            self.log,
+            Promises(port, SYSTEM_ID, SavedState(), lambda: None),
+            state,
+            lambda: None,
+            applied=self.log.committed,
+            snapshot_through=self.log.snapshot_through,
+        )
         self.source: Source | None = None
         self.chunks: Iterator[tuple[int, bytes]] | None = None
         self.batch = 0
@@ -123,14 +168,14 @@ class Follower:
         self.has_objects = False
 
     def _post(self, event: Event) -> None:
-        if isinstance(event, JournalWritten):
+        if isinstance(event, LogWritten):
             self.log.answer(event.mark)
-        elif isinstance(event, JournalFailed):
+        elif isinstance(event, LogFailed):
             self.failed = event.reason
 
     # What the role asks of the node.
 
-    def say(self, connection_id: int, data: bytes) -> None:
+    def send(self, connection_id: int, data: bytes) -> None:
         self.said.append(decode(data))
 
     def announce(self, level: str, text: str, **fields: object) -> None:
@@ -145,7 +190,20 @@ class Follower:
     def ha_records(self, data: bytes) -> list[tuple[int, Record]]:
         return ha_records(data)
 
+    def save(self, data: bytes) -> None:
+        """Nobody reads it."""
+
+    def state_changed(self, state: BrokerStatus) -> None:
+        """Nobody is admitted or refused."""
+
+    def hang_up(self, connection_id: int) -> None:
+        raise AssertionError("what the source sent was refused")
+
     # What comes over the link.
+
+    def receive(self, message: FromPrimary) -> None:
+        """Take a message of the primary."""
+        self.backup.on_message(1, message)
 
     def follow(self, source: Source) -> None:
         """Subscribe, and hear from where on the log comes."""
@@ -165,9 +223,12 @@ class Follower:
         else:
             self.chunks = None
         self.has_objects = not is_snapshot
-        self.batch = next((index for index, batch in enumerate(source.batches) if batch.first > point), len(source.batches))
+        self.batch = next(
+            (index for index, batch in enumerate(source.batches) if batch.first > point),
+            len(source.batches),
+        )
         history = list(log.history) if is_snapshot else []
-        self.backup.begin(Begin(log.epoch_of(point), point, log.end, is_snapshot, history, 1, 1, ()))
+        self.receive(Begin(log.epoch_of(point), point, log.end, is_snapshot, history, 1, 1, ()))
         self.source = source
 
     def _snapshot(self, source: Source, parts: list[bytes], point: int) -> Iterator[bytes]:
@@ -183,18 +244,18 @@ class Follower:
             if number:
                 self.number = number
                 self.has_objects = self.has_objects or not data
-                self.backup.chunk(Chunk(number, data))
+                self.receive(Chunk(number, data))
             else:
                 self.chunks = None
-                self.backup.snapshot_end(SnapshotEnd(self.number + 1, source.log.end))
+                self.receive(SnapshotEnd(self.number + 1, source.log.end))
         elif self.batch < len(source.batches):
-            self.backup.logged(Logged(source.log.safe, source.batches[self.batch]))
+            self.receive(Logged(source.log.committed, source.batches[self.batch]))
             self.batch += 1
 
     def turn(self, *, pumps: int = 1000) -> None:
         """End a turn, and let the disk do up to so many things."""
         self.backup.flush()
-        self.keeper.turn(self.backup.applied)
+        self.checkpointer.turn(self.backup.applied)
         for _ in range(pumps):
             if not self.disk.pump():
                 break
@@ -203,4 +264,4 @@ class Follower:
     def confirmed(self) -> Confirm:
         """What the primary may rely on now."""
         self.backup.flush()
-        return Confirm(self.log.epoch, self.log.kept, self.backup.chunks)
+        return Confirm(self.log.epoch, self.log.durable_to, self.backup.chunks)

@@ -1,17 +1,19 @@
-"""A broker whose disk does not give back what was written ends at once, says once why and what to do, and tells nobody else anything."""
+"""A broker whose disk does not give back what was written ends at once, says once why and what to
+do, and tells nobody else anything.
+"""
 
 from __future__ import annotations
 
 import random
 from zlib import crc32
 
-from qpidha.amqp.sasl import Users
+from qpidha.amqp.peer.sasl import Users
+from qpidha.model.effects import SaveState, SendBytes, Stop
+from qpidha.model.events import Event, Tick
+from qpidha.model.message import Message
+from qpidha.model.settings import Settings
 from qpidha.node import Node
 from qpidha.store.frames import decode_frame
-from qpidha.words.effects import SaveState, SendBytes, Stop
-from qpidha.words.events import Event, Tick
-from qpidha.words.message import Message
-from qpidha.words.settings import Settings
 from tests.sim.disk import FakeDisk
 from tests.store.durable import SYSTEM_ID, a_message
 
@@ -21,11 +23,18 @@ SECOND = 1_000_000_000
 class Reader:
     """A consumer that needs the bytes."""
 
-    browse = exclusive = False
+    browse = exclusive = is_selective = False
     credit = 100
+    cursor = 0
 
     def __init__(self) -> None:
         self.read: list[bytes] = []
+
+    def accepts(self, message: Message) -> bool:
+        return True
+
+    def refuse(self, message: Message) -> None:
+        """It takes everything."""
 
     def deliver(self, message: Message) -> None:
         self.read.append(message.body())
@@ -38,8 +47,14 @@ def a_node(events: list[Event]) -> tuple[Node, FakeDisk]:
     disk = FakeDisk(events.append, random.Random(1))
     settings = Settings(journal_segment_size=4096, queue_memory=1)
     node = Node(
-        settings, system_id=SYSTEM_ID, users=Users.parse(""), state=b"", address="host:1", make_uuid=lambda: "uuid", disk=disk
-    )  # fmt: skip
+        settings,
+        system_id=SYSTEM_ID,
+        users=Users.parse(""),
+        state=b"",
+        address="host:1",
+        make_uuid=lambda: "uuid",
+        disk=disk,
+    )
     return node, disk
 
 
@@ -56,16 +71,16 @@ def test_a_body_that_cannot_be_read_back_ends_the_broker() -> None:
         while disk.pump():
             pass
     queue = node.broker.queue("q")
-    assert queue.cold
+    assert queue.paged_out
     head = decode_frame(next(iter(disk.files.written.values())))
     assert head is not None and head.first == crc32(b"uuid")  # the salt: what no client knows
     disk.files.written = {name: content[:-1] + b"?" for name, content in disk.files.written.items()}
-    node.journal._cache.clear()  # type: ignore[union-attr]
+    node.wal._cache.clear()  # type: ignore[union-attr]
     queue.subscribe(Reader())  # type: ignore[arg-type]
     effects = node.step([Tick()], 9 * SECOND)
     (stop,) = [effect for effect in effects if isinstance(effect, Stop)]
     assert stop.failed
-    assert "journal file" in stop.reason
+    assert "write-ahead log file" in stop.reason
     assert "qpid-ha journal verify" in stop.reason
     assert not [effect for effect in effects if isinstance(effect, SendBytes | SaveState)]
     assert node.step([Tick()], 10 * SECOND) == []

@@ -2,34 +2,68 @@
 
 from __future__ import annotations
 
+import struct
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qpidha.model.errors import InvariantBroken, ProtocolViolation
+from qpidha.model.records import (
+    Batch,
+    Bound,
+    Dequeued,
+    Enqueued,
+    EpochStarted,
+    InSyncChanged,
+    QueueDeclared,
+    Requeued,
+)
 from qpidha.store.codec import EnqueueRun, decode, encode_enqueues, encode_record
 from qpidha.store.log import Log
-from qpidha.words.errors import InvariantBroken, ProtocolViolation
-from qpidha.words.records import Batch, Bound, Dequeued, Enqueued, EpochStarted, InSyncChanged, QueueDeclared, Requeued
 
 
 def flat(data: bytes) -> list[object]:
     entries: list[object] = []
     for entry in decode(data):
         if isinstance(entry, EnqueueRun):
-            entries += [("enqueue", entry.queue, s, p) for s, p in zip(entry.sequences, entry.payloads, strict=True)]
+            entries += [
+                ("enqueue", entry.queue, s, p)
+                for s, p in zip(entry.sequences, entry.payloads, strict=True)
+            ]
         else:
             entries.append(entry[1])
     return entries
 
 
 RECORDS = st.one_of(
-    st.builds(QueueDeclared, name=st.text(), uuid=st.text(), arguments=st.dictionaries(st.text(), st.integers() | st.text())),
+    st.builds(
+        QueueDeclared,
+        name=st.text(),
+        uuid=st.text(),
+        arguments=st.dictionaries(st.text(), st.integers() | st.text()),
+    ),
     st.builds(Bound, exchange=st.integers(-5, 99), queue=st.integers(1, 99), key=st.text()),
     st.builds(
-        Requeued, queue=st.integers(1, 99), sequence=st.integers(0, 2**60), delivery_count=st.integers(0, 99), annotations=st.binary()
+        Requeued,
+        queue=st.integers(1, 99),
+        sequence=st.integers(0, 2**60),
+        delivery_count=st.integers(0, 99),
+        annotations=st.binary(),
     ),
-    st.builds(Dequeued, queue=st.integers(1, 99), sequences=st.lists(st.integers(0, 2**60)).map(tuple)),
-    st.builds(Enqueued, queues=st.lists(st.integers(-9, 99)).map(tuple), payload=st.binary(), expires=st.integers(0, 2**60)),
+    st.builds(
+        Dequeued,
+        queue=st.integers(1, 99),
+        sequences=st.lists(st.integers(0, 2**60)).map(tuple),
+        cause=st.integers(0, 255),
+    ),
+    st.builds(
+        Enqueued,
+        queues=st.lists(st.integers(-9, 99)).map(tuple),
+        payload=st.binary(),
+        expires=st.integers(0, 2**60),
+    ),
     st.builds(EpochStarted, primary=st.text(), members=st.lists(st.text()).map(tuple)),
     st.builds(InSyncChanged, version=st.integers(0, 99), members=st.lists(st.text()).map(tuple)),
 )
@@ -52,7 +86,33 @@ def test_bytes_that_are_no_records_are_refused_and_nothing_else(data: bytes) -> 
 def test_runs_keep_sequences_and_expiries() -> None:
     (run,) = decode(encode_enqueues(7, [3, 9], [b"a", b"bc"], [0, 5]))
     assert isinstance(run, EnqueueRun)
-    assert (run.queue, run.sequences, run.payloads, run.expiries) == (7, [3, 9], [b"a", b"bc"], [0, 5])
+    assert (run.queue, run.sequences, run.payloads, run.expiries) == (
+        7,
+        [3, 9],
+        [b"a", b"bc"],
+        [0, 5],
+    )
+
+
+def test_a_run_of_no_messages_is_refused() -> None:
+    with pytest.raises(ProtocolViolation, match="no messages"):
+        list(decode(encode_enqueues(7, [], [], [])))
+
+
+def test_records_behind_a_run_of_one_message_are_read() -> None:
+    data = encode_enqueues(7, [3], [b"abc"], [0]) + encode_record(4, Dequeued(7, (3,)))
+    assert flat(data) == [("enqueue", 7, 3, b"abc"), Dequeued(7, (3,))]
+
+
+def test_columns_are_turned_on_a_machine_with_the_other_order_of_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = encode_enqueues(7, [3, 4], [b"a", b"b"], [0, 0])
+    assert struct.pack("<QQ", 3, 4) in here
+    monkeypatch.setattr(sys, "byteorder", "little" if sys.byteorder == "big" else "big")
+    there = encode_enqueues(7, [3, 4], [b"a", b"b"], [0, 0])
+    assert struct.pack(">QQ", 3, 4) in there
+    assert flat(there) == [("enqueue", 7, 3, b"a"), ("enqueue", 7, 4, b"b")]
 
 
 def primary() -> Log:
@@ -66,7 +126,7 @@ def test_a_turn_is_one_batch_in_order_and_dequeues_gather() -> None:
     first = log.enqueue(7, b"a", 0)
     second = log.enqueue(7, b"b", 0)
     log.seal()
-    log.safe = log.last
+    log.committed = log.last
     log.dequeue(7, first)
     log.dequeue(7, second)
     log.enqueue(7, b"c", 0)
@@ -75,6 +135,24 @@ def test_a_turn_is_one_batch_in_order_and_dequeues_gather() -> None:
     assert flat(one.data) == [("enqueue", 7, 1, b"a"), ("enqueue", 7, 2, b"b")]
     assert flat(two.data) == [Dequeued(7, (1, 2)), ("enqueue", 7, 4, b"c")]
     assert (one.first, one.last, two.first, two.last) == (1, 2, 3, 4)
+
+
+def test_each_batch_says_whether_it_is_control_and_durable() -> None:
+    log = primary()
+    log.enqueue(7, b"a", 0)
+    log.seal()
+    log.append(EpochStarted("a", ("a",)))
+    log.seal()
+    log.append(Bound(-2, 7, "k"))
+    log.seal()
+    log.enqueue(7, b"b", 0)
+    log.seal()
+    assert [(batch.control, batch.durable) for batch in log.batches(1)] == [
+        (False, False),
+        (True, True),
+        (False, True),
+        (False, False),
+    ]
 
 
 def test_a_message_that_comes_and_goes_in_one_turn_leaves_no_trace() -> None:
@@ -102,11 +180,15 @@ def test_dequeues_of_other_queues_do_not_mix() -> None:
     log = primary()
     sequences = [log.enqueue(queue, b"x", 0) for queue in (7, 8, 7)]
     log.seal()
-    log.safe = log.last
+    log.committed = log.last
     for queue, sequence in zip((7, 8, 7), sequences, strict=True):
         log.dequeue(queue, sequence)
     log.seal()
-    assert flat(list(log.batches(4))[0].data) == [Dequeued(7, (1,)), Dequeued(8, (2,)), Dequeued(7, (3,))]
+    assert flat(list(log.batches(4))[0].data) == [
+        Dequeued(7, (1,)),
+        Dequeued(8, (2,)),
+        Dequeued(7, (3,)),
+    ]
 
 
 def test_old_batches_go_when_the_limit_is_passed_unless_they_are_needed() -> None:
@@ -117,7 +199,7 @@ def test_old_batches_go_when_the_limit_is_passed_unless_they_are_needed() -> Non
         log.seal()
     assert 1 < log.start <= 20
     kept = log.start
-    log.needed = kept
+    log.retain_from = kept
     for _ in range(20):
         log.enqueue(7, b"x" * 100, 0)
         log.seal()
@@ -130,7 +212,12 @@ def test_a_backup_cuts_what_the_new_primary_has_not() -> None:
     for first in (1, 3, 5):
         log.receive(Batch(1, first, first + 1, False, b""))
     log.receive(Batch(2, 7, 9, False, b""))
-    assert (log.common_point(1, 100), log.common_point(1, 4), log.common_point(2, 8), log.common_point(3, 9)) == (6, 4, 8, -1)
+    assert (
+        log.common_point(1, 100),
+        log.common_point(1, 4),
+        log.common_point(2, 8),
+        log.common_point(3, 9),
+    ) == (6, 4, 8, -1)
     log.cut(4)
     assert (log.epoch, log.last, log.history) == (1, 4, [(1, 1)])
     with pytest.raises(InvariantBroken):

@@ -1,20 +1,22 @@
-"""The log with a journal: what it says of the disk is so, whatever was cut off, reset, or is slow."""
+"""The log with a write-ahead log: what it says of the disk is so, whatever was cut off, reset, or
+is slow.
+"""
 
 from __future__ import annotations
 
 from qpidha.store.recovery import fold
 from tests.store.durable import Machine
-from tests.store.test_journal import words
+from tests.store.test_write_ahead_log import words
 
 
 def cut_off(machine: Machine, sequence: int) -> None:
     """Cut the log as a backup does, whose model never had what goes."""
     machine.broker.reset()
-    machine.log.needed = sequence + 1
+    machine.log.retain_from = sequence + 1
     machine.log.cut(sequence)
     for batch in machine.log.batches(1):
         fold(machine.broker, batch.data)
-    machine.broker.recorder = machine.log
+    machine.broker.log_writer = machine.log
     machine.broker.promoted(0)
 
 
@@ -22,14 +24,14 @@ def test_what_is_cut_off_while_the_disk_is_slow_is_not_called_synced_later() -> 
     machine = Machine()
     machine.broker.declare_queue("q", durable=True)
     machine.turn()
-    safe = machine.log.last
+    committed = machine.log.last
     for word in words(20):
         machine.publish("q", word)
         machine.turn(pumps=0)
-    cut_off(machine, safe)
+    cut_off(machine, committed)
     machine.turn()
     assert machine.log.synced <= machine.log.last
-    assert machine.log.written <= machine.log.last
+    assert machine.log.written_to <= machine.log.last
     machine.publish("q", b"one")
     machine.turn(pumps=0)
     machine.publish("q", b"two")
@@ -40,7 +42,9 @@ def test_what_is_cut_off_while_the_disk_is_slow_is_not_called_synced_later() -> 
     machine.disk.crash("keep")
     content = machine.files.written[name]
     at = content.index(b"one")
-    machine.files.written[name] = content[:at] + b"\0\0\0" + content[at + 3 :]  # never synced, so not damage
+    machine.files.written[name] = (
+        content[:at] + b"\0\0\0" + content[at + 3 :]
+    )  # never synced, so not damage
     assert Machine(machine.files).bodies("q") == []
 
 
@@ -48,13 +52,13 @@ def test_what_a_killed_process_wrote_counts_for_nothing_until_it_is_synced() -> 
     machine = Machine()
     machine.broker.declare_queue("q", durable=True)
     machine.turn()
-    kept = machine.log.kept
+    kept = machine.log.durable_to
     machine.publish("q", *words(3))
     machine.log.seal()
     assert machine.disk.pump()  # written, and the sync does not come any more
     again = machine.restart("keep")
     assert again.bodies("q") == words(3)
-    assert again.log.last > kept and again.log.kept == again.log.synced == 0
+    assert again.log.last > kept and again.log.durable_to == again.log.synced == 0
     assert again.restart("drop").bodies("q") == []
 
 
@@ -68,7 +72,7 @@ def test_what_a_former_process_wrote_counts_once_it_is_synced() -> None:
     machine = machine.restart("keep")
     last = machine.log.last
     machine.turn()
-    assert machine.log.kept == machine.log.synced == last
+    assert machine.log.durable_to == machine.log.synced == last
     assert machine.restart("drop").bodies("q") == words(3)
 
 
@@ -76,15 +80,15 @@ def test_what_was_cut_off_gives_no_bodies_to_what_took_its_place() -> None:
     machine = Machine(queue_memory=50)
     machine.broker.declare_queue("q", durable=True)
     machine.turn()
-    safe = machine.log.last
+    committed = machine.log.last
     for word in words(20, b"void"):
         machine.publish("q", word)
         machine.log.seal()  # written, and the owner has not been told
-    cut_off(machine, safe)
+    cut_off(machine, committed)
     for word in words(20, b"new"):
         machine.publish("q", word)
         machine.turn()
-    assert machine.broker.queue("q").cold > 0
+    assert machine.broker.queue("q").paged_out > 0
     assert machine.bodies("q") == words(20, b"new")
 
 
@@ -94,7 +98,7 @@ def test_a_disk_that_hangs_stops_transient_content_before_the_memory_is_full() -
     machine.turn()
     body = bytes(200)
     sent = 0
-    while machine.log.kept == machine.log.last and sent < 1_000_000:
+    while machine.log.durable_to == machine.log.last and sent < 1_000_000:
         machine.publish("q", *[body] * 500, durable=False)
         machine.take("q", 500)
         machine.publish("q", *[body] * 500, durable=False)
@@ -103,10 +107,10 @@ def test_a_disk_that_hangs_stops_transient_content_before_the_memory_is_full() -
         sent += 1000
     assert sent * len(body) < 100 << 20
     machine.turn()
-    assert machine.log.kept == machine.log.last
+    assert machine.log.durable_to == machine.log.last
     machine.publish("q", body, durable=False)
     machine.turn(pumps=0)
-    assert machine.log.kept == machine.log.last
+    assert machine.log.durable_to == machine.log.last
 
 
 def test_starting_over_moves_nothing_aside_that_the_primary_has_too() -> None:
@@ -116,7 +120,9 @@ def test_starting_over_moves_nothing_aside_that_the_primary_has_too() -> None:
     machine.turn()
     history, last = list(machine.log.history), machine.log.last
     machine.broker.reset()
-    machine.log.reset(0, [])  # what is here cannot be gone on with; what the primary has is not known yet
+    machine.log.reset(
+        0, []
+    )  # what is here cannot be gone on with; what the primary has is not known yet
     machine.log.reset(last + 10, history)
     machine.log.snapshot_end(last + 10)
     machine.turn()

@@ -7,12 +7,12 @@ from itertools import count
 import pytest
 
 from qpidha.broker.broker import Broker
+from qpidha.model.errors import ProtocolViolation
+from qpidha.model.records import EpochStarted, InSyncChanged
+from qpidha.model.settings import Settings
 from qpidha.store.codec import EnqueueRun, decode, encode_enqueues
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
-from qpidha.words.errors import ProtocolViolation
-from qpidha.words.records import EpochStarted, InSyncChanged
-from qpidha.words.settings import Settings
 
 SETTINGS = Settings(ha_replicate="all")
 
@@ -34,7 +34,10 @@ def picture(broker: Broker) -> object:
     return (
         sorted(repr(record) for _, record in broker.objects()),
         {
-            name: [(m.sequence, m.payload, m.delivery_count, m.annotations) for m in broker.messages_after(queue, 0, 1 << 40)]
+            name: [
+                (m.sequence, m.payload, m.delivery_count, m.annotations)
+                for m in broker.messages_after(queue, 0, 1 << 40)
+            ]
             for name, queue in sorted(broker.queues.items())
         },
     )
@@ -107,7 +110,10 @@ def test_records_of_the_cluster_are_picked_out_and_change_no_model() -> None:
     log.seal()
     (batch,) = log.batches(1)
     assert batch.control
-    assert [record for _, record in ha_records(batch.data)] == [EpochStarted("id", ("id",)), InSyncChanged(1, ("id", "other"))]
+    assert [record for _, record in ha_records(batch.data)] == [
+        EpochStarted("id", ("id",)),
+        InSyncChanged(1, ("id", "other")),
+    ]
     backup = a_backup()
     fold(backup, batch.data)
     assert picture(backup) == picture(broker)
@@ -122,7 +128,9 @@ def test_a_message_that_travels_alone_arrives_as_it_was() -> None:
     for expiries in ([0], [7]):
         data = encode_enqueues(1, [3], [b"body"], expiries) * 2
         runs = [entry for entry in decode(data) if isinstance(entry, EnqueueRun)]
-        assert [(run.queue, run.sequences, run.payloads, run.expiries) for run in runs] == [(1, [3], [b"body"], [7] * any(expiries))] * 2
+        assert [(run.queue, run.sequences, run.payloads, run.expiries) for run in runs] == [
+            (1, [3], [b"body"], [7] * any(expiries))
+        ] * 2
         for end in range(1, len(data) // 2):
             with pytest.raises(ProtocolViolation):
                 list(decode(data[:end]))

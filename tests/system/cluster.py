@@ -1,13 +1,12 @@
-"""Real broker processes for the system tests: one broker, a cluster of them, and waiting for what they come to.
+"""Real broker processes for the system tests: one broker, a cluster of them, and waiting for what
+they come to.
 
-A broker keeps its port, data directory, admin socket and log over restarts. Tests never sleep to let
-something happen: they wait for a state with `wait_for`, which fails with what it last saw.
+A broker keeps its port, data directory, admin socket and log over restarts. Tests never sleep to
+let something happen: they wait for a state with `wait_for`, which fails with what it last saw.
 """
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
 import shutil
 import signal
@@ -20,37 +19,35 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from qpidha.client.admin import AdminSocket, LinkBroken
+from qpidha.model.errors import RefusedRequest
+from tests.system import forked
 from tests.system.net import Host, Network
 
 T = TypeVar("T")
-LIBC = ctypes.CDLL(None)
-DEADLINE = 15.0
-"""Seconds after which a state that did not come is a failure; generous, because nothing waits longer than it must."""
+DEADLINE = 60.0
+"""Seconds after which a state that did not come is a failure; generous, because nothing waits
+longer than it must.
+"""
 BASE_OPTIONS: Mapping[str, object] = {
     "ha_cluster": "yes",
     "ha_replicate": "all",
     "ha_backup_timeout": "10",
-    "ha_safety": "trust-manager",  # as the original, whose tests promote one of two brokers, or the last of three
+    # as the original, whose tests promote one of two brokers, or the last of three
+    "ha_safety": "trust-manager",
     "link_maintenance_interval": "0.1",
     "link_heartbeat_interval": "0.5",
     "log_enable": "debug+:ha",
 }
 
 
-class AdminError(Exception):
-    """The broker said no; `condition` is its AMQP condition."""
-
-    def __init__(self, condition: str, message: str) -> None:
-        super().__init__(f"{condition}: {message}")
-        self.condition = condition
-        self.message = message
-
-
-class Unreachable(Exception):
-    """Nobody answers on the admin socket."""
-
-
-def wait_for(look: Callable[[], T], until: Callable[[T], object] = bool, *, what: str = "", deadline: float = DEADLINE) -> T:
+def wait_for(
+    look: Callable[[], T],
+    until: Callable[[T], object] = bool,
+    *,
+    what: str = "",
+    deadline: float = DEADLINE,
+) -> T:
     """Look again and again, soon at first, until what is seen satisfies `until`; return it."""
     end = time.monotonic() + deadline
     delay = 0.002
@@ -64,15 +61,11 @@ def wait_for(look: Callable[[], T], until: Callable[[T], object] = bool, *, what
         delay = min(delay * 1.5, 0.1)
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the test run ends, however it ends."""
-    LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
 class Port:
     """A free TCP port of the loopback that stays ours while the broker on it is down.
 
-    The socket is bound but never listens, so a broker may bind the same port while nobody else is given it.
+    The socket is bound but never listens, so a broker may bind the same port while nobody else is
+    given it.
     """
 
     def __init__(self, number: int = 0) -> None:
@@ -89,61 +82,39 @@ class Port:
             self.holder.close()
 
 
-class Admin:
-    """One conversation over a broker's admin socket: JSON lines."""
+class Admin(AdminSocket):
+    """One conversation over a broker's admin socket."""
 
     def __init__(self, path: Path, timeout: float = DEADLINE) -> None:
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(timeout)
-        try:
-            self.socket.connect(str(path))
-        except OSError as error:
-            self.socket.close()
-            raise Unreachable(str(error)) from error
-        self.lines = self.socket.makefile("rb")
+        super().__init__(str(path), timeout)
 
     def __enter__(self) -> Admin:
         return self
 
     def __exit__(self, *ignored: object) -> None:
-        self.lines.close()
-        self.socket.close()
+        self.close()
 
-    def write(self, data: bytes) -> None:
-        self.socket.sendall(data)
-
-    def read(self) -> dict[str, Any]:
-        """Return the next answer."""
-        try:
-            line = self.lines.readline()
-        except OSError as error:
-            raise Unreachable(str(error)) from error
-        if not line:
-            raise Unreachable("the broker closed the admin socket")
-        answer = json.loads(line)
-        assert isinstance(answer, dict)
-        return answer
-
-    def call(self, method: str, **params: object) -> Any:
+    def call(self, method: str, **params: Any) -> Any:  # type: ignore[override]
         """Ask and wait for the answer."""
-        try:
-            self.write(json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n")
-        except OSError as error:
-            raise Unreachable(str(error)) from error
-        answer = self.read()
-        if "error" in answer:
-            raise AdminError(answer["error"]["condition"], answer["error"]["message"])
-        return answer["result"]
+        return super().call(method, params)
 
 
 class Broker:
     """One qpidhad process that can be killed, stopped and restarted where it was."""
 
     MODULE: Sequence[str] = ("-m", "qpidha.runtime.daemon")
-    """What Python runs; tests that need another daemon put theirs here."""
+    """What Python runs; tests that need another daemon put theirs here. `-m` and a module with a
+    function `main` is forked from a template, anything else is started.
+    """
 
     def __init__(
-        self, name: str, directory: Path, *, options: Mapping[str, object], encrypted: bool = False, host: Host | None = None
+        self,
+        name: str,
+        directory: Path,
+        *,
+        options: Mapping[str, object],
+        encrypted: bool = False,
+        host: Host | None = None,
     ) -> None:
         self.name = name
         self.host = host or Host()
@@ -156,7 +127,7 @@ class Broker:
         self.socket_dir = Path(tempfile.mkdtemp(prefix="qpidha-"))
         self.admin_socket = self.socket_dir / "admin.sock"
         self.options: dict[str, object] = dict(options)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | forked.Forked | None = None
 
     def __repr__(self) -> str:
         return f"Broker({self.name} at {self.address})"
@@ -168,9 +139,14 @@ class Broker:
     @property
     def brokers_url_part(self) -> str:
         """Return how other brokers reach this one."""
-        return f"ssl:{self.host.address}:{self.encrypted_port.number}" if self.encrypted_port else self.address
+        return (
+            f"ssl:{self.host.address}:{self.encrypted_port.number}"
+            if self.encrypted_port
+            else self.address
+        )
 
-    def command(self) -> list[str]:
+    def flags(self) -> list[str]:
+        """Return the options of the daemon as its command line has them."""
         options: dict[str, object] = {
             "port": self.port.number,
             "data_dir": self.data_dir,
@@ -180,26 +156,42 @@ class Broker:
         }
         if self.encrypted_port:
             options["ssl_port"] = self.encrypted_port.number
-        flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items() if value is not None]
-        return [sys.executable, *self.module, *flags]
+        return [
+            f"--{key.replace('_', '-')}={value}"
+            for key, value in options.items()
+            if value is not None
+        ]
 
     def start(self) -> None:
         """Start the process; it is up when it answers, see `wait_up`."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        flags = self.flags()
+        command = [sys.executable, *self.module, *flags]
         with self.log.open("ab") as log:
-            log.write(f"--- {' '.join(self.command())}\n".encode())
+            log.write(f"--- {' '.join(command)}\n".encode())
             log.flush()
-            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self._prepare)
+            if self.module[0] == "-m":
+                self.process = forked.start(
+                    self.module[1], flags, log.fileno(), self.host.namespace
+                )
+                return
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self._prepare
+            )
 
     def _prepare(self) -> None:
-        die_with_parent()
-        self.host.enter()
+        forked.die_with_parent()
+        if self.host.namespace:
+            forked.enter_namespace(self.host.namespace)
 
     def wait_up(self) -> None:
         def answers() -> bool:
             assert self.process is not None
             if self.process.poll() is not None:
-                raise AssertionError(f"{self.name} ended with code {self.process.returncode}:\n{self.log.read_text()[-4000:]}")
+                raise AssertionError(
+                    f"{self.name} ended with code "
+                    f"{self.process.returncode}:\n{self.log.read_text()[-4000:]}"
+                )
             return bool(self.state)
 
         wait_for(answers, what=f"whether {self.name} answers")
@@ -251,7 +243,7 @@ class Broker:
         try:
             with Admin(self.admin_socket, timeout=2.0) as admin:
                 return dict(admin.call("status"))
-        except Unreachable:
+        except LinkBroken:
             return {}
 
     @property
@@ -274,7 +266,11 @@ class Broker:
 
     def bindings(self) -> list[tuple[str, str, str]]:
         """Return (exchange, queue, key) of every binding but those of the default exchange."""
-        return sorted((b["exchange"], b["queue"], b["key"]) for b in self.call("list_bindings") if b["exchange"])
+        return sorted(
+            (b["exchange"], b["queue"], b["key"])
+            for b in self.call("list_bindings")
+            if b["exchange"]
+        )
 
     # What is asked of it.
 
@@ -291,35 +287,64 @@ class Broker:
     def delete_queue(self, name: str) -> None:
         self.call("delete_queue", name=name)
 
-    def declare_exchange(self, name: str, kind: str = "fanout", replicate: str | None = None) -> None:
-        self.call("declare_exchange", name=name, type=kind, arguments={} if replicate is None else {"qpid.replicate": replicate})
+    def declare_exchange(
+        self, name: str, kind: str = "fanout", replicate: str | None = None
+    ) -> None:
+        self.call(
+            "declare_exchange",
+            name=name,
+            type=kind,
+            arguments={} if replicate is None else {"qpid.replicate": replicate},
+        )
 
     def delete_exchange(self, name: str) -> None:
         self.call("delete_exchange", name=name)
 
     def bind(self, exchange: str, queue: str, key: str = "", **arguments: object) -> None:
-        self.call("bind", exchange=exchange, queue=queue, key=key, arguments={f"qpid.{k}": v for k, v in arguments.items()})
+        self.call(
+            "bind",
+            exchange=exchange,
+            queue=queue,
+            key=key,
+            arguments={f"qpid.{k}": v for k, v in arguments.items()},
+        )
 
     def unbind(self, exchange: str, queue: str, key: str = "") -> None:
         self.call("unbind", exchange=exchange, queue=queue, key=key)
 
 
 class Cluster(Sequence[Broker]):
-    """Brokers that name each other in ha-brokers-url; the first is promoted unless told otherwise."""
+    """Brokers that name each other in ha-brokers-url; the first is promoted unless told
+    otherwise.
+    """
 
     def __init__(
-        self, directory: Path, count: int, *, options: Mapping[str, object], started: int | None = None, encrypted: bool = False,
+        self,
+        directory: Path,
+        count: int,
+        *,
+        options: Mapping[str, object],
+        started: int | None = None,
+        encrypted: bool = False,
         network: Network | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.network = network
         self.brokers = [
-            Broker(f"b{i}", directory, options={**BASE_OPTIONS, **options}, encrypted=encrypted, host=network.host(i) if network else None)
+            Broker(
+                f"b{i}",
+                directory,
+                options={**BASE_OPTIONS, **options},
+                encrypted=encrypted,
+                host=network.host(i) if network else None,
+            )
             for i in range(count)
         ]
         self.url = ",".join(broker.brokers_url_part for broker in self.brokers)
         ports = [broker.port.number for broker in self.brokers]
         for i, broker in enumerate(self.brokers):
-            broker.options.setdefault("ha_brokers_url", network.brokers_url(i, ports) if network else self.url)
+            broker.options.setdefault(
+                "ha_brokers_url", network.brokers_url(i, ports) if network else self.url
+            )
         self.first = self.brokers[: count if started is None else started]
 
     def __getitem__(self, index: Any) -> Any:
@@ -346,7 +371,9 @@ class Cluster(Sequence[Broker]):
             self.wait_settled(0)
 
     def wait_settled(self, primary: int) -> None:
-        """Wait until #primary is active and every other running broker is ready, in its epoch and not in an earlier one."""
+        """Wait until #primary is active and every other running broker is ready, in its epoch and
+        not in an earlier one.
+        """
         self[primary].wait_state("active")
         epoch = self[primary].status()["epoch"]
         for i, broker in enumerate(self.brokers):
@@ -357,8 +384,23 @@ class Cluster(Sequence[Broker]):
                     what=f"state and epoch of {broker.name}",
                 )
 
+    def wait_connected(self) -> None:
+        """Wait until every running broker has its own connection to every other one."""
+        running = [broker for broker in self.brokers if broker.is_running]
+        for broker in running:
+            others = {other.address for other in running if other is not broker}
+            wait_for(
+                lambda broker=broker: {
+                    row["address"] for row in broker.status()["members"] if row["connected"]
+                },
+                lambda found, others=others: others <= found,
+                what=f"the connections of {broker.name}",
+            )
+
     def wait_managed(self, deadline: float = 2 * DEADLINE) -> int:
-        """Do as a resource manager: promote while no running broker is primary; wait until one is active and the others ready."""
+        """Do as a resource manager: promote while no running broker is primary; wait until one is
+        active and the others ready.
+        """
         missing_since = [time.monotonic()]
         turn = [0]
 
@@ -369,15 +411,31 @@ class Cluster(Sequence[Broker]):
             if any(state in ("active", "recovering") for state in states):
                 missing_since[0] = time.monotonic()
             elif time.monotonic() - missing_since[0] > 0.5:
-                best = sorted(running, key=lambda i: (states[running.index(i)] == "ready", statuses[i].get("sequence", 0)), reverse=True)
+                best = sorted(
+                    running,
+                    key=lambda i: (
+                        states[running.index(i)] == "ready",
+                        statuses[i].get("sequence", 0),
+                    ),
+                    reverse=True,
+                )
                 try:
                     self[best[turn[0] % len(best)]].promote()
-                except (AdminError, Unreachable):
+                except (RefusedRequest, LinkBroken):
                     turn[0] += 1
             return states
 
-        wait_for(look, lambda states: sorted(states) == ["active"] + ["ready"] * (len(states) - 1), what="the states", deadline=deadline)
-        return next(i for i, broker in enumerate(self.brokers) if broker.is_running and broker.state == "active")
+        wait_for(
+            look,
+            lambda states: sorted(states) == ["active"] + ["ready"] * (len(states) - 1),
+            what="the states",
+            deadline=deadline,
+        )
+        return next(
+            i
+            for i, broker in enumerate(self.brokers)
+            if broker.is_running and broker.state == "active"
+        )
 
     def promote(self, i: int) -> None:
         self[i].promote()
@@ -402,4 +460,8 @@ class Cluster(Sequence[Broker]):
 
     def logs(self, size: int = 6000) -> list[tuple[str, str]]:
         """Return the end of every broker's log."""
-        return [(b.name, b.log.read_text(errors="replace")[-size:]) for b in self.brokers if b.log.exists()]
+        return [
+            (b.name, b.log.read_text(errors="replace")[-size:])
+            for b in self.brokers
+            if b.log.exists()
+        ]

@@ -1,8 +1,9 @@
-"""`a_cluster(3)` starts brokers for one test; they are killed after it, and their logs are shown if it failed."""
+"""`a_cluster(3)` starts brokers for one test; they are killed after it, and their logs are shown if
+it failed.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,11 @@ from tests.system.net import Network
 CLUSTERS = pytest.StashKey[list[Cluster]]()
 
 
-@pytest.fixture(autouse=True)
-def _no_system_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep proton from reading the system's certificates for every connection, which takes 50 ms; tests bring their own."""
-    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
-
-
 @pytest.fixture
 def a_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
-    """Return a function that starts a cluster: `a_cluster(count, started=..., promote=..., network=..., **options)`."""
+    """Return a function that starts a cluster: `a_cluster(count, started=..., promote=...,
+    network=..., **options)`.
+    """
     clusters: list[Cluster] = []
     request.node.stash[CLUSTERS] = clusters
 
@@ -39,7 +36,9 @@ def a_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callab
     ) -> Cluster:
         directory = tmp_path / f"cluster{len(clusters)}"
         directory.mkdir()
-        cluster = Cluster(directory, count, started=started, encrypted=encrypted, network=network, options=options)
+        cluster = Cluster(
+            directory, count, started=started, encrypted=encrypted, network=network, options=options
+        )
         clusters.append(cluster)
         for broker in cluster:
             broker.module = list(module or broker.module)

@@ -1,27 +1,26 @@
-"""Networks whose links can be cut: a namespace per broker when we are root, else TCP relays between the brokers.
+"""Networks whose links can be cut: a namespace per broker when we are root, else TCP relays between
+the brokers.
 
-`Namespaces` gives each broker a host of its own on a bridge; a cut sends the frames for the other side to an address
-that nobody has, so nothing arrives and nobody is told, as when a cable is pulled. `Relays` does the same to the bytes between
-brokers on the loopback: it stops carrying them. After `heal` what was on its way is delivered late, as TCP would.
-Both cut between brokers; only namespaces can cut a broker off from its clients too. Ends only what it started.
+`Namespaces` gives each broker a host of its own on a bridge; a cut sends the frames for the other
+side to an address that nobody has, so nothing arrives and nobody is told, as when a cable is
+pulled. `Relays` does the same to the bytes between brokers on the loopback: it stops carrying them.
+After `heal` what was on its way is delivered late, as TCP would. Both cut between brokers; only
+namespaces can cut a broker off from its clients too. Ends only what it started.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import count
 from typing import Protocol
 
-from qpidha.cli.relays import Relays as LoopbackRelays
+from qpidha.pipeline.workload.fault_proxies import FaultProxies
 
-LIBC = ctypes.CDLL(None, use_errno=True)
-CLONE_NEWNET = 0x40000000
 _NUMBERS = count(1)
 NOBODY = "02:00:00:00:ff:ff"
 """A hardware address that no host has."""
@@ -53,11 +52,12 @@ class Network(Protocol):
 
 
 class Host:
-    """Where a broker runs: its address, and what the process does before it becomes the broker."""
+    """Where a broker runs."""
 
-    def __init__(self, address: str = "127.0.0.1", enter: Callable[[], None] | None = None, port: int = 0) -> None:
+    def __init__(self, address: str = "127.0.0.1", namespace: str = "", port: int = 0) -> None:
         self.address = address
-        self.enter = enter or (lambda: None)
+        self.namespace = namespace
+        """The file of its network namespace; empty for the one of the tests."""
         self.port = port
         """A fixed port, where no other process could take it; 0 is any free one."""
 
@@ -90,7 +90,9 @@ def _ip(*words: str) -> None:
 
 
 class Namespaces:
-    """A bridge of our own and one namespace for each broker, 10.x.y.2 and up; clients are at 10.x.y.1."""
+    """A bridge of our own and one namespace for each broker, 10.x.y.2 and up; clients are at
+    10.x.y.1.
+    """
 
     isolates = True
 
@@ -98,7 +100,8 @@ class Namespaces:
         self.count = count
         self.cuts: set[tuple[int, int]] = set()
         self.made: list[tuple[str, ...]] = []
-        # Never the names of one before: the kernel removes its links some time after their namespace.
+        # Never the names of one before: the kernel removes its links some time after their
+        # namespace.
         self.tag = f"{os.getpid():x}-{next(_NUMBERS):x}"
         self.subnet = f"10.{random.randrange(64, 250)}.{random.randrange(256)}"
         try:
@@ -136,15 +139,7 @@ class Namespaces:
         return f"02:00:00:00:01:{index + 2:02x}"
 
     def host(self, index: int) -> Host:
-        path = f"/run/netns/{self._name(index)}"
-
-        def enter() -> None:
-            descriptor = os.open(path, os.O_RDONLY)
-            if LIBC.setns(descriptor, CLONE_NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), f"setns {path}")
-            os.close(descriptor)
-
-        return Host(self._address(index), enter, 5672)
+        return Host(self._address(index), f"/run/netns/{self._name(index)}", 5672)
 
     def brokers_url(self, index: int, ports: Sequence[int]) -> str:
         return ",".join(f"{self._address(other)}:{port}" for other, port in enumerate(ports))
@@ -167,7 +162,19 @@ class Namespaces:
 
     def _send_to(self, here: int, there: int, hardware: str) -> None:
         state = "permanent" if hardware == NOBODY else "reachable"
-        _ip("-n", self._name(here), "neigh", "replace", self._address(there), "lladdr", hardware, "nud", state, "dev", "eth0")
+        _ip(
+            "-n",
+            self._name(here),
+            "neigh",
+            "replace",
+            self._address(there),
+            "lladdr",
+            hardware,
+            "nud",
+            state,
+            "dev",
+            "eth0",
+        )
 
     def close(self) -> None:
         for words in reversed(self.made):
@@ -175,7 +182,7 @@ class Namespaces:
         self.made.clear()
 
 
-class Relays(LoopbackRelays):
+class Relays(FaultProxies):
     """A relay from each broker to each other on the loopback, in one thread."""
 
     isolates = False

@@ -1,9 +1,11 @@
-"""Power cuts: a daemon that notes what the disk was made to keep, and what remains of its files when the power fails.
+"""Power cuts: a daemon that notes what the disk was made to keep, and what remains of its files
+when the power fails.
 
-`python -m tests.system.power ...` is qpidhad, with `os.fsync` and `os.fdatasync` noting beside the data directory which
-bytes of which file, and which names, they covered. `cut_power` then leaves of a dead broker's files just that; with
-`choices` also some of what was written later, torn: a disk may have got to it. A name whose directory was not synced is gone, and
-one that was removed without a sync is back. With QPIDHA_TEST_LIE the disk keeps less than it says.
+`python -m tests.system.power ...` is qpidhad, with `os.fsync` and `os.fdatasync` noting beside the
+data directory which bytes of which file, and which names, they covered. `cut_power` then leaves of
+a dead broker's files just that; with `choices` also some of what was written later, torn: a disk
+may have got to it. A name whose directory was not synced is gone, and one that was removed without
+a sync is back. With QPIDHA_TEST_LIE the disk keeps less than it says.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def shadow_of(data_dir: Path) -> Path:
 
 
 class Recorder:
-    """Notes what is synced; keeps every synced file alive under its inode number, so that a removed one can come back."""
+    """Notes what is synced; keeps every synced file alive under its inode number, so that a removed
+    one can come back.
+    """
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir.resolve()
@@ -39,7 +43,9 @@ class Recorder:
         self.fsync, self.fdatasync = os.fsync, os.fdatasync
         fresh = not self.shadow.exists()
         (self.shadow / "inodes").mkdir(parents=True, exist_ok=True)
-        self.notes = os.open(self.shadow / "notes", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.notes = os.open(
+            self.shadow / "notes", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+        )
         if fresh and self.data_dir.exists():
             for folder, _, files in os.walk(self.data_dir):
                 for name in files:
@@ -89,7 +95,9 @@ class Recorder:
 
 
 def cut_power(data_dir: Path, choices: random.Random | None = None) -> None:
-    """Leave of a dead broker's files what a disk without power has kept; with `choices`, or a little more."""
+    """Leave of a dead broker's files what a disk without power has kept; with `choices`, or a
+    little more.
+    """
     data_dir = data_dir.resolve()
     shadow = shadow_of(data_dir)
     sizes: dict[int, int] = {}
@@ -109,9 +117,14 @@ def cut_power(data_dir: Path, choices: random.Random | None = None) -> None:
 
 
 def _restore(
-    data_dir: Path, kept: Path, folder: str, shadow: Path, sizes: dict[int, int], folders: dict[str, dict[str, int]],
+    data_dir: Path,
+    kept: Path,
+    folder: str,
+    shadow: Path,
+    sizes: dict[int, int],
+    folders: dict[str, dict[str, int]],
     choices: random.Random | None,
-) -> None:  # fmt: skip
+) -> None:
     """Make one directory as it is after the power cut, and those in it."""
     (kept / folder).mkdir()
     names = dict(folders.get(folder, {}))
@@ -130,7 +143,9 @@ def _restore(
 
 
 def _remains(data: bytes, synced: int, choices: random.Random | None) -> bytes:
-    """Cut what was not synced; with `choices`, somewhere in it, and perhaps with garbage in place of the last sector."""
+    """Cut what was not synced; with `choices`, somewhere in it, and perhaps with garbage in place
+    of the last sector.
+    """
     if choices is None or len(data) <= synced:
         return data[:synced]
     end = choices.randint(synced, len(data))

@@ -1,6 +1,8 @@
-"""The recording half of a cluster manager, over real admin sockets: one record in a file, and one process's work beside each broker.
+"""The recording half of a cluster manager, over real admin sockets: one record in a file, and one
+process's work beside each broker.
 
-It promotes nobody; tests do. `reach` says which brokers it can be reached from: to the others it says that they are not quorate.
+It promotes nobody; tests do. `reach` says which brokers it can be reached from: to the others it
+says that they are not quorate.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-from qpidha.manager.admin import AdminLink, LinkBroken
+from qpidha.client.admin import AdminLink, LinkBroken
 from qpidha.manager.in_sync_record import InSyncRecord, InSyncStore
-from qpidha.manager.recording import StoreUnavailable, keep_recording
-from qpidha.words.errors import RefusedRequest
+from qpidha.manager.membership_store import StoreUnavailable, serve_membership_store
+from qpidha.model.errors import RefusedRequest
 from tests.system.cluster import Broker
 
 AGAIN = 0.05
@@ -65,7 +67,7 @@ class StoreManager:
             try:
                 link = await AdminLink.open(str(broker.admin_socket))
                 try:
-                    await keep_recording(link.call, change)
+                    await serve_membership_store(link.call, change)
                 finally:
                     link.close()
             except (LinkBroken, RefusedRequest):

@@ -1,40 +1,48 @@
-"""With authentication on, everything replicates: the original's test_auth, with the HA identity as the only one that may act as a broker.
+"""With authentication on, everything replicates: the original's test_auth, with the HA identity as
+the only one that may act as a broker.
 
-The original gave that user a minimal ACL; here the identity itself is what admits it, and ordinary users need none of its rights.
+The original gave that user a minimal ACL; here the identity itself is what admits it, and ordinary
+users need none of its rights.
 """
 
 from __future__ import annotations
 
 import pytest
-from proton import Message
 
-from tests.system.clients import connect
+from tests.system.clients import browse, connect
 from tests.system.cluster import wait_for
 from tests.system.credentials import users_file
 from tests.system.transactions import Session
 
 pytestmark = pytest.mark.system
-GUEST = {"user": "guest", "password": "guest-secret"}
+GUEST = {"user": "guest", "password": "guest-secret", "mechanism": "PLAIN"}
 
 
 def test_auth(a_cluster, tmp_path):
-    """Queue, exchange, binding and messages of an ordinary user, plain and committed in a transaction, are on the backup."""
+    """Queue, exchange, binding and messages of an ordinary user, plain and committed in a
+    transaction, are on the backup.
+    """
     users = users_file(tmp_path / "users", {"ha": "ha-secret", "guest": "guest-secret"})
     cluster = a_cluster(
-        2, users_file=users, auth="yes", ha_username="ha", ha_password="ha-secret", ha_mechanism="PLAIN", sasl_mechanisms="PLAIN"
+        2,
+        users_file=users,
+        auth="yes",
+        ha_username="ha",
+        ha_password="ha-secret",
+        ha_mechanism="PLAIN",
+        sasl_mechanisms="PLAIN",
     )
     primary, backup = cluster
     primary.declare_queue("q")
     primary.declare_exchange("ex")
     primary.bind("ex", "q", "foo")
-    connection = connect(primary, **GUEST)
-    connection.create_sender("q").send(Message(body="plain"))
-    connection.create_sender("ex").send(Message(body="routed"))
-    connection.close()
-    session = Session(f"guest:guest-secret@{primary.address}").begin()
+    with connect(primary, **GUEST) as client:
+        client.sender("q").send("plain")
+        client.sender("ex").send("routed")
+    session = Session(primary, **GUEST).begin()
     session.send("q", ["committed"])
     session.commit()
-    session.connection.close()
+    session.close()
 
     def count() -> int:
         return backup.call("list_queues", name="q")[0]["messages"]
@@ -42,7 +50,4 @@ def test_auth(a_cluster, tmp_path):
     wait_for(count, lambda seen: seen == 3, what="messages on the backup")
     assert backup.bindings() == [("ex", "q", "foo")]
     cluster.kill(0, promote=1)
-    connection = connect(backup, **GUEST)
-    receiver = connection.create_receiver("q", credit=3)
-    assert [receiver.receive().body for _ in range(3)] == ["plain", "routed", "committed"]
-    connection.close()
+    assert browse(backup, "q", **GUEST) == ["plain", "routed", "committed"]

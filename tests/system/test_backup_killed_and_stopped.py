@@ -1,4 +1,6 @@
-"""Backups die, hang and come back while clients send; nobody waits longer than a heartbeat, and nothing is missing."""
+"""Backups die, hang and come back while clients send; nobody waits longer than a heartbeat, and
+nothing is missing.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def test_a_killed_backup_holds_nothing_up_and_comes_back(a_cluster):
 
 
 def test_a_stopped_backup_is_dropped_and_comes_back(a_cluster):
-    """SIGSTOP of a backup under load: sending waits for its heartbeat at most, and it catches up when it goes on."""
+    """SIGSTOP of a backup under load: sending waits for its heartbeat at most, and it catches up
+    when it goes on.
+    """
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
     with FailoverSender(cluster.addresses, "q", rate=10) as sender:
@@ -48,7 +52,9 @@ def test_a_stopped_backup_is_dropped_and_comes_back(a_cluster):
 
 
 def test_a_primary_that_lost_its_backups_serves_alone(a_cluster):
-    """With both backups dead the primary goes on, and what it takes reaches them when they return."""
+    """With both backups dead the primary goes on, and what it takes reaches them when they
+    return.
+    """
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
     cluster[1].kill()

@@ -1,4 +1,6 @@
-"""Full, failing and read-only disks: the broker refuses and says so, and never accepts what it has not kept."""
+"""Full, failing and read-only disks: the broker refuses and says so, and never accepts what it has
+not kept.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from proton import Message
-from proton.utils import SendException
 
-from tests.system.clients import browse, connect, receive, wait_browse
+from qpidha.client.errors import NotAccepted
+from qpidha.client.message import Message
+from tests.system.clients import browse, connect, receive, send, wait_browse
 from tests.system.cluster import Broker, Cluster, wait_for
 from tests.system.failover_clients import FailoverSender
-from tests.system.test_store import declare, send_durable
+from tests.system.test_store import declare
 
 pytestmark = pytest.mark.system
 MEGABYTE = 1 << 20
@@ -24,7 +26,10 @@ def mount(place: Path, *options: str) -> bool:
     """Mount a file system in memory; whether we may."""
     place.mkdir(parents=True, exist_ok=True)
     words = ["mount", "-t", "tmpfs", "-o", ",".join(options), "none", str(place)]
-    return os.geteuid() == 0 and subprocess.run(words, check=False, capture_output=True).returncode == 0
+    return (
+        os.geteuid() == 0
+        and subprocess.run(words, check=False, capture_output=True).returncode == 0
+    )
 
 
 @pytest.fixture
@@ -45,11 +50,17 @@ def small_disks(tmp_path: Path) -> Iterator[list[Path]]:
 def on_disks(small_disks, a_cluster, tmp_path, monkeypatch):
     """Return a function that starts a cluster on the small disks."""
     mkdir = Path.mkdir
-    monkeypatch.setattr(Path, "mkdir", lambda self, *args, **options: mkdir(self, *args, **{**options, "exist_ok": True}))
+    monkeypatch.setattr(
+        Path,
+        "mkdir",
+        lambda self, *args, **options: mkdir(self, *args, **{**options, "exist_ok": True}),
+    )
 
     def start(**options: object) -> Cluster:
         # Events would be written while the disk is being filled to the byte.
-        return a_cluster(3, ha_safety="strict", journal_segment_size="1M", journal_events="off", **options)
+        return a_cluster(
+            3, ha_safety="strict", journal_segment_size="1M", journal_events="off", **options
+        )
 
     return start
 
@@ -70,24 +81,22 @@ def fill(place: Path, leave: int) -> Path:
 
 def refusal(broker: Broker) -> str:
     """Send one durable message; return why it is refused, or nothing."""
-    connection = connect(broker)
     try:
-        sender = connection.create_sender("q")
-        delivery = sender.link.send(Message(body="x", durable=True))
-        connection.wait(lambda: delivery.settled, timeout=5)
-        condition = delivery.remote.condition
-        return f"{condition.name}: {condition.description}" if condition else ""
-    except SendException as no:
-        return str(no)
-    finally:
-        connection.close()
+        send(broker, "q", ["x"], durable=True)
+    except NotAccepted as no:
+        return f"{no.condition}: {no}"
+    return ""
 
 
-def test_below_the_limit_publishing_is_refused_and_goes_on_when_there_is_space(on_disks, small_disks):
-    """The primary's disk gets full: senders are told, consumers go on, and with space again all is as before; nothing is lost."""
+def test_below_the_limit_publishing_is_refused_and_goes_on_when_there_is_space(
+    on_disks, small_disks
+):
+    """The primary's disk gets full: senders are told, consumers go on, and with space again all is
+    as before; nothing is lost.
+    """
     cluster = on_disks(disk_free_limit="8M")
     declare(cluster[0])
-    send_durable(cluster[0], "q", ["a", "b", "c"])
+    send(cluster[0], "q", ["a", "b", "c"], durable=True)
     ballast = fill(small_disks[0], 4 * MEGABYTE)
     said = wait_for(lambda: refusal(cluster[0]), lambda said: "limit" in said, what="the refusal")
     assert "resource-limit-exceeded" in said and "disk" in said
@@ -101,12 +110,18 @@ def test_below_the_limit_publishing_is_refused_and_goes_on_when_there_is_space(o
 
 
 def test_a_primary_whose_writes_fail_steps_down_and_says_so(on_disks, small_disks):
-    """No space at all and no limit that would have warned: it ends with an error; what it had accepted is on the others."""
+    """No space at all and no limit that would have warned: it ends with an error; what it had
+    accepted is on the others.
+    """
     cluster = on_disks(disk_free_limit="0")
     declare(cluster[0])
     fill(small_disks[0], 0)
     with FailoverSender(cluster.addresses, "q", prefix="x" * 2000, rate=20, durable=True) as sender:
-        wait_for(lambda: cluster[0].is_running, lambda running: not running, what="whether the broker runs")
+        wait_for(
+            lambda: cluster[0].is_running,
+            lambda running: not running,
+            what="whether the broker runs",
+        )
         primary = cluster.wait_managed()
         sender.wait_accepted(50)
     assert cluster[0].process is not None and cluster[0].process.returncode != 0
@@ -119,13 +134,21 @@ def test_a_primary_whose_writes_fail_steps_down_and_says_so(on_disks, small_disk
     wait_browse(cluster[0], "q", browse(cluster[primary], "q"))
 
 
-def test_a_backup_whose_writes_fail_is_dropped_and_its_former_content_is_not_lost(on_disks, small_disks):
+def test_a_backup_whose_writes_fail_is_dropped_and_its_former_content_is_not_lost(
+    on_disks, small_disks
+):
     """It ends by itself and the others go on; with space it rejoins."""
     cluster = on_disks(disk_free_limit="0")
     declare(cluster[0])
     fill(small_disks[2], 0)
-    with FailoverSender([cluster[0].address], "q", prefix="x" * 2000, rate=20, durable=True) as sender:
-        wait_for(lambda: cluster[2].is_running, lambda running: not running, what="whether the broker runs")
+    with FailoverSender(
+        [cluster[0].address], "q", prefix="x" * 2000, rate=20, durable=True
+    ) as sender:
+        wait_for(
+            lambda: cluster[2].is_running,
+            lambda running: not running,
+            what="whether the broker runs",
+        )
         sender.wait_accepted(100)
     assert sender.losses == []
     (small_disks[2] / "ballast").unlink()
@@ -134,30 +157,41 @@ def test_a_backup_whose_writes_fail_is_dropped_and_its_former_content_is_not_los
     wait_browse(cluster[2], "q", browse(cluster[0], "q"))
 
 
-def test_a_checkpoint_for_which_there_is_no_space_waits_until_messages_are_consumed(on_disks, small_disks):
-    """Live messages fill a third of the disk: what is dead beside them cannot be cleared away, and the broker goes on all the same."""
-    cluster = on_disks(disk_free_limit="4M", ha_cluster="no", ha_brokers_url=None, started=1, promote=False, log_enable="notice+")
+def test_a_checkpoint_for_which_there_is_no_space_waits_until_messages_are_consumed(
+    on_disks, small_disks
+):
+    """Live messages fill a third of the disk: what is dead beside them cannot be cleared away, and
+    the broker goes on all the same.
+    """
+    cluster = on_disks(
+        disk_free_limit="4M",
+        ha_cluster="no",
+        ha_brokers_url=None,
+        started=1,
+        promote=False,
+        log_enable="notice+",
+    )
     broker = cluster[0]
     declare(broker)
-    connection = connect(broker)
-    sender = connection.create_sender("q")
-    receiver = connection.create_receiver("q", credit=1)
     sent, got = 0, 0
-    while free(small_disks[0]) > 4 * MEGABYTE and sent < 200:
-        sender.send(Message(body=f"{sent} " + "x" * 200_000, durable=True))
-        sent += 1
-        if sent > 40:
-            receiver.receive(timeout=10)
-            receiver.accept()
-            got += 1
-    connection.close()
+    with connect(broker) as client:
+        sender = client.sender("q")
+        receiver = client.receiver("q", credit=1)
+        while free(small_disks[0]) > 4 * MEGABYTE and sent < 200:
+            sender.send(Message(f"{sent} " + "x" * 200_000, durable=True))
+            sent += 1
+            if sent > 40:
+                receiver.receive().accept()
+                got += 1
     assert 40 < sent < 200
     # The broker looks at the space once a second, and takes small messages until then.
     answers: list[str] = []
     wait_for(lambda: answers.append(refusal(broker)) or answers[-1], bool, what="the refusal")
     assert "disk" in answers[-1]
     sent += len(answers) - 1
-    wait_for(lambda: broker.log.read_text(), lambda text: "no checkpoint is made" in text, what="the log")
+    wait_for(
+        lambda: broker.log.read_text(), lambda text: "no checkpoint is made" in text, what="the log"
+    )
     broker.kill()
     broker.restart()
     count = broker.call("list_queues", name="q")[0]["messages"]
@@ -165,7 +199,9 @@ def test_a_checkpoint_for_which_there_is_no_space_waits_until_messages_are_consu
     receive(broker, "q", count)
     wait_for(lambda: refusal(broker), lambda said: not said, what="the refusal")
     assert list((broker.data_dir / "journal").glob("*.checkpoint"))
-    assert sum(path.stat().st_size for path in (broker.data_dir / "journal").iterdir()) < 8 * MEGABYTE
+    assert (
+        sum(path.stat().st_size for path in (broker.data_dir / "journal").iterdir()) < 8 * MEGABYTE
+    )
 
 
 def test_a_read_only_data_directory_is_refused_at_the_start(tmp_path, a_cluster, monkeypatch):

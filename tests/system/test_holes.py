@@ -1,20 +1,23 @@
-"""Holes of the original that no other test shows closed; docs/holes.md lists all of them with their tests."""
+"""Holes of the original that no other test shows closed; docs/holes.md lists all of them with their
+tests.
+"""
 
 from __future__ import annotations
 
 import pytest
-from proton import Message
 
 from tests.system.clients import browse, connect, receive, send, wait_browse
 from tests.system.cluster import Admin, wait_for
 from tests.system.failover_clients import FailoverSender
-from tests.system.test_store import declare, send_durable
+from tests.system.test_store import declare
 
 pytestmark = pytest.mark.system
 
 
 def test_a_backup_is_not_ready_before_it_has_all_exchanges_and_bindings(a_cluster):
-    """At the moment at which it says ready, a backup that joined late has every object; the original counted queues only."""
+    """At the moment at which it says ready, a backup that joined late has every object; the
+    original counted queues only.
+    """
     cluster = a_cluster(2, started=1)
     primary, late = cluster
     primary.declare_queue("q")
@@ -30,7 +33,9 @@ def test_a_backup_is_not_ready_before_it_has_all_exchanges_and_bindings(a_cluste
 
 
 def test_queues_of_a_broker_that_was_alone_are_replicated_when_it_gets_backups(a_cluster):
-    """A standalone broker with durable queues becomes the first of a cluster; its backup gets them with their messages."""
+    """A standalone broker with durable queues becomes the first of a cluster; its backup gets them
+    with their messages.
+    """
     cluster = a_cluster(2, started=1, promote=False)
     first, second = cluster
     first.kill()
@@ -38,7 +43,7 @@ def test_queues_of_a_broker_that_was_alone_are_replicated_when_it_gets_backups(a
     first.restart()
     declare(first)
     first.bind("amq.fanout", "q")
-    send_durable(first, "q", ["a", "b"])
+    send(first, "q", ["a", "b"], durable=True)
     first.kill()
     first.options["ha_cluster"] = "yes"
     first.restart()
@@ -55,40 +60,55 @@ def test_queues_of_a_broker_that_was_alone_are_replicated_when_it_gets_backups(a
     assert browse(second, "q") == ["a", "b", "c"]
 
 
-def test_an_auto_delete_queue_that_was_left_before_a_backup_joined_does_not_live_for_ever(a_cluster):
-    """Its last consumer left within the timeout, a backup joined and took over: the queue goes when its time is up."""
+def test_an_auto_delete_queue_that_was_left_before_a_backup_joined_does_not_live_for_ever(
+    a_cluster,
+):
+    """Its last consumer left within the timeout, a backup joined and took over: the queue goes when
+    its time is up.
+    """
     cluster = a_cluster(2, started=1)
-    cluster[0].call("declare_queue", name="q", auto_delete=True, arguments={"qpid.auto_delete_timeout": 2})
-    connection = connect(cluster[0])
-    connection.create_receiver("q")
-    connection.close()
+    cluster[0].call(
+        "declare_queue", name="q", auto_delete=True, arguments={"qpid.auto_delete_timeout": 2}
+    )
+    with connect(cluster[0]) as client:
+        client.receiver("q")
     cluster[1].start()
     cluster[1].wait_up()
     cluster[1].wait_state("ready")
     assert "q" in cluster[1].queue_names()
     cluster.kill(0, promote=1)
-    wait_for(lambda: cluster[1].queue_names(), lambda names: "q" not in names, what="the queues of the new primary")
+    wait_for(
+        lambda: cluster[1].queue_names(),
+        lambda names: "q" not in names,
+        what="the queues of the new primary",
+    )
 
 
 def test_a_redelivery_is_marked_after_a_failover(a_cluster):
-    """A failed delivery was counted before the primary died: the next consumer at the new primary sees the count."""
+    """A failed delivery was counted before the primary died: the next consumer at the new primary
+    sees the count.
+    """
     cluster = a_cluster(2)
     cluster[0].declare_queue("q")
     send(cluster[0], "q", ["x"])
-    connection = connect(cluster[0])
-    connection.create_receiver("q", credit=1).receive()
-    connection.close()  # with the message, which so has failed once
-    sequence = cluster[0].status()["safe"]
-    wait_for(lambda: cluster[1].status()["applied"], lambda applied: applied >= sequence, what="what the backup has applied")
+    with connect(cluster[0]) as client:
+        client.receiver("q").receive()  # and leaves with it: so it has failed once
+    sequence = cluster[0].status()["committed"]
+    wait_for(
+        lambda: cluster[1].status()["applied"],
+        lambda applied: applied >= sequence,
+        what="what the backup has applied",
+    )
     cluster.kill(0, promote=1)
-    connection = connect(cluster[1])
-    message: Message = connection.create_receiver("q", credit=1).receive()
-    connection.close()
-    assert message.body == "x" and message.delivery_count == 1
+    with connect(cluster[1]) as client:
+        message = client.receiver("q").receive()
+    assert message.body == "x" and message.header.delivery_count == 1
 
 
 def test_a_broker_is_added_by_a_rolling_restart_under_load(a_cluster):
-    """The brokers get a longer ha-brokers-url one after the other, the primary last; nothing is lost and the fourth is a member."""
+    """The brokers get a longer ha-brokers-url one after the other, the primary last; nothing is
+    lost and the fourth is a member.
+    """
     cluster = a_cluster(4, started=0, promote=False, ha_safety="strict")
     three = ",".join(broker.address for broker in cluster[:3])
     for broker in cluster[:3]:

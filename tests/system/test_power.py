@@ -21,16 +21,24 @@ def folder():
 file = os.open(place / "kept", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 os.write(file, b"synced"); os.fdatasync(file); folder()
 os.write(file, b" and not synced")
-removed = os.open(place / "removed", os.O_WRONLY | os.O_CREAT); os.write(removed, b"back"); os.fsync(removed); folder()
+def made(name, text):
+    file = os.open(place / name, os.O_WRONLY | os.O_CREAT)
+    os.write(file, text)
+    os.fsync(file)
+made("removed", b"back")
+folder()
 os.unlink(place / "removed")
-nameless = os.open(place / "nameless", os.O_WRONLY | os.O_CREAT); os.write(nameless, b"x"); os.fsync(nameless)
+made("nameless", b"x")
 """
 
 
 def _written(place: Path) -> Path:
     place.mkdir()
     subprocess.run(
-        [sys.executable, "-c", WRITES, str(place)], check=True, cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONPATH": "."}
+        [sys.executable, "-c", WRITES, str(place)],
+        check=True,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONPATH": "."},
     )
     return place
 
@@ -38,7 +46,10 @@ def _written(place: Path) -> Path:
 def test_what_was_synced_remains_and_what_was_not_is_gone(tmp_path):
     place = _written(tmp_path / "data")
     cut_power(place)
-    assert {path.name: path.read_bytes() for path in place.iterdir()} == {"kept": b"synced", "removed": b"back"}
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == {
+        "kept": b"synced",
+        "removed": b"back",
+    }
 
 
 def test_a_torn_cut_keeps_at_least_what_was_synced(tmp_path):

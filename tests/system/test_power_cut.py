@@ -1,4 +1,6 @@
-"""The power fails: what was accepted is what was synced, on every broker that had to have it; torn ends are cut and said."""
+"""The power fails: what was accepted is what was synced, on every broker that had to have it; torn
+ends are cut and said.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,11 @@ import random
 
 import pytest
 
-from tests.system.clients import browse, receive, wait_browse
+from tests.system.clients import browse, receive, send, wait_browse
 from tests.system.cluster import Cluster, wait_for
 from tests.system.failover_clients import FailoverReceiver, FailoverSender, first_gap
 from tests.system.power import DELAY, LIE, cut_power
-from tests.system.test_store import declare, send_durable
+from tests.system.test_store import declare
 
 pytestmark = pytest.mark.system
 POWER = ("-m", "tests.system.power")
@@ -28,11 +30,13 @@ def lose_power(cluster: Cluster, *indexes: int, choices: random.Random | None = 
 
 
 def test_a_lone_broker_keeps_what_it_accepted(a_cluster):
-    """Standalone, durable queue, under load: nothing accepted is missing, and nothing acknowledged comes back."""
+    """Standalone, durable queue, under load: nothing accepted is missing, and nothing acknowledged
+    comes back.
+    """
     cluster = a_cluster(1, promote=False, module=POWER, ha_cluster="no", ha_brokers_url=None)
     broker = cluster[0]
     declare(broker)
-    send_durable(broker, "q", ["taken", "kept"])
+    send(broker, "q", ["taken", "kept"], durable=True)
     assert receive(broker, "q", 1) == ["taken"]
     with FailoverSender([broker.address], "q", prefix="s", rate=20, durable=True) as sender:
         sender.wait_accepted(300)
@@ -96,7 +100,9 @@ def test_a_backup_that_lost_its_power_is_the_same_again(a_cluster):
 
 
 def test_a_disk_that_lies_about_syncs_is_noticed_by_these_tests(a_cluster, monkeypatch):
-    """With a disk that keeps nothing, accepted messages are missing: so the tests above can fail."""
+    """With a disk that keeps nothing, accepted messages are missing: so the tests above can
+    fail.
+    """
     monkeypatch.setenv(LIE, "data")
     cluster = a_cluster(1, promote=False, module=POWER, ha_cluster="no", ha_brokers_url=None)
     broker = cluster[0]
@@ -110,12 +116,16 @@ def test_a_disk_that_lies_about_syncs_is_noticed_by_these_tests(a_cluster, monke
 
 
 def test_a_slow_disk_delays_acceptance_and_one_sync_serves_many(a_cluster, monkeypatch):
-    """Each sync takes 50 ms; hundreds of messages need a few of them, and reading requests do not wait."""
+    """Each sync takes 50 ms; hundreds of messages need a few of them, and reading requests do not
+    wait.
+    """
     monkeypatch.setenv(DELAY, "0.05")
     cluster = a_cluster(3, module=POWER, ha_safety="strict", link_heartbeat_interval="2")
     declare(cluster[0])
     before = cluster[0].status()["journal"]["syncs"]
-    with FailoverSender(cluster.addresses, "q", rate=50, window=200, count=600, durable=True) as sender:
+    with FailoverSender(
+        cluster.addresses, "q", rate=50, window=200, count=600, durable=True
+    ) as sender:
         wait_for(lambda: sender.done, what="whether all is accepted")
     syncs = cluster[0].status()["journal"]["syncs"] - before
     assert 0 < syncs < 100

@@ -1,16 +1,16 @@
-"""TLS for clients and between brokers, PLAIN and EXTERNAL for clients, SCRAM-SHA-256 between brokers."""
+"""TLS for clients and between brokers, PLAIN and EXTERNAL for clients, SCRAM-SHA-256 between
+brokers.
+"""
 
 from __future__ import annotations
 
 import socket
 
 import pytest
-from proton import ConnectionException, Message, SSLDomain
-from proton.reactor import Copy
-from proton.utils import BlockingConnection
 
-from tests.system.clients import drained
-from tests.system.cluster import wait_for
+from qpidha.client.endpoint import Tls
+from qpidha.client.errors import ConnectError, LoginError
+from tests.system.clients import connect, wait_browse
 from tests.system.credentials import Authority, users_file
 
 pytestmark = pytest.mark.system
@@ -22,18 +22,10 @@ def authority(tmp_path):
     return Authority(tmp_path)
 
 
-def client_domain(authority, certificate=None, key=None):
-    domain = SSLDomain(SSLDomain.MODE_CLIENT)
-    domain.set_trusted_ca_db(str(authority.certificate))
-    domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
-    if certificate:
-        domain.set_credentials(str(certificate), str(key), None)
-    return domain
-
-
-def connect_encrypted(broker, domain, **options):
-    url = f"amqps://127.0.0.1:{broker.encrypted_port.number}"
-    return BlockingConnection(url, timeout=5, ssl_domain=domain, sni="localhost", **options)
+def encrypted(broker, authority, *identity, **options):
+    """Open a connection to the TLS port; an identity is a certificate and its key."""
+    tls = Tls(str(authority.certificate), *map(str, identity), server_name="localhost")
+    return connect(f"amqps://127.0.0.1:{broker.encrypted_port.number}", tls=tls, **options)
 
 
 def encryption(authority):
@@ -42,55 +34,73 @@ def encryption(authority):
     return {"ssl_cert": certificate, "ssl_key": key, "ssl_trusted": authority.certificate}
 
 
-def browse_as_tool(broker, queue, **options):
-    connection = BlockingConnection(f"amqp://{broker.address}", timeout=5, properties={"qpid.ha-admin": True}, **options)
-    bodies = drained(connection, queue, Copy())
-    connection.close()
-    return bodies
-
-
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
-def test_a_cluster_replicates_over_tls_with_authentication(a_cluster, authority, tmp_path, mechanism):
-    """Brokers reach each other by ssl: addresses with this mechanism; clients use PLAIN on the TLS port."""
+def test_a_cluster_replicates_over_tls_with_authentication(
+    a_cluster, authority, tmp_path, mechanism
+):
+    """Brokers reach each other by ssl: addresses with this mechanism; clients use PLAIN on the TLS
+    port.
+    """
     users = users_file(tmp_path / "users", {"ha": "ha secret \u00e9", "guest": "guest"})
     ha = {"ha_username": "ha", "ha_password": "ha secret \u00e9", "ha_mechanism": mechanism}
     cluster = a_cluster(2, encrypted=True, users_file=users, **ha, **encryption(authority))
     cluster[0].declare_queue("q")
-    domain = client_domain(authority)
-    connection = connect_encrypted(cluster[0], domain, user="guest", password="guest", allowed_mechs="PLAIN")
-    connection.create_sender("q").send(Message(body="secret"))
-    connection.close()
-    look = {"user": "ha", "password": "ha secret \u00e9"}
-    wait_for(lambda: browse_as_tool(cluster[1], "q", **look), lambda seen: seen == ["secret"], what="q on the backup")
-    with pytest.raises(ConnectionException):
-        connect_encrypted(cluster[0], domain, user="guest", password="wrong", allowed_mechs="PLAIN")
+    guest = {"user": "guest", "password": "guest", "mechanism": "PLAIN"}
+    with encrypted(cluster[0], authority, **guest) as client:
+        client.sender("q").send("secret")
+    wait_browse(cluster[1], "q", ["secret"], user="ha", password="ha secret \u00e9")
+    with pytest.raises(LoginError):
+        encrypted(cluster[0], authority, **{**guest, "password": "wrong"})
 
 
 def test_a_client_certificate_is_an_identity(a_cluster, authority):
-    """With ssl-require-client-authentication and EXTERNAL, who has no certificate of the authority is refused."""
+    """With ssl-require-client-authentication and EXTERNAL, who has no certificate of the authority
+    is refused.
+    """
     options = encryption(authority)
-    (broker,) = a_cluster(1, encrypted=True, auth="yes", ssl_require_client_authentication="yes", sasl_mechanisms="EXTERNAL", **options)
+    (broker,) = a_cluster(
+        1,
+        encrypted=True,
+        auth="yes",
+        ssl_require_client_authentication="yes",
+        sasl_mechanisms="EXTERNAL",
+        **options,
+    )
     broker.declare_queue("q")
-    connection = connect_encrypted(broker, client_domain(authority, *authority.issue("guest")), allowed_mechs="EXTERNAL")
-    connection.create_sender("q").send(Message(body="a"))
-    connection.close()
-    with pytest.raises(ConnectionException):
-        connect_encrypted(broker, client_domain(authority), allowed_mechs="EXTERNAL")
+    with encrypted(broker, authority, *authority.issue("guest"), mechanism="EXTERNAL") as client:
+        client.sender("q").send("a")
+    with pytest.raises(ConnectError):
+        encrypted(broker, authority, mechanism="EXTERNAL")
+
+
+def test_without_a_certificate_nobody_is_let_in_where_one_is_required(a_cluster, authority):
+    """Also where SASL lets everybody in."""
+    (broker,) = a_cluster(
+        1, encrypted=True, ssl_require_client_authentication="yes", **encryption(authority)
+    )
+    encrypted(broker, authority, *authority.issue("guest")).close()
+    with pytest.raises(ConnectError):
+        encrypted(broker, authority)
 
 
 def test_require_encryption_closes_the_plain_port(a_cluster, authority):
     """Nobody listens there; the TLS port serves."""
     (broker,) = a_cluster(1, encrypted=True, require_encryption="yes", **encryption(authority))
-    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", broker.port.number), timeout=5):
+    with (
+        pytest.raises(OSError),
+        socket.create_connection(("127.0.0.1", broker.port.number), timeout=60),
+    ):
         pass
-    connect_encrypted(broker, client_domain(authority)).close()
+    encrypted(broker, authority).close()
 
 
 def test_plain_bytes_on_the_tls_port_end_that_connection_only(a_cluster, authority):
     """A client that speaks AMQP without TLS there is dropped, and the next one is served."""
     (broker,) = a_cluster(1, encrypted=True, **encryption(authority))
-    with socket.create_connection(("127.0.0.1", broker.encrypted_port.number), timeout=5) as stream:
+    with socket.create_connection(
+        ("127.0.0.1", broker.encrypted_port.number), timeout=60
+    ) as stream:
         stream.sendall(b"AMQP\x00\x01\x00\x00")
         while stream.recv(4096):
             pass
-    connect_encrypted(broker, client_domain(authority)).close()
+    encrypted(broker, authority).close()

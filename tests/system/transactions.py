@@ -1,126 +1,87 @@
-"""Transactions for a blocking client, on top of what python-qpid-proton's container offers for them."""
+"""Transactions one after the other on one connection, and a program that is killed in one."""
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterable
 from typing import Any
 
-from proton import Event, Message
-from proton.handlers import TransactionHandler
-from proton.reactor import Transaction
-from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
-
-from tests.system.clients import PATIENCE
+from qpidha.client.blocking import Receiver, Sender, Transaction
+from qpidha.client.message import Message
+from tests.system.clients import connect
 from tests.system.cluster import Broker
 
 
-class TransactionFailed(Exception):
-    """The broker rolled a transaction back, or did not begin it; the text is its condition."""
-
-
-class Session(TransactionHandler):
+class Session:
     """A connection that works in transactions, one after the other."""
 
-    def __init__(self, broker: Broker | str, *, early: bool = True) -> None:
-        address = broker if isinstance(broker, str) else broker.address
-        self.connection = BlockingConnection(f"amqp://{address}", timeout=PATIENCE)
-        self.early = early
+    def __init__(self, broker: Broker | str, **options: Any) -> None:
+        self.client = connect(broker, **options)
         self.transaction: Transaction | None = None
-        self.senders: dict[str, BlockingSender] = {}
-        self.receivers: dict[str, BlockingReceiver] = {}
-        self.said = ""
-        self.condition = ""
+        self.senders: dict[str, Sender] = {}
+        self.receivers: dict[str, Receiver] = {}
+
+    @property
+    def state(self) -> str:
+        """Return what became of the last transaction."""
+        return self.transaction.state if self.transaction is not None else ""
 
     def begin(self) -> Session:
-        self.said = ""
-        container = self.connection.container
-        self.transaction = container.declare_transaction(self.connection.conn, handler=self, settle_before_discharge=self.early)
-        self._wait("declaring")
+        self.transaction = self.client.transaction()
         return self
 
     def send(self, queue: str, bodies: Iterable[object], *, durable: bool = False) -> None:
-        """Send in the transaction; the messages are on their way when this returns."""
+        """Send in the transaction; the broker has the messages when this returns."""
         sender = self.sender(queue)
         for body in bodies:
-            self.connection.wait(lambda: sender.link.credit > 0, msg="credit")
-            assert self.transaction is not None
-            self.transaction.send(sender.link, Message(body=body, durable=durable))
+            sender.send_nowait(Message(body, durable=durable), transaction=self.transaction)
+        self.client.wait(lambda: not sender.unsettled)
 
-    def send_plain(self, queue: str, bodies: Iterable[object]) -> None:
+    def send_plain(self, queue: str, bodies: Iterable[object], *, durable: bool = False) -> None:
         """Send outside of the transaction, and wait until each message is accepted."""
         for body in bodies:
-            self.sender(queue).send(Message(body=body))
+            self.sender(queue).send(Message(body, durable=durable))
 
     def take(self, queue: str, count: int) -> list[Any]:
         """Receive and accept in the transaction."""
         if queue not in self.receivers:
-            self.receivers[queue] = self.connection.create_receiver(queue, credit=0)
+            self.receivers[queue] = self.client.receiver(queue, credit=0)
         receiver = self.receivers[queue]
-        receiver.link.flow(count - receiver.link.credit)
+        receiver.add_credit(count - receiver.credit)
         bodies = []
         for _ in range(count):
-            bodies.append(receiver.receive().body)
-            assert self.transaction is not None
-            self.transaction.accept(receiver.fetcher.unsettled.pop())
+            message = receiver.receive()
+            bodies.append(message.body)
+            message.accept(self.transaction)
         return bodies
 
     def commit(self) -> None:
-        self.start_commit()
-        self._wait("committing")
-
-    def start_commit(self) -> None:
-        """Ask for the commit without waiting for the answer."""
-        self.said = ""
         assert self.transaction is not None
         self.transaction.commit()
 
-    def rollback(self) -> None:
-        self.said = ""
+    def roll_back(self) -> None:
         assert self.transaction is not None
-        self.transaction.abort()
-        self._wait("rolling back")
+        self.transaction.roll_back()
 
-    def sender(self, queue: str) -> BlockingSender:
+    def sender(self, queue: str) -> Sender:
         if queue not in self.senders:
-            self.senders[queue] = self.connection.create_sender(queue)
+            self.senders[queue] = self.client.sender(queue)
         return self.senders[queue]
 
     def close(self) -> None:
-        self.connection.close()
-
-    def _wait(self, what: str) -> None:
-        self.connection.wait(lambda: self.said, msg=what)
-        if self.said == "failed":
-            raise TransactionFailed(self.condition)
-
-    def on_transaction_declared(self, event: Event) -> None:
-        self.said = "declared"
-
-    def on_transaction_committed(self, event: Event) -> None:
-        self.said = "committed"
-
-    def on_transaction_aborted(self, event: Event) -> None:
-        self.said = "aborted"
-
-    def on_transaction_commit_failed(self, event: Event) -> None:
-        self._failed(event)
-
-    def on_transaction_declare_failed(self, event: Event) -> None:
-        self._failed(event)
-
-    def _failed(self, event: Event) -> None:
-        condition = event.delivery.remote.condition
-        self.said, self.condition = "failed", condition.name if condition else ""
+        self.client.close()
 
 
 def main(address: str) -> None:
-    """Take all of q, send to r in a transaction and to s outside of it, and then wait to be killed."""
+    """Take all of q, send to r in a transaction and to s outside of it, and then wait to be
+    killed.
+    """
     session = Session(address).begin()
     session.take("q", 2)
     session.send("r", ["never"])
     session.send_plain("s", ["arrived"])
-    session.connection.wait(lambda: False, timeout=60)
+    threading.Event().wait()
 
 
 if __name__ == "__main__":

@@ -17,5 +17,5 @@ command() {
 
 command qpidhad qpidha.runtime.daemon
 command qpid-ha qpidha.cli.main
-command qpidha-watch qpidha.manager.watch
+command qpidha-watch qpidha.manager.pacemaker.watch
 qpid-ha pacemaker install-agents

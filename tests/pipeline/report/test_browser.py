@@ -1,7 +1,8 @@
-"""The report in a real browser: complete, in order, nothing cut off, nothing asked of the network, no complaint.
+"""The report in a real browser: complete, in order, nothing cut off, nothing asked of the network,
+no complaint.
 
-A page around the report measures it in a frame of a given width and writes down what it finds; Chromium prints that page and
-ends. It runs with a profile and a time limit of its own.
+A page around the report measures it in a frame of a given width and writes down what it finds;
+Chromium prints that page and ends. It runs with a profile and a time limit of its own.
 """
 
 from __future__ import annotations
@@ -18,16 +19,26 @@ from typing import Any
 import pytest
 from matplotlib import image
 
-from qpidha.pipeline.report import write_report
+from qpidha.pipeline.report.page import write_report
 from tests.pipeline.report.lakes import around, lake_of
 from tests.pipeline.report.test_page import SECTIONS, cluster
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 SECONDS = 90
 FLAGS = (
-    "--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--disable-extensions", "--hide-scrollbars", "--allow-file-access-from-files",
-)  # fmt: skip
+    "--headless",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--hide-scrollbars",
+    "--allow-file-access-from-files",
+)
 
 pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason="no Chromium: apt-get install chromium"),
@@ -41,26 +52,36 @@ AROUND = """<!doctype html><meta charset="utf-8"><pre id="found"></pre>
 const frame = document.querySelector("iframe");
 frame.onload = () => {{
   const page = frame.contentDocument, view = frame.contentWindow;
-  const box = element => {{ const b = element.getBoundingClientRect(); return [b.left, b.top, b.width, b.height].map(Math.round); }};
+  const box = element => {{
+    const b = element.getBoundingClientRect();
+    return [b.left, b.top, b.width, b.height].map(Math.round);
+  }};
   const shown = element => element.getClientRects().length > 0;
   for (const one of page.querySelectorAll("details")) one.open = true;
   const root = page.documentElement;
   const beyond = element => element.getBoundingClientRect().right > root.clientWidth + 1;
-  const wide = [...page.querySelectorAll("body *:not(svg *)")].filter(e => shown(e) && beyond(e) && !e.closest(".wide"));
+  const wide = [...page.querySelectorAll("body *:not(svg *)")]
+    .filter(e => shown(e) && beyond(e) && !e.closest(".wide"));
   const out = [];
   for (const text of page.querySelectorAll("svg text")) {{
     const t = text.getBoundingClientRect(), s = text.closest("svg").getBoundingClientRect();
-    if (t.left < s.left - 2 || t.right > s.right + 2 || t.top < s.top - 2 || t.bottom > s.bottom + 2) out.push(text.textContent);
+    const beside = t.left < s.left - 2 || t.right > s.right + 2;
+    if (beside || t.top < s.top - 2 || t.bottom > s.bottom + 2)
+      out.push(text.textContent);
   }}
   document.getElementById("found").textContent = JSON.stringify({{
-    width: root.clientWidth, scroll: root.scrollWidth, wide: wide.map(e => e.tagName + " " + e.className), out: out,
+    width: root.clientWidth, scroll: root.scrollWidth, out: out,
+    wide: wide.map(e => e.tagName + " " + e.className),
     sections: [...page.querySelectorAll("header, section")].map(e => [e.id, ...box(e)]),
-    pictures: [...page.querySelectorAll("svg")].map(box), texts: [...page.querySelectorAll("svg text")].filter(shown).length,
-    empty: [...page.querySelectorAll("svg path, svg text")].filter(e => e.getBBox().width + e.getBBox().height === 0).length,
+    pictures: [...page.querySelectorAll("svg")].map(box),
+    texts: [...page.querySelectorAll("svg text")].filter(shown).length,
+    empty: [...page.querySelectorAll("svg path, svg text")]
+      .filter(e => e.getBBox().width + e.getBBox().height === 0).length,
     drawn: page.querySelectorAll("svg path, svg text").length, text: page.body.innerText,
     asked: view.performance.getEntriesByType("resource").map(e => e.name),
     colour: view.getComputedStyle(page.querySelector(".banner")).borderLeftColor,
-    letters: Math.min(...[...page.querySelectorAll("svg text")].map(e => e.getBoundingClientRect().height)),
+    letters: Math.min(
+      ...[...page.querySelectorAll("svg text")].map(e => e.getBoundingClientRect().height)),
   }});
 }};
 </script>
@@ -96,10 +117,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     life = [event for event in story.events if event.get("u") == 4]
     times = [event["m"] // 1_000_000_000 for event in story.events]
     seconds = [
-        {"what": what, "name": name, "second": at, "n": 1, "p50_us": 900, "p95_us": 2500, "p99_us": 7000 + at, "max_us": 90_000}
-        for what, name in (("enqueue", "q"), ("replication", "b2"), ("acceptance", "q")) for at in range(min(times), max(times) + 1)
-    ]  # fmt: skip
-    lake_of(story, story.judged(unavailable_ns=1_000_000), found, around=around("total-queue", "lost", 0, life), latency_1s=seconds)
+        {
+            "what": what,
+            "name": name,
+            "second": at,
+            "n": 1,
+            "p50_us": 900,
+            "p95_us": 2500,
+            "p99_us": 7000 + at,
+            "max_us": 90_000,
+        }
+        for what, name in (("enqueue", "q"), ("replication", "b2"), ("acceptance", "q"))
+        for at in range(min(times), max(times) + 1)
+    ]
+    lake_of(
+        story,
+        story.judged(unavailable_ns=1_000_000),
+        found,
+        around=around("total-queue", "lost", 0, life),
+        latency_1s=seconds,
+    )
     write_report(found, str(found / "lake"), found)
     return found
 
@@ -124,7 +161,9 @@ def test_nothing_sticks_out(seen: dict[str, Any]) -> None:
 def test_sections_stand_below_each_other_in_order(seen: dict[str, Any]) -> None:
     assert [section[0] for section in seen["sections"]] == ["verdict", *SECTIONS]
     tops = [section[2] for section in seen["sections"]]
-    assert tops == sorted(tops) and all(width > 600 and height > 40 for *_, width, height in seen["sections"])
+    assert tops == sorted(tops) and all(
+        width > 600 and height > 40 for *_, width, height in seen["sections"]
+    )
 
 
 def test_what_matters_is_visible(seen: dict[str, Any]) -> None:
@@ -157,7 +196,9 @@ def test_the_page_asks_for_nothing_and_nobody_complains(seen: dict[str, Any]) ->
 
 
 def test_a_complaint_would_be_heard(folder: Path) -> None:
-    (folder / "loud.html").write_text("<script>console.error('wrong')</script><img src='https://127.0.0.1:1/x.png'>")
+    (folder / "loud.html").write_text(
+        "<script>console.error('wrong')</script><img src='https://127.0.0.1:1/x.png'>"
+    )
     assert re.search(r"CONSOLE.*wrong", browse(folder, "loud.html", "--dump-dom").stderr)
 
 
@@ -165,11 +206,15 @@ def test_it_is_no_white_sheet(folder: Path) -> None:
     browse(folder, "report.html", f"--screenshot={folder / 'shot.png'}")
     picture = image.imread(folder / "shot.png")
     assert picture.shape[:2] == (1000, 1400)
-    colours = {tuple(pixel) for pixel in (picture[::7, ::7, :3] * 255).astype(int).reshape(-1, 3).tolist()}
+    colours = {
+        tuple(pixel) for pixel in (picture[::7, ::7, :3] * 255).astype(int).reshape(-1, 3).tolist()
+    }
     assert len(colours) > 20
 
 
 def test_it_prints_on_a_few_pages(folder: Path) -> None:
-    browse(folder, "report.html", f"--print-to-pdf={folder / 'report.pdf'}", "--no-pdf-header-footer")
+    browse(
+        folder, "report.html", f"--print-to-pdf={folder / 'report.pdf'}", "--no-pdf-header-footer"
+    )
     content = (folder / "report.pdf").read_bytes()
     assert content.startswith(b"%PDF") and 2 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 20

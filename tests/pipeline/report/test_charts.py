@@ -1,4 +1,6 @@
-"""Pictures of a report: lanes, bars and labels that do not meet, whatever the run, and names that stay names."""
+"""Pictures of a report: lanes, bars and labels that do not meet, whatever the run, and names that
+stay names.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,35 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from qpidha.cli.timeline import Timeline, svg
+from qpidha.bench.timeline import Timeline, svg
 from qpidha.pipeline.colours import LIGHT, STATES
 from qpidha.pipeline.events import ROLES
-from qpidha.pipeline.report_charts import charts
-from qpidha.pipeline.report_lanes import CELLS, MOST_LANES, MOST_NAMED, Spot, lanes_of, merged, placed
-from qpidha.pipeline.report_sheets import Chart, Sheet, drawing, first_fit, told_apart
-from qpidha.pipeline.report_tables import Axis, Lake, RunTables
+from qpidha.pipeline.report.charts import charts
+from qpidha.pipeline.report.lanes import (
+    CELLS,
+    MOST_LANES,
+    MOST_NAMED,
+    Spot,
+    lanes_of,
+    merged,
+    placed,
+)
+from qpidha.pipeline.report.sheets import Chart, Sheet, drawing, first_fit, told_apart
+from qpidha.pipeline.report.tables import Axis, Lake, RunTables
 from tests.pipeline.report.lakes import put
 
 SECOND = 1_000_000_000
 
 
 def role(node: str, begin: float, end: float, what: str, epoch: int = 1) -> dict[str, Any]:
-    return {"node": node, "boot": "0", "role": what, "epoch": epoch, "from_ns": round(begin * SECOND), "to_ns": round(end * SECOND)}
+    return {
+        "node": node,
+        "boot": "0",
+        "role": what,
+        "epoch": epoch,
+        "from_ns": round(begin * SECOND),
+        "to_ns": round(end * SECOND),
+    }
 
 
 def change(epoch: int, since: float, **times: float | None) -> dict[str, Any]:
@@ -48,7 +65,15 @@ def drawn(folder: Path, tables: RunTables) -> dict[str, Chart]:
 
 
 def tables_of(seconds: float, **more: Any) -> RunTables:
-    made = {"offset_ns": 0, "epsilon_ns": 0, "roles": [], "faults": [], "failovers": [], "windows": [], "around": {}}
+    made = {
+        "offset_ns": 0,
+        "epsilon_ns": 0,
+        "roles": [],
+        "faults": [],
+        "failovers": [],
+        "windows": [],
+        "around": {},
+    }
     return RunTables(axis=Axis(0, round(seconds * SECOND)), **(made | more))
 
 
@@ -91,7 +116,10 @@ def test_only_so_many_lanes_are_drawn_and_the_caption_says_so(tmp_path: Path) ->
 
 def test_spans_in_a_row_do_not_meet() -> None:
     choices = random.Random(1)
-    spans = sorted((begin, begin + choices.random() * 3) for begin in (choices.random() * 100 for _ in range(60)))
+    spans = sorted(
+        (begin, begin + choices.random() * 3)
+        for begin in (choices.random() * 100 for _ in range(60))
+    )
     rows = first_fit(spans, 1000)
     for row in set(rows):
         mine = [span for span, at in zip(spans, rows, strict=True) if at == row]
@@ -100,7 +128,9 @@ def test_spans_in_a_row_do_not_meet() -> None:
 
 
 def test_names_of_faults_stay_on_the_picture_and_off_each_other() -> None:
-    spots = placed([Spot(begin, begin + 0.5, "partition b2") for begin in (0.0, 1.0, 2.0, 30.0, 59.0)], 0, 60)
+    spots = placed(
+        [Spot(begin, begin + 0.5, "partition b2") for begin in (0.0, 1.0, 2.0, 30.0, 59.0)], 0, 60
+    )
     assert [spot.side for spot in spots] == ["right"] * 4 + ["left"]
     assert [spot.row for spot in spots] == [0, 1, 2, 0, 0]
     (wide,) = placed([Spot(0, 59, "kill b1")], 0, 60)
@@ -113,30 +143,64 @@ def test_times_that_touch_are_one() -> None:
 
 
 def test_a_closer_look_names_the_phases_that_belong_to_the_failover(tmp_path: Path) -> None:
-    rows = [change(2, 5, fault=5, detected=1, asked=5.5, promoted=6, active=6.1, accepted=None, served=6.2)]
+    rows = [
+        change(
+            2, 5, fault=5, detected=1, asked=5.5, promoted=6, active=6.1, accepted=None, served=6.2
+        )
+    ]
     found = drawn(tmp_path, tables_of(20, failovers=rows, roles=[role("b", 0, 20, "active")]))
     chart = found["failover-2"]
     assert chart.title == "Failover to b, epoch 2: 1.20 s"
     shown = re.findall(r">(fault|detected|asked|promoted|active|accepted|served)</text>", chart.svg)
-    assert set(shown) == {"fault", "asked", "promoted", "active", "served"}, "detected long before, accepted by nobody"
-    assert "milliseconds since the fault" in chart.svg and "enqueues" not in chart.svg, "there is no table of operations"
+    assert set(shown) == {"fault", "asked", "promoted", "active", "served"}, (
+        "detected long before, accepted by nobody"
+    )
+    assert "milliseconds since the fault" in chart.svg and "enqueues" not in chart.svg, (
+        "there is no table of operations"
+    )
 
 
 def test_enqueues_are_in_a_closer_look_if_a_check_kept_them(tmp_path: Path) -> None:
     rows = [
-        {"op_id": number, "queue": "q", "op": 1, "process": 1, "begin_at": 0, "end_at": 5 * SECOND + number, "outcome": 1 + number % 2,
-         "is_paired": True} for number in range(9)
-    ]  # fmt: skip
+        {
+            "op_id": number,
+            "queue": "q",
+            "op": 1,
+            "process": 1,
+            "begin_at": 0,
+            "end_at": 5 * SECOND + number,
+            "outcome": 1 + number % 2,
+            "is_paired": True,
+        }
+        for number in range(9)
+    ]
     put(tmp_path, "r", "ops", rows)
     found = drawn(tmp_path, tables_of(20, failovers=[change(2, 5, detected=5, served=6)]))
-    assert "since the primary was missed" in found["failover-2"].svg and ">failed or not known<" in found["failover-2"].svg
+    assert (
+        "since the primary was missed" in found["failover-2"].svg
+        and ">failed or not known<" in found["failover-2"].svg
+    )
     assert "in steps of 50 ms" in found["failover-2"].caption
 
 
 def test_the_longest_failovers_are_drawn_in_their_order(tmp_path: Path) -> None:
-    rows = [change(epoch, epoch, promoted=epoch, served=epoch + epoch % 7 / 10 + 0.01) for epoch in range(1, 20)]
-    found = [name for name in drawn(tmp_path, tables_of(30, failovers=rows)) if name.startswith("failover-")]
-    assert found == ["failover-4", "failover-5", "failover-6", "failover-12", "failover-13", "failover-19"]
+    rows = [
+        change(epoch, epoch, promoted=epoch, served=epoch + epoch % 7 / 10 + 0.01)
+        for epoch in range(1, 20)
+    ]
+    found = [
+        name
+        for name in drawn(tmp_path, tables_of(30, failovers=rows))
+        if name.startswith("failover-")
+    ]
+    assert found == [
+        "failover-4",
+        "failover-5",
+        "failover-6",
+        "failover-12",
+        "failover-13",
+        "failover-19",
+    ]
 
 
 NAMES = ("a$x^{$b", "_hidden", "<b>&amp;", "ü\u4e2d", "x" * 300, "\x00\x1b")
@@ -145,12 +209,23 @@ NAMES = ("a$x^{$b", "_hidden", "<b>&amp;", "ü\u4e2d", "x" * 300, "\x00\x1b")
 def test_any_name_is_a_name_in_a_picture(tmp_path: Path) -> None:
     for name in NAMES:
         fault = {"op_id": 1, "kind": name, "target": name, "start_ns": 1, "stop_ns": None}
-        curves = {("replication", name, each): {0: 5000} for each in ("p50_us", "p95_us", "p99_us", "max_us")}
-        tables = tables_of(3, roles=[role(name, 0, 3, "ready")], faults=[fault], backlog={name: {0: 3}}, latency=curves)
+        curves = {
+            ("replication", name, each): {0: 5000}
+            for each in ("p50_us", "p95_us", "p99_us", "max_us")
+        }
+        tables = tables_of(
+            3,
+            roles=[role(name, 0, 3, "ready")],
+            faults=[fault],
+            backlog={name: {0: 3}},
+            latency=curves,
+        )
         tables.lagging = {"replication": [name]}
         for chart in drawn(tmp_path, tables).values():
             ElementTree.fromstring(chart.svg)
-    assert ">\u2060_hidden<" in legend("_hidden") and ">a$x^{$b<" in legend("a$x^{$b"), "neither left out nor read as mathematics"
+    assert ">\u2060_hidden<" in legend("_hidden") and ">a$x^{$b<" in legend("a$x^{$b"), (
+        "neither left out nor read as mathematics"
+    )
 
 
 def legend(name: str) -> str:
@@ -174,7 +249,9 @@ def test_names_share_no_long_beginning() -> None:
 
 def luminance(colour: str) -> float:
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -185,19 +262,34 @@ def test_every_role_has_a_colour_that_letters_can_be_read_on() -> None:
         light, dark = sorted((ink, luminance(colour)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 3.0, state
     picture = svg(Timeline("t", 10.0, lanes={"b1": [(0.0, "active"), (5.0, "ready")]}))
-    assert STATES["active"] in picture and STATES["ready"] in picture, "the demo has the same colours"
+    assert STATES["active"] in picture and STATES["ready"] in picture, (
+        "the demo has the same colours"
+    )
 
 
 def test_what_is_too_many_to_be_named_is_drawn_without_names(tmp_path: Path) -> None:
     faults = [
-        {"op_id": number, "kind": "kill", "target": "b1", "start_ns": number * SECOND, "stop_ns": number * SECOND + SECOND // 2}
+        {
+            "op_id": number,
+            "kind": "kill",
+            "target": "b1",
+            "start_ns": number * SECOND,
+            "stop_ns": number * SECOND + SECOND // 2,
+        }
         for number in range(MOST_NAMED + 1)
-    ]  # fmt: skip
-    changes = [change(epoch, epoch, promoted=epoch, served=epoch + 0.1) for epoch in range(MOST_NAMED + 1)]
+    ]
+    changes = [
+        change(epoch, epoch, promoted=epoch, served=epoch + 0.1) for epoch in range(MOST_NAMED + 1)
+    ]
     few = drawn(tmp_path, tables_of(100, faults=faults[1:], failovers=changes[1:]))["timeline"]
     many = drawn(tmp_path, tables_of(100, faults=faults, failovers=changes))["timeline"]
     assert few.svg.count(">kill b1<") == MOST_NAMED and ">epoch 9<" in few.svg
     assert ">kill b1<" not in many.svg and ">epoch 9<" not in many.svg
     assert f"The {MOST_NAMED + 1} promotions are too many to be drawn." in many.caption
-    far = [fault | {"start_ns": 10_000 * number, "stop_ns": 10_000 * number + 5} for number, fault in enumerate(faults * 50)]
-    assert len(drawn(tmp_path, tables_of(100, faults=far))["timeline"].svg) < len(many.svg), "what cannot be told apart is one bar"
+    far = [
+        fault | {"start_ns": 10_000 * number, "stop_ns": 10_000 * number + 5}
+        for number, fault in enumerate(faults * 50)
+    ]
+    assert len(drawn(tmp_path, tables_of(100, faults=far))["timeline"].svg) < len(many.svg), (
+        "what cannot be told apart is one bar"
+    )

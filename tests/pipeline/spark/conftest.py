@@ -1,4 +1,6 @@
-"""One Spark session for all tests here, in one worker; without PySpark, pyarrow or Java they are skipped and say why."""
+"""One Spark session for all tests here, in one worker; without PySpark, pyarrow or Java they are
+skipped and say why.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from qpidha.pipeline import generate
+from qpidha.pipeline.generate import histories as generate
 from tests.system.conftest import a_cluster, pytest_runtest_makereport
 
 __all__ = ["a_cluster", "pytest_runtest_makereport"]
 
 HERE = Path(__file__).parent
-SECONDS = 240
+SECONDS = 600
 """Of one test: the first one starts the session."""
+MASTER = "local[2]"
 
 
 def absent() -> str:
@@ -31,12 +34,17 @@ collect_ignore_glob = ["test_[!_]*.py"] if absent() else []
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Keep the tests together, and skip them where they cannot run. Hooks for all items at once would come after xdist's."""
+    """Keep the tests together, and skip them where they cannot run. Hooks for all items at once
+    would come after xdist's.
+    """
     if HERE not in item.path.parents:
         return
     item.add_marker(pytest.mark.spark)
-    item.add_marker(pytest.mark.xdist_group("lab"))  # After the lab, by the same worker: together they leave each other no time.
-    item.add_marker(pytest.mark.timeout(SECONDS))
+    item.add_marker(
+        pytest.mark.xdist_group("lab")
+    )  # After the lab, by the same worker: together they leave each other no time.
+    if item.get_closest_marker("timeout") is None:
+        item.add_marker(pytest.mark.timeout(SECONDS))
     if missing := absent():
         item.add_marker(pytest.mark.skip(reason=f"not installed: {missing}"))
 
@@ -50,13 +58,19 @@ def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Yield the session."""
-    from qpidha.pipeline.session import QUICK, session
+    from qpidha.pipeline.spark.session import QUICK, session
 
     folder = tmp_path_factory.mktemp("spark")
     settings = {
-        **QUICK, "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4", "spark.local.dir": str(folder),
+        **QUICK,
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        # Jobs here are so small that most of their time would go into compiling them.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-    }  # fmt: skip
-    found = session("local[2]", settings)
+    }
+    found = session(MASTER, settings)
     yield found
     found.stop()

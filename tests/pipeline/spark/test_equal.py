@@ -1,4 +1,6 @@
-"""Both engines find the same in thousands of histories: every number, every offender, every row of every table."""
+"""Both engines find the same in thousands of histories: every number, every offender, every row of
+every table.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,16 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from qpidha.pipeline import checks, spark_safe
+from qpidha.pipeline import checks
 from qpidha.pipeline.checks import MARGIN_NS, Settings
 from qpidha.pipeline.events import UNBOUNDED, Event
-from qpidha.pipeline.facts import CASE
-from qpidha.pipeline.python_engine import FINDERS, check
-from qpidha.pipeline.schema import record_batch
+from qpidha.pipeline.oracle.engine import FINDERS, check
 from qpidha.pipeline.segments import Inputs
-from qpidha.pipeline.spark_engine import Asked, findings, tables_of
-from qpidha.pipeline.spark_offenders import Offenders
+from qpidha.pipeline.spark import safe
+from qpidha.pipeline.spark.engine import Asked, findings, tables_of
+from qpidha.pipeline.spark.facts import CASE
+from qpidha.pipeline.spark.offenders import Offenders
+from qpidha.pipeline.spark.schema import record_batch
 from qpidha.pipeline.verdict import Finding
 from tests.pipeline.builders import Story
 from tests.pipeline.spark.histories import many
@@ -29,16 +32,27 @@ def frame(spark: Any, histories: Sequence[list[Event]], folder: Any) -> Any:
     tables = []
     for case, events in enumerate(histories):
         batch = record_batch(events, "f")
-        tables.append(pyarrow.Table.from_batches([batch]).append_column(CASE, pyarrow.array([case] * len(events), pyarrow.int32())))
+        tables.append(
+            pyarrow.Table.from_batches([batch]).append_column(
+                CASE, pyarrow.array([case] * len(events), pyarrow.int32())
+            )
+        )
     table = pyarrow.concat_tables(tables)
     path = folder / "events.parquet"
     pyarrow.parquet.write_table(table, path)
     return spark.read.parquet(str(path))
 
 
-def by_spark(spark: Any, events: Any, cases: int, settings: Settings, inputs: Inputs) -> dict[str, dict[int, Finding]]:
+def by_spark(
+    spark: Any, events: Any, cases: int, settings: Settings, inputs: Inputs
+) -> dict[str, dict[int, Finding]]:
     tables = tables_of(
-        events, range(cases), lambda _, rows: rows.persist(), FINDERS, one_clock=inputs.one_clock, epsilon=inputs.clock_error_ns
+        events,
+        range(cases),
+        lambda _, rows: rows.persist(),
+        FINDERS,
+        one_clock=inputs.one_clock,
+        epsilon=inputs.clock_error_ns,
     )
     try:
         return findings(tables, settings, Asked(), Offenders(0))
@@ -57,19 +71,30 @@ SETTINGS = [
         Inputs(one_clock=False, clock_error_ns=2_000_000),
         MARGIN_NS,
     ),
-    (500, Settings(strict_order=True), Inputs(one_clock=False, clock_error_ns=UNBOUNDED), MARGIN_NS),
+    (
+        500,
+        Settings(strict_order=True),
+        Inputs(one_clock=False, clock_error_ns=UNBOUNDED),
+        MARGIN_NS,
+    ),
 ]
 
 
 @pytest.mark.parametrize(("number", "settings", "inputs", "margin_ns"), SETTINGS)
 def test_every_finding_is_that_of_the_python_engine(
-    spark: Any, tmp_path: Any, number: int, settings: Settings, inputs: Inputs, margin_ns: int, monkeypatch: pytest.MonkeyPatch
+    spark: Any,
+    tmp_path: Any,
+    number: int,
+    settings: Settings,
+    inputs: Inputs,
+    margin_ns: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(checks, "MARGIN_NS", margin_ns)
     if number < 1500:
         # Positions of one history are in several buckets, and what is wrong is not broadcast.
-        monkeypatch.setattr(spark_safe, "BUCKET", 2)
-        monkeypatch.setattr(spark_safe, "MOST_BROADCAST", 0)
+        monkeypatch.setattr(safe, "BUCKET", 2)
+        monkeypatch.setattr(safe, "MOST_BROADCAST", 0)
     histories = list(many(number, number, 40))
     found = by_spark(spark, frame(spark, histories, tmp_path), len(histories), settings, inputs)
     seen: set[tuple[str, str]] = set()
@@ -80,22 +105,47 @@ def test_every_finding_is_that_of_the_python_engine(
                 continue
             ours = found[result.name][case]
             theirs = (result.counts, result.offenders, result.table)
-            assert (ours.counts, dict(sorted(ours.offenders.items())), ours.table) == theirs, shown(result.name, events)
+            assert (ours.counts, dict(sorted(ours.offenders.items())), ours.table) == theirs, shown(
+                result.name, events
+            )
             seen |= {(result.name, name) for name, count in result.counts.items() if count}
     assert len(seen) > (40 if inputs.clock_error is None else 50), "the histories are too tame"
 
 
 @pytest.mark.parametrize(("clock_error_ns", "members"), [(2_000_000, 20), (UNBOUNDED, 3)])
-def test_what_is_absurd_stops_no_job(spark: Any, tmp_path: Any, clock_error_ns: int, members: int) -> None:
+def test_what_is_absurd_stops_no_job(
+    spark: Any, tmp_path: Any, clock_error_ns: int, members: int
+) -> None:
     story = Story()
     for wall_us in (-(10**16), 2**61):
-        story.add("a", "insync", 500, t=wall_us, e=1, set="a " + " ".join(f"b{number}" for number in range(members)))
+        story.add(
+            "a",
+            "insync",
+            500,
+            t=wall_us,
+            e=1,
+            set="a " + " ".join(f"b{number}" for number in range(members)),
+        )
         for position in (-(2**63), 0, 1):
             story.add("a", "enq", 1000, q="q", e=1, p=position, i=f"m{position}")
             story.add("a", "rep", 1500, x="b1", e=1, p=position, hi=2**63 - 1)
             story.add("a", "conf", 2000, e=1, p=position, hi=2**63 - 1)
-            story.op("enqueue", "ok", "q", story.op("enqueue", "invoke", at=1, i=f"m{position}"), at=3000, i=f"m{position}")
-            story.op("enqueue", "ok", "q", story.op("enqueue", "invoke", at=1, i=f"late{wall_us}"), i=f"late{wall_us}", t=2**61)
+            story.op(
+                "enqueue",
+                "ok",
+                "q",
+                story.op("enqueue", "invoke", at=1, i=f"m{position}"),
+                at=3000,
+                i=f"m{position}",
+            )
+            story.op(
+                "enqueue",
+                "ok",
+                "q",
+                story.op("enqueue", "invoke", at=1, i=f"late{wall_us}"),
+                i=f"late{wall_us}",
+                t=2**61,
+            )
             story.add("a", "enq", 1000, q="q", e=1, p=position, i=f"late{wall_us}")
     inputs = Inputs(one_clock=False, clock_error_ns=clock_error_ns)
     found = by_spark(spark, frame(spark, [story.events], tmp_path), 1, Settings(), inputs)

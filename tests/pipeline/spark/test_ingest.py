@@ -1,4 +1,6 @@
-"""Files become tables: the same verdict as from the files themselves, whatever is wrong with some of them, however often they come."""
+"""Files become tables: the same verdict as from the files themselves, whatever is wrong with some
+of them, however often they come.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,25 @@ import pytest
 
 from qpidha.pipeline.checks import CHECKS, Settings
 from qpidha.pipeline.columns import TABLES
-from qpidha.pipeline.generate import BY_BROKERS, EFFECTS, Plan, write
-from qpidha.pipeline.ingest import File, Ingested, follow, ingest, shared_out, write_batch
-from qpidha.pipeline.python_engine import check_paths
+from qpidha.pipeline.generate.histories import BY_BROKERS, EFFECTS, Plan, write
+from qpidha.pipeline.oracle.engine import check_paths
 from qpidha.pipeline.segments import BadInput, Segment
-from qpidha.pipeline.spark_engine import Asked, check_lake
-from qpidha.pipeline.spark_lake import Files, Lake
+from qpidha.pipeline.spark.engine import Asked, check_lake
+from qpidha.pipeline.spark.ingest import File, Ingested, follow, ingest, shared_out, write_batch
+from qpidha.pipeline.spark.lake import Files, Lake
 from qpidha.pipeline.verdict import Verdict
 from tests.pipeline.clocks import KNOWN, UNKNOWN, two_hosts, written
 
 EVERYTHING = Plan(
-    messages=2700, seed=7, plant={name: 2 if name in BY_BROKERS else 3 for name in EFFECTS}, brokers=True, locks=3, holds=20, overlaps=5,
+    messages=2700,
+    seed=7,
+    plant={name: 2 if name in BY_BROKERS else 3 for name in EFFECTS},
+    brokers=True,
+    locks=3,
+    holds=20,
+    overlaps=5,
     lost_leases=2,
-)  # fmt: skip
+)
 OTHER = 'a "run"/%20 ü'
 FEW = ["total-queue", "evidence"]
 
@@ -38,7 +46,11 @@ def lake_of(spark: Any, folder: Path) -> Lake:
 def assert_same(ours: Verdict, theirs: Verdict) -> None:
     for check in theirs.checks:
         assert ours[check.name] == check, check.name
-    assert ours.inputs == theirs.inputs and ours.run == theirs.run and ours.exit_code == theirs.exit_code
+    assert (
+        ours.inputs == theirs.inputs
+        and ours.run == theirs.run
+        and ours.exit_code == theirs.exit_code
+    )
 
 
 def test_both_engines_give_the_same_verdict_on_files(spark: Any, tmp_path: Path) -> None:
@@ -46,27 +58,49 @@ def test_both_engines_give_the_same_verdict_on_files(spark: Any, tmp_path: Path)
     lake = lake_of(spark, tmp_path)
     done = ingest(lake, [tmp_path / "history"])
     theirs = check_paths([tmp_path / "history"])
-    assert done.files == len(list((tmp_path / "history").iterdir())) > 5 and done.events == theirs.inputs["events"]
+    assert (
+        done.files == len(list((tmp_path / "history").iterdir())) > 5
+        and done.events == theirs.inputs["events"]
+    )
     verdict = check_lake(lake, asked=Asked(directory=tmp_path / "out"))
     theirs.write(tmp_path / "theirs", all_offenders=True)
     assert_same(verdict, theirs)
     files = [file for check in verdict.checks for file in check.files]
-    assert {"offenders/availability-windows.jsonl", "offenders/primaries-shared_epochs.jsonl"} < set(files)
+    assert {
+        "offenders/availability-windows.jsonl",
+        "offenders/primaries-shared_epochs.jsonl",
+    } < set(files)
     for file in files:
-        assert (tmp_path / "out" / file).read_text() == (tmp_path / "theirs" / file).read_text(), file
+        assert (tmp_path / "out" / file).read_text() == (tmp_path / "theirs" / file).read_text(), (
+            file
+        )
     for name, (_, columns) in TABLES.items():
         assert lake.table(theirs.run, name).columns == [column for column, *_ in columns], name
         assert lake.table(theirs.run, name).count() > 0, name
-    assert ingest(lake, [tmp_path / "history"]) == Ingested((), 0, 0, 0, 0, ()), "nothing has changed"
+    assert ingest(lake, [tmp_path / "history"]) == Ingested((), 0, 0, 0, 0, ()), (
+        "nothing has changed"
+    )
 
 
 def spoil(history: Path) -> None:
     """Put one of everything that can be wrong beside good segments."""
     first, second, *_ = sorted(history.glob("journal-client-send*"))
     lines = first.read_bytes().split(b"\n")
-    for number, bad in enumerate((b"{nonsense", b"", b"[]", b"null", b"\xff\xfe{}", b'{"k":"future","s":1}', b"x" * 3_000_000)):
+    for number, bad in enumerate(
+        (
+            b"{nonsense",
+            b"",
+            b"[]",
+            b"null",
+            b"\xff\xfe{}",
+            b'{"k":"future","s":1}',
+            b"x" * 3_000_000,
+        )
+    ):
         lines.insert(10 + 3 * number, bad)
-    lines.insert(40, lines[41].replace(b'"s":', b'"extra":[1],"s":').replace(b'"c":', b'"d":null,"c":'))
+    lines.insert(
+        40, lines[41].replace(b'"s":', b'"extra":[1],"s":').replace(b'"c":', b'"d":null,"c":')
+    )
     del lines[41]
     first.write_bytes(b"\n".join(lines))
     whole = second.read_bytes()
@@ -89,13 +123,22 @@ def test_bad_files_and_lines_are_named_and_the_rest_is_judged(spark: Any, tmp_pa
     ingest(lake, [tmp_path / "history"])
     verdict, theirs = check_lake(lake), check_paths([tmp_path / "history"])
     ours, read = verdict.inputs, theirs.inputs
-    assert ours["quarantined"] == read["quarantined"] > 8 and ours["duplicates"] == read["duplicates"] > 0
+    assert (
+        ours["quarantined"] == read["quarantined"] > 8
+        and ours["duplicates"] == read["duplicates"] > 0
+    )
     assert sorted(ours.pop("problems")) == sorted(read.pop("problems"))
     key = lambda entry: (entry["file"], entry["line"])  # noqa: E731
     assert sorted(ours.pop("quarantine"), key=key) == sorted(read.pop("quarantine"), key=key)
     assert ours == read
-    assert verdict["total-queue"] == theirs["total-queue"] and verdict["total-queue"].counts["lost"] == 3
-    assert verdict["evidence"].counts == theirs["evidence"].counts and verdict["evidence"].valid is None
+    assert (
+        verdict["total-queue"] == theirs["total-queue"]
+        and verdict["total-queue"].counts["lost"] == 3
+    )
+    assert (
+        verdict["evidence"].counts == theirs["evidence"].counts
+        and verdict["evidence"].valid is None
+    )
     assert verdict["order"] == theirs["order"] and verdict["availability"] == theirs["availability"]
 
 
@@ -146,7 +189,9 @@ def test_a_file_that_grew_replaces_what_it_was(spark: Any, tmp_path: Path) -> No
     lake = lake_of(spark, tmp_path)
     for path in (tmp_path / "whole").iterdir():
         lines = path.read_bytes().split(b"\n")
-        (tmp_path / "history" / f".{path.name}.open").write_bytes(b"\n".join(lines[:50]) + b'\n{"n":')
+        (tmp_path / "history" / f".{path.name}.open").write_bytes(
+            b"\n".join(lines[:50]) + b'\n{"n":'
+        )
     ingest(lake, [tmp_path / "history"])
     early = check_lake(lake, asked=Asked(FEW))
     assert_same(early, check_paths([tmp_path / "history"], names=FEW))
@@ -155,12 +200,18 @@ def test_a_file_that_grew_replaces_what_it_was(spark: Any, tmp_path: Path) -> No
         shutil.copy(path, tmp_path / "history" / path.name)
     ingest(lake, [tmp_path / "history"])
     assert_same(check_lake(lake, asked=Asked(FEW)), check_paths([tmp_path / "history"], names=FEW))
-    assert early["evidence"].counts["events"] < check_lake(lake, asked=Asked(FEW))["evidence"].counts["events"]
+    assert (
+        early["evidence"].counts["events"]
+        < check_lake(lake, asked=Asked(FEW))["evidence"].counts["events"]
+    )
 
 
 def test_names_that_are_no_unicode_stop_nothing(spark: Any, tmp_path: Path) -> None:
     write(Plan(messages=400, plant={"lost": 2}), tmp_path / "whole")
-    odd, other = (Path(os.fsdecode(os.fsencode(tmp_path) + name)) for name in (b"/history/\xff", b"/history/\xfe"))
+    odd, other = (
+        Path(os.fsdecode(os.fsencode(tmp_path) + name))
+        for name in (b"/history/\xff", b"/history/\xfe")
+    )
     odd.mkdir(parents=True)
     other.mkdir()
     bad = other / os.fsdecode(b"journal-\xff-1-00000001.jsonl")
@@ -178,28 +229,42 @@ def test_names_that_are_no_unicode_stop_nothing(spark: Any, tmp_path: Path) -> N
     done = ingest(lake, [tmp_path / "history"])
     verdict = check_lake(lake, asked=Asked(FEW))
     assert_same(verdict, check_paths([tmp_path / "history"], names=FEW))
-    assert done.files == len(list(odd.iterdir())) and verdict["total-queue"].counts["lost"] == 2 and verdict.inputs["duplicates"] == 0
-    assert [entry["file"] for entry in verdict.inputs["quarantine"]] == [f"{tmp_path}/history/\\udcfe/journal-\\udcff-1-00000001.jsonl"]
+    assert (
+        done.files == len(list(odd.iterdir()))
+        and verdict["total-queue"].counts["lost"] == 2
+        and verdict.inputs["duplicates"] == 0
+    )
+    assert [entry["file"] for entry in verdict.inputs["quarantine"]] == [
+        f"{tmp_path}/history/\\udcfe/journal-\\udcff-1-00000001.jsonl"
+    ]
     json.dumps(verdict.as_json(), ensure_ascii=False).encode()
-    assert ingest(lake, [tmp_path / "history"]) == Ingested((), 0, 0, 0, 0, ()), "nothing has changed"
+    assert ingest(lake, [tmp_path / "history"]) == Ingested((), 0, 0, 0, 0, ()), (
+        "nothing has changed"
+    )
 
 
 def test_a_batch_written_again_after_a_crash_changes_nothing(spark: Any, tmp_path: Path) -> None:
     write(Plan(messages=400), tmp_path / "history", segment_bytes=50_000)
     files = sorted((tmp_path / "history").iterdir())
     lake = lake_of(spark, tmp_path).create()
-    described: list[File] = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    described: list[File] = [
+        (str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files
+    ]
     for half in (described[:2], described):
         write_batch(lake, "once-000001", half)
     (Path(lake.batch_path("once-000001")) / "_SUCCESS").unlink()
-    assert lake.batches() == [] and lake.next_batch("once-") == "once-000001", "a batch that was not completed does not exist"
+    assert lake.batches() == [] and lake.next_batch("once-") == "once-000001", (
+        "a batch that was not completed does not exist"
+    )
     ingest(lake, [tmp_path / "history"])
     verdict = check_lake(lake, asked=Asked(FEW))
     assert_same(verdict, check_paths([tmp_path / "history"], names=FEW))
     assert verdict.inputs["duplicates"] == 0
 
 
-def test_a_stream_that_stops_and_starts_again_reads_each_segment_once(spark: Any, tmp_path: Path) -> None:
+def test_a_stream_that_stops_and_starts_again_reads_each_segment_once(
+    spark: Any, tmp_path: Path
+) -> None:
     write(Plan(messages=1200, plant={"lost": 2}), tmp_path / "whole", segment_bytes=100_000)
     history = tmp_path / "history"
     history.mkdir()
@@ -211,8 +276,12 @@ def test_a_stream_that_stops_and_starts_again_reads_each_segment_once(spark: Any
         query = follow(lake, [history])
         query.awaitTermination()
         if turn == 1:
-            # The process was killed after the batch was written and before Spark noted that: the batch comes again.
-            last = max((tmp_path / "lake" / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+            # The process was killed after the batch was written and before Spark noted that: the
+            # batch comes again.
+            last = max(
+                (tmp_path / "lake" / "checkpoint" / "commits").glob("[0-9]*"),
+                key=lambda path: int(path.name),
+            )
             last.unlink()
             last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
     (history / "later").mkdir()
@@ -236,28 +305,67 @@ def test_files_are_shared_out_by_size() -> None:
 def test_files_know_who_wrote_what_twice() -> None:
     segment = asdict(Segment("f", "n", "b", state="closed"))
     note = {
-        "segment": segment, "events": 5, "duplicates": 0, "lines": 5, "quarantined": 0, "problems": [], "operations": False, "runs": [],
-        "unknown_fields": {}, "brokers": False, "drops": [[4, 7]], "size": 9, "changed": 1, "batch": "once-000001",
-    }  # fmt: skip
-    files = Files([note | {"path": "/x/f", "ranges": [[0, 4]]}, note | {"path": "/y/f", "ranges": [[3, 6], [9, 9]]}])
-    assert files.overlapping == [("n", "b")] and files.inputs.events == 8 and files.inputs.duplicates == 2
+        "segment": segment,
+        "events": 5,
+        "duplicates": 0,
+        "lines": 5,
+        "quarantined": 0,
+        "problems": [],
+        "operations": False,
+        "runs": [],
+        "unknown_fields": {},
+        "brokers": False,
+        "drops": [[4, 7]],
+        "size": 9,
+        "changed": 1,
+        "batch": "once-000001",
+    }
+    files = Files(
+        [
+            note | {"path": "/x/f", "ranges": [[0, 4]]},
+            note | {"path": "/y/f", "ranges": [[3, 6], [9, 9]]},
+        ]
+    )
+    assert (
+        files.overlapping == [("n", "b")]
+        and files.inputs.events == 8
+        and files.inputs.duplicates == 2
+    )
     assert files.inputs.missing == 2 and not files.superseded
     assert files.inputs.problems == ["n b: it did not write 7 events", "n b: 2 events are missing"]
 
 
 def test_every_check_has_a_finder() -> None:
     assert {check.name for check in CHECKS} == {
-        "total-queue", "order", "redelivery", "availability", "mutex", "accepted-before-safe", "primaries", "latency", "failover",
-        "throughput", "evidence",
-    }  # fmt: skip
+        "total-queue",
+        "order",
+        "redelivery",
+        "availability",
+        "mutex",
+        "accepted-before-safe",
+        "primaries",
+        "latency",
+        "failover",
+        "throughput",
+        "evidence",
+    }
 
 
 def test_both_engines_compare_clocks_alike(spark: Any, tmp_path: Path) -> None:
-    for name, heads, error, code in (("known", KNOWN, None, 0), ("unknown", UNKNOWN, None, 2), ("told", UNKNOWN, 3_000_000, 0)):
-        folder, settings = written(two_hosts(), tmp_path / name / "history", heads), Settings(clock_error_ns=error)
+    for name, heads, error, code in (
+        ("known", KNOWN, None, 0),
+        ("unknown", UNKNOWN, None, 2),
+        ("told", UNKNOWN, 3_000_000, 0),
+    ):
+        folder, settings = (
+            written(two_hosts(), tmp_path / name / "history", heads),
+            Settings(clock_error_ns=error),
+        )
         lake = lake_of(spark, tmp_path / name)
         ingest(lake, [folder])
         verdict = check_lake(lake, settings)
         assert_same(verdict, check_paths([folder], settings))
         assert verdict.exit_code == code, name
-        assert [row["epsilon_ns"] for row in lake.table("r", "run").collect()] == [verdict.inputs["clock"]["error_ns"]]
+        assert [row["epsilon_ns"] for row in lake.table("r", "run").collect()] == [
+            verdict.inputs["clock"]["error_ns"]
+        ]

@@ -1,4 +1,6 @@
-"""How Spark does it: one shuffle a table of facts and a check, hash aggregates, no product of tables, no frame that reaches forward."""
+"""How Spark does it: one shuffle a table of facts and a check, hash aggregates, no product of
+tables, no frame that reaches forward.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,28 @@ import qpidha.pipeline
 from qpidha.pipeline.checks import CHECKS
 from qpidha.pipeline.columns import EVENTS, documentation
 from qpidha.pipeline.events import FIELDS, KINDS, OPERATIONS
-from qpidha.pipeline.facts import CASE, message_facts, operations, paired, traffic, with_time
-from qpidha.pipeline.schema import ARROW, STORED, WRITTEN, event_of, record_batch
-from qpidha.pipeline.spark_engine import Asked, check_lake
-from qpidha.pipeline.spark_lake import Lake
+from qpidha.pipeline.spark.engine import Asked, check_lake
+from qpidha.pipeline.spark.facts import CASE, message_facts, operations, paired, traffic, with_time
+from qpidha.pipeline.spark.lake import Lake
+from qpidha.pipeline.spark.schema import ARROW, STORED, WRITTEN, event_of, record_batch
+from qpidha.pipeline.spark.session import PARTITIONS_PER_CORE, cores_of
 from tests.bench.pipeline import Size, generate, wrong_numbers
 from tests.pipeline.builders import Story
+from tests.pipeline.spark.conftest import MASTER
 
 ROOT = Path(__file__).parent.parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def spark(spark: Any) -> Any:
+    """The session with the settings that users have: code is generated, and each core has its
+    partitions.
+    """
+    ours = spark.newSession()
+    ours.conf.set("spark.sql.codegen.wholeStage", "true")
+    ours.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    ours.conf.set("spark.sql.shuffle.partitions", str(PARTITIONS_PER_CORE * cores_of(MASTER)))
+    return ours
 
 
 def plan(rows: Any) -> str:
@@ -33,17 +49,33 @@ def plan(rows: Any) -> str:
 def ops(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = str(tmp_path_factory.mktemp("plan") / "events")
     spark.createDataFrame([], STORED).write.parquet(path)
-    return operations(with_time(spark.read.schema(STORED).parquet(path).withColumn(CASE, F.lit(0)), one_clock=True))
+    return operations(
+        with_time(
+            spark.read.schema(STORED).parquet(path).withColumn(CASE, F.lit(0)), one_clock=True
+        )
+    )
 
 
 @pytest.mark.parametrize("name", ["message_facts", "ops", "traffic_1s"])
-def test_a_table_of_facts_is_one_shuffle_of_hash_aggregates(spark: Any, ops: Any, name: str) -> None:
+def test_a_table_of_facts_is_one_shuffle_of_hash_aggregates(
+    spark: Any, ops: Any, name: str
+) -> None:
     names = spark.createDataFrame([("q", 0)], "queue string, number int")
-    rows = {"message_facts": lambda: message_facts(ops), "ops": lambda: paired(ops, names), "traffic_1s": lambda: traffic(ops)}[name]()
+    rows = {
+        "message_facts": lambda: message_facts(ops),
+        "ops": lambda: paired(ops, names),
+        "traffic_1s": lambda: traffic(ops),
+    }[name]()
     shown = plan(rows)
     assert len(re.findall(r"(?<!Broadcast)Exchange hashpartitioning", shown)) == 1, shown
     assert shown.count("HashAggregate") >= 2, shown
-    for bad in ("SortAggregate", "ObjectHashAggregate", "CartesianProduct", "BroadcastNestedLoopJoin", "SortMergeJoin"):
+    for bad in (
+        "SortAggregate",
+        "ObjectHashAggregate",
+        "CartesianProduct",
+        "BroadcastNestedLoopJoin",
+        "SortMergeJoin",
+    ):
         assert bad not in shown, shown
 
 
@@ -53,7 +85,10 @@ def shuffled(spark: Any) -> dict[int, int]:
     context._jsc.sc().listenerBus().waitUntilEmpty()
     quantiles = context._gateway.new_array(context._jvm.double, 0)
     stages = context._jsc.sc().statusStore().stageList(None, False, False, quantiles, None)
-    return {stage.stageId(): stage.shuffleWriteRecords() for stage in (stages.apply(index) for index in range(stages.size()))}
+    return {
+        stage.stageId(): stage.shuffleWriteRecords()
+        for stage in (stages.apply(index) for index in range(stages.size()))
+    }
 
 
 def test_a_check_moves_its_rows_once(spark: Any, tmp_path: Path) -> None:
@@ -65,13 +100,18 @@ def test_a_check_moves_its_rows_once(spark: Any, tmp_path: Path) -> None:
 
     def noticed(what: str) -> None:
         stages = shuffled(spark)
-        moved[state["name"]] = sorted((stages[stage] for stage in stages.keys() - state["stages"].keys()), reverse=True)
+        moved[state["name"]] = sorted(
+            (stages[stage] for stage in stages.keys() - state["stages"].keys()), reverse=True
+        )
         state.update(name=what, stages=stages)
 
-    verdict = check_lake(lake, asked=Asked([check.name for check in CHECKS], charts=False, noticed=noticed))
+    verdict = check_lake(
+        lake, asked=Asked([check.name for check in CHECKS], charts=False, noticed=noticed)
+    )
     noticed("end")
     assert wrong_numbers(verdict, size.expected()) == []
-    # What it judges, and what is left of that after hash aggregates: rows of queues, clients, seconds, buckets or times of three digits.
+    # What it judges, and what is left of that after hash aggregates: rows of queues, clients,
+    # seconds, buckets or times of three digits.
     rows = {
         "places": (2 * size.messages, 100),
         "order": (size.messages, 300),
@@ -82,7 +122,16 @@ def test_a_check_moves_its_rows_once(spark: Any, tmp_path: Path) -> None:
     for name, (judged, groups) in rows.items():
         assert judged / 2 < moved[name][0] <= judged, (name, moved[name])
         assert sum(moved[name][1:]) < groups, (name, moved[name])
-    for name in ("journals", "total-queue", "redelivery", "availability", "primaries", "latency", "failover", "throughput"):
+    for name in (
+        "journals",
+        "total-queue",
+        "redelivery",
+        "availability",
+        "primaries",
+        "latency",
+        "failover",
+        "throughput",
+    ):
         assert sum(moved[name]) < size.messages, (name, moved[name])
 
 
@@ -94,11 +143,17 @@ def test_no_window_reaches_forward_without_end() -> None:
 def test_schemas_are_those_of_the_format() -> None:
     columns = {name: type_ for name, type_, _, _ in EVENTS}
     coded = {"kind", "otype", "role"}
-    assert all(columns[field.column] == ("tinyint" if field.column in coded else field.type) for field in FIELDS)
+    assert all(
+        columns[field.column] == ("tinyint" if field.column in coded else field.type)
+        for field in FIELDS
+    )
     assert [field.name for field in WRITTEN] == ARROW.names == [*columns, "kind_group"]
     for field in WRITTEN:
         simple = field.dataType.simpleString()
-        assert str(ARROW.field(field.name).type) == {"string": "string", "tinyint": "int8", "int": "int32", "bigint": "int64"}[simple]
+        assert (
+            str(ARROW.field(field.name).type)
+            == {"string": "string", "tinyint": "int8", "int": "int32", "bigint": "int64"}[simple]
+        )
 
 
 def test_an_event_comes_back_from_its_row() -> None:
@@ -123,9 +178,20 @@ def test_an_event_comes_back_from_its_row() -> None:
                 "i": "m",
             }
             words = {"f": kind.words[0] if kind.words else "memory"}
-            story.add("a", kind.name, **{key: value for key, value in (values | words).items() if key in kind.needs + kind.may})
+            story.add(
+                "a",
+                kind.name,
+                **{
+                    key: value
+                    for key, value in (values | words).items()
+                    if key in kind.needs + kind.may
+                },
+            )
     batch = record_batch(story.events, "file")
-    assert [event_of({name: value for name, value in row.items() if value is not None}) for row in batch.to_pylist()] == story.events
+    assert [
+        event_of({name: value for name, value in row.items() if value is not None})
+        for row in batch.to_pylist()
+    ] == story.events
 
 
 def test_the_documents_show_the_tables() -> None:
@@ -133,7 +199,10 @@ def test_the_documents_show_the_tables() -> None:
 
 
 def test_what_needs_no_spark_does_not_import_it() -> None:
-    modules = ["command_pipeline", "app"]
-    code = f"import sys; import {', '.join('qpidha.cli.' + module for module in modules)}; import qpidha.pipeline.python_engine; "
+    modules = ["verification.pipeline", "app"]
+    code = (
+        f"import sys; import {', '.join('qpidha.cli.' + module for module in modules)}; "
+        "import qpidha.pipeline.oracle.engine; "
+    )
     code += "sys.exit(bool({'pyspark', 'pyarrow'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -1,0 +1,480 @@
+"""Connection: one AMQP connection, from its first byte to its last, without any I/O.
+
+Bytes are received, output is fetched once a turn, `tick` keeps the heartbeats of both directions.
+The security layer comes first (sasl), then the engine speaks AMQP and this object decides who may
+open, attach and stay. A peer's fault never raises out of here: it ends this connection, with an
+error that names it, and nothing else. Links are their own objects; the attaches of the peer are
+answered by the connection's owner, which brokers have and clients do not. Must not know brokers:
+the host admits, redirects and refuses. Source: AMQP 1.0 section 2.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qpidha.amqp.peer.engine import Engine
+from qpidha.amqp.peer.sasl import AMQP_HEADER, SASL_HEADER, SaslClient, SaslServer, SaslSide
+from qpidha.amqp.peer.service_link import ServiceLink
+from qpidha.amqp.peer.terminus import PeerError, Terminus, source, target
+from qpidha.model.duration import MILLISECOND
+from qpidha.model.errors import (
+    ConnectionForced,
+    InvariantBroken,
+    LimitExceeded,
+    NotImplementedHere,
+    ProtocolViolation,
+    QpidHaError,
+    Unanswered,
+    Unauthorized,
+)
+from qpidha.model.events import ConnectionKind
+from qpidha.model.principal import ANONYMOUS, Principal, Role
+
+if TYPE_CHECKING:
+    from qpidha.amqp.peer.channels import Retiring
+    from qpidha.amqp.peer.host import ConnectionOwner, Host, Service
+    from qpidha.amqp.peer.links import LinkEnd, SessionEnd
+
+HEADER, SASL, AMQP, ENDING = range(4)
+"""What a connection is at: waiting for the first bytes, in its security layer, speaking AMQP,
+flushing its last bytes.
+"""
+CLIENT_SILENCE = 10_000_000_000
+"""How often, in ns, clients that did not ask for heartbeats must say something where
+link-heartbeat-interval is less.
+"""
+CAPABILITIES = ("ANONYMOUS-RELAY",)
+
+
+class Counters:
+    """What went through a connection."""
+
+    __slots__ = ("bytes_in", "bytes_out", "messages_in", "messages_out")
+
+    def __init__(self) -> None:
+        self.bytes_in = self.bytes_out = self.messages_in = self.messages_out = 0
+
+
+class Connection:
+    """One AMQP connection."""
+
+    __slots__ = (
+        "_awake",
+        "_buffer",
+        "_engine",
+        "_negotiated",
+        "_opened",
+        "_reported",
+        "_sasl",
+        "_says_nothing",
+        "_session",
+        "_stage",
+        "_started",
+        "closed",
+        "congested",
+        "connection_id",
+        "counters",
+        "error",
+        "host",
+        "identity",
+        "kind",
+        "local_host",
+        "owner",
+        "principal",
+        "remote_container",
+        "remote_hostname",
+        "remote_offered",
+        "remote_properties",
+    )
+
+    def __init__(
+        self,
+        connection_id: int,
+        host: Host,
+        *,
+        kind: ConnectionKind,
+        peer: str,
+        identity: str = "",
+        encrypted: bool = False,
+        local_host: str = "",
+        owner: ConnectionOwner | None = None,
+    ) -> None:
+        self.connection_id = connection_id
+        self.host = host
+        self.owner = owner
+        self.kind = kind
+        self.identity = identity
+        self.principal = Principal(
+            address=peer,
+            encrypted=encrypted,
+            roles=frozenset((Role.BROKER,)) if kind is ConnectionKind.OUTGOING else frozenset(),
+        )
+        """Who the peer is, as far as that is known by now."""
+        self.remote_container = ""
+        self.remote_hostname = ""
+        self.remote_properties: dict[Any, Any] = {}
+        self.remote_offered: list[str] = []
+        """Capabilities that the peer offers."""
+        self.local_host = local_host
+        """The address of ours that the peer dialled; empty if it is not known."""
+        self.closed = False
+        """Nothing more will be sent: drop the stream once what was fetched is written."""
+        self.error: PeerError | None = None
+        """Why it ended, if anybody said so."""
+        self.counters = Counters()
+        self.congested = False
+        settings = host.settings
+        is_server = kind is not ConnectionKind.OUTGOING
+        self._engine = Engine(
+            self,
+            is_server=is_server,
+            max_frame_size=settings.max_frame_size,
+            channel_max=settings.channel_max,
+            scratch=host.scratch,
+        )
+        self._engine.set_idle_timeout(
+            2 * settings.link_heartbeat_interval // MILLISECOND if is_server else 0
+        )
+        self._session: SessionEnd | None = None
+        self._stage = HEADER
+        self._sasl: SaslSide | None = None
+        self._buffer = b""
+        self._awake = False
+        self._opened = False
+        self._says_nothing = False
+        self._negotiated = False
+        self._reported = False
+        self._started = host.now
+
+    # What a connection that we make begins with.
+
+    def open(
+        self,
+        container_id: str,
+        properties: dict[str, object],
+        *,
+        mechanism: str = "",
+        username: str = "",
+        password: str = "",
+        hostname: str = "",
+        heartbeat: int = 0,
+        offered: tuple[str, ...] = (),
+    ) -> None:
+        """Log in and open; `heartbeat` is ns, silence of twice as long ends the connection.
+        `offered` are capabilities.
+        """
+        self._sasl = SaslClient(
+            mechanism,
+            username=username,
+            password=password,
+            hostname=hostname,
+            nonce=self.host.make_uuid(),
+            encrypted=self.principal.encrypted,
+        )
+        self._stage = SASL
+        self.principal = self.principal.logged_in(username, mechanism)
+        self._engine.set_idle_timeout(2 * heartbeat // MILLISECOND)
+        self._engine.open(container_id, properties, hostname=hostname, offered=offered)
+        self._opened = True
+        self.wake()
+
+    def attach(
+        self,
+        address: str,
+        *,
+        sender: bool,
+        service: Service,
+        name: str,
+        terminus: Terminus | None = None,
+        other: Terminus | None = None,
+        properties: dict[Any, Any] | None = None,
+        credit: int = -1,
+        settled: bool = True,
+        accepts: bool = True,
+    ) -> ServiceLink:
+        """Attach a link to an address of the peer, whose messages and end `service` hears of.
+
+        `terminus` describes the peer's end where an address is not enough, `other` ours. A
+        receiver's `credit` is topped up by itself unless it is given. A sender that is not
+        `settled` hears of outcomes.
+        """
+        end = self.new_end(name, sender=sender)
+        link = ServiceLink(self, end, service, address)
+        theirs = terminus or (target(address) if sender else source(address))
+        ours = other or (source(name) if sender else target(name))
+        pair = (ours, theirs) if sender else (theirs, ours)
+        link.begin(
+            *pair, properties=properties or {}, credit=credit, settled=settled, accepts=accepts
+        )
+        self.wake()
+        return link
+
+    def new_end(self, name: str, *, sender: bool, own_session: bool = False) -> LinkEnd:
+        """Begin a link for an owner that is no service, on the session that links share or on one
+        of its own; the owner attaches it with `LinkEnd.open` and wakes the connection. Raises
+        LimitExceeded if there is no room for another session.
+        """
+        if own_session:
+            session = self._engine.new_session(is_of_one_link=True)
+            return self._engine.new_link(name, sender=sender, session=session)
+        if self._session is None or self._session.is_ended:
+            self._session = self._engine.new_session()
+        return self._engine.new_link(name, sender=sender, session=self._session)
+
+    # What the host does with a connection.
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the peer."""
+        if self.closed or self._stage == ENDING:
+            return
+        self.counters.bytes_in += len(data)
+        try:
+            if self._stage != AMQP:
+                data = self._negotiate(data)
+            if data and self._stage == AMQP:
+                self._engine.push(data)
+        except InvariantBroken:
+            raise
+        except QpidHaError as error:
+            self.close(error)
+        self.wake()
+
+    def output(self) -> bytes:
+        """Fetch everything there is to send; call it after the queues were dispatched."""
+        self._awake = False
+        if self.closed:
+            return b""
+        data = self._sasl.take_output() if self._sasl is not None else b""
+        if self._stage in (AMQP, ENDING) and self._negotiated and not self._says_nothing:
+            owner = self.owner
+            if owner is not None:
+                owner.before_output()
+            data += self._engine.pull()
+            if owner is not None:
+                owner.after_output()
+            if self._stage == ENDING or self._engine.is_finished():
+                self._finish()
+        elif self._stage == ENDING:
+            self._finish()
+        self.counters.bytes_out += len(data)
+        return data
+
+    def set_patient(self, patient: bool) -> None:
+        """While what the peer sends is not looked at, its silence means nothing."""
+        self._engine.set_patient(patient)
+
+    def tick(self, now: int) -> int:
+        """Keep the heartbeats; give the time of the next tick in ns, 0 for none."""
+        if self.closed:
+            return 0
+        if not self._negotiated or not (self._opened and self.remote_container):
+            deadline = self._started + self.host.settings.max_negotiate_time
+            if now >= deadline:
+                limit = self.host.settings.max_negotiate_time // MILLISECOND
+                self.close(
+                    ConnectionForced(
+                        f"the connection was not opened within max-negotiate-time {limit} ms"
+                    )
+                )
+                return 0
+            if not self._negotiated:
+                return deadline
+        following = self._engine.tick(now // MILLISECOND) * MILLISECOND
+        try:
+            self._engine.hand_out()
+        except InvariantBroken:
+            raise
+        except QpidHaError as error:
+            self.close(error)
+        if self._engine.has_output() or self._engine.is_finished():
+            self.wake()
+        return following
+
+    def close(self, error: QpidHaError | None = None) -> None:
+        """End the connection, telling the peer why, unless the error is one that is not told: what
+        there is to send of before is sent, and nothing at all if the peer's open has no answer yet.
+        """
+        if self.closed or self._stage == ENDING:
+            return
+        if error is not None:
+            self.error = PeerError.of(error)
+        self._engine.lose_all()
+        if isinstance(error, Unanswered):
+            self._says_nothing = not self._opened
+        elif self._negotiated and not self._engine.is_finished():
+            if not self._opened:
+                self._open(
+                    {"product": "qpidha"}
+                    if error is None
+                    else {"amqp:connection-establishment-failed": True}
+                )
+            self._engine.close(error)
+        self._stage = ENDING
+        self.wake()
+
+    def lost(self, reason: str) -> None:
+        """The stream is gone: forget everything that depended on it."""
+        if self.error is None:
+            self.error = PeerError("amqp:connection:forced", reason)
+        if not self.closed:
+            self._finish()
+
+    def wake(self) -> None:
+        """Have the host fetch output at the end of the turn."""
+        if not self._awake:
+            self._awake = True
+            self.host.wake(self)
+
+    def set_congested(self, congested: bool) -> None:
+        """Say whether the peer reads slower than it is written to; its consumers get nothing
+        meanwhile.
+        """
+        self.congested = congested
+        if self.owner is not None:
+            self.owner.congestion_changed()
+
+    # The security layer.
+
+    def _negotiate(self, data: bytes) -> bytes:
+        """Take bytes that come before AMQP; give those that are AMQP."""
+        if self._stage == HEADER:
+            self._buffer += data
+            if len(self._buffer) < 8 and SASL_HEADER.startswith(self._buffer[:4]):
+                return b""
+            data, self._buffer = self._buffer, b""
+            if data.startswith(SASL_HEADER):
+                self._sasl = SaslServer(
+                    self._mechanisms(),
+                    self.host.users,
+                    identity=self.identity,
+                    make_nonce=self.host.make_uuid,
+                )
+                self._stage = SASL
+            elif data.startswith(AMQP_HEADER) and not self.host.settings.auth:
+                self.principal = self.principal.logged_in(ANONYMOUS, "")
+                self._begin_amqp()
+                return data
+            else:
+                return self._refuse_header(data)
+        sasl = self._sasl
+        assert sasl is not None
+        sasl.receive(data)
+        if sasl.failed:
+            self.error = PeerError("amqp:unauthorized-access", sasl.reason)
+            self._stage = ENDING
+            self._engine.lose_all()
+            return b""
+        if not sasl.done:
+            return b""
+        self.principal = self.principal.logged_in(sasl.user, sasl.mechanism)
+        self._begin_amqp()
+        return sasl.leftover
+
+    def _begin_amqp(self) -> None:
+        self._stage = AMQP
+        self._negotiated = True
+
+    def _refuse_header(self, data: bytes) -> bytes:
+        """Answer an unknown protocol header with the one we would take, and end."""
+        self._sasl = SaslSide()
+        if not self.host.settings.auth:
+            self._sasl.output[:] = AMQP_HEADER
+        self.error = PeerError(
+            "amqp:connection:framing-error",
+            f"the peer began with {data[:8]!r}, which is not AMQP 1.0 or lacks SASL",
+        )
+        self._stage = ENDING
+        return b""
+
+    def _mechanisms(self) -> list[str]:
+        settings = self.host.settings
+        suitable = ["EXTERNAL"] if self.identity and self.principal.encrypted else []
+        suitable += ["SCRAM-SHA-256", "PLAIN"] if self.host.users.verifiers else []
+        suitable += [] if settings.auth else ["ANONYMOUS"]
+        allowed = settings.sasl_mechanisms
+        return [name for name in suitable if not allowed or name in allowed]
+
+    # What the engine tells.
+
+    def peer_opened(self) -> None:
+        """Let the peer in, or not."""
+        engine = self._engine
+        if self.remote_container:
+            raise ProtocolViolation("the peer opened the connection a second time")
+        self.remote_container = engine.remote_container() or f"connection-{self.connection_id}"
+        self.remote_hostname = engine.remote_hostname()
+        self.remote_properties = engine.remote_properties()
+        self.remote_offered = engine.remote_offered()
+        try:
+            if (
+                self.host.settings.require_encryption
+                and not self.principal.encrypted
+                and self.kind is ConnectionKind.CLIENT
+            ):
+                raise Unauthorized(
+                    "this broker serves encrypted connections only", hint="use its ssl-port"
+                )
+            self.host.admit(self)
+        except InvariantBroken:
+            raise
+        except QpidHaError as error:
+            self.close(error)
+            return
+        if not self._opened:
+            if not self.principal.is_broker:
+                # Heartbeats at the pace the peer asked for, in our direction too. One that asked
+                # for none is not held to the pace of the brokers among themselves.
+                pace = self.host.settings.link_heartbeat_interval
+                wanted = engine.remote_idle_timeout() or (
+                    max(pace, CLIENT_SILENCE) // MILLISECOND if pace else 0
+                )
+                engine.set_idle_timeout(2 * wanted)
+            self._open({})
+        engine.tick(self.host.now // MILLISECOND)
+
+    def _open(self, extra: dict[str, object]) -> None:
+        self._opened = True
+        self._engine.open(
+            self.host.container_id,
+            {**self.host.open_properties(self), **extra},
+            offered=CAPABILITIES,
+        )
+
+    def peer_closed(self, error: PeerError | None) -> None:
+        """The peer is done, or its bytes were faulty."""
+        if error is not None and self.error is None:
+            self.error = error
+        self.close()
+
+    def peer_attached(self, end: LinkEnd) -> None:
+        """Answer an attach, or hear the answer to ours."""
+        if self._stage != AMQP:
+            return
+        if end.owner is not None:
+            end.owner.answered()
+        elif self._engine.link_count() > self.host.settings.max_links:
+            end.refuse(
+                LimitExceeded(
+                    f"this connection has max-links {self.host.settings.max_links} links already"
+                )
+            )
+        elif self.owner is None:
+            end.refuse(NotImplementedHere("this is a client: nothing can be attached to it"))
+        else:
+            self.owner.attach(end)
+
+    def peer_retires(self, retiring: Retiring) -> None:
+        """An outcome in a transaction is about to be told, or was."""
+        if self.owner is not None:
+            self.owner.peer_retires(retiring)
+
+    def _finish(self) -> None:
+        self._stage = ENDING
+        self._engine.lose_all()
+        self._engine.free()
+        self.closed = True
+        if not self._reported:
+            self._reported = True
+            if self.owner is not None:
+                self.owner.finished()
+            self.host.connection_closed(self)

@@ -1,0 +1,547 @@
+"""Engine: one AMQP connection in proton's C engine; with links and values all that touches
+it.
+
+Bytes go in, events come out as calls to the connection (opened, closed, attached) and to the owner
+of each link (a delivery changed, credit came, it was detached); what the owners ask for leaves as
+bytes when the connection fetches them. proton's own Python classes cost twenty times as much and
+are not used. Every pointer of C lives in an Engine, a SessionEnd, a LinkEnd or is a delivery that a
+link's owner holds. Nothing is freed while events are handed out. Must not know brokers, services or
+addresses. Source: proton 0.40, proton/engine.h and its neighbours.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from cproton_ffi import ffi, lib
+
+from qpidha.amqp.peer.channels import MASK, Flowed, LinkFault, Notice, Retiring, Stolen
+from qpidha.amqp.peer.flows import note_numbers, shifted, with_link
+from qpidha.amqp.peer.frames import FrameReader, close_frame
+from qpidha.amqp.peer.links import BUFFER_SIZE, Declining, LinkEnd, Scratch, SessionEnd, settle
+from qpidha.amqp.peer.terminus import PeerError, Pointer
+from qpidha.amqp.peer.values import (
+    read_condition,
+    read_data,
+    read_symbols,
+    read_text,
+    symbols,
+    write_condition,
+    write_data,
+    write_fields,
+)
+from qpidha.model.errors import LimitExceeded, LinkStolen, ProtocolViolation, QpidHaError
+
+MAX_MILLISECONDS = 2**32 - 1
+"""The longest silence that can be named: 49 days; who asks for more gets this."""
+# Takes the lines that the engine would write to standard error; with what it finds wrong it also
+# ends the connection. It has to be a function of C that changes nothing: the one that may be
+# written in Python belongs to proton's own classes, if an application imports them.
+_no_words = ffi.cast(
+    ffi.typeof(lib.pn_transport_set_tracer).args[1], ffi.addressof(lib, "pn_transport_closed")
+)
+
+_DELIVERY = lib.PN_DELIVERY
+
+# Names of this module's own are found faster than attributes of another, and these are used for
+# each message.
+_peek, _pop, _event_type, _event_delivery = (
+    lib.pn_collector_peek,
+    lib.pn_collector_pop,
+    lib.pn_event_type,
+    lib.pn_event_delivery,
+)
+_delivery_link = lib.pn_delivery_link
+_unpack = ffi.unpack
+
+
+class EngineOwner(Protocol):
+    """Who answers for the connection."""
+
+    def peer_opened(self) -> None:
+        """The peer's open came."""
+
+    def peer_closed(self, error: PeerError | None) -> None:
+        """The peer's close came, or the engine found its bytes to be faulty (then `error` is what
+        we sent).
+        """
+
+    def peer_attached(self, end: LinkEnd) -> None:
+        """The peer attached a link of its own, or answered one of ours (which has an owner)."""
+
+    def peer_retires(self, retiring: Retiring) -> None:
+        """An outcome in a transaction will be told, or was: of the deliveries that are there."""
+
+
+class Engine:
+    """One connection, after any security layer: it starts with the AMQP protocol header."""
+
+    __slots__ = (
+        "_begun",
+        "_by_channel",
+        "_channel_max",
+        "_collector",
+        "_connection",
+        "_echoes",
+        "_expected",
+        "_frames",
+        "_idle_timeout",
+        "_is_incomplete",
+        "_is_stuck",
+        "_links",
+        "_parting",
+        "_reader",
+        "_sessions",
+        "_shifts",
+        "_transport",
+        "owner",
+        "scratch",
+    )
+
+    def __init__(
+        self,
+        owner: EngineOwner,
+        *,
+        is_server: bool,
+        max_frame_size: int,
+        channel_max: int,
+        scratch: Scratch,
+    ) -> None:
+        self.owner = owner
+        self.scratch = scratch
+        self._channel_max = channel_max
+        self._is_stuck = False
+        self._is_incomplete = False
+        """Whether the engine's output is to be looked at."""
+        self._idle_timeout = 0
+        self._frames = 0
+        self._expected: list[Pointer] = []
+        """Sessions and links that were opened since output was last fetched: each must have become
+        a frame by then.
+        """
+        self._begun = 0
+        """Sessions the peer began since output was last fetched: each takes a channel until then,
+        ended or not.
+        """
+        self._links: dict[Pointer, LinkEnd] = {}
+        self._sessions: dict[Pointer, SessionEnd] = {}
+        self._by_channel: dict[int | None, SessionEnd] = {}
+        """Sessions by the channel on which the peer speaks."""
+        self._reader = FrameReader(max_frame_size)
+        self._parting = b""
+        """A close that the engine would not send."""
+        self._echoes: dict[tuple[int, int | None], Flowed] = {}
+        """Flows that are to be answered, by the peer's channel and handle."""
+        self._shifts: dict[SessionEnd, int] = {}
+        """By how much the transfer-ids of a session are not what the engine counts."""
+        self._transport = lib.pn_transport()
+        self._connection: Pointer | None = lib.pn_connection()
+        self._collector = lib.pn_collector()
+        if is_server:
+            lib.pn_transport_set_server(self._transport)
+        lib.pn_transport_set_tracer(self._transport, _no_words)
+        lib.pn_transport_set_max_frame(self._transport, max_frame_size)
+        lib.pn_transport_set_channel_max(self._transport, channel_max)
+        lib.pn_connection_collect(self._connection, self._collector)
+        lib.pn_transport_bind(self._transport, self._connection)
+
+    def free(self) -> None:
+        """Give the memory back; every owner is told that its link is lost. Not to be called from an
+        event.
+        """
+        if self._connection is None:
+            return
+        self.lose_all()
+        lib.pn_transport_unbind(self._transport)
+        lib.pn_collector_release(self._collector)
+        lib.pn_connection_release(self._connection)
+        lib.pn_decref(self._connection)
+        lib.pn_decref(self._transport)
+        lib.pn_collector_free(self._collector)
+        self._connection = None
+
+    def open(
+        self,
+        container_id: str,
+        properties: dict[Any, Any],
+        *,
+        hostname: str = "",
+        offered: tuple[str, ...] = (),
+    ) -> None:
+        """Send our open."""
+        lib.pn_connection_set_container(self._connection, container_id.encode())
+        if hostname:
+            lib.pn_connection_set_hostname(self._connection, hostname.encode())
+        write_fields(lib.pn_connection_properties(self._connection), properties)
+        if offered:
+            write_data(lib.pn_connection_offered_capabilities(self._connection), symbols(offered))
+        lib.pn_connection_open(self._connection)
+
+    def close(self, error: QpidHaError | PeerError | None = None) -> None:
+        """Send our close."""
+        if error is not None:
+            write_condition(lib.pn_connection_condition(self._connection), error)
+        lib.pn_connection_close(self._connection)
+        if not self._reader.opened and not self._has_ended():
+            # The engine says nothing behind our open before the peer's has come.
+            self._parting = close_frame(error)
+            self._is_incomplete = True
+
+    def remote_container(self) -> str:
+        """Read the container id of the peer."""
+        return read_text(lib.pn_connection_remote_container(self._connection)) or ""
+
+    def remote_hostname(self) -> str:
+        """Read the host name the peer connected to."""
+        return read_text(lib.pn_connection_remote_hostname(self._connection)) or ""
+
+    def remote_offered(self) -> list[str]:
+        """Read the capabilities that the peer offers."""
+        return read_symbols(lib.pn_connection_remote_offered_capabilities(self._connection))
+
+    def remote_properties(self) -> dict[Any, Any]:
+        """Read the connection properties of the peer."""
+        found = read_data(lib.pn_connection_remote_properties(self._connection))
+        return found if isinstance(found, dict) else {}
+
+    def remote_idle_timeout(self) -> int:
+        """Read how many milliseconds of silence the peer puts up with; 0 is for ever."""
+        return int(lib.pn_transport_get_remote_idle_timeout(self._transport))
+
+    def set_idle_timeout(self, milliseconds: int) -> None:
+        """Set how much silence we put up with; the peer is told half of it, as the specification
+        asks.
+        """
+        self._idle_timeout = min(milliseconds, MAX_MILLISECONDS)
+        lib.pn_transport_set_idle_timeout(self._transport, self._idle_timeout)
+
+    def set_patient(self, patient: bool) -> None:
+        """Put up with any silence for a while, or as before."""
+        lib.pn_transport_set_idle_timeout(self._transport, 0 if patient else self._idle_timeout)
+
+    def tick(self, milliseconds: int) -> int:
+        """Send a heartbeat or give up on the peer if it is time; give the time of the next tick, 0
+        for none.
+        """
+        return int(lib.pn_transport_tick(self._transport, milliseconds))
+
+    def new_link(self, name: str, *, sender: bool, session: SessionEnd) -> LinkEnd:
+        """Begin a link of our own; `LinkEnd.open` sends it."""
+        make = lib.pn_sender if sender else lib.pn_receiver
+        end = LinkEnd(self, session, make(session.pointer, name.encode()))
+        self._links[end.pointer] = session.links[end.pointer] = end
+        return end
+
+    def new_session(self, *, is_of_one_link: bool = False) -> SessionEnd:
+        """Begin a session of our own; one of one link ends with it. Raises LimitExceeded if no
+        channel is left.
+        """
+        most = int(lib.pn_transport_get_channel_max(self._transport)) + 1
+        if len(self._sessions) >= most:
+            # The engine would say nothing more, not even why.
+            raise LimitExceeded(f"this connection has {most} sessions already, as many as it may")
+        session = SessionEnd(lib.pn_session(self._connection), is_of_one_link=is_of_one_link)
+        self._sessions[session.pointer] = session
+        lib.pn_session_open(session.pointer)
+        return session
+
+    def end_session(self, session: SessionEnd, error: QpidHaError) -> None:
+        """End a session of which the peer broke the rules, with all its links; the connection
+        lives. What the peer still sends there is dropped until it ends the session too.
+        """
+        pointers = list(session.links)
+        for end in list(session.links.values()):
+            self._lose(end)
+        for pointer in pointers:
+            # Messages that wait for the peer's window would hold back our end.
+            lib.pn_link_free(pointer)
+        self._reader.ignore(session.channel)
+        write_condition(lib.pn_session_condition(session.pointer), error)
+        lib.pn_session_close(session.pointer)
+        session.is_ended = True
+
+    def link_count(self) -> int:
+        """Count the links there are."""
+        return len(self._links)
+
+    def retire(self, end: LinkEnd) -> None:
+        """Let go of a link that both sides have ended."""
+        pointer, end.pointer = end.pointer, None
+        if pointer is not None:
+            self._links.pop(pointer, None)
+            end.session.links.pop(pointer, None)
+            lib.pn_link_free(pointer)
+
+    def push(self, data: bytes) -> None:
+        """Take bytes from the peer and hand out the events they make; a faulty frame ends its
+        session, or is raised.
+        """
+        reader = self._reader
+        data = reader.whole(data)
+        start, size = 0, len(data)
+        while start < size:
+            end, following, found = reader.look(data, start)
+            if end > start:
+                self._feed(data, start, end)
+            if found is not None:
+                session = self._by_channel.get(found.channel)
+                if isinstance(found, Notice):
+                    if session is not None:
+                        self._see_to(session, found)
+                elif session is None:
+                    raise found.error
+                else:
+                    self.end_session(session, found.error)
+            start = following
+
+    def _see_to(self, session: SessionEnd, notice: Notice) -> None:
+        """Do what the engine does not."""
+        if isinstance(notice, LinkFault):
+            end = session.by_handle.get(notice.handle)
+            owner = end.owner if end is not None else None
+            if end is None or owner is None:
+                return
+            if notice.declines:
+                end.owner = Declining(end, owner, notice.error)
+            else:
+                owner.broken(notice.error)
+        elif isinstance(notice, Stolen):
+            for end in list(session.links.values()):
+                if end.name == notice.name and end.is_sender is notice.receives:
+                    if end.owner is not None:
+                        end.owner.broken(
+                            LinkStolen(f"link '{end.name}' was attached again on its session")
+                        )
+                    self.retire(end)
+        elif isinstance(notice, Retiring):
+            self.owner.peer_retires(notice)
+        elif isinstance(notice, Flowed):
+            self._flowed(session, notice)
+
+    def _flowed(self, session: SessionEnd, flow: Flowed) -> None:
+        self._is_incomplete = True
+        if flow.shift:
+            self._shifts[session] = (self._shifts.get(session, 0) + flow.shift) & MASK
+        if flow.echoes:
+            handle = flow.link.handle if flow.link is not None else None
+            self._echoes[session.channel, handle] = flow
+
+    def _feed(self, data: bytes, offset: int, size: int) -> None:
+        transport = self._transport
+        view = ffi.from_buffer(data)
+        while offset < size:
+            taken = lib.pn_transport_push(transport, view + offset, size - offset)
+            if taken <= 0:
+                break
+            offset += taken
+            self.hand_out()
+        self.hand_out()
+        if lib.pn_transport_capacity(transport) < 0 and not self._has_ended():
+            # The engine takes nothing more, and does not say why, after a frame that it could not
+            # read.
+            raise ProtocolViolation("the peer sent a frame that is no AMQP performative")
+
+    def _has_ended(self) -> bool:
+        closed = lib.pn_connection_state(self._connection) & lib.PN_REMOTE_CLOSED
+        return bool(closed or lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)))
+
+    def pull(self) -> bytes:
+        """Give every byte that can be sent now."""
+        transport, buffer = self._transport, self.scratch.buffer
+        size = lib.pn_transport_pending(transport)
+        parts = []
+        while size > 0:
+            got = lib.pn_transport_peek(transport, buffer, min(size, BUFFER_SIZE))
+            parts.append(_unpack(buffer, got))
+            lib.pn_transport_pop(transport, got)
+            size = lib.pn_transport_pending(transport)
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        return self._completed(data) if self._is_incomplete else data
+
+    def _completed(self, data: bytes) -> bytes:
+        """See to what the engine leaves undone in its output."""
+        self._is_incomplete = bool(self._shifts)
+        if self._expected:
+            links = (self._links[one] for one in self._expected if one in self._links)
+            note_numbers(data, self._by_channel, links)
+            alive = sum(
+                1
+                for pointer in self._expected
+                if pointer in self._links or pointer in self._sessions
+            )
+            self._expected = []
+            # Where the peer leaves no room for a handle or channel of ours, the engine says nothing
+            # more, not even why.
+            sent = lib.pn_transport_get_frames_output(self._transport)
+            self._is_stuck = sent - self._frames < alive
+        if self._begun:
+            self._reader.answered()
+            self._begun = 0
+        if self._shifts:
+            shifts = {session.own_channel: shift for session, shift in self._shifts.items()}
+            data = shifted(data, shifts)
+        if self._echoes:
+            data += self._answer_echoes()
+        if self._parting:
+            data += self._parting
+            self._parting = b""
+        return data
+
+    def _answer_echoes(self) -> bytes:
+        """Make the flows that the peer asked for: of a session, or of one of its links."""
+        echoes, self._echoes = self._echoes, {}
+        data = b""
+        for (channel, handle), flow in echoes.items():
+            session = self._by_channel.get(channel)
+            if session is None or session.is_ended:
+                continue
+            end = session.by_handle.get(handle) if handle is not None else None
+            is_there = end is not None and end.owner is not None and end.pointer is not None
+            if flow.link is not None:
+                flow.link.wants_echo = False
+            # Setting what is set makes the engine say all of its state.
+            lib.pn_session_set_incoming_capacity(session.pointer, 0)
+            if is_there and end is not None and not end.is_sender:
+                lib.pn_link_flow(end.pointer, 0)
+            answer = self.pull()
+            if is_there and end is not None and end.is_sender and end.own_handle >= 0:
+                # The engine counts what it has not yet sent as used up.
+                credit = end.credit() + lib.pn_link_queued(end.pointer)
+                used = flow.granted - credit
+                answer = with_link(answer, end.own_handle, used, credit, drain=end.is_draining())
+            data += answer
+        return data
+
+    def expect_frame(self, pointer: Pointer) -> None:
+        """Remember that opening this endpoint must produce a frame; if it does not, the peer has no
+        handle or channel left (see `is_finished`).
+        """
+        if not self._expected:
+            self._frames = lib.pn_transport_get_frames_output(self._transport)
+        self._expected.append(pointer)
+        self._is_incomplete = True
+
+    def has_output(self) -> bool:
+        """Tell whether there are bytes to send."""
+        return bool(lib.pn_transport_pending(self._transport) > 0)
+
+    def is_finished(self) -> bool:
+        """Tell whether nothing more will ever be sent."""
+        return self._is_stuck or bool(lib.pn_transport_pending(self._transport) < 0)
+
+    def hand_out(self) -> None:
+        """Tell the owners what has happened."""
+        collector, links = self._collector, self._links
+        event = _peek(collector)
+        while event:
+            try:
+                kind = _event_type(event)
+                if kind == _DELIVERY:
+                    delivery = _event_delivery(event)
+                    end = links.get(_delivery_link(delivery))
+                    if end is None:
+                        settle(delivery)  # Its link lost its name to another one.
+                    elif end.owner is not None:
+                        end.owner.delivery_changed(delivery)
+                    else:
+                        end.discard(delivery)
+                elif kind in _HANDLERS:
+                    _HANDLERS[kind](self, event)
+            finally:
+                _pop(collector)
+            event = _peek(collector)
+
+    def _on_flow(self, event: Pointer) -> None:
+        end = self._links.get(lib.pn_event_link(event))
+        if end is not None and end.owner is not None:
+            end.owner.flowed()
+
+    def _on_open(self, event: Pointer) -> None:
+        self.owner.peer_opened()
+
+    def _on_close(self, event: Pointer) -> None:
+        self.owner.peer_closed(read_condition(lib.pn_connection_remote_condition(self._connection)))
+
+    def _on_transport_error(self, event: Pointer) -> None:
+        self.owner.peer_closed(read_condition(lib.pn_transport_condition(self._transport)))
+
+    def _on_session_open(self, event: Pointer) -> None:
+        pointer = lib.pn_event_session(event)
+        session = self._sessions.get(pointer)
+        if session is None:
+            self._begun += 1
+            if len(self._sessions) > self._channel_max or self._begun > self._channel_max:
+                # Without a free channel the engine would answer nothing more at all.
+                raise ProtocolViolation(
+                    "the peer began more sessions than channel-max allows, or one twice "
+                    "on its channel"
+                )
+            session = self._sessions[pointer] = SessionEnd(pointer)
+            lib.pn_session_open(pointer)
+            self.expect_frame(pointer)
+        session.channel = self._reader.begun.popleft()
+        self._by_channel[session.channel] = session
+
+    def _on_session_close(self, event: Pointer) -> None:
+        pointer = lib.pn_event_session(event)
+        session = self._sessions.pop(pointer, None)
+        if session is None:
+            return
+        session.is_ended = True
+        self._by_channel.pop(session.channel, None)
+        self._shifts.pop(session, None)
+        for end in list(session.links.values()):
+            self._lose(end)
+        lib.pn_session_close(pointer)
+        lib.pn_session_free(pointer)
+
+    def _on_attach(self, event: Pointer) -> None:
+        pointer = lib.pn_event_link(event)
+        end = self._links.get(pointer)
+        attach = self._reader.attached.popleft()
+        if end is None:
+            session = self._sessions.get(lib.pn_link_session(pointer))
+            if session is None:
+                return
+            end = LinkEnd(self, session, pointer)
+            self._links[pointer] = session.links[pointer] = end
+        end.described(*attach)
+        self.owner.peer_attached(end)
+
+    def _on_detach(self, event: Pointer, closed: bool = False) -> None:
+        end = self._links.get(lib.pn_event_link(event))
+        if end is None:
+            return
+        end.session.by_handle.pop(end.remote_handle, None)
+        if end.owner is not None:
+            end.owner.detached(closed, read_condition(lib.pn_link_remote_condition(end.pointer)))
+        else:
+            self.retire(end)
+
+    def _on_detach_closed(self, event: Pointer) -> None:
+        self._on_detach(event, closed=True)
+
+    def _lose(self, end: LinkEnd) -> None:
+        owner, end.owner, pointer, end.pointer = end.owner, None, end.pointer, None
+        self._links.pop(pointer, None)
+        end.session.links.pop(pointer, None)
+        if owner is not None:
+            owner.lost()
+
+    def lose_all(self) -> None:
+        """Tell every owner that its link is lost; the connection itself may still say why."""
+        for end in list(self._links.values()):
+            self._lose(end)
+
+
+_HANDLERS: dict[int, Any] = {
+    lib.PN_LINK_FLOW: Engine._on_flow,
+    lib.PN_CONNECTION_REMOTE_OPEN: Engine._on_open,
+    lib.PN_CONNECTION_REMOTE_CLOSE: Engine._on_close,
+    lib.PN_TRANSPORT_ERROR: Engine._on_transport_error,
+    lib.PN_SESSION_REMOTE_OPEN: Engine._on_session_open,
+    lib.PN_SESSION_REMOTE_CLOSE: Engine._on_session_close,
+    lib.PN_LINK_REMOTE_OPEN: Engine._on_attach,
+    lib.PN_LINK_REMOTE_DETACH: Engine._on_detach,
+    lib.PN_LINK_REMOTE_CLOSE: Engine._on_detach_closed,
+}

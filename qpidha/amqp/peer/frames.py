@@ -1,0 +1,569 @@
+"""Frames: what a peer sends is looked at frame by frame before the engine sees it.
+
+The engine takes nearly everything: what is missing becomes 0, what has another type is null. Here
+each frame's size, place and performative are checked, and what fails is a fault: of its session if
+it came on one, else of the connection. What belongs to a session that we have ended is dropped
+until the peer ends it too. What the rules between frames are is the concern of channels. Payloads
+are never touched, and a frame of which only a part has come is passed on in parts as soon as its
+performative was seen.
+
+Transfers and dispositions come with each message and must cost next to nothing. Those of one link
+differ in two numbers only, so the `Shape` of one, once it was found right, tells whether the next
+are: its constant bytes, where they are, and for transfers that their delivery-ids follow each
+other. Others are matched with the patterns of usual forms, and what does not fit those is decoded.
+Source: AMQP 1.0 sections 2.2, 2.3, 2.4, 2.7.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Any, NamedTuple
+
+from qpidha.amqp.peer.channels import MASK, UNKNOWN, Channel, Link, Notice, Part, Retiring
+from qpidha.amqp.peer.performatives import (
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    COMPOSITES,
+    DETACH,
+    END,
+    FLOW,
+    OPEN,
+    TRANSFER,
+    USUAL,
+    MalformedFrame,
+    code_at,
+    read,
+    value,
+)
+from qpidha.amqp.peer.terminus import PeerError
+from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL, describe_error, read_state
+from qpidha.model.encoding import Described, ULong, decode, encode, skip
+from qpidha.model.errors import InvalidArgument, ProtocolViolation, QpidHaError
+
+MIN_MAX_FRAME_SIZE = 512
+"""Bytes of a frame that every peer takes (2.8.19)."""
+HEADER = Struct(">IBBH")
+LIST8, LIST32 = 0xC0, 0xD0
+SHORT = b"\x00\x53"
+"""How a descriptor of one byte begins."""
+NULL = b"\x40"
+TRUE = (b"\x41", b"\x56\x01")
+SECOND = b"\x50\x01"
+"""A rcv-settle-mode."""
+KEY = 16
+"""Frames of one shape have the same bytes from the data offset up to here: channel, performative,
+size and count of its fields, and where the handle begins.
+"""
+MAX_SHAPES = 64
+"""Shapes kept of one connection."""
+MOST_TRIES = 2
+"""Shapes that a frame is compared with beside the last one."""
+LEARN_EVERY = 16
+"""How many frames that are like none of them pass until one is learned in place of others: frames
+that differ each time must not cost a lesson each.
+"""
+
+
+class IllegalState(ProtocolViolation):
+    """A frame that may not come now."""
+
+    condition = "amqp:illegal-state"
+
+
+class Fault(Exception):
+    """What is wrong with a frame; without a channel it is the connection's."""
+
+    def __init__(self, error: QpidHaError, channel: int | None = None) -> None:
+        super().__init__(error.text)
+        self.error = error
+        self.channel = channel
+        self.following = 0
+        """Where the frame ends."""
+
+
+class Shape(NamedTuple):
+    """What frames of one link have in common, but for the values of two fields."""
+
+    read: Callable[[bytes, int], tuple[Any, ...]]
+    """Takes a frame apart: its size, the first of the two, and the constant bytes before, between
+    and behind them.
+    """
+    part: Part | None
+    """Of transfers, whose first value is the delivery-id."""
+    channel: Channel | None
+    """Of transfers of whole deliveries."""
+    first: bytes
+    middle: bytes
+    last: bytes
+    smallest: int
+    largest: int
+    """Bytes of such a frame."""
+
+
+def learn(
+    data: bytes, start: int, fields: int, end: int, largest: int, part: Part | None
+) -> Shape | None:
+    """Learn a shape from the frame at `start`, whose fields, three or more, stand from `fields` to
+    `end`: the values of the second and third may differ from frame to frame. None is of more than
+    `largest` bytes. Those of transfers are a `part`.
+    """
+    second = skip(data, fields)
+    third = skip(data, second)
+    fourth = skip(data, third)
+    # A constructor says how long a value is; that of a binary has a size behind it.
+    value = third + (2 if data[third] == 0xA0 else 1)
+    width = third - second - 1
+    number = f"{width}s"
+    if part is not None and data[second] != NULL[0]:
+        if not width:
+            return None  # It says 0 without a byte, as a null says nothing.
+        number = "B" if width == 1 else "I"
+    read_shape = Struct(
+        f">I{second - start - 3}s{number}{value - third}s{fourth - value}x{end - fourth}s"
+    ).unpack_from
+    _, first, _, middle, last = read_shape(data, start)
+    channel = None if part is None or part.more else part.channel
+    return Shape(read_shape, part, channel, first, middle, last, end - start, largest)
+
+
+def _has_more(part: Part | None) -> bool:
+    return part is not None and part.more
+
+
+class FrameReader:
+    """Looks at the frames of one connection, from the protocol header on."""
+
+    __slots__ = (
+        "_after",
+        "_channels",
+        "_drops",
+        "_greeted",
+        "_held",
+        "_is_closed",
+        "_max_frame_size",
+        "_needed",
+        "_rest",
+        "_shape",
+        "_shapes",
+        "_strange",
+        "_twins",
+        "attached",
+        "begun",
+        "opened",
+    )
+
+    def __init__(self, max_frame_size: int) -> None:
+        """Refuse frames of more than `max_frame_size` bytes."""
+        self._max_frame_size = max_frame_size
+        self._channels: dict[int, Channel] = {}
+        self._held = bytearray()
+        self._needed = 0
+        """What came of a frame, and how many bytes of it must be there to look at it."""
+        self._rest = 0
+        self._drops = False
+        """Bytes to come of a frame that was looked at, and whether they are of no interest."""
+        self._shape: Shape | None = None
+        self._shapes: dict[bytes, Shape] = {}
+        """The last shape, and all by what they begin with."""
+        self._twins: dict[bytes, Shape] = {}
+        """Others that begin the same: of parts with more to come, or of the last ones."""
+        self._strange = 0
+        """Frames that were unlike the shape of their beginning."""
+        self._greeted = self._is_closed = False
+        self.opened = False
+        """Whether the peer's open came."""
+        self.begun: deque[int] = deque()
+        """Channels of the begins that came, until somebody takes them from here."""
+        self.attached: deque[tuple[int, Any, Any]] = deque()
+        """Handle, source and target of the attaches that came, until somebody takes them."""
+        self._after: Notice | None = None
+        """What is to be done after the frame at hand."""
+
+    def whole(self, data: bytes) -> bytes:
+        """Put what was held back before what has come, or hold this back too. Nothing counts
+        behind a close.
+        """
+        if self._is_closed:
+            return b""
+        if not self._needed:
+            return data
+        self._held += data
+        if len(self._held) < self._needed:
+            return b""
+        data = bytes(self._held)
+        self._held.clear()
+        self._needed = 0
+        return data
+
+    def look(self, data: bytes, start: int) -> tuple[int, int, Fault | Notice | None]:
+        """Look at what came, from `start` on: give the end of what the engine is to have, where to
+        go on looking, and what is wrong there, or to be seen to.
+        """
+        position, total = start, len(data)
+        if self._rest:
+            position += min(self._rest, total - start)
+            self._rest -= position - start
+            if self._drops:
+                return start, position, None
+            if self._rest:
+                return total, total, None
+        while True:
+            shape = self._shape
+            if shape is not None:
+                position = self._alike(data, position, shape)
+            if position >= total:
+                self._rest, self._drops = position - total, False
+                return total, total, None
+            try:
+                keeps, following = self._frame(data, position)
+            except Fault as fault:
+                return position, self._drop(fault.following, total), fault
+            except Notice as notice:
+                return position, position, notice
+            if following == position:
+                self._held += data[position:]
+                return position, total, None
+            if not keeps:
+                return position, self._drop(following, total), None
+            position = following
+            if self._after is not None:
+                after, self._after = self._after, None
+                return position, position, after
+            if self._is_closed:
+                return position, total, None
+
+    def _drop(self, following: int, total: int) -> int:
+        self._rest, self._drops = max(following - total, 0), True
+        return min(following, total)
+
+    def _alike(self, data: bytes, position: int, shape: Shape) -> int:
+        """Pass over frames of a shape, or of another that is known."""
+        total, shapes = len(data), self._shapes
+        read_shape, part, channel, first, middle, last, smallest, largest = shape
+        limit = total - smallest
+        # Whole messages come with the next id; all else about deliveries is the part's to tell.
+        expected = UNKNOWN if channel is None or channel.pending else channel.next_id
+        tried = tries = 0
+        while position <= limit:
+            size, one, number, two, three = read_shape(data, position)
+            if (
+                one == first
+                and two == middle
+                and three == last
+                and size >= smallest
+                and size <= largest
+            ):
+                if number == expected:
+                    position += size
+                    expected += 1
+                    continue
+                if part is None:
+                    position += size
+                    continue
+                if expected != UNKNOWN:
+                    part.channel.next_id, expected = expected, UNKNOWN
+                if not part.takes(number):
+                    break
+                position += size
+                continue
+            key = data[position + 4 : position + KEY]
+            other = shapes.get(key)
+            if other is shape:
+                other = self._twins.get(key)
+            tries = 1 if tried != position else tries + 1
+            tried = position
+            if other is None or tries > MOST_TRIES:
+                break
+            if expected != UNKNOWN and channel is not None:
+                channel.next_id = expected
+            read_shape, part, channel, first, middle, last, smallest, largest = shape = other
+            limit = total - smallest
+            expected = UNKNOWN if channel is None or channel.pending else channel.next_id
+        if expected != UNKNOWN and channel is not None:
+            channel.next_id = expected
+        self._shape = shape
+        return position
+
+    def _learn(
+        self, data: bytes, start: int, fields: int, end: int, largest: int, part: Part | None = None
+    ) -> None:
+        """Learn the shape of a frame, as it is worth it."""
+        key = data[start + 4 : start + KEY]
+        shapes, known = self._shapes, self._shapes.get(key)
+        if known is not None and _has_more(known.part) is not _has_more(part):
+            shapes, known = self._twins, self._twins.get(key)
+        if known is not None or len(shapes) == MAX_SHAPES:
+            self._strange += 1
+            if self._strange % LEARN_EVERY:
+                return
+            if known is None:
+                shapes.clear()
+        shape = learn(data, start, fields, end, largest, part)
+        if shape is not None:
+            self._shape = shapes[key] = shape
+
+    def _forget(self) -> None:
+        """Look at every frame anew: a link or session is gone."""
+        self._shapes.clear()
+        self._twins.clear()
+        self._shape = None
+
+    def answered(self) -> None:
+        """Our begins went out for all that came."""
+        for channel in self._channels.values():
+            channel.is_answered = True
+
+    def ignore(self, number: int) -> None:
+        """Drop what still comes on a channel whose session we have ended."""
+        channel = self._channels.get(number)
+        if channel is not None:
+            channel.is_ended = True
+        self._forget()
+
+    def _frame(self, data: bytes, start: int) -> tuple[bool, int]:
+        """Look at one frame: tell whether the engine is to have it, and where it ends; that is
+        where it begins if more of it must come first.
+        """
+        there = len(data) - start
+        if not self._greeted:
+            # The engine reads the protocol header.
+            self._greeted = there >= 8
+            return (True, start + 8) if self._greeted else self._hold(start, 8)
+        if there < 8:
+            return self._hold(start, 8)
+        size, offset, kind, number = HEADER.unpack_from(data, start)
+        body, end = start + 4 * offset, start + size
+        if offset < 2 or body > end or size > self._max_frame_size or kind:
+            raise Fault(
+                ProtocolViolation(
+                    f"faulty frame header: size {size}, data offset {offset}, type {kind}",
+                    hint=f"frames are of type 0 and of {self._max_frame_size} bytes at most",
+                )
+            )
+        if body == end:
+            return True, end
+        needed = min(size, body - start + 8)
+        if there < needed:
+            return self._hold(start, needed)
+        is_short = data[body : body + 2] == SHORT and body + 3 < end
+        if not is_short and there < size:
+            return self._hold(start, size)
+        code, fields = (data[body + 2], body + 3) if is_short else _descriptor(data, body)
+        channel = self._expect(code, number)
+        if channel is not None and channel.is_ended and code != END:
+            return False, end
+        needed = min(size, _list_end(data, fields) - start) if code == TRANSFER else size
+        if there < needed:
+            return self._hold(start, needed)
+        try:
+            self._perform(data, start, code, fields, end, number)
+        except (ProtocolViolation, InvalidArgument) as error:
+            fault = Fault(error, None if channel is None or code == END else number)
+            fault.following = end
+            raise fault from None
+        except Notice as notice:
+            notice.channel = number
+            raise
+        if self._after is not None:
+            self._after.channel = number
+        return True, end
+
+    def _hold(self, start: int, needed: int) -> tuple[bool, int]:
+        self._needed = needed
+        return True, start
+
+    def _expect(self, code: int, number: int) -> Channel | None:
+        """Tell of what session a performative is, if it may come now."""
+        if not OPEN <= code <= CLOSE:
+            raise Fault(
+                ProtocolViolation(f"a frame of descriptor {code:#x} is no AMQP performative")
+            )
+        name = COMPOSITES[code][0]
+        if not self.opened and code != OPEN:
+            raise Fault(IllegalState(f"{name} came before open"))
+        channel = self._channels.get(number)
+        if code == BEGIN and channel is not None:
+            raise Fault(IllegalState(f"begin came on channel {number}, which has a session"))
+        if code in (OPEN, BEGIN, CLOSE):
+            return None
+        if channel is None:
+            raise Fault(IllegalState(f"{name} came on channel {number}, which has no session"))
+        return channel
+
+    def _perform(
+        self, data: bytes, start: int, code: int, fields: int, end: int, number: int
+    ) -> None:
+        """Check the fields of a performative, and note what it changes."""
+        match = _usual(data, code, fields, end) if code in USUAL else None
+        given: Sequence[bytes]
+        if match is None:
+            places, stop = read(data, fields, code)
+            if stop > end or (stop < end and code != TRANSFER):
+                raise MalformedFrame(f"{COMPOSITES[code][0]} does not end with its frame")
+            if code not in USUAL:
+                self._note(code, data, places, number)
+                return
+            ends = [*places[1:], stop]
+            given = [data[one:two] for one, two in zip(places, ends, strict=True)]
+            given += [NULL] * (len(COMPOSITES[code][1]) - len(given))
+        else:
+            given = match.groups(NULL)
+        channel = self._channels[number]
+        if code == FLOW:
+            self._after = _flow(channel, given)
+            return
+        largest = end - start
+        part = None
+        if code == TRANSFER:
+            link = _transfer(channel, given)
+            if not _is_like_others(given):
+                return
+            part = Part(channel, link, more=given[5] in TRUE, settled=_flag(given[4]))
+            largest = self._max_frame_size
+        elif given[0] in TRUE and _is_transactional(given[4]):
+            self._after = _retire(channel, given)
+            return
+        if match is not None and (match.lastindex or 0) >= 3:
+            self._learn(data, start, match.start(), match.end(), largest, part)
+
+    def _note(self, code: int, data: bytes, places: list[int], number: int) -> None:
+        """Note what a performative changes that does not come with each message."""
+        if code == OPEN:
+            _check_open(value(data, places, 2), number)
+            self.opened = True
+        elif code == BEGIN:
+            is_answer = value(data, places, 0) is not None
+            self._channels[number] = Channel(value(data, places, 1), is_answered=is_answer)
+            self.begun.append(number)
+        elif code == ATTACH:
+            name, handle, receives = (value(data, places, index) for index in range(3))
+            self._channels[number].attach(handle, name, receives=receives)
+            self.attached.append((handle, value(data, places, 5), value(data, places, 6)))
+        elif code == DETACH:
+            self._channels[number].detach(value(data, places, 0))
+            self._forget()
+        elif code == END:
+            del self._channels[number]
+            self._forget()
+        elif code == CLOSE:
+            self._is_closed = True
+
+
+def _transfer(channel: Channel, given: Sequence[bytes]) -> Link:
+    """Note a transfer."""
+    handle, delivery, tag, message_format, settled, more, mode, _, _, aborted, _ = given
+    return channel.transfer(
+        _number(handle),
+        None if delivery == NULL else _number(delivery),
+        tagged=tag != NULL,
+        message_format=None if message_format == NULL else _number(message_format),
+        settled=_flag(settled),
+        more=more in TRUE,
+        second=mode == SECOND,
+        aborted=aborted in TRUE,
+    )
+
+
+def _is_like_others(given: Sequence[bytes]) -> bool:
+    """Tell whether nothing is strange about a transfer."""
+    return (
+        given[9] not in TRUE
+        and (given[1] == NULL) == (given[2] == NULL)
+        and given[6] != SECOND
+        and (given[3] == NULL or not _number(given[3]))
+    )
+
+
+def _flag(given: bytes) -> bool | None:
+    """Read a boolean."""
+    return None if given == NULL else given in TRUE
+
+
+def _flow(channel: Channel, given: Sequence[bytes]) -> Notice | None:
+    """Note a flow."""
+    handle, count, credit, properties = given[4], given[5], given[6], given[10]
+    named = {} if properties == NULL else decode(properties)[0]
+    return channel.flow(
+        None if handle == NULL else channel.find(_number(handle), "flow"),
+        _number(given[2]),
+        _number(count) + _number(credit),
+        acquires=named.get("txn-id") is not None,
+        echo=given[9] in TRUE,
+    )
+
+
+def _is_transactional(state: bytes) -> bool:
+    """Tell whether a state belongs to a transaction."""
+    return state.startswith(b"\x00\x53\x34") or (
+        # Of another form than the usual ones.
+        state[1:2] not in (b"\x53", b"") and code_at(state, 0)[0] == TRANSACTIONAL
+    )
+
+
+def _retire(channel: Channel, given: Sequence[bytes]) -> Notice:
+    """Note outcomes in a transaction."""
+    first = _number(given[1])
+    last = first if given[2] == NULL else _number(given[2])
+    transaction_id, outcome = read_state(decode(given[4])[0].value)
+    count = ((last - first) & MASK) + 1
+    settled = given[3] in TRUE
+    return channel.retire(Retiring(transaction_id, outcome, first, count, settled=settled))
+
+
+def _descriptor(data: bytes, body: int) -> tuple[int, int]:
+    """Read a descriptor of any form; give it and the offset after it."""
+    try:
+        code, end = code_at(data, body)
+    except MalformedFrame as error:
+        raise Fault(ProtocolViolation("a frame has no performative", reason=error.text)) from None
+    # The engine knows numbers only.
+    return (0 if data[body + 1] in (0xA3, 0xB3) else code), end
+
+
+def _list_end(data: bytes, fields: int) -> int:
+    """Tell where a list ends, as far as can be seen."""
+    width = {LIST8: 1, LIST32: 4}.get(data[fields], 0) if fields < len(data) else 0
+    start = fields + 1 + width
+    return start + int.from_bytes(data[fields + 1 : start], "big")
+
+
+def _usual(data: bytes, code: int, fields: int, end: int) -> re.Match[bytes] | None:
+    """Match a list of fields in their usual forms, which only a transfer has something behind."""
+    width = {LIST8: 1, LIST32: 4}.get(data[fields], 0) if fields < len(data) else 0
+    stop = _list_end(data, fields)
+    first = fields + 1 + 2 * width
+    if not width or first > stop or stop > end or (stop < end and code != TRANSFER):
+        return None
+    match = USUAL[code].fullmatch(data, first, stop)
+    if match is None or match.lastindex != int.from_bytes(data[first - width : first], "big"):
+        return None
+    return match
+
+
+def _number(encoded: bytes) -> int:
+    """Read a uint, in any of its forms."""
+    return int.from_bytes(encoded[1:], "big")
+
+
+def _check_open(size: int | None, number: int) -> None:
+    """Check the max-frame-size of an open, and its channel."""
+    if number:
+        raise ProtocolViolation(f"open came on channel {number} and not on 0")
+    if size is not None and size < MIN_MAX_FRAME_SIZE:
+        raise InvalidArgument(
+            f"max-frame-size {size} is less than {MIN_MAX_FRAME_SIZE}",
+            hint="every peer must take frames of so many bytes",
+        )
+
+
+def close_frame(error: QpidHaError | PeerError | None) -> bytes:
+    """Make a close."""
+    if isinstance(error, QpidHaError):
+        error = PeerError.of(error)
+    fields = [] if error is None else [describe_error(error)]
+    body = encode(Described(ULong(CLOSE), fields))
+    return HEADER.pack(HEADER.size + len(body), 2, 0, 0) + body

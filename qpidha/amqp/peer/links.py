@@ -1,0 +1,419 @@
+"""Links: our ends of sessions and links in proton's C engine, and their deliveries.
+
+An owner answers for each link: it is told of deliveries, credit and the end, and asks its `LinkEnd`
+to send, take and flow. A delivery is a bare pointer, of use only while its link lives; owners
+forget theirs when a link is lost. Must not know brokers, services or addresses. Source: proton
+0.40, proton/link.h and proton/delivery.h.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from cproton_ffi import ffi, lib
+
+from qpidha.amqp.peer.terminus import MIXED, PeerError, Pointer, Terminus
+from qpidha.amqp.peer.values import (
+    read_data,
+    read_terminus,
+    read_text,
+    write_condition,
+    write_fields,
+    write_terminus,
+)
+from qpidha.model.errors import MessageTooLarge, QpidHaError
+
+BUFFER_SIZE = 65536
+"""Bytes read or written in one call; larger messages get a buffer of their own."""
+
+# Names of this module's own are found faster than attributes of another, and these are used for
+# each message.
+_pending, _partial, _readable = (
+    lib.pn_delivery_pending,
+    lib.pn_delivery_partial,
+    lib.pn_delivery_readable,
+)
+_recv, _send, _advance, _deliver = (
+    lib.pn_link_recv,
+    lib.pn_link_send,
+    lib.pn_link_advance,
+    lib.pn_delivery,
+)
+_unpack = ffi.unpack
+
+# Of a single delivery, for the owner of its link.
+is_settled = lib.pn_delivery_settled
+remote_state = lib.pn_delivery_remote_state
+is_aborted = lib.pn_delivery_aborted
+update = lib.pn_delivery_update
+settle = lib.pn_delivery_settle
+
+
+def tag_of(delivery: Pointer) -> bytes:
+    """Read the tag that its sender gave a delivery."""
+    tag = lib.pn_delivery_tag(delivery)
+    return bytes(_unpack(tag.start, tag.size)) if tag.size else b""
+
+
+class Scratch:
+    """Memory that engines use within one call. Those that are worked with in one thread may share
+    one; Python runs other threads during each call of C, so that two threads must not.
+    """
+
+    __slots__ = ("_tag_holder", "buffer", "tag", "tag_bytes")
+
+    def __init__(self) -> None:
+        self.buffer = ffi.new("char[]", BUFFER_SIZE)
+        # One tag is enough: the engine copies it. Tags only have to differ among the unsettled
+        # deliveries of one link.
+        self.tag_bytes = ffi.new("uint32_t[1]")
+        self._tag_holder = ffi.new("pn_bytes_t *")
+        self._tag_holder.size = 4
+        self._tag_holder.start = ffi.cast("char *", self.tag_bytes)
+        self.tag = self._tag_holder[0]
+
+
+class LinkOwner(Protocol):
+    """Who answers for one link."""
+
+    def answered(self) -> None:
+        """The peer attached a link that is there already: on one of ours that is its answer."""
+
+    def delivery_changed(self, delivery: Pointer) -> None:
+        """Bytes, a state or settlement came for this delivery."""
+
+    def flowed(self) -> None:
+        """Credit or drain changed."""
+
+    def detached(self, closed: bool, error: PeerError | None) -> None:
+        """The peer ended the link. The end is still there and wants an answer."""
+
+    def lost(self) -> None:
+        """The session or connection ended; no delivery of this link may be touched any more."""
+
+    def broken(self, error: QpidHaError) -> None:
+        """The peer broke a rule of the link: end it."""
+
+    def declined(self, delivery: Pointer, error: QpidHaError) -> None:
+        """A delivery came, and was thrown away, that cannot be taken: give it its outcome."""
+
+
+class Declining:
+    """Stands in for the owner of a link until a delivery that cannot be taken has come as a
+    whole.
+    """
+
+    __slots__ = ("_end", "_error", "_owner")
+
+    def __init__(self, end: LinkEnd, owner: LinkOwner, error: QpidHaError) -> None:
+        self._end = end
+        self._owner = owner
+        self._error = error
+
+    def delivery_changed(self, delivery: Pointer) -> None:
+        """Throw away what comes."""
+        try:
+            payload = self._end.take(delivery)
+        except MessageTooLarge as error:
+            self._owner.broken(error)
+            return
+        if payload is None and not is_aborted(delivery):
+            return
+        self._end.owner = self._owner
+        if payload is not None:
+            self._owner.declined(delivery, self._error)
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass on everything else."""
+        return getattr(self._owner, name)
+
+
+class LinkHolder(Protocol):
+    """The engine, as the links in it see it."""
+
+    scratch: Scratch
+
+    def retire(self, end: LinkEnd) -> None:
+        """Let go of a link that both sides have ended."""
+
+    def expect_frame(self, pointer: Pointer) -> None:
+        """Remember that opening this endpoint must produce a frame."""
+
+
+class SessionEnd:
+    """Our end of a session."""
+
+    __slots__ = (
+        "blocked",
+        "by_handle",
+        "channel",
+        "is_ended",
+        "is_of_one_link",
+        "links",
+        "own_channel",
+        "pointer",
+        "unacked",
+        "unacked_bytes",
+    )
+
+    def __init__(self, pointer: Pointer, *, is_of_one_link: bool = False) -> None:
+        self.pointer = pointer
+        self.is_of_one_link = is_of_one_link
+        """Whether it ends with its link."""
+        self.channel = -1
+        """On which the peer speaks, once it has begun."""
+        self.own_channel = -1
+        """On which we answer."""
+        self.by_handle: dict[int, LinkEnd] = {}
+        """Links by the handles that the peer gave them."""
+        self.is_ended = False
+        self.links: dict[Pointer, LinkEnd] = {}
+        self.unacked = self.unacked_bytes = 0
+        """Deliveries sent and not yet settled, over all links."""
+        self.blocked: dict[Any, None] = {}
+        """Owners of links that send nothing before deliveries are settled."""
+
+    def backlog(self) -> int:
+        """Count the bytes that wait for the peer's session window."""
+        return int(lib.pn_session_outgoing_bytes(self.pointer))
+
+
+class LinkEnd:
+    """Our end of a link."""
+
+    __slots__ = (
+        "_at_once",
+        "_buffer",
+        "_chunks",
+        "_next_tag",
+        "_remote",
+        "_size",
+        "_tag",
+        "_tag_bytes",
+        "engine",
+        "is_sender",
+        "limit",
+        "name",
+        "owner",
+        "own_handle",
+        "pointer",
+        "remote_handle",
+        "session",
+    )
+
+    def __init__(self, engine: LinkHolder, session: SessionEnd, pointer: Pointer) -> None:
+        self.engine = engine
+        self.session = session
+        self.pointer: Pointer | None = pointer
+        self.name = read_text(lib.pn_link_name(pointer)) or ""
+        self.is_sender: bool = lib.pn_link_is_sender(pointer)
+        self.owner: LinkOwner | None = None
+        self.limit = 0
+        self.own_handle = self.remote_handle = -1
+        self._remote: tuple[Any, Any] = (None, None)
+        self._at_once = BUFFER_SIZE
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._next_tag = 0
+        scratch = engine.scratch
+        self._buffer, self._tag, self._tag_bytes = scratch.buffer, scratch.tag, scratch.tag_bytes
+
+    def described(self, handle: int, source: Any, target: Any) -> None:
+        """Take what the peer's attach says."""
+        self.remote_handle = handle
+        self._remote = (source, target)
+        self.session.by_handle[handle] = self
+
+    def remote_source(self) -> Terminus:
+        """Read the source the peer described."""
+        return read_terminus(self._remote[0])
+
+    def remote_target(self) -> Terminus:
+        """Read the target the peer described."""
+        return read_terminus(self._remote[1])
+
+    def remote_properties(self) -> dict[Any, Any]:
+        """Read the link properties the peer gave."""
+        found = read_data(lib.pn_link_remote_properties(self.pointer))
+        return found if isinstance(found, dict) else {}
+
+    def remote_sender_mode(self) -> int:
+        """Read the sender settle mode the peer asked for."""
+        return int(lib.pn_link_remote_snd_settle_mode(self.pointer))
+
+    def remote_receiver_mode(self) -> int:
+        """Read the receiver settle mode the peer asked for."""
+        return int(lib.pn_link_remote_rcv_settle_mode(self.pointer))
+
+    def remote_max_message_size(self) -> int:
+        """Read the largest message the peer takes; 0 is no limit."""
+        return int(lib.pn_link_remote_max_message_size(self.pointer))
+
+    def open(
+        self,
+        source: Terminus,
+        target: Terminus,
+        *,
+        properties: dict[Any, Any] | None = None,
+        mode: int = MIXED,
+    ) -> None:
+        """Send our attach. To a peer's it says the settle modes that hold: a sender's `mode` is
+        its own, and a receiver that waits for us to settle first is waited for; a receiver settles
+        at once, and takes messages settled or not, as the sender wishes.
+        """
+        pointer = self.pointer
+        write_terminus(lib.pn_link_source(pointer), source)
+        write_terminus(lib.pn_link_target(pointer), target)
+        if properties:
+            write_fields(lib.pn_link_properties(pointer), properties)
+        if self.limit and not self.is_sender:
+            lib.pn_link_set_max_message_size(pointer, self.limit)
+        if lib.pn_link_state(pointer) & lib.PN_REMOTE_ACTIVE:
+            if self.is_sender:
+                lib.pn_link_set_rcv_settle_mode(pointer, self.remote_receiver_mode())
+            else:
+                mode = self.remote_sender_mode()
+        lib.pn_link_set_snd_settle_mode(pointer, mode)
+        lib.pn_link_open(pointer)
+        self.engine.expect_frame(pointer)
+
+    def end(self, error: QpidHaError | None = None, *, closed: bool = True) -> None:
+        """Send our detach; what the peer still sends is thrown away until it answers."""
+        if self.pointer is None:
+            return
+        self.owner = None
+        if error is not None:
+            write_condition(lib.pn_link_condition(self.pointer), error)
+        if closed:
+            lib.pn_link_close(self.pointer)
+        else:
+            lib.pn_link_detach(self.pointer)
+        if self.session.is_of_one_link:
+            lib.pn_session_close(self.session.pointer)
+        if lib.pn_link_state(self.pointer) & lib.PN_REMOTE_CLOSED:
+            self.engine.retire(self)
+
+    def refuse(self, error: QpidHaError) -> None:
+        """Answer the peer's attach with no terminus at our end, and end the link with the
+        reason.
+        """
+        self.owner = None
+        source, target = self.remote_source(), self.remote_target()
+        if self.is_sender:
+            source = Terminus()
+        else:
+            target = Terminus()
+        self.open(source, target)
+        self.end(error)
+
+    # A sender's.
+
+    def credit(self) -> int:
+        """Tell how many deliveries the peer allows."""
+        return int(lib.pn_link_credit(self.pointer))
+
+    def is_draining(self) -> bool:
+        """Tell whether the peer wants its credit used or given back."""
+        return bool(lib.pn_link_get_drain(self.pointer))
+
+    def drained(self) -> None:
+        """Give back what credit is left."""
+        lib.pn_link_drained(self.pointer)
+
+    def send(self, payload: bytes) -> Pointer:
+        """Send a message; give its delivery, which the peer will settle or give an outcome."""
+        pointer = self.pointer
+        self._next_tag = tag = (self._next_tag + 1) & 0xFFFFFFFF
+        self._tag_bytes[0] = tag
+        delivery = _deliver(pointer, self._tag)
+        _send(pointer, payload, len(payload))
+        _advance(pointer)
+        return delivery
+
+    def set_limit(self, limit: int) -> None:
+        """Say how large a message may be that a receiver takes, in bytes; 0 is no limit. Before
+        `open`.
+        """
+        self.limit = limit
+        self._at_once = min(BUFFER_SIZE, limit) if limit else BUFFER_SIZE
+
+    def flow(self, credit: int) -> None:
+        """Allow the peer `credit` more deliveries."""
+        lib.pn_link_flow(self.pointer, credit)
+
+    def drain(self, credit: int) -> None:
+        """Allow `credit` more deliveries and ask for what is left of it back at once."""
+        lib.pn_link_drain(self.pointer, credit)
+
+    def awaits_drained(self) -> bool:
+        """Tell whether the peer has yet to use or give back the credit that was drained."""
+        return bool(lib.pn_link_draining(self.pointer))
+
+    def take(self, delivery: Pointer) -> bytes | None:
+        """Take a message if this delivery has become one, else None; raise if it is larger than the
+        limit.
+        """
+        size = _pending(delivery)
+        if not size and not _readable(delivery):
+            return None
+        if _partial(delivery) or self._size:
+            return self._take_part(delivery, size)
+        if size > self._at_once:
+            return self._take_large(delivery, size)
+        taken = _recv(self.pointer, self._buffer, size)
+        if taken < 0:
+            return self._take_part(delivery, size)
+        payload: bytes = _unpack(self._buffer, taken)
+        _advance(self.pointer)
+        return payload
+
+    def _take_large(self, delivery: Pointer, size: int) -> bytes | None:
+        if self.limit and size > self.limit:
+            raise MessageTooLarge(
+                f"message of {size} bytes on link '{self.name}' is over max-message-size "
+                f"{self.limit}"
+            )
+        buffer = ffi.new("char[]", size)
+        taken = _recv(self.pointer, buffer, size)
+        _advance(self.pointer)
+        return bytes(_unpack(buffer, taken))
+
+    def _take_part(self, delivery: Pointer, size: int) -> bytes | None:
+        """Collect one piece of a message of several transfers."""
+        if lib.pn_delivery_aborted(delivery):
+            self._chunks, self._size = [], 0
+            _advance(self.pointer)
+            settle(delivery)
+            return None
+        if size:
+            self._size += size
+            if self.limit and self._size > self.limit:
+                self._chunks, self._size = [], 0
+                raise MessageTooLarge(
+                    f"message on link '{self.name}' has grown over max-message-size {self.limit}"
+                )
+            buffer = ffi.new("char[]", size)
+            taken = _recv(self.pointer, buffer, size)
+            self._chunks.append(_unpack(buffer, taken))
+        if _partial(delivery):
+            return None
+        payload = b"".join(self._chunks)
+        self._chunks, self._size = [], 0
+        _advance(self.pointer)
+        return payload
+
+    def discard(self, delivery: Pointer) -> None:
+        """Throw away what came for a link that has ended."""
+        if self.is_sender:
+            if is_settled(delivery):
+                settle(delivery)
+            return
+        if not _readable(delivery):
+            return
+        size = _pending(delivery)
+        while size > 0:
+            _recv(self.pointer, self._buffer, min(size, BUFFER_SIZE))
+            size -= BUFFER_SIZE
+        if not _partial(delivery):
+            _advance(self.pointer)
+            settle(delivery)

@@ -1,0 +1,417 @@
+"""SASL: both sides of the security layer that comes before AMQP, and who may log in.
+
+A side takes bytes and keeps what it has to say in `output`; when it is `done` its owner takes
+`leftover` and goes on with AMQP. The arithmetic of SCRAM is scramp's; randomness comes from
+outside, so that a history can be played again. Passwords are never kept: a users file holds SCRAM
+verifiers, and PLAIN is checked against the same. Source: AMQP 1.0 section 5.3, RFC 4616, RFC 7677.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable
+from typing import Any
+
+from qpidha.model.encoding import Array, Described, Symbol, UByte, ULong, decode, encode
+from qpidha.model.errors import InvalidArgument, ProtocolViolation, Unauthorized
+from qpidha.model.principal import ANONYMOUS
+
+SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+MAX_FRAME = 4096
+"""Bytes of a SASL frame we take; the specification allows 512, and nobody's SCRAM message needs
+more than this.
+"""
+MAX_LEFTOVER = 65536
+"""Bytes that may come behind the last SASL frame in one read; more means the peer does not wait for
+the outcome.
+"""
+MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
+OK, AUTH, SYSTEM = 0, 1, 2
+"""Codes of an outcome."""
+SCRAM = "SCRAM-SHA-256"
+
+
+def scram() -> Any:
+    """Return scramp, which the first call loads: only passwords need it, and with its 70 modules it
+    takes a third of the start of a broker, half that of a client.
+    """
+    from scramp import core
+
+    return core
+
+
+class Verifier:
+    """What is kept of a password."""
+
+    __slots__ = ("iterations", "salt", "server_key", "stored_key")
+
+    def __init__(self, iterations: int, salt: bytes, stored_key: bytes, server_key: bytes) -> None:
+        self.iterations = iterations
+        self.salt = salt
+        self.stored_key = stored_key
+        self.server_key = server_key
+
+    def accepts(self, password: str) -> bool:
+        """Tell whether this is the password."""
+        try:
+            prepared: str = scram().saslprep(password)
+        except scram().ScramException:
+            return False
+        salted = hashlib.pbkdf2_hmac("sha256", prepared.encode(), self.salt, self.iterations)
+        client_key = hmac.digest(salted, b"Client Key", "sha256")
+        return hmac.compare_digest(hashlib.sha256(client_key).digest(), self.stored_key)
+
+
+def make_verifier(password: str, salt: bytes, iterations: int = 4096) -> str:
+    """Make the part of a users-file line behind the name; raise InvalidArgument for what cannot be
+    a password.
+    """
+    if not password:
+        raise InvalidArgument("the password is empty", hint="give one of a few characters at least")
+    try:
+        mechanism = scram().ScramMechanism(SCRAM)
+        _, stored_key, server_key, _ = mechanism.make_auth_info(
+            password, iteration_count=iterations, salt=salt
+        )
+    except scram().ScramException as error:
+        raise InvalidArgument(
+            f"this cannot be a password: {error}",
+            hint="use letters, digits, punctuation and spaces",
+        ) from None
+    encoded = [base64.b64encode(part).decode() for part in (salt, stored_key, server_key)]
+    return f"{SCRAM}${iterations}:{encoded[0]}${encoded[1]}:{encoded[2]}"
+
+
+class Users:
+    """The users file: one `name:SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey` a line, `#`
+    begins a comment.
+    """
+
+    __slots__ = ("_suffix", "verifiers")
+
+    def __init__(self, verifiers: dict[str, Verifier] | None = None, *, realm: str = "") -> None:
+        self.verifiers = verifiers or {}
+        self._suffix = f"@{realm}" if realm else ""
+
+    @classmethod
+    def parse(cls, text: str, *, realm: str = "") -> Users:
+        """Read a users file; a name may be written, there and at login, with or without
+        `@realm`.
+        """
+        scram()  # A broker with users loads it now, and not while it serves.
+        users = cls(realm=realm)
+        for number, line in enumerate(text.splitlines(), 1):
+            line = line.strip()
+            if not line or line.startswith("#"):
+                continue
+            try:
+                name, kind, keys = line.split("$", 2)[0].rpartition(":")[0], *line.split("$", 2)[1:]
+                mechanism = line.split("$", 1)[0].rpartition(":")[2]
+                iterations, salt = kind.split(":")
+                stored_key, server_key = keys.split(":")
+                verifier = Verifier(
+                    int(iterations),
+                    *(
+                        base64.b64decode(part, validate=True)
+                        for part in (salt, stored_key, server_key)
+                    ),
+                )
+            except ValueError:
+                raise InvalidArgument(
+                    f"users file line {number} is not "
+                    f"'name:{SCRAM}$iterations:salt$StoredKey:ServerKey'",
+                    hint="make the line with: qpid-ha user add NAME --users-file FILE",
+                ) from None
+            if (
+                mechanism != SCRAM
+                or not name
+                or verifier.iterations < 4096
+                or len(verifier.salt) < 12
+            ):
+                raise InvalidArgument(
+                    f"users file line {number}: needs {SCRAM}, a name, 4096 iterations "
+                    "and 12 bytes of salt or more"
+                )
+            users.verifiers[users.bare(name)] = verifier
+        return users
+
+    def bare(self, name: str) -> str:
+        """Give a name without the realm."""
+        return name.removesuffix(self._suffix)
+
+    def check(self, name: str, password: str) -> bool:
+        """Tell whether `name` exists and has this password."""
+        verifier = self.verifiers.get(self.bare(name))
+        return verifier is not None and verifier.accepts(password)
+
+    def auth_info(self, name: str) -> tuple[bytes, bytes, bytes, int]:
+        """Give what SCRAM needs; an unknown name gets a made-up answer, so that it cannot be told
+        from a known one.
+        """
+        verifier = self.verifiers.get(self.bare(name))
+        if verifier is None:
+            fake = hashlib.sha256(b"unknown user " + name.encode()).digest()
+            return fake[:16], fake, fake, 4096
+        return verifier.salt, verifier.stored_key, verifier.server_key, verifier.iterations
+
+
+class SaslSide:
+    """What both sides share: frames in, frames out."""
+
+    __slots__ = (
+        "_buffer",
+        "_header_seen",
+        "done",
+        "failed",
+        "leftover",
+        "mechanism",
+        "output",
+        "reason",
+        "user",
+    )
+
+    def __init__(self) -> None:
+        self.output = bytearray(SASL_HEADER)
+        self.leftover = b""
+        self.done = False
+        self.failed = False
+        self.reason = ""
+        self.mechanism = ""
+        self.user = ""
+        self._buffer = b""
+        self._header_seen = False
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the peer; faults of the peer raise ProtocolViolation."""
+        self._buffer += data
+        if len(self._buffer) > MAX_LEFTOVER:
+            raise ProtocolViolation("too much data before the end of SASL negotiation")
+        if not self._header_seen:
+            if len(self._buffer) < 8:
+                return
+            if self._buffer[:8] != SASL_HEADER:
+                raise ProtocolViolation(
+                    f"expected the SASL protocol header but got {self._buffer[:8]!r}"
+                )
+            self._buffer = self._buffer[8:]
+            self._header_seen = True
+        while not self.done and not self.failed and len(self._buffer) >= 8:
+            size, offset = int.from_bytes(self._buffer[:4], "big"), 4 * self._buffer[4]
+            if self._buffer[5] != 1 or not 8 <= offset <= size or size > MAX_FRAME:
+                raise ProtocolViolation(
+                    f"faulty SASL frame of {size} bytes and type {self._buffer[5]}"
+                )
+            if len(self._buffer) < size:
+                return
+            body, self._buffer = self._buffer[offset:size], self._buffer[size:]
+            self._take_frame(body)
+        if self.done:
+            self.leftover, self._buffer = self._buffer, b""
+
+    def _take_frame(self, body: bytes) -> None:
+        value, end = decode(body)
+        code = value.descriptor if isinstance(value, Described) else None
+        if not isinstance(code, int) or not isinstance(value.value, list) or end != len(body):
+            raise ProtocolViolation("SASL frame without a performative")
+        self.performed(int(code), value.value + [None] * 4)
+
+    def performed(self, code: int, fields: list[Any]) -> None:
+        """React to one frame."""
+        raise ProtocolViolation(f"SASL performative {code:#x} is out of place")
+
+    def say(self, code: int, *fields: Any) -> None:
+        """Put one frame into the output."""
+        body = encode(Described(ULong(code), list(fields)))
+        self.output += (len(body) + 8).to_bytes(4, "big") + b"\x02\x01\x00\x00" + body
+
+    def take_output(self) -> bytes:
+        """Give what is to be sent."""
+        data = bytes(self.output)
+        self.output.clear()
+        return data
+
+
+class SaslServer(SaslSide):
+    """The side that checks."""
+
+    __slots__ = ("_identity", "_make_nonce", "_scram", "_users", "offered")
+
+    def __init__(
+        self, offered: list[str], users: Users, *, identity: str, make_nonce: Callable[[], str]
+    ) -> None:
+        super().__init__()
+        self.offered = offered
+        self._users = users
+        self._identity = identity
+        self._make_nonce = make_nonce
+        self._scram: Any = None
+        self.say(MECHANISMS, Array(0xA3, [Symbol(name) for name in offered]))
+
+    def performed(self, code: int, fields: list[Any]) -> None:
+        """React to init or response."""
+        if code == INIT and not self.mechanism:
+            self.mechanism = str(fields[0])
+            if self.mechanism not in self.offered:
+                self._finish(AUTH, f"mechanism '{self.mechanism[:40]}' is not offered")
+                return
+            self._step(fields[1] if isinstance(fields[1], bytes) else None)
+        elif code == RESPONSE and self.mechanism:
+            self._step(fields[0] if isinstance(fields[0], bytes) else b"")
+        else:
+            raise ProtocolViolation(f"SASL performative {code:#x} is out of place")
+
+    def _step(self, response: bytes | None) -> None:
+        if self.mechanism == "ANONYMOUS":
+            self.user = ANONYMOUS
+            self._finish(OK)
+        elif response is None:
+            self.say(CHALLENGE, b"")
+        elif self.mechanism == "EXTERNAL":
+            claimed = response.decode(errors="replace")
+            self.user = self._identity
+            self._finish(
+                OK if claimed in ("", self._identity) else AUTH,
+                "another identity than the certificate's was asked for",
+            )
+        elif self.mechanism == "PLAIN":
+            self._plain(response)
+        else:
+            self._scram_step(response)
+
+    def _plain(self, response: bytes) -> None:
+        parts = response.split(b"\0")
+        if len(parts) != 3:
+            self._finish(AUTH, "malformed PLAIN response")
+            return
+        authorization, name, password = (part.decode(errors="replace") for part in parts)
+        self.user = self._users.bare(name)
+        granted = authorization in ("", name) and self._users.check(name, password)
+        self._finish(OK if granted else AUTH, "wrong user or password")
+
+    def _scram_step(self, response: bytes) -> None:
+        try:
+            message = response.decode()
+            if self._scram is None:
+                nonce = self._make_nonce().replace("-", "")
+                mechanism = scram().ScramMechanism(SCRAM)
+                self._scram = mechanism.make_server(self._auth_info, s_nonce=nonce)
+                self._scram.set_client_first(message)
+                self.say(CHALLENGE, self._scram.get_server_first().encode())
+                return
+            self._scram.set_client_final(message)
+            if self.user not in self._users.verifiers:
+                self._finish(AUTH, "wrong user or password")
+                return
+            self._finish(OK, data=self._scram.get_server_final().encode())
+        except (scram().ScramException, ValueError):
+            self._finish(AUTH, "wrong user or password")
+
+    def _auth_info(self, name: str) -> tuple[bytes, bytes, bytes, int]:
+        self.user = self._users.bare(name)
+        return self._users.auth_info(name)
+
+    def _finish(self, code: int, reason: str = "", *, data: bytes | None = None) -> None:
+        if code == OK:
+            self.done = True
+            self.say(OUTCOME, UByte(OK), *([data] if data else []))
+        else:
+            self.failed = True
+            self.reason = reason
+            self.say(OUTCOME, UByte(code))
+
+
+class SaslClient(SaslSide):
+    """The side that logs in."""
+
+    __slots__ = ("_encrypted", "_hostname", "_nonce", "_password", "_scram", "_username", "_wanted")
+
+    def __init__(
+        self,
+        wanted: str,
+        *,
+        username: str,
+        password: str,
+        hostname: str,
+        nonce: str,
+        encrypted: bool = False,
+    ) -> None:
+        """`wanted` names the mechanisms that may be used, separated by spaces; empty is whatever
+        fits, where PLAIN, which shows the password to whoever listens, fits only under TLS.
+        """
+        super().__init__()
+        self._wanted = wanted.upper().split()
+        self._username = username
+        self._password = password
+        self._hostname = hostname
+        self._nonce = nonce.replace("-", "")
+        self._encrypted = encrypted
+        self._scram: Any = None
+
+    def performed(self, code: int, fields: list[Any]) -> None:
+        """React to mechanisms, challenge or outcome."""
+        if code == MECHANISMS and not self.mechanism:
+            self._choose(fields[0])
+        elif code == CHALLENGE and self.mechanism:
+            self._answer(fields[0] if isinstance(fields[0], bytes) else b"")
+        elif code == OUTCOME and self.mechanism:
+            self._conclude(fields[0], fields[1])
+        else:
+            raise ProtocolViolation(f"SASL performative {code:#x} is out of place")
+
+    def _choose(self, offered: Any) -> None:
+        names = (
+            [str(name) for name in offered.items] if isinstance(offered, Array) else [str(offered)]
+        )
+        safe = [SCRAM, "PLAIN"] if self._encrypted else [SCRAM]
+        suitable = safe if self._username else ["EXTERNAL", "ANONYMOUS"]
+        # With a name and no mechanism wanted, a broker without authentication is still good enough.
+        order = self._wanted or [*suitable, *(["EXTERNAL", "ANONYMOUS"] if self._username else [])]
+        self.mechanism = next((name for name in order if name in names), "")
+        if not self.mechanism:
+            raise Unauthorized(
+                f"the broker offers SASL mechanisms {' '.join(names)}, none of which is "
+                f"usable here ({' '.join(order)})"
+            )
+        self.user = self._username
+        self.say(INIT, Symbol(self.mechanism), self._first(), self._hostname or None)
+
+    def _first(self) -> bytes:
+        if self.mechanism == "PLAIN":
+            return b"\0" + self._username.encode() + b"\0" + self._password.encode()
+        if self.mechanism == SCRAM:
+            self._scram = scram().ScramClient(
+                [SCRAM], self._username, self._password, c_nonce=self._nonce
+            )
+            return bytes(self._scram.get_client_first().encode())
+        return b"" if self.mechanism == "EXTERNAL" else b"anonymous"
+
+    def _answer(self, challenge: bytes) -> None:
+        if self.mechanism != SCRAM:
+            self.say(RESPONSE, self._first())
+            return
+        try:
+            self._scram.set_server_first(challenge.decode())
+            self.say(RESPONSE, self._scram.get_client_final().encode())
+        except (scram().ScramException, ValueError) as error:
+            raise ProtocolViolation(f"the broker's SCRAM challenge is faulty: {error}") from None
+
+    def _conclude(self, code: Any, data: Any) -> None:
+        if code != OK:
+            self.failed = True
+            self.reason = (
+                f"the broker refused user '{self._username}' with SASL mechanism {self.mechanism}"
+            )
+            return
+        if self._scram is not None:
+            # The broker must know the password's verifier too, else it only pretends to be the
+            # broker.
+            try:
+                self._scram.set_server_final(data.decode() if isinstance(data, bytes) else "")
+            except (scram().ScramException, ValueError) as error:
+                raise Unauthorized(
+                    f"the broker could not prove that it knows user '{self._username}': {error}"
+                ) from None
+        self.done = True

@@ -1,0 +1,579 @@
+"""Attaching: from what a peer says about a link to the queue, exchange or service it means.
+
+A link is answered when everything made for it (a dynamic node, one created on demand, a
+subscription queue and its binding) is committed; until then this object is its owner. A link that
+is refused is answered with a null terminus and then detached with the reason. Source: AMQP 1.0
+sections 2.6.3, 3.5; qpidd: src/qpid/broker/amqp/Session.cpp, NodeProperties.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qpidha.amqp.peer.service_link import ServiceLink
+from qpidha.amqp.peer.terminus import (
+    ACCEPTED,
+    COORDINATOR,
+    MODIFIED,
+    NONE,
+    OUTCOME_NAMES,
+    RELEASED,
+    SOURCE,
+    TARGET,
+    PeerError,
+    Pointer,
+    Terminus,
+)
+from qpidha.amqp.server.address import Address, find_address
+from qpidha.amqp.server.coordinator import Coordinator
+from qpidha.amqp.server.incoming import IncomingLink
+from qpidha.amqp.server.outgoing import OutgoingLink
+from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, Lifetime
+from qpidha.broker.vocabulary import (
+    ALTERNATE,
+    AUTO_DELETE,
+    CREATE,
+    DURABLE,
+    EXCLUSIVE,
+    SHARED,
+    BindingFilter,
+    Kind,
+    binding_of,
+    check_capabilities,
+    check_link_properties,
+    take_option,
+    translate,
+)
+from qpidha.model.encoding import Array, Described, Symbol, ULong
+from qpidha.model.errors import (
+    InvalidArgument,
+    LinkStolen,
+    NotFound,
+    NotImplementedHere,
+    PreconditionFailed,
+    ProtocolViolation,
+    QpidHaError,
+    RefusedRequest,
+)
+from qpidha.model.principal import Action, ObjectType
+from qpidha.model.replication_level import REPLICATE
+
+if TYPE_CHECKING:
+    from qpidha.amqp.peer.links import LinkEnd
+    from qpidha.amqp.server.host import LinkHome
+    from qpidha.broker.queues.queue import Queue
+
+EXCHANGE_TYPE = "exchange-type"
+DISTRIBUTION_MODES = "supported-dist-modes"
+"""`copy` for an exchange, `move` for a queue."""
+JMS_PRODUCT = "QpidJMS"
+LIFETIMES = {
+    0x2B: "delete-on-close",
+    0x2C: "delete-if-unused",
+    0x2D: "delete-if-empty",
+    0x2E: "delete-if-unused-and-empty",
+    "amqp:delete-on-close:list": "delete-on-close",
+    "amqp:delete-on-no-links:list": "delete-if-unused",
+    "amqp:delete-on-no-messages:list": "delete-if-empty",
+    "amqp:delete-on-no-links-or-messages:list": "delete-if-unused-and-empty",
+}
+LIFETIME_CODES = {
+    "delete-on-close": 0x2B,
+    "delete-if-unused": 0x2C,
+    "delete-if-empty": 0x2D,
+    "delete-if-unused-and-empty": 0x2E,
+}
+
+
+def attach_link(served: LinkHome, end: LinkEnd) -> None:
+    """Answer a peer's attach, now or when what it needs is committed."""
+    attaching = Attaching(served, end)
+    try:
+        attaching.begin()
+    except RefusedRequest as error:
+        attaching.refuse(error)
+
+
+class Attaching:
+    """A link between the peer's attach and our answer."""
+
+    __slots__ = (
+        "_binding",
+        "_broker",
+        "_connection",
+        "_deletes",
+        "_end",
+        "_host",
+        "_incoming",
+        "_lives",
+        "_outgoing",
+        "_queue",
+        "_sequence",
+        "_served",
+        "_source",
+        "_target",
+    )
+
+    def __init__(self, served: LinkHome, end: LinkEnd) -> None:
+        self._served = served
+        self._connection = served.connection
+        self._host = served.host
+        self._broker = served.host.broker
+        self._end: LinkEnd | None = end
+        self._source = end.remote_source()
+        self._target = end.remote_target()
+        mine = self._source if end.is_sender else self._target
+        self._lives = mine.expiry == "never"
+        """Whether the peer wants a subscription that outlives everything."""
+        if mine.kind in (SOURCE, TARGET):
+            # Nothing of ours outlives a detach, but for the queue of a subscription.
+            mine.expiry = "link-detach"
+        self._incoming: IncomingLink | None = None
+        self._outgoing: OutgoingLink | None = None
+        self._queue: Queue | None = None
+        self._binding = BindingFilter({})
+        self._deletes = False
+        self._sequence = 0
+
+    def begin(self) -> None:
+        """Find or make what the link is for."""
+        end = self._end
+        assert end is not None
+        terminus, other = self._source, self._target
+        if not end.is_sender:
+            terminus, other = other, terminus
+        if other.kind == NONE:
+            raise InvalidArgument(
+                "a receiver needs a target" if end.is_sender else "a sender needs a source",
+                reason="nothing can be sent on a link without",
+                hint="give one, which may be empty",
+            )
+        if terminus.kind == COORDINATOR:
+            self._begin_coordinator(end)
+            return
+        self._check_wishes(end, terminus)
+        service = self._host.service(terminus.address) if terminus.address else None
+        if service is not None:
+            if end.is_sender:
+                binding_of(terminus.filter, "")
+            self._check(Action.ACCESS, ObjectType.SERVICE, terminus.address or "")
+            ServiceLink(self._connection, end, service, terminus.address or "").accept(
+                self._source, self._target
+            )
+            return
+        end.set_limit(self._host.settings.max_message_size)
+        end.owner = self
+        if end.is_sender:
+            self._begin_outgoing(end)
+        else:
+            self._begin_incoming(end)
+        if self._sequence:
+            self._host.when_committed(self._sequence, self, None)
+        else:
+            self.on_committed(None)
+
+    def on_committed(self, item: object) -> None:
+        """Answer: what was made for the link is committed."""
+        end = self._end
+        if end is None:
+            return
+        self._end = None
+        if self._outgoing is not None and self._queue is not None:
+            try:
+                if self._outgoing.end is None:
+                    raise LinkStolen(
+                        "another link of this name was attached by the same container meanwhile"
+                    )
+                self._outgoing.start(self._queue, self._source, self._target, deletes=self._deletes)
+            except (RefusedRequest, LinkStolen) as error:
+                self._outgoing.lost()
+                end.refuse(error)
+        elif self._incoming is not None:
+            end.open(self._source, self._target)
+            self._incoming.start()
+        self._connection.wake()
+
+    def refuse(self, error: QpidHaError) -> None:
+        """Say no."""
+        end, self._end = self._end, None
+        self._drop()
+        if end is not None:
+            end.refuse(error)
+
+    # A peer that loses patience meanwhile.
+
+    def answered(self) -> None:
+        """The peer attached the link a second time."""
+        raise ProtocolViolation("a link was attached a second time before it was answered")
+
+    def delivery_changed(self, delivery: Pointer) -> None:
+        """Nothing can have been sent yet."""
+
+    def flowed(self) -> None:
+        """Credit is looked at when the link is answered."""
+
+    def detached(self, closed: bool, error: PeerError | None) -> None:
+        """The peer took its attach back."""
+        end, self._end = self._end, None
+        self._drop()
+        if end is not None:
+            end.open(self._source, self._target)
+            end.end(closed=closed)
+
+    def lost(self) -> None:
+        """The session or connection is gone."""
+        self._end = None
+        self._drop()
+
+    def broken(self, error: QpidHaError) -> None:
+        """The peer broke a rule on a link that is not answered yet."""
+        self.refuse(error)
+
+    def declined(self, delivery: Pointer, error: QpidHaError) -> None:
+        """The peer sent without credit."""
+        self.refuse(error)
+
+    def _drop(self) -> None:
+        for link in (self._incoming, self._outgoing):
+            if link is not None:
+                link.lost()
+
+    # Finding the AMQP node.
+
+    def _begin_coordinator(self, end: LinkEnd) -> None:
+        if end.is_sender:
+            raise InvalidArgument("a coordinator is a target, not a source")
+        self._check_serving(0)
+        Coordinator(self._served, end, self._source.outcomes).start(self._source)
+
+    def _begin_incoming(self, end: LinkEnd) -> None:
+        target = self._target
+        if target.kind == NONE:
+            raise InvalidArgument(
+                "a sender needs a target",
+                hint="give an address, or a target without one for an anonymous link",
+            )
+        outcomes = self._source.outcomes
+        if outcomes and OUTCOME_NAMES[ACCEPTED] not in outcomes:
+            raise InvalidArgument(
+                "the source lists outcomes without amqp:accepted:list, so nothing could be taken",
+                hint="add it, or list none",
+            )
+        target.timeout = 0
+        link = IncomingLink(self._served, end, address=target.address or "", outcomes=outcomes)
+        self._incoming = link
+        if target.address is None and not target.dynamic:
+            return
+        address = self._find(target, link)
+        if address.queue is not None:
+            self._check(Action.PUBLISH, ObjectType.QUEUE, address.queue.name)
+            self._check_queue(address.queue, link)
+            link.to_queue(address.queue)
+        else:
+            self._check(
+                Action.PUBLISH, ObjectType.EXCHANGE, address.name, {"routingkey": address.key or ""}
+            )
+            self._check_serving(0)
+            link.to_exchange(address.name, address.key)
+
+    def _begin_outgoing(self, end: LinkEnd) -> None:
+        source = self._source
+        if source.kind == NONE or (source.address is None and not source.dynamic):
+            raise InvalidArgument(
+                "a receiver needs a source address", hint="give the name of a queue or exchange"
+            )
+        default = source.default_outcome
+        if default is not None and default.state not in (RELEASED, MODIFIED):
+            raise NotImplementedHere(
+                f"the default-outcome {OUTCOME_NAMES[default.state]} is not offered",
+                hint="use released or modified, or none",
+            )
+        browse = source.distribution == "copy"
+        found = None if source.dynamic else find_address(self._broker, source.address or "")
+        shared = SHARED in source.capabilities
+        is_subscription = found is not None and found.exchange is not None
+        link = OutgoingLink(
+            self._served,
+            end,
+            browse=browse and not is_subscription,
+            exclusive=is_subscription and not shared,
+        )
+        self._outgoing = link
+        self._host.links.attach(self._connection.remote_container, end.name, True, link)
+        address = self._find(source, link)
+        source.distribution = "copy" if link.browse else "move"
+        outcomes = list(OUTCOME_NAMES.values())
+        source.outcomes = [name for name in outcomes if name in source.outcomes] or outcomes
+        if address.exchange is not None:
+            self._subscribe(address, link, shared)
+            return
+        source.timeout = 0
+        self._check(Action.CONSUME, ObjectType.QUEUE, address.queue.name, {"browse": link.browse})
+        self._check_queue(address.queue, link)
+        if not link.browse:
+            self._check_serving(address.queue.uid)
+        self._queue = address.queue
+
+    def _find(self, terminus: Terminus, link: object) -> Address:
+        """Find the node of a terminus, or make it if the peer asks for that; the terminus comes to
+        say what it is.
+        """
+        creates = CREATE in terminus.capabilities
+        if terminus.dynamic:
+            if terminus.address is not None:
+                raise InvalidArgument(
+                    f"a dynamic node has no address yet, but '{terminus.address}' was given",
+                    hint="leave the address out, or ask for a node of that name without dynamic",
+                )
+            terminus.address = f"TempQueue{self._host.make_uuid()}"
+            found = self._create(Address(terminus.address), terminus, link)
+        else:
+            found = find_address(self._broker, terminus.address or "")
+            if found.queue is not None or found.exchange is not None:
+                self._check_node(found, terminus, creates=creates)
+                self._read_filter(found, "" if found.queue else found.exchange.options.type)
+            elif creates:
+                found = self._create(found, terminus, link)
+            else:
+                kind = found.wanted or "queue or exchange"
+                raise NotFound(
+                    f"there is no {kind} '{found.name}'",
+                    hint=f"create it, or ask for it with the capability {CREATE}",
+                )
+        kind = "queue" if found.queue is not None else "topic"
+        if (
+            kind not in terminus.capabilities
+            and {"queue", "topic", "temporary-queue"} & set(terminus.capabilities)
+            and SHARED not in terminus.capabilities
+            and not (kind == "queue" and "temporary-queue" in terminus.capabilities)
+        ):
+            raise PreconditionFailed(
+                f"'{found.name}' is a {'queue' if kind == 'queue' else 'exchange'}, "
+                "which is not what was asked for"
+            )
+        return found
+
+    def _check_node(self, found: Address, terminus: Terminus, *, creates: bool) -> None:
+        """Refuse a node that exists otherwise than the peer asks for it. Of one that it would have
+        created, its capabilities count alone.
+        """
+        subscribes = found.exchange is not None and self._outgoing is not None and not creates
+        asked = asked_of(terminus, is_exchange=found.exchange is not None and not subscribes)
+        if subscribes:  # the rest is for the queue of the subscription
+            asked = {name: value for name, value in asked.items() if name in OPTIONS}
+        if EXCHANGE_TYPE in terminus.properties:
+            asked[EXCHANGE_TYPE] = terminus.properties[EXCHANGE_TYPE]
+        if creates:
+            asked = {DURABLE: True} if DURABLE in terminus.capabilities else {}
+        options = (found.queue or found.exchange).options
+        for name, value in asked.items():
+            has = (
+                getattr(options, OPTIONS[name], None)
+                if name in OPTIONS
+                else options.arguments.get(name)
+            )
+            if name == DURABLE and found.exchange is not None and found.exchange.is_built_in:
+                has = True
+            if has != value:
+                raise PreconditionFailed(
+                    f"'{found.name}' exists, but {name} is not {value!r}",
+                    hint="ask for it as it is",
+                )
+
+    def _read_filter(self, address: Address, exchange_type: str) -> None:
+        """Find out what the filters of a source mean, before anything is made for it."""
+        if self._outgoing is None:
+            return
+        self._binding = binding_of(self._source.filter, exchange_type)
+        self._source.filter = self._binding.in_effect
+        if None not in (self._binding.key, address.key) and self._binding.key != address.key:
+            raise InvalidArgument(
+                f"the address says the key {address.key!r}, the filter {self._binding.key!r}",
+                hint="give one of them",
+            )
+
+    def _create(self, address: Address, terminus: Terminus, link: object) -> Address:
+        """Make a queue or exchange from node properties."""
+        is_exchange = (
+            EXCHANGE_TYPE in terminus.properties
+            or "topic" in terminus.capabilities
+            or terminus.properties.get(DISTRIBUTION_MODES) == "copy"
+            or address.wanted == "exchange"
+        )
+        asked = asked_of(terminus, is_exchange=is_exchange)
+        kind = str(terminus.properties.get(EXCHANGE_TYPE) or "topic") if is_exchange else ""
+        if is_exchange and terminus.dynamic:
+            raise NotImplementedHere(
+                "a dynamic exchange is not offered",
+                reason="dynamic nodes are queues",
+                hint="declare an exchange, or ask for a queue",
+            )
+        self._read_filter(address, kind)
+        if terminus.dynamic:
+            asked = {LIFETIME_POLICY: Lifetime.ON_CLOSE.value, **asked}
+        else:
+            self._check_serving(0)
+        self._check(
+            Action.CREATE,
+            ObjectType.EXCHANGE if is_exchange else ObjectType.QUEUE,
+            address.name,
+            asked,
+        )
+        if is_exchange:
+            exchange, sequence = self._broker.declare_exchange(address.name, kind, arguments=asked)
+            address.exchange = exchange
+        else:
+            ends_with_link = terminus.dynamic or asked.get(LIFETIME_POLICY) == "delete-on-close"
+            holder = link if ends_with_link else self._connection if asked.get(EXCLUSIVE) else None
+            queue, sequence = self._broker.declare_queue(
+                address.name, arguments=asked, owner=holder
+            )
+            address.queue = queue
+            if terminus.dynamic:
+                code = LIFETIME_CODES.get(str(asked[LIFETIME_POLICY]), 0x2B)
+                terminus.properties = {Symbol("lifetime-policy"): Described(ULong(code), [])}
+        self._sequence = max(self._sequence, sequence)
+        return address
+
+    def _subscribe(self, address: Address, link: OutgoingLink, shared: bool) -> None:
+        """Make the queue and the binding of a subscription to an exchange."""
+        self._check_serving(0)
+        source, end = self._source, self._end
+        assert end is not None
+        exchange = address.exchange
+        name = end.name if shared else f"{self._connection.remote_container}_{end.name}"
+        arguments = self._subscription_arguments()
+        lives = self._lives
+        if source.timeout and not lives:
+            arguments[AUTO_DELETE_TIMEOUT] = source.timeout
+        queue = self._broker.queues.get(name)
+        is_new = queue is None
+        self._check(Action.CONSUME, ObjectType.QUEUE, name, {"browse": False})
+        if queue is None:
+            self._check(Action.CREATE, ObjectType.QUEUE, name, arguments)
+            queue, sequence = self._broker.declare_queue(
+                name,
+                durable=source.durability > 0,
+                exclusive=not shared,
+                auto_delete=not lives,
+                arguments=arguments,
+                owner=None if shared or lives else link,
+                alternate=exchange.options.alternate,
+            )
+            self._sequence = max(self._sequence, sequence)
+        else:
+            self._check_queue(queue, link)
+        key = self._binding.key if address.key is None else address.key
+        if key is None:
+            key = (
+                "#"
+                if exchange.options.type == "topic"
+                else name
+                if exchange.options.type == "headers"
+                else ""
+            )
+        try:
+            self._check(
+                Action.BIND,
+                ObjectType.EXCHANGE,
+                exchange.name,
+                {"queuename": name, "routingkey": key},
+            )
+            bound = self._broker.bind(exchange.name, name, key, dict(self._binding.arguments))
+        except RefusedRequest:
+            if is_new:
+                self._broker.delete_queue(name)
+            raise
+        self._sequence = max(self._sequence, bound)
+        self._queue = queue
+        self._deletes = not shared
+        if lives:
+            source.expiry = "never"
+
+    def _subscription_arguments(self) -> dict[str, Any]:
+        """Return what node properties say of the queue of a subscription. With create-on-demand
+        they are the exchange's; the queue is replicated as it is.
+        """
+        creates = CREATE in self._source.capabilities
+        asked = asked_of(self._source, is_exchange=creates)
+        if creates:
+            return {REPLICATE: asked[REPLICATE]} if REPLICATE in asked else {}
+        return {name: value for name, value in asked.items() if name not in OPTIONS}
+
+    def _check_wishes(self, end: LinkEnd, terminus: Terminus) -> None:
+        """Refuse by name what the peer asks for and would not get; brokers know each other."""
+        if self._connection.principal.is_broker:
+            return
+        check_link_properties(end.remote_properties())
+        check_capabilities(Kind.SOURCE if end.is_sender else Kind.TARGET, terminus.capabilities)
+        if (
+            SHARED in terminus.capabilities
+            and self._connection.remote_properties.get("product") == JMS_PRODUCT
+        ):
+            raise NotImplementedHere(
+                f"the {Kind.SOURCE} {SHARED} is not offered for JMS",
+                reason="shared subscriptions of JMS are not offered yet",
+                hint="let the consumers share a queue that is bound to the exchange",
+            )
+
+    def _check(
+        self,
+        action: Action,
+        object_type: ObjectType,
+        name: str,
+        properties: dict[str, Any] | None = None,
+    ) -> None:
+        """Refuse the attach unless the peer may do this."""
+        self._host.access.check(self._connection.principal, action, object_type, name, properties)
+
+    def _check_queue(self, queue: Queue, link: object) -> None:
+        if queue.owner is not link:
+            queue.check_access(self._connection)
+        if self._incoming is not None:
+            self._check_serving(queue.uid)
+
+    def _check_serving(self, uid: int) -> None:
+        """Refuse changes of replicated objects where they do not happen; what is local to this
+        broker may be used.
+        """
+        if uid >= 0 and not self._host.serving:
+            raise self._host.refusal()
+
+
+OPTIONS = {
+    DURABLE: "durable",
+    EXCLUSIVE: "exclusive",
+    AUTO_DELETE: "auto_delete",
+    ALTERNATE: "alternate",
+    EXCHANGE_TYPE: "type",
+}
+"""Node properties that are no arguments, and the fields of a declaration that have them."""
+
+
+def asked_of(terminus: Terminus, *, is_exchange: bool) -> dict[str, Any]:
+    """Return what node properties ask for, in known names; raise for what is refused."""
+    given = {str(key): value for key, value in terminus.properties.items() if value is not None}
+    given.pop(EXCHANGE_TYPE, None)
+    _check_distribution_modes(given.pop(DISTRIBUTION_MODES, None))
+    policy = given.get("lifetime-policy")
+    if isinstance(policy, Described):
+        if not isinstance(policy.descriptor, int | str) or policy.descriptor not in LIFETIMES:
+            raise InvalidArgument(
+                f"the lifetime policy {policy.descriptor} is not known",
+                hint=f"use one of {', '.join(str(key) for key in LIFETIMES)}",
+            )
+        given["lifetime-policy"] = LIFETIMES[policy.descriptor]
+    asked = translate(Kind.EXCHANGE if is_exchange else Kind.QUEUE, given)
+    if take_option(asked, DURABLE, DURABLE in terminus.capabilities):
+        asked[DURABLE] = True
+    return asked
+
+
+def _check_distribution_modes(modes: Any) -> None:
+    """Refuse what is no distribution mode."""
+    named = modes.items if isinstance(modes, Array) else [] if modes is None else [modes]
+    for mode in named:
+        if mode not in ("move", "copy"):
+            raise InvalidArgument(
+                f"{DISTRIBUTION_MODES} {mode!r:.60} is not known", hint="use move, copy or both"
+            )

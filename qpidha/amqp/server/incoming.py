@@ -1,0 +1,409 @@
+"""Incoming links: a client's messages on their way into a queue, an exchange, or wherever each one
+says.
+
+A delivery stays unsettled until the record of its message is committed; then it is accepted and
+settled, and only then counts as used up: a peer can never have more than `link-credit` deliveries
+in our hands. A message that cannot be taken is rejected with the reason, and the link goes on; Qpid
+releases those over a limit, which tells a sender nothing. A message for which an exchange has no
+queue is released, or with unroutable=accept accepted, as in Qpid. An outcome that the sender's
+source does not list is never given: the link ends with the error instead, and so it does for a
+settled message that nobody could have taken, for that has no outcome. A message of a transaction
+goes into that, and is settled at once with the outcome it will have if the transaction is
+committed; one that cannot be taken leaves its transaction no way but back. Source: AMQP 1.0 section
+2.6.12, 2.7.5, 3.5.3, 4.4.1; Using the Anonymous Terminus for Message Routing 1.0, section 2.2.2;
+Qpid: src/qpid/broker/amqp/Incoming.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qpidha.amqp.peer.links import is_aborted, is_settled, remote_state, settle, tag_of, update
+from qpidha.amqp.peer.terminus import REJECTED, RELEASED, Pointer
+from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL, accepted, read_state, rejected
+from qpidha.amqp.peer.values import reject, remote_fields, set_state
+from qpidha.amqp.server.address import find_address
+from qpidha.amqp.server.open_transactions import UnknownTransaction
+from qpidha.amqp.server.receiving_link import ReceivingLink, TransferLimitExceeded
+from qpidha.broker.exchange import UNROUTABLE_HINT
+from qpidha.broker.transaction import Post
+from qpidha.model.errors import (
+    LimitExceeded,
+    LinkStolen,
+    MessageTooLarge,
+    NotFound,
+    ProtocolViolation,
+    QpidHaError,
+    RefusedRequest,
+    ResourceDeleted,
+)
+from qpidha.model.message_view import application_properties, arrival, properties
+from qpidha.model.principal import Action, ObjectType
+
+if TYPE_CHECKING:
+    from qpidha.amqp.peer.links import LinkEnd
+    from qpidha.amqp.server.host import LinkHome
+    from qpidha.amqp.server.open_transactions import Work
+    from qpidha.broker.queues.queue import Queue
+
+
+PUBLISH, QUEUE, EXCHANGE = Action.PUBLISH, ObjectType.QUEUE, ObjectType.EXCHANGE
+"""Named here because a look into an enumeration for each message costs more than the question."""
+
+
+class DecodeError(RefusedRequest):
+    """A message that is none."""
+
+    condition = "amqp:decode-error"
+
+
+class Unroutable(RefusedRequest):
+    """A message for which an exchange has no queue."""
+
+    condition = "amqp:not-found"
+
+
+class IncomingLink(ReceivingLink):
+    """A link on which a peer sends."""
+
+    __slots__ = (
+        "_broker",
+        "_counters",
+        "_exchange",
+        "_key",
+        "_must_route",
+        "_payload",
+        "_posting",
+        "_queue",
+        "address",
+    )
+
+    def __init__(
+        self, served: LinkHome, end: LinkEnd, *, address: str, outcomes: list[str]
+    ) -> None:
+        super().__init__(served, end, outcomes=outcomes, window=served.host.settings.link_credit)
+        self._counters = self._connection.counters
+        self._broker = self._host.broker
+        self.address = address
+        self._queue: Queue | None = None
+        self._exchange = ""
+        self._key: str | None = None
+        self._payload = b""
+        self._posting: Work | None = None
+        """The transaction of a message of which a part has come."""
+        self._must_route = self._host.settings.unroutable == "release"
+
+    def to_queue(self, queue: Queue) -> None:
+        """Send everything to one queue."""
+        self._queue = queue
+        queue.add_sender()
+
+    def to_exchange(self, name: str, key: str | None) -> None:
+        """Send everything to an exchange; without a key the subject of each message is its key."""
+        self._exchange = name
+        self._key = key
+
+    def start(self) -> None:
+        """Give the peer its credit."""
+        end = self.end
+        assert end is not None
+        end.owner = self
+        self._host.links.attach(self._connection.remote_container, end.name, False, self)
+        end.flow(self._window)
+        self._connection.wake()
+
+    # What the engine tells.
+
+    def delivery_changed(self, delivery: Pointer) -> None:
+        """Take a message, if one is complete."""
+        end = self.end
+        assert end is not None
+        try:
+            payload = end.take(delivery)
+        except MessageTooLarge as error:
+            self.fail(error)
+            return
+        if payload is None:
+            if remote_state(delivery) == TRANSACTIONAL:
+                self._begin_post(delivery)
+            return
+        if remote_state(delivery) == TRANSACTIONAL:
+            self._post(delivery, payload)
+            return
+        try:
+            payload, expires = arrival(payload, self._host.now + self._host.broker.ahead)
+        except ProtocolViolation as error:
+            self._refuse(delivery, error)
+            return
+        try:
+            sequence = (
+                self._queue.enqueue(payload, expires)
+                if self._queue is not None
+                else self._publish(payload, expires)
+            )
+        except ResourceDeleted as error:
+            self._queue_gone(delivery, payload, expires, error)
+            return
+        except (RefusedRequest, ProtocolViolation) as error:
+            self._refuse(delivery, error)
+            return
+        self._taken(delivery, sequence)
+
+    def _taken(self, delivery: Pointer, sequence: int) -> None:
+        self._counters.messages_in += 1
+        if is_settled(delivery):
+            settle(delivery)
+            self._use()
+            return
+        self._pending += 1
+        if self._pending > self._window:
+            # The engine does not enforce credit, and pending answers must not grow without bound.
+            self.fail(
+                TransferLimitExceeded(
+                    f"more than link-credit {self._window} deliveries await their outcome"
+                )
+            )
+        elif sequence:
+            self._host.when_committed(sequence, self, delivery)
+        else:
+            self.on_committed(delivery)
+
+    def stolen(self) -> None:
+        """Another link took this one's name."""
+        self.fail(LinkStolen("another link of this name was attached by the same container"))
+
+    def _leave(self) -> None:
+        end, self.end = self.end, None
+        if end is None:
+            return
+        self._end_post()
+        self._host.links.detach(self._connection.remote_container, end.name, False, self)
+        if self._queue is not None:
+            self._queue.remove_sender()
+        self._broker.owner_gone(self)
+
+    # Transactions.
+
+    def _begin_post(self, delivery: Pointer) -> None:
+        """Note that a part of a message has come: its transaction cannot be discharged before the
+        rest has.
+        """
+        if self._posting is not None:
+            if is_aborted(delivery):
+                self._end_post()
+            return
+        if is_aborted(delivery):
+            return
+        try:
+            self._posting = self._served.transactions.find(read_state(remote_fields(delivery))[0])
+        except UnknownTransaction as error:
+            self.fail(error)
+            return
+        self._posting.posting[self] = None
+
+    def _end_post(self) -> None:
+        work, self._posting = self._posting, None
+        if work is not None:
+            del work.posting[self]
+
+    def declined(self, delivery: Pointer, error: QpidHaError) -> None:
+        """A message came that cannot be taken."""
+        if remote_state(delivery) != TRANSACTIONAL:
+            self._refuse(delivery, error)
+            return
+        work = self._work_of(delivery)
+        if work is not None:
+            self._refuse_post(delivery, work, error)
+
+    def _work_of(self, delivery: Pointer) -> Work | None:
+        """Find the transaction of a message; where there is none the link ends."""
+        self._end_post()
+        try:
+            return self._served.transactions.find(read_state(remote_fields(delivery))[0])
+        except UnknownTransaction as error:
+            self.fail(error)
+            return None
+
+    def _post(self, delivery: Pointer, payload: bytes) -> None:
+        """Put a message into its transaction."""
+        transactions = self._served.transactions
+        work = self._work_of(delivery)
+        if work is None:
+            return
+        try:
+            kept, expires = arrival(payload, self._host.now + self._host.broker.ahead)
+            transactions.post(work, self._address(kept, expires))
+        except ResourceDeleted as error:
+            transactions.mark_rollback_only(work, error)
+            self.fail(error)
+        except (RefusedRequest, ProtocolViolation) as error:
+            self._refuse_post(delivery, work, error)
+        else:
+            self._posted(delivery, accepted(work.transaction_id))
+
+    def _refuse_post(self, delivery: Pointer, work: Work, error: QpidHaError) -> None:
+        """Say that a message cannot be in its transaction, which cannot be committed then: not
+        every client looks at the outcomes of what it sends; every one looks at that of its commit.
+        """
+        error = self._explained(delivery, error)
+        self._served.transactions.mark_rollback_only(work, error)
+        is_told = is_settled(delivery) and isinstance(error, LimitExceeded)
+        if is_told or (self._has(REJECTED) and not is_settled(delivery)):
+            self._posted(delivery, rejected(work.transaction_id, error))
+        else:
+            self.fail(_named(delivery, error))
+
+    def _posted(self, delivery: Pointer, state: list[Any]) -> None:
+        """Settle a message of a transaction."""
+        self._counters.messages_in += 1
+        if not is_settled(delivery):
+            set_state(delivery, TRANSACTIONAL, state)
+        settle(delivery)
+        self._use()
+        self._connection.wake()
+
+    def _address(self, payload: bytes, expires: int) -> Post:
+        """Find out where a message of a transaction is to go; what is there is looked at when it is
+        committed.
+        """
+        if self._queue is not None:
+            if self._queue.deleted:
+                self._replace_queue(ResourceDeleted(f"queue '{self._queue.name}' was deleted"))
+            return Post(payload, expires, queue=self._queue)
+        key = self._key
+        if self._exchange:
+            return Post(
+                payload,
+                expires,
+                exchange=self._exchange,
+                key=_text(properties(payload).get("subject")) if key is None else key,
+                must_route=self._must_route,
+            )
+        queue, exchange, key = self._find(payload)
+        return Post(
+            payload,
+            expires,
+            queue=queue,
+            exchange=exchange,
+            key=key,
+            must_route=self._must_route,
+            owner=self._connection,
+        )
+
+    # Where a message goes.
+
+    def _publish(self, payload: bytes, expires: int) -> int:
+        self._payload = payload
+        exchange, key = self._exchange, self._key
+        if not exchange:
+            queue, exchange, key = self._find(payload)
+            if queue is not None:
+                return queue.enqueue(payload, expires)
+        elif key is None:
+            key = _text(properties(payload).get("subject"))
+        sequence, queues = self._broker.publish(
+            exchange, key or "", payload, headers=self._headers, expires=expires
+        )
+        if not queues and self._must_route:
+            raise Unroutable(
+                f"exchange '{exchange}' has no queue for key '{key}'", hint=UNROUTABLE_HINT
+            )
+        return sequence
+
+    def _find(self, payload: bytes) -> tuple[Queue | None, str, str]:
+        """Find the queue, or exchange and key, that a message on an anonymous link is for."""
+        found = properties(payload)
+        to = _text(found.get("to"))
+        address = find_address(self._broker, to)
+        access, principal = self._host.access, self._connection.principal
+        if address.queue is not None:
+            queue: Queue = address.queue
+            access.check(principal, PUBLISH, QUEUE, queue.name)
+            if queue.uid > 0 and not self._host.serving:
+                raise self._host.refusal()
+            queue.check_access(self._connection)
+            return queue, "", ""
+        if address.exchange is None:
+            raise NotFound(
+                f"there is no queue or exchange '{to}'",
+                hint="create it, or correct the message's 'to'",
+            )
+        key = address.key if address.key is not None else _text(found.get("subject"))
+        access.check(principal, PUBLISH, EXCHANGE, address.name, {"routingkey": key})
+        if not self._host.serving:
+            raise self._host.refusal()
+        return None, address.name, key
+
+    def _headers(self) -> dict[Any, Any]:
+        return application_properties(self._payload)
+
+    def _explained(self, delivery: Pointer, error: QpidHaError) -> QpidHaError:
+        """Make of what prevents a message the error that its sender is told."""
+        if isinstance(error, ProtocolViolation):
+            error = DecodeError(error.text)
+        is_anonymous = self._queue is None and not self._exchange
+        return _named(delivery, error) if is_anonymous else error
+
+    def _refuse(self, delivery: Pointer, error: QpidHaError) -> None:
+        """Say that one message was not taken, and go on: by an outcome that the sender's source
+        can have. Where there is none the link ends.
+        """
+        error = self._explained(delivery, error)
+        may_pass = isinstance(error, LimitExceeded | Unroutable)
+        """Whether the same message can be taken later, and is counted if nobody hears of it."""
+        if isinstance(error, LimitExceeded):
+            is_disk = bool(self._broker.refuse_publishing)
+            self._host.event_log.limit(
+                "disk-free-limit" if is_disk else "queue-size",
+                "rejected",
+                self._queue.name if self._queue else "",
+            )
+        releases = may_pass and self._has(RELEASED)
+        if is_settled(delivery):
+            if not may_pass:
+                self.fail(_named(delivery, error))
+                return
+            settle(delivery)
+        elif self._has(REJECTED) and not (releases and isinstance(error, Unroutable)):
+            reject(delivery, error)
+        elif releases:
+            update(delivery, RELEASED)
+            settle(delivery)
+        else:
+            self.fail(_named(delivery, error))
+            return
+        self._use()
+        self._connection.wake()
+
+    def _queue_gone(
+        self, delivery: Pointer, payload: bytes, expires: int, error: ResourceDeleted
+    ) -> None:
+        """The queue was deleted: one of the same name takes its place, else the link ends."""
+        try:
+            queue = self._replace_queue(error)
+        except ResourceDeleted:
+            self.fail(error)
+            return
+        try:
+            self._taken(delivery, queue.enqueue(payload, expires))
+        except RefusedRequest as refusal:
+            self._refuse(delivery, refusal)
+
+    def _replace_queue(self, error: ResourceDeleted) -> Queue:
+        """Go on with a queue of the same name, or raise `error`."""
+        old = self._queue
+        queue = self._broker.queues.get(old.name) if old is not None else None
+        if queue is None or queue is old:
+            raise error
+        self.to_queue(queue)
+        return queue
+
+
+def _named(delivery: Pointer, error: QpidHaError) -> QpidHaError:
+    """Make an error say which delivery it is about; one that ends a link must."""
+    error.info = {**error.info, "delivery-tag": tag_of(delivery)}
+    return error
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

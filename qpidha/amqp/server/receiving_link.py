@@ -1,0 +1,70 @@
+"""What links on which a client sends have in common: credit, and acceptance when it is committed.
+
+A delivery counts as used up when it has its outcome, so a peer can never have more than the window
+of deliveries in our hands. Half a window that was used up is given again at once. Must not know
+what is sent. Source: AMQP 1.0 sections 2.6.7 and 2.6.12.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qpidha.amqp.peer.links import settle, update
+from qpidha.amqp.peer.terminus import ACCEPTED, OUTCOME_NAMES, Pointer
+from qpidha.amqp.server.client_link import ClientLink
+from qpidha.model.errors import QpidHaError
+
+if TYPE_CHECKING:
+    from qpidha.amqp.peer.links import LinkEnd
+    from qpidha.amqp.server.host import LinkHome
+
+
+class TransferLimitExceeded(QpidHaError):
+    """The peer sent more than it had credit for."""
+
+    condition = "amqp:link:transfer-limit-exceeded"
+
+
+class ReceivingLink(ClientLink):
+    """A link on which a peer sends at most `window` deliveries ahead of their outcomes."""
+
+    __slots__ = ("_half", "_outcomes", "_pending", "_used", "_window")
+
+    def __init__(self, served: LinkHome, end: LinkEnd, *, outcomes: list[str], window: int) -> None:
+        super().__init__(served, end)
+        self._window = window
+        self._half = (window + 1) // 2
+        self._pending = 0
+        """Deliveries that wait until what they asked for is committed."""
+        self._used = 0
+        # A source that lists its outcomes must get no other.
+        self._outcomes = outcomes or list(OUTCOME_NAMES.values())
+
+    def on_committed(self, delivery: Pointer) -> None:
+        """Accept a delivery: what it asked for is committed."""
+        if self.end is None:
+            return
+        update(delivery, ACCEPTED)
+        settle(delivery)
+        self._pending -= 1
+        self._used += 1
+        if self._used >= self._half:
+            self._top_up()
+        self._connection.wake()
+
+    def flowed(self) -> None:
+        """Ignore what a sender says of how much it has."""
+
+    def _use(self) -> None:
+        self._used += 1
+        if self._used >= self._half:
+            self._top_up()
+
+    def _top_up(self) -> None:
+        if self.end is not None:
+            self.end.flow(self._used)
+            self._used = 0
+
+    def _has(self, outcome: int) -> bool:
+        """Whether the sender's source can have an outcome."""
+        return OUTCOME_NAMES[outcome] in self._outcomes

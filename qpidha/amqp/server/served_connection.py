@@ -1,0 +1,109 @@
+"""A served connection: what a broker does with the connection of a peer.
+
+It owns the connection, answers the attaches of the peer, and keeps what the links of one connection
+share: the bytes of this turn, the links that wait for room or give credit back, and the open
+transactions. Source: AMQP 1.0 sections 2.6.7 and 4.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qpidha.amqp.peer.connection import Connection
+from qpidha.amqp.server.attaching import attach_link
+from qpidha.amqp.server.open_transactions import OpenTransactions
+
+if TYPE_CHECKING:
+    from qpidha.amqp.peer.channels import Retiring
+    from qpidha.amqp.peer.links import LinkEnd
+    from qpidha.amqp.server.host import Host
+    from qpidha.amqp.server.outgoing import OutgoingLink
+    from qpidha.model.events import ConnectionKind
+
+
+class ServedConnection:
+    """What a broker keeps of one connection."""
+
+    __slots__ = (
+        "connection",
+        "draining",
+        "host",
+        "out_of_turn_budget",
+        "outgoing",
+        "transactions",
+        "turn_bytes",
+    )
+
+    def __init__(
+        self,
+        connection_id: int,
+        host: Host,
+        *,
+        kind: ConnectionKind,
+        peer: str,
+        identity: str = "",
+        encrypted: bool = False,
+        local_host: str = "",
+    ) -> None:
+        self.host = host
+        self.turn_bytes = 0
+        """Bytes of messages handed to the connection since output was last fetched."""
+        self.out_of_turn_budget: dict[OutgoingLink, None] = {}
+        """Links that have credit of the peer's but none for the queue, until this connection or its
+        session has room.
+        """
+        self.draining: dict[OutgoingLink, None] = {}
+        """Links whose peer wants its credit used or given back."""
+        self.outgoing: dict[OutgoingLink, None] = {}
+        """Every link on which the peer receives."""
+        self.transactions = OpenTransactions()
+        self.connection = Connection(
+            connection_id,
+            host,
+            kind=kind,
+            peer=peer,
+            identity=identity,
+            encrypted=encrypted,
+            local_host=local_host,
+            owner=self,
+        )
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether the peer consumes messages or has open transactions."""
+        return bool(self.outgoing or len(self.transactions))
+
+    def attach(self, end: LinkEnd) -> None:
+        """Answer an attach of the peer."""
+        attach_link(self, end)
+
+    def peer_retires(self, retiring: Retiring) -> None:
+        """See whether an outcome in a transaction was for deliveries that are there."""
+        if retiring.is_told:
+            self.transactions.retired(retiring)
+        else:
+            self.transactions.taken = 0
+
+    def before_output(self) -> None:
+        """Give back the credit that the queues, dispatched by now, have no messages for."""
+        if self.draining:
+            draining, self.draining = self.draining, {}
+            for link in draining:
+                link.finish_drain()
+
+    def after_output(self) -> None:
+        """Begin the next turn: links that had no room for messages get another try."""
+        self.turn_bytes = 0
+        if self.out_of_turn_budget:
+            waiting, self.out_of_turn_budget = self.out_of_turn_budget, {}
+            for link in waiting:
+                link.refresh_credit()
+
+    def congestion_changed(self) -> None:
+        """Stop or resume handing messages to a peer that reads slower than it is written to."""
+        for link in self.outgoing:
+            link.refresh_credit()
+
+    def finished(self) -> None:
+        """Give up what the connection owned."""
+        self.host.broker.owner_gone(self.connection)

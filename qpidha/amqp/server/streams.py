@@ -1,0 +1,107 @@
+"""Streams: the AMQP connections of one broker by their ids: who has something to send, and when
+each wants to be ticked.
+
+A connection that is being opened has to hurry; one that is open has heartbeats. Output is collected
+once a turn, from those that were woken. Knows nothing of what is said on a connection.
+"""
+
+from __future__ import annotations
+
+from qpidha.amqp.peer.connection import Connection
+from qpidha.model.events import BytesReceived, ConnectionLost
+
+FROZEN_BYTES = 64 << 20
+"""So much of what clients send is put off."""
+
+
+class Streams:
+    """All of them."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Connection] = {}
+        self.woken: dict[int, None] = {}
+        """Whose output is to be collected at the end of the turn; also of streams that are no AMQP
+        connections.
+        """
+        self.first_deadline = 0
+        """When `tick` is wanted next, 0 for never."""
+        self.frozen: list[BytesReceived | ConnectionLost] | None = None
+        """What clients did while they are not listened to, because another broker is to be primary;
+        None while they are.
+        """
+        self.frozen_bytes = 0
+        self._deadlines: dict[int, int] = {}
+        self._opening: dict[int, None] = {}
+
+    def add(self, connection: Connection, now: int) -> None:
+        """Take a new connection in."""
+        number = connection.connection_id
+        self.by_id[number] = connection
+        self._opening[number] = None
+        self._set_deadline(number, connection.tick(now))
+        self.woken[number] = None
+
+    def received(self, connection: Connection, data: bytes, now: int) -> None:
+        """Give a connection what its peer sent."""
+        number = connection.connection_id
+        connection.receive(data)
+        self.woken[number] = None
+        if number in self._opening and connection.remote_container:
+            # Until now it had to hurry up; from now on it has heartbeats.
+            del self._opening[number]
+            self._set_deadline(number, connection.tick(now))
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether more has been put off than is good."""
+        return self.frozen_bytes > FROZEN_BYTES
+
+    def freeze(self) -> list[BytesReceived | ConnectionLost]:
+        """Listen to no ordinary client, and hang up on none; nothing has been put off yet."""
+        self.frozen, self.frozen_bytes = [], 0
+        for connection in self.by_id.values():
+            if connection.principal.is_ordinary:
+                connection.set_patient(True)
+        return []
+
+    def puts_off(self, connection: Connection, event: BytesReceived | ConnectionLost) -> bool:
+        """Note what a client did, if it is not listened to."""
+        if self.frozen is None or not connection.principal.is_ordinary:
+            return False
+        self.frozen.append(event)
+        if isinstance(event, BytesReceived):
+            self.frozen_bytes += len(event.data)
+        return True
+
+    def thaw(self) -> list[BytesReceived | ConnectionLost]:
+        """Listen again, and first to what was put off."""
+        waiting, self.frozen = self.frozen or [], None
+        for connection in self.by_id.values():
+            if connection.principal.is_ordinary:
+                connection.set_patient(False)
+        return waiting
+
+    def remove(self, number: int) -> Connection | None:
+        """Forget a connection, or another stream's wish to be collected."""
+        self._deadlines.pop(number, None)
+        self._opening.pop(number, None)
+        self.woken.pop(number, None)
+        return self.by_id.pop(number, None)
+
+    def tick(self, now: int) -> None:
+        """Tick the connections whose time has come."""
+        for number, deadline in list(self._deadlines.items()):
+            connection = self.by_id.get(number)
+            if connection is not None and now >= deadline:
+                self._deadlines[number] = connection.tick(now)
+                self.woken[number] = None
+        self.first_deadline = min(
+            (deadline for deadline in self._deadlines.values() if deadline), default=0
+        )
+
+    def _set_deadline(self, number: int, deadline: int) -> None:
+        # The first of all deadlines may turn out to be one that has moved; that costs a needless
+        # tick, once.
+        self._deadlines[number] = deadline
+        if deadline and (not self.first_deadline or deadline < self.first_deadline):
+            self.first_deadline = deadline

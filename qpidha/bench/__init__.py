@@ -1,0 +1,1 @@
+"""Bench: demo, load, measurements and timelines."""

@@ -1,0 +1,1 @@
+"""Queues: one queue and the parts it is made of: order, dispatch, limits, lifetime, departures."""

@@ -1,0 +1,83 @@
+"""Arguments of declarations: names, and values that a record can carry.
+
+Arguments are checked once, when a client declares an object; what was accepted then is read again
+by every broker that learns of the object from a record, without complaint.
+Source: Qpid `QueueSettings.cpp`, `QueueFactory.cpp`.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from qpidha.model.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LONGEST_NAME = 255
+"""Characters of a queue's or exchange's name, and of a binding key; as in Qpid."""
+DEEPEST = 8
+"""Lists and maps within each other in an argument."""
+MOST_DIGITS = 18
+"""Of a number that comes as text, so that it has at most 63 bits."""
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise InvalidArgument for a name or key that is too long to be kept, listed and recorded."""
+    if len(name) > LONGEST_NAME:
+        raise InvalidArgument(
+            f"The {kind} {name[:40]}... is {len(name)} characters long",
+            hint=f"Use at most {LONGEST_NAME}.",
+        )
+
+
+def check_plain(arguments: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument for a value that a record cannot carry: records and tools know what
+    JSON knows.
+    """
+    for name, value in arguments.items():
+        _check_plain(name, value, DEEPEST)
+
+
+def _check_plain(name: str, value: Any, depth: int) -> None:
+    if depth < 0:
+        raise InvalidArgument(
+            f"The argument {name} is nested more than {DEEPEST} deep", hint="Use a flatter value."
+        )
+    if isinstance(value, list | tuple):
+        for item in value:
+            _check_plain(name, item, depth - 1)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InvalidArgument(
+                    f"The argument {name} has the key {key!r}, which is no text",
+                    hint="Use text for keys.",
+                )
+            _check_plain(name, item, depth - 1)
+    elif isinstance(value, int | float):
+        if not (isfinite(value) if isinstance(value, float) else -(2**63) <= value < 2**63):
+            raise InvalidArgument(
+                f"The argument {name} is {value}",
+                hint="Use finite numbers, and integers of 64 bits with a sign.",
+            )
+    elif value is not None and not isinstance(value, str):
+        kind = type(value).__name__.lower()
+        raise InvalidArgument(
+            f"The argument {name} is of the type {kind}",
+            hint="Use text, numbers, booleans, lists or maps of them.",
+        )
+
+
+def check_whole_number(name: str, value: Any) -> None:
+    """Raise InvalidArgument unless `value` is a number from 0; tools send it as text too."""
+    if isinstance(value, str):
+        acceptable = value.isascii() and value.isdecimal() and len(value) <= MOST_DIGITS
+    else:
+        acceptable = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if not acceptable:
+        shown = value[:40] if isinstance(value, str) else value
+        raise InvalidArgument(
+            f"{name}={shown!r} is not a whole number from 0", hint="0 means no limit."
+        )

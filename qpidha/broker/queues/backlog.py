@@ -1,0 +1,179 @@
+"""Backlog: the messages of a queue, how many bytes they are, and how many of these are in memory.
+
+`messages` has every message that is on the queue, by sequence, and is the only place that says so;
+the ordering says which one is next. A long backlog need not be in memory: `page_out` gives messages
+a `PagedPayload` to be read from in place of their bytes, `paged_out` says how many bytes that are,
+and the owner of such a place learns from the broker's `over_budget` which queues have too many in
+memory. Knows nothing of consumers, limits or records. Source: Qpid `MessageDeque.cpp`,
+`PagedQueue.cpp`.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from qpidha.broker.queues.limits import UNLIMITED
+from qpidha.broker.queues.ordering import Fifo
+from qpidha.model.message import Message
+from qpidha.model.records import Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qpidha.broker.queues.ordering import Ordering
+    from qpidha.model.message import PagedPayload
+
+
+class Backlog:
+    """The messages of one queue."""
+
+    __slots__ = (
+        "_page_out_above",
+        "acquired",
+        "bytes",
+        "departed",
+        "logged",
+        "messages",
+        "ordering",
+        "paged_out",
+    )
+
+    def __init__(self, logged: bool, memory: int) -> None:
+        self.logged = logged
+        """Whether the log has these messages; their sequences are a queue's own otherwise."""
+        self.messages: dict[int, Message] = {}
+        self.ordering: Ordering = Fifo(self.messages)
+        self.bytes = 0
+        self.paged_out = 0
+        """Bytes of messages that are not in memory; part of `bytes`."""
+        self.acquired = 0
+        """How many messages consumers have at present."""
+        self.departed = [0] * len(Cause)
+        """How many messages have left, in total, by the number of the cause."""
+        self._page_out_above = UNLIMITED
+        """With more bytes than this, too many are in memory: `paged_out` plus what may be there."""
+        self.set_memory(memory)
+
+    @property
+    def dequeued(self) -> int:
+        """How many messages have left, in total."""
+        return sum(self.departed)
+
+    def set_memory(self, memory: int) -> None:
+        """Let at most so many bytes be in memory, if the log has them all."""
+        self._page_out_above = self.paged_out + (memory if self.logged else UNLIMITED)
+
+    def begin_log(self, memory: int) -> None:
+        """The log has messages of this queue after all. Those that were here have numbers that it
+        gives to others, and go.
+        """
+        self._clear()
+        self.logged = True
+        self.set_memory(memory)
+
+    def append_run(self, sequences: list[int], payloads: list[bytes], expiries: list[int]) -> None:
+        """Put messages at the end; there is an expiry for each, or none at all. Thousands at once
+        cost half of one by one.
+        """
+        columns = (sequences, payloads, expiries) if expiries else (sequences, payloads)
+        self.messages.update(zip(sequences, map(Message, *columns), strict=True))
+        self.ordering.add_run(sequences)
+        self.bytes += sum(map(len, payloads))
+
+    def remove(self, sequences: Iterable[int], cause: int = Cause.ACCEPTED) -> None:
+        """Forget messages that left, and count them by their cause. Unknown ones were never here:
+        they came and left before this broker heard of them.
+        """
+        gone = [
+            message
+            for message in map(self.messages.pop, sequences, repeat(None))
+            if message is not None
+        ]
+        self.bytes -= sum([message.size for message in gone])
+        if cause >= len(self.departed):  # a cause that only a later version knows
+            self.departed += [0] * (cause + 1 - len(self.departed))
+        self.departed[cause] += len(gone)
+        if self.acquired:
+            self.acquired -= sum([message.acquired for message in gone])
+        if self.paged_out:
+            for message in gone:
+                self._forget_paged_out(message)
+        self.ordering.tidy()
+
+    def acquire(self, message: Message) -> None:
+        """Keep an available message for one consumer."""
+        message.acquired = True
+        self.acquired += 1
+
+    def restate(self, sequence: int, delivery_count: int, annotations: bytes) -> None:
+        """Set the delivery count and the annotations of a message."""
+        message = self.messages.get(sequence)
+        if message is not None:
+            message.delivery_count = delivery_count
+            message.annotations = annotations
+
+    def page_out(self, first: int, last: int, body: PagedPayload) -> int:
+        """Let messages `first` to `last` be read from `body` and keep their bytes no more; return
+        how many bytes those were.
+        """
+        moved = 0
+        for message in self.ordering.after(first - 1):
+            if message.sequence > last:
+                break
+            if isinstance(message.payload, bytes):
+                message.payload = body
+                moved += message.size
+        self.paged_out += moved
+        self._page_out_above += moved
+        return moved
+
+    def ordered(self) -> list[int]:
+        """Return the sequences of all messages, lowest first."""
+        return [message.sequence for message in self.ordering.after(0)]
+
+    def messages_after(self, cursor: int, max_bytes: int) -> list[Message]:
+        """Return the messages after sequence `cursor`, acquired or not: as many as fit, but one at
+        least if there is one.
+        """
+        found: list[Message] = []
+        for message in self.ordering.after(cursor):
+            max_bytes -= message.size
+            if found and max_bytes < 0:
+                break
+            found.append(message)
+        return found
+
+    def oldest(self, count: int, size: int) -> list[Message]:
+        """Return the first available messages: `count` or more, of `size` bytes or more; none if
+        there are not so many.
+        """
+        found: list[Message] = []
+        for message in self.ordering.waiting():
+            found.append(message)
+            count -= 1
+            size -= message.size
+            if count <= 0 and size <= 0:
+                return found
+        return []
+
+    def available(self) -> list[Message]:
+        """Return the messages that no consumer has, the next one first."""
+        return list(self.ordering.waiting())
+
+    def unreplicated(self, committed: int) -> int:
+        """Count the messages after sequence `committed`: not every in-sync broker has them yet."""
+        return sum(1 for _ in self.ordering.after(committed)) if self.logged else 0
+
+    def _forget_paged_out(self, message: Message) -> None:
+        """A message left whose bytes may not have been in memory."""
+        if not isinstance(message.payload, bytes):
+            self.paged_out -= message.size
+            self._page_out_above -= message.size
+
+    def _clear(self) -> None:
+        """Forget everything."""
+        self.messages.clear()
+        self.ordering.clear()
+        self._page_out_above -= self.paged_out
+        self.bytes = self.paged_out = self.acquired = 0

@@ -1,0 +1,214 @@
+"""The order of a queue's messages: which one is next.
+
+Messages are in the queue's `messages`, by sequence; an ordering keeps only their sequences and
+knows its place among them. There is one kind today, `Fifo`. Others (strict or fair priorities, last
+value) implement `Ordering` and are chosen by the queue's spec; nothing else in a queue knows which
+message is next.
+
+Why replicas agree. An ordering is a function of the messages present, their sequences and what is
+written in the messages themselves: of nothing that only one broker knows, such as the time of
+arrival, the order in which records were applied, or who consumes. A backup applies enqueues and
+dequeues, never asks for the next message, and may get messages out of turn (a snapshot comes beside
+newer records). When it is promoted it calls `restart`, and from then on gives the messages in the
+order in which the former primary would have.
+
+Departures are not announced to an ordering: a message that is no longer in `messages` has left. So
+the short way out of a queue costs no search here. What remains of such messages is passed over by
+`take` and thrown away by `tidy`, once there is more of it than messages.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from qpidha.model.message import Message
+
+SLACK = 1000
+"""Sequences of departed messages that a Fifo may hold beyond the number of messages present, before
+it throws them away. At 1,000 a queue that is empty most of the time never pays for it.
+"""
+
+
+class Ordering(Protocol):
+    """Who is next among the messages of one queue.
+
+    - A message is available while it is in `messages` and not acquired.
+    - `take` gives the available message that is first, and steps past it. The caller acquires it,
+      lets it leave, or gives it back with `restore`.
+    - Every available message is given by `take` at some time: `restore` is called whenever a
+      message becomes available again.
+    - `tidy` is called before a series of `take`. Messages may be added, restored or leave during
+      it.
+    """
+
+    @property
+    def last(self) -> int:
+        """The highest sequence that was added and may still be here; 0 if there is none."""
+        ...
+
+    add: Callable[[int], None]
+    """Called with the sequence of a message that has come, above `last`; the message is in
+    `messages`. (A last-value ordering will say which message it replaces: that one leaves with the
+    cause REPLACED.) An attribute and no method, so that a `Fifo` needs no call of its own.
+    """
+
+    def add_run(self, sequences: list[int]) -> None:
+        """Messages with rising sequences, all above `last`, have come."""
+        ...
+
+    def out_of_turn(self) -> None:
+        """What is added next may have sequences below `last`; until `tidy`, which puts it in
+        order.
+        """
+        ...
+
+    def take(self) -> Message | None:
+        """Return the first available message and step past it; None if there is none."""
+        ...
+
+    def restore(self, message: Message) -> None:
+        """A message that `take` stepped past is available again, in its place."""
+        ...
+
+    def waiting(self) -> Iterator[Message]:
+        """Walk through the available messages in the order of `take`, without stepping past any.
+        The queue must not change meanwhile.
+        """
+        ...
+
+    def after(self, cursor: int) -> Iterator[Message]:
+        """Walk through the messages after sequence `cursor`, acquired or not, by their sequences
+        whatever the kind of ordering: for browsers and snapshots, which go on where they stopped.
+        """
+        ...
+
+    def tidy(self) -> None:
+        """Put messages in order that came out of turn, and discard what has left."""
+        ...
+
+    def restart(self) -> None:
+        """Begin again: no message is acquired."""
+        ...
+
+    def clear(self) -> None:
+        """Forget everything; `messages` is empty."""
+        ...
+
+
+class Fifo:
+    """First in, first out: the order of the sequences.
+
+    - `_order` holds the sequences of all messages present, and some of messages that have left. It
+      is sorted unless `_is_sorted` is False.
+    - No available message is before `_head`. So `take` looks at every message once, as long as none
+      is given back.
+    """
+
+    __slots__ = ("_head", "_highest", "_is_sorted", "_messages", "_order", "add")
+
+    def __init__(self, messages: dict[int, Message]) -> None:
+        self._messages = messages
+        self._order: list[int] = []
+        self.add = self._order.append
+        self._head = 0
+        self._is_sorted = True
+        self._highest = 0
+        """While not `_is_sorted`: no sequence before the last one is above this."""
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def last(self) -> int:
+        """The highest sequence that was added and may still be here; 0 if there is none."""
+        order = self._order
+        if not order:
+            return 0
+        return order[-1] if self._is_sorted else max(order[-1], self._highest)
+
+    def add_run(self, sequences: list[int]) -> None:
+        """Put messages with rising sequences, all above `last`, at the end."""
+        self._order += sequences
+
+    def out_of_turn(self) -> None:
+        """Expect sequences below `last`."""
+        # Only a backup gets messages out of turn, many at a time, and none is delivered
+        # meanwhile. To sort them once for all is cheaper than to find a place for each.
+        self._highest = self.last
+        self._is_sorted = False
+
+    def take(self) -> Message | None:
+        """Return the oldest available message and step past it; None if there is none."""
+        order, messages, head = self._order, self._messages, self._head
+        while head < len(order):
+            message = messages.get(order[head])
+            head += 1
+            if message is not None and not message.acquired:
+                # Saved before the message is handed over: a consumer may give it back at once, and
+                # `restore` compares with the head.
+                self._head = head
+                return message
+        self._head = head
+        return None
+
+    def restore(self, message: Message) -> None:
+        """Move the head back to a message, if it is before it."""
+        index = bisect_left(self._order, message.sequence, 0, self._head)
+        if index < self._head:
+            self._head = index
+
+    def waiting(self) -> Iterator[Message]:
+        """Walk through the available messages, oldest first."""
+        self.tidy()
+        order, messages = self._order, self._messages
+        is_first = True
+        for index in range(self._head, len(order)):
+            message = messages.get(order[index])
+            if message is not None and not message.acquired:
+                if is_first:
+                    # A full ring queue asks for its oldest message with every message that comes:
+                    # what has left must not be passed over each time.
+                    self._head = index
+                    is_first = False
+                yield message
+
+    def after(self, cursor: int) -> Iterator[Message]:
+        """Walk through the messages after a sequence, oldest first."""
+        self.tidy()
+        messages, order = self._messages, self._order
+        for index in range(bisect_right(order, cursor), len(order)):
+            message = messages.get(order[index])
+            if message is not None:
+                yield message
+
+    def tidy(self) -> None:
+        """Sort what came out of turn; discard departed messages when they are the greater part."""
+        order = self._order
+        if not self._is_sorted:
+            self._is_sorted = True
+            self._highest = 0
+            order.sort()
+            # What came out of turn may be before the head. To look at everything once more is
+            # cheap beside sorting.
+            self._head = 0
+        # Half of the list at least is discarded, so each message pays for one discarded entry: the
+        # cost of this is constant for each message.
+        if len(order) > 2 * len(self._messages) + SLACK:
+            following = order[self._head] if self._head < len(order) else None
+            order[:] = [sequence for sequence in order if sequence in self._messages]
+            self._head = len(order) if following is None else bisect_left(order, following)
+
+    def restart(self) -> None:
+        """Begin with the oldest message again."""
+        self.tidy()
+        self._head = 0
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._order.clear()
+        self._head = self._highest = 0
+        self._is_sorted = True

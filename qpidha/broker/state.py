@@ -1,0 +1,398 @@
+"""State: the queues, exchanges and bindings of one broker, as a fold over the log.
+
+Applying the same records in the same order gives the same state on every broker. `State` only
+applies records and decides nothing; a backup is such a state. `Broker` extends it with decisions,
+as a primary or a stand-alone broker makes them. Objects that are not recorded are here too, with
+uids below LOCAL_UID: in a cluster the objects that are not replicated, on a stand-alone broker with
+a write-ahead log (`records_durable_only`) the transient ones. Knows nothing of who waits for a
+record, nor of how it is stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
+from qpidha.broker.queues.departures import Departures
+from qpidha.broker.queues.queue import Queue
+from qpidha.broker.queues.spec import compile_spec
+from qpidha.model.records import (
+    BUILT_IN_EXCHANGES,
+    Bound,
+    DedupRemembered,
+    Dequeued,
+    Enqueued,
+    ExchangeDeclared,
+    ExchangeDeleted,
+    FeatureEnabled,
+    QueueDeclared,
+    QueueDeleted,
+    QueueUsed,
+    Requeued,
+    Unbound,
+    Unknown,
+)
+from qpidha.model.replication_level import ALL, CONFIGURATION, NONE, REPLICATE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from qpidha.model.message import Message
+    from qpidha.model.records import Record
+
+KEYS_IN_RECORD = 1000
+"""How many keys one record of a snapshot carries."""
+LOCAL_UID = -1000
+"""Uids of local objects are below this one; those above, up to -1, are built-in exchanges."""
+
+
+class BrokerSettings(Protocol):
+    """The options this room reads."""
+
+    @property
+    def default_queue_limit(self) -> int:
+        """Bytes a queue may hold if its arguments do not say; 0 is no limit."""
+        ...
+
+    @property
+    def queue_memory(self) -> int:
+        """Bytes of messages that a queue keeps in memory if they can be read from elsewhere; 0 is
+        no limit.
+        """
+        ...
+
+    @property
+    def max_queues(self) -> int:
+        """How many queues there may be."""
+        ...
+
+    @property
+    def max_exchanges(self) -> int:
+        """How many exchanges there may be."""
+        ...
+
+    @property
+    def max_bindings(self) -> int:
+        """How many bindings one queue may have."""
+        ...
+
+    @property
+    def ha_replicate(self) -> str:
+        """Replicate level of objects that do not name one."""
+        ...
+
+
+class State:
+    """All queues, exchanges and bindings of one broker."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self.queues: dict[str, Queue] = {}
+        self.exchanges: dict[str, Exchange] = {}
+        self.by_uid: dict[int, Queue | Exchange] = {}
+        self.runnable: dict[Queue, None] = {}
+        self.over_budget: dict[Queue, None] = {}
+        """Queues that got a message when they had more bytes in memory than they may; cleared by
+        the log reader that pages them out.
+        """
+        self.delivery_paused = False
+        """Whether no replicated message is delivered, because another broker may be delivering it;
+        browsing goes on.
+        """
+        self.records_durable_only = False
+        """Whether durable objects are recorded, whatever their replicate level, and no others: so
+        it is with a broker alone that has a journal. To be set before the first object is declared
+        or recovered.
+        """
+        self.features: dict[str, int] = {}
+        """Enabled features -> the sequence of the record that says so."""
+        self.later: list[tuple[int, Unknown]] = []
+        """Records of a later version: of no meaning here, and passed on with every snapshot."""
+        self.departures = Departures(self.reroute)
+        """The way out of every queue."""
+        self._passive = False
+        self._add_built_in_exchanges()
+
+    @property
+    def passive(self) -> bool:
+        """Whether another broker, the primary, decides about replicated objects."""
+        return self._passive
+
+    @passive.setter
+    def passive(self, passive: bool) -> None:
+        self._passive = passive
+        for queue in self.queues.values():
+            queue.is_replica = passive and queue.uid > 0
+
+    @property
+    def refuse_publishing(self) -> str:
+        """Nothing is refused: a state applies what a primary has decided."""
+        return ""
+
+    def pause_delivery(self, paused: bool) -> None:
+        """Deliver no replicated message, or deliver them again."""
+        if self.delivery_paused and not paused:
+            self.runnable |= {queue: None for queue in self.queues.values() if queue.consumers}
+        self.delivery_paused = paused
+
+    def apply(self, sequence: int, record: Record) -> None:
+        """Apply one record; a record about objects that are not here changes nothing."""
+        handler = HANDLERS.get(type(record))
+        if handler is not None:
+            handler(self, sequence, record)
+
+    def reset(self, keep_local: bool = False) -> None:
+        """Forget everything but the built-in exchanges; or everything but them and the local
+        objects.
+        """
+        self.features.clear()
+        self.later.clear()
+        for queue in list(self.queues.values()):
+            if not keep_local or queue.uid > 0:
+                self.remove_queue(queue)
+        for exchange in list(self.exchanges.values()):
+            if exchange.uid > 0 or (exchange.uid < LOCAL_UID and not keep_local):
+                self.remove_exchange(exchange)
+
+    def objects(self) -> Iterator[tuple[int, Record]]:
+        """Walk through records that, applied in turn, rebuild all replicated objects; messages are
+        not among them.
+
+        Features come first: who reads on knows what he has to know for it.
+        """
+        for name, sequence in self.features.items():
+            yield sequence, FeatureEnabled(name)
+        yield from self.later
+        for exchange in self.exchanges.values():
+            if exchange.uid > 0:
+                yield exchange.uid, exchange.options
+        for queue in self.queues.values():
+            if queue.uid > 0:
+                yield queue.uid, queue.options
+                if queue.is_used:
+                    yield 0, QueueUsed(queue.uid)
+                yield from _remembered(queue)
+        for exchange in self.exchanges.values():
+            for queue, key, arguments in exchange.bindings():
+                if self.records_binding(exchange, queue, arguments):
+                    yield 0, Bound(exchange.uid, queue.uid, key, arguments)
+
+    def records_object(self, durable: bool, level: str) -> bool:
+        """Whether a queue or an exchange belongs in the log."""
+        return durable if self.records_durable_only else level != NONE
+
+    def records_binding(
+        self, exchange: Exchange, queue: Queue, arguments: Mapping[str, Any]
+    ) -> bool:
+        """Whether a binding belongs in the log: both its ends must, and it may say that others
+        shall not learn of it.
+        """
+        if queue.uid < 0 or exchange.uid < LOCAL_UID:
+            return False
+        return self.records_durable_only or arguments.get(REPLICATE) != NONE
+
+    def messages_after(self, queue: Queue, cursor: int, max_bytes: int) -> list[Message]:
+        """Return the logged messages of a queue after a sequence, in order, as many as fit into
+        `max_bytes` (one at least).
+        """
+        return queue.messages_after(cursor, max_bytes) if queue.logged else []
+
+    def logged_queue(self, uid: int) -> Queue | None:
+        """Return the queue whose messages a record tells of; None if there is none here.
+
+        Its messages are in the log from now on, whatever its level: a broker alone recorded some
+        before it joined a cluster, and what it accepted goes into every checkpoint and to every
+        backup, with what comes and leaves later.
+        """
+        queue = self.by_uid.get(uid)
+        if not isinstance(queue, Queue):
+            return None
+        if not queue.logged:
+            queue.take_into_log()
+        return queue
+
+    def add_queue(self, uid: int, options: QueueDeclared) -> Queue:
+        """Add a queue, in place of one that has its name."""
+        former = self.queues.get(options.name)
+        if former is not None:
+            self.remove_queue(former)
+        settings = self.settings
+        spec = compile_spec(options, settings.default_queue_limit, settings.queue_memory)
+        # A level of `none` on an object with a record is that of a broker alone, now or before it
+        # joined a cluster.
+        logged = uid > 0 and (self.records_durable_only or options.replicate != CONFIGURATION)
+        queue = Queue(uid, options, self, spec=spec, logged=logged)
+        queue.is_replica = self._passive and uid > 0
+        self.queues[queue.name] = queue
+        self.by_uid[uid] = queue
+        return queue
+
+    def remove_queue(self, queue: Queue) -> None:
+        """Take a queue, its bindings and messages away."""
+        self.detach_queue(queue)
+        del self.by_uid[queue.uid]
+        queue.close()
+
+    def detach_queue(self, queue: Queue) -> None:
+        """Take a queue out of all routes, so that no message comes to it any more; its messages and
+        consumers stay with it, and it is still found by its uid.
+        """
+        for uid, key in list(queue.bindings):
+            exchange = self.by_uid.get(uid)
+            if isinstance(exchange, Exchange):
+                exchange.unbind(queue, key)
+        del self.queues[queue.name]
+        self.runnable.pop(queue, None)
+        self.over_budget.pop(queue, None)
+
+    def add_exchange(self, uid: int, options: ExchangeDeclared) -> Exchange:
+        """Add an exchange, in place of one that has its name."""
+        former = self.exchanges.get(options.name)
+        if former is not None:
+            self.remove_exchange(former)
+        exchange = EXCHANGE_TYPES[options.type](uid, options)
+        self.exchanges[exchange.name] = exchange
+        self.by_uid[uid] = exchange
+        return exchange
+
+    def remove_exchange(self, exchange: Exchange) -> None:
+        """Take an exchange and its bindings away."""
+        for queue, key, _ in list(exchange.bindings()):
+            exchange.unbind(queue, key)
+        del self.exchanges[exchange.name]
+        del self.by_uid[exchange.uid]
+
+    def left(self, queue: Queue) -> None:
+        """Do nothing: the primary decides whether this is the end of the queue, by a record."""
+
+    def reroute(self, queue: Queue, message: Message) -> int:
+        """Do nothing: the primary publishes to the alternate exchange, by records."""
+        return 0
+
+    def evict(self, queue: Queue, messages: list[Message]) -> None:
+        """Do nothing: the primary reroutes what had to make room, by records."""
+
+    def used(self, queue: Queue) -> None:
+        """Do nothing: the primary records that a queue has its first user."""
+
+    def _add_built_in_exchanges(self) -> None:
+        default = DefaultExchange(
+            ExchangeDeclared("", "direct", "", durable=True, replicate="none"), self.queues
+        )
+        self.exchanges[""] = self.by_uid[default.uid] = default
+        for name, (uid, kind) in BUILT_IN_EXCHANGES.items():
+            self.add_exchange(uid, ExchangeDeclared(name, kind, "", durable=True))
+
+
+def _enqueued(state: State, sequence: int, record: Enqueued) -> None:
+    for uid in record.queues:
+        queue = state.logged_queue(uid)
+        if queue is not None:
+            queue.insert_run([sequence], [record.payload], [record.expires])
+
+
+def _dequeued(state: State, sequence: int, record: Dequeued) -> None:
+    queue = state.by_uid.get(record.queue)
+    if isinstance(queue, Queue):
+        queue.remove(record.sequences, record.cause)
+
+
+def _requeued(state: State, sequence: int, record: Requeued) -> None:
+    queue = state.by_uid.get(record.queue)
+    if isinstance(queue, Queue):
+        queue.restate(record.sequence, record.delivery_count, record.annotations)
+
+
+def _queue_declared(state: State, sequence: int, record: QueueDeclared) -> None:
+    if sequence not in state.by_uid:
+        state.add_queue(sequence, record)
+
+
+def _queue_deleted(state: State, sequence: int, record: QueueDeleted) -> None:
+    queue = state.by_uid.get(record.queue)
+    if isinstance(queue, Queue):
+        state.remove_queue(queue)
+
+
+def _queue_used(state: State, sequence: int, record: QueueUsed) -> None:
+    queue = state.by_uid.get(record.queue)
+    if isinstance(queue, Queue):
+        queue.is_used = True
+
+
+def _dedup_remembered(state: State, sequence: int, record: DedupRemembered) -> None:
+    queue = state.logged_queue(record.queue)
+    if queue is not None and queue.window is not None:
+        queue.window.restore(record.keys, record.sequences)
+
+
+def _remembered(queue: Queue) -> Iterator[tuple[int, Record]]:
+    """Walk through the records of a queue's window; messages alone would not tell of those that
+    were consumed.
+    """
+    entries = queue.window.entries() if queue.window is not None and queue.logged else []
+    for start in range(0, len(entries), KEYS_IN_RECORD):
+        part = entries[start : start + KEYS_IN_RECORD]
+        yield (
+            0,
+            DedupRemembered(
+                queue.uid, [key for key, _ in part], [sequence for _, sequence in part]
+            ),
+        )
+
+
+def _exchange_declared(state: State, sequence: int, record: ExchangeDeclared) -> None:
+    if sequence not in state.by_uid and record.type in EXCHANGE_TYPES:
+        state.add_exchange(sequence, record)
+
+
+def _exchange_deleted(state: State, sequence: int, record: ExchangeDeleted) -> None:
+    exchange = state.by_uid.get(record.exchange)
+    if isinstance(exchange, Exchange) and not exchange.is_built_in:
+        state.remove_exchange(exchange)
+
+
+def _bound(state: State, sequence: int, record: Bound) -> None:
+    exchange, queue = state.by_uid.get(record.exchange), state.by_uid.get(record.queue)
+    if isinstance(exchange, Exchange) and isinstance(queue, Queue):
+        arguments = record.arguments
+        if not state.records_binding(exchange, queue, arguments):
+            # A broker alone recorded it, before it joined a cluster. All know of it now, as of an
+            # object with that level.
+            arguments = {**arguments, REPLICATE: ALL}
+        exchange.bind(queue, record.key, arguments)
+
+
+def _unbound(state: State, sequence: int, record: Unbound) -> None:
+    exchange, queue = state.by_uid.get(record.exchange), state.by_uid.get(record.queue)
+    if isinstance(exchange, Exchange) and isinstance(queue, Queue):
+        exchange.unbind(queue, record.key)
+
+
+def _feature_enabled(state: State, sequence: int, record: FeatureEnabled) -> None:
+    state.features.setdefault(record.name, sequence)
+
+
+def _unknown(state: State, sequence: int, record: Unknown) -> None:
+    state.later.append((sequence, record))
+
+
+HANDLERS = cast(
+    "dict[type[object], Callable[[State, int, Record], None]]",
+    {
+        Enqueued: _enqueued,
+        Dequeued: _dequeued,
+        Requeued: _requeued,
+        QueueDeclared: _queue_declared,
+        QueueDeleted: _queue_deleted,
+        QueueUsed: _queue_used,
+        DedupRemembered: _dedup_remembered,
+        ExchangeDeclared: _exchange_declared,
+        ExchangeDeleted: _exchange_deleted,
+        Bound: _bound,
+        Unbound: _unbound,
+        FeatureEnabled: _feature_enabled,
+        Unknown: _unknown,
+    },
+)
+"""How each record is applied; records that are not here concern the cluster and not the state."""

@@ -1,0 +1,353 @@
+"""Commands about queues, exchanges and bindings; the flags are those of the historic qpid-
+config.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from qpidha.cli.app import settings_of
+from qpidha.client.command.arguments import Options
+from qpidha.client.command.ask import ask
+from qpidha.client.command.exits import Failure
+from qpidha.client.command.output import EPILOG, print_json, print_table, talk
+from qpidha.model.exit_codes import NO, USAGE
+from qpidha.model.replication_level import LEVELS
+
+TYPES = ("direct", "topic", "fanout", "headers")
+QUEUE_COLUMNS = (
+    "name",
+    "messages",
+    "unreplicated",
+    "bytes",
+    "paged_out",
+    "consumers",
+    "acquired",
+    "replicate",
+    "durable",
+)
+BINDING_COLUMNS = ("exchange", "queue", "key", "arguments")
+EXCHANGE_COLUMNS = ("name", "type", "bindings", "received", "dropped", "replicate", "durable")
+
+Replicate = Annotated[
+    str | None, typer.Option(help="replication level: none, configuration or all")
+]
+Durable = Annotated[
+    bool, typer.Option("--durable", help="keep it on disk, over a restart of the broker")
+]
+Alternate = Annotated[
+    str,
+    typer.Option(
+        "--alternate-exchange", help="exchange for unroutable, rejected and overflowing messages"
+    ),
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Option("--argument", metavar="KEY=VALUE", help="any other argument; may be repeated"),
+]
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands into the tree."""
+    queues = typer.Typer(
+        help="Add, delete, list and purge queues.", epilog=EPILOG, no_args_is_help=True
+    )
+    queues.command("add", epilog=EPILOG)(_queue_add)
+    queues.command("del", epilog=EPILOG)(_queue_del)
+    queues.command("list", epilog=EPILOG)(_queue_list)
+    queues.command("purge", epilog=EPILOG)(_queue_purge)
+    app.add_typer(queues, name="queue")
+    exchanges = typer.Typer(
+        help="Add, delete and list exchanges.", epilog=EPILOG, no_args_is_help=True
+    )
+    exchanges.command("add", epilog=EPILOG)(_exchange_add)
+    exchanges.command("del", epilog=EPILOG)(_exchange_del)
+    exchanges.command("list", epilog=EPILOG)(_exchange_list)
+    app.add_typer(exchanges, name="exchange")
+    app.command("bind", epilog=EPILOG)(_bind)
+    app.command("unbind", epilog=EPILOG)(_unbind)
+
+
+def _queue_add(
+    context: typer.Context,
+    name: str,
+    replicate: Replicate = None,
+    durable: Durable = False,
+    alternate: Alternate = "",
+    max_queue_count: Annotated[int | None, typer.Option(help="most messages")] = None,
+    max_queue_size: Annotated[int | None, typer.Option(help="most bytes")] = None,
+    limit_policy: Annotated[
+        str | None, typer.Option(help="what a full queue does: reject or ring")
+    ] = None,
+    argument: Arguments = None,
+) -> None:
+    """Create a queue; it exists on every in-sync broker when this returns.
+
+    Example: qpid-ha queue add orders --durable --max-queue-count 10000
+    """
+    arguments = _arguments(argument)
+    given = {
+        "qpid.replicate": _level(replicate),
+        "qpid.max_count": max_queue_count,
+        "qpid.max_size": max_queue_size,
+        "qpid.policy_type": limit_policy,
+    }
+    arguments.update({key: value for key, value in given.items() if value is not None})
+    params: dict[str, Any] = {"name": _given(name), "durable": durable, "arguments": arguments}
+    if alternate:
+        params["alternate"] = alternate
+    _change(context, "declare_queue", params, f"queue {name} exists")
+
+
+def _queue_del(
+    context: typer.Context,
+    name: str,
+    force: Annotated[
+        bool, typer.Option("--force", help="even if it is in use or has messages")
+    ] = False,
+    force_if_used: Annotated[
+        bool, typer.Option("--force-if-used", help="even if it has consumers")
+    ] = False,
+    force_if_not_empty: Annotated[
+        bool, typer.Option("--force-if-not-empty", help="even if it has messages")
+    ] = False,
+) -> None:
+    """Delete a queue that is empty and not in use.
+
+    Example: qpid-ha queue del orders --force
+    """
+    params = {
+        "name": name,
+        "if_unused": not (force or force_if_used),
+        "if_empty": not (force or force_if_not_empty),
+    }
+    _change(context, "delete_queue", params, f"queue {name} is deleted")
+
+
+def _queue_list(
+    context: typer.Context, match: Annotated[str, typer.Argument(help="part of a name")] = ""
+) -> None:
+    """List the queues.
+
+    UNREPLICATED counts the messages that are not yet committed, PAGED_OUT the bytes that are on
+    disk only.
+
+    Example: qpid-ha queue list orders
+    """
+    _print_list(context, "list_queues", QUEUE_COLUMNS, match)
+
+
+def _queue_purge(context: typer.Context, name: str) -> None:
+    """Remove the messages of a queue, except those that a consumer has.
+
+    Example: qpid-ha queue purge orders
+    """
+    options = settings_of(context)
+    result = _ask(options, "purge_queue", {"name": name})
+    if options.as_json:
+        print_json({"schema_version": 1, **result})
+    else:
+        talk(options, f"queue {name}: {result.get('messages', 0):,} messages removed")
+
+
+def _exchange_add(
+    context: typer.Context,
+    type: Annotated[str, typer.Argument(help="direct, topic, fanout or headers")],
+    name: str,
+    replicate: Replicate = None,
+    durable: Durable = False,
+    alternate: Alternate = "",
+    argument: Arguments = None,
+) -> None:
+    """Create an exchange.
+
+    Example: qpid-ha exchange add topic events
+    """
+    if type not in TYPES:
+        raise Failure(USAGE, f"{type!r} is not an exchange type", hint=f"one of {', '.join(TYPES)}")
+    arguments = _arguments(argument)
+    if replicate is not None:
+        arguments["qpid.replicate"] = _level(replicate)
+    params: dict[str, Any] = {
+        "name": _given(name),
+        "type": type,
+        "durable": durable,
+        "arguments": arguments,
+    }
+    if alternate:
+        params["alternate"] = alternate
+    _change(context, "declare_exchange", params, f"exchange {name} exists")
+
+
+def _exchange_del(context: typer.Context, name: str) -> None:
+    """Delete an exchange.
+
+    Example: qpid-ha exchange del events
+    """
+    _change(context, "delete_exchange", {"name": name}, f"exchange {name} is deleted")
+
+
+def _exchange_list(
+    context: typer.Context,
+    match: Annotated[str, typer.Argument(help="part of a name")] = "",
+    bindings: Annotated[
+        bool, typer.Option("--bindings", help="list the bindings of each exchange instead")
+    ] = False,
+) -> None:
+    """List the exchanges, or their bindings.
+
+    Example: qpid-ha exchange list --bindings
+    """
+    if bindings:
+        _print_bindings(settings_of(context), match)
+    else:
+        _print_list(context, "list_exchanges", EXCHANGE_COLUMNS, match)
+
+
+def _print_bindings(options: Options, match: str) -> None:
+    """Print the bindings of all exchanges with a name; to the default exchange every queue is bound
+    anyway.
+    """
+    rows = [
+        row for row in ask(options, "list_bindings") if row["exchange"] and match in row["exchange"]
+    ]
+    if options.as_json:
+        print_json({"schema_version": 1, "bindings": rows})
+        return
+    for row in rows:
+        row["arguments"] = " ".join(
+            f"{key}={value}" for key, value in (row.get("arguments") or {}).items()
+        )
+    print_table(
+        [column.upper() for column in BINDING_COLUMNS],
+        [[row.get(column) for column in BINDING_COLUMNS] for row in rows],
+    )
+
+
+def _bind(
+    context: typer.Context,
+    exchange: str,
+    queue: str,
+    key: Annotated[str, typer.Argument(help="binding key")] = "",
+    match: Annotated[
+        list[str] | None, typer.Argument(help="for headers exchanges: all or any, then k=v ...")
+    ] = None,
+    replicate: Replicate = None,
+) -> None:
+    """Bind a queue to an exchange.
+
+    Example: qpid-ha bind events orders order.#
+    """
+    arguments = _header_arguments(match or [])
+    if replicate is not None:
+        arguments["qpid.replicate"] = _level(replicate)
+    params = {"exchange": exchange, "queue": queue, "key": key, "arguments": arguments}
+    _change(context, "bind", params, f"{queue} is bound to {exchange} by {key!r}")
+
+
+def _unbind(
+    context: typer.Context,
+    exchange: str,
+    queue: str,
+    key: Annotated[str, typer.Argument(help="binding key")] = "",
+) -> None:
+    """Remove a binding.
+
+    Example: qpid-ha unbind events orders order.#
+    """
+    _change(
+        context,
+        "unbind",
+        {"exchange": exchange, "queue": queue, "key": key},
+        f"{queue} is no longer bound to {exchange} by {key!r}",
+    )
+
+
+def _ask(options: Options, method: str, params: dict[str, Any]) -> Any:
+    """Ask for a change; what is not found is answered by how to see what there is."""
+    try:
+        return ask(options, method, params)
+    except Failure as failure:
+        if failure.condition == "amqp:not-found":
+            shown = (
+                "exchange list --bindings"
+                if "no binding" in failure.text
+                else "exchange list"
+                if "no exchange" in failure.text
+                else "queue list"
+            )
+            failure.hint = f"qpid-ha {shown}"
+        raise
+
+
+def _given(name: str) -> str:
+    if not name:
+        raise Failure(USAGE, "the name is empty", hint="give one of at least one character")
+    return name
+
+
+def _change(context: typer.Context, method: str, params: dict[str, Any], done: str) -> None:
+    options = settings_of(context)
+    result = _ask(options, method, params)
+    if options.as_json:
+        print_json({"schema_version": 1, **(result if isinstance(result, dict) else {})})
+    elif options.verbose:
+        talk(options, done)
+
+
+def _print_list(context: typer.Context, method: str, columns: tuple[str, ...], match: str) -> None:
+    options = settings_of(context)
+    rows = ask(options, method, {"match": match} if match else {})
+    if options.as_json:
+        print_json({"schema_version": 1, method.removeprefix("list_"): rows})
+    else:
+        print_table(
+            [column.upper() for column in columns],
+            [[row.get(column) for column in columns] for row in rows],
+        )
+    if match and not rows:
+        raise typer.Exit(NO)
+
+
+def _level(level: str | None) -> str | None:
+    if level is not None and level not in LEVELS:
+        raise Failure(
+            USAGE, f"{level!r} is not a replication level", hint=f"one of {', '.join(LEVELS)}"
+        )
+    return level
+
+
+def _arguments(given: list[str] | None) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for entry in given or []:
+        key, equals, value = entry.partition("=")
+        if not key or not equals:
+            raise Failure(
+                USAGE,
+                f"--argument {entry!r} is not KEY=VALUE",
+                hint="--argument qpid.max_count=1000",
+            )
+        arguments[key] = _value(value)
+    return arguments
+
+
+def _header_arguments(given: list[str]) -> dict[str, Any]:
+    if not given:
+        return {}
+    if given[0] not in ("all", "any"):
+        hint = "bind EXCHANGE QUEUE KEY all colour=red"
+        raise Failure(
+            USAGE,
+            f"{given[0]!r}: a headers binding says first whether all or any headers must match",
+            hint=hint,
+        )
+    return {"x-match": given[0], **_arguments(given[1:])}
+
+
+def _value(text: str) -> Any:
+    digits = text.removeprefix("-")
+    if digits.isdigit():
+        return int(text)
+    return {"true": True, "false": False}.get(text, text)

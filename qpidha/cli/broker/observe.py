@@ -1,0 +1,480 @@
+"""Commands that look at a cluster: ping, status, query, list, wait, methods."""
+
+from __future__ import annotations
+
+import select
+import time
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from qpidha.cli.app import settings_of
+from qpidha.cli.status import ping, status
+from qpidha.client.command.arguments import Options
+from qpidha.client.command.ask import ask, ask_all
+from qpidha.client.command.exits import Failure
+from qpidha.client.command.output import EPILOG, Progress, print_json, print_table
+from qpidha.client.command.target import beside, local_cluster, resolve
+from qpidha.model.broker_states import IN_SYNC_STATES, PRIMARY_STATES, STATES
+from qpidha.model.exit_codes import OK, TIMED_OUT, UNAVAILABLE, USAGE
+
+NEXT = {
+    "majority": "start one of those that have not answered",
+    "recorder": (
+        "see that the cluster manager runs here (qpidha-watch, or the built-in one) and is "
+        "quorate, and that lost nodes are fenced"
+    ),
+    "ha-min-in-sync": "start another broker, or start this one with a lower ha-min-in-sync",
+}
+"""What an operator can do, by what is waited for; the other waits end by themselves."""
+
+
+def explanation_lines(found: dict[str, Any]) -> list[str]:
+    """Say what a broker is, what it waits for, and which messages that keeps waiting."""
+    now = int(found.get("now_ns") or 0)
+    who = found.get("address") or found.get("name") or "the broker"
+    lines = [f"{who} is {found.get('state', 'unknown')}{_for(found.get('since_ns'), now)}"]
+    waits = [wait for wait in found.get("waits") or [] if isinstance(wait, dict)]
+    for wait in waits:
+        text = str(wait.get("text") or wait.get("waits_for"))
+        since, until = _for(wait.get("since_ns"), now), _until(wait.get("until_ns"), now)
+        lines.append(f"waits: {text.rstrip('.')}{since}{until}")
+    unreplicated, queues = (
+        int(found.get("unreplicated_messages") or 0),
+        int(found.get("unreplicated_queues") or 0),
+    )
+    if unreplicated:
+        rows = found.get("queues") or []
+        named = ", ".join(f"{row['name']} {row['unreplicated']:,}" for row in rows)
+        more = f", and {queues - len(rows):,} more" if queues > len(rows) else ""
+        lines.append(
+            f"{_count(unreplicated, 'message')} in {_count(queues, 'queue')} not yet on every "
+            f"in-sync broker: {named}{more}"
+        )
+    held = int(found.get("held") or 0)
+    if held:
+        lines.append(f"answers to clients that wait until what they confirm is committed: {held:,}")
+    lines += [
+        f"next: {NEXT[what]}"
+        for what in dict.fromkeys(wait.get("waits_for") for wait in waits)
+        if what in NEXT
+    ]
+    if len(lines) == 1:
+        lines.append("nothing waits")
+    return lines
+
+
+def _for(since: object, now: int) -> str:
+    return (
+        f", for {max(0.0, (now - since) / 1e9):,.1f} s"
+        if isinstance(since, int) and since and now
+        else ""
+    )
+
+
+def _until(until: object, now: int) -> str:
+    return (
+        f"; {(until - now) / 1e9:,.1f} s more, then the others go on without it"
+        if isinstance(until, int) and now and until > now
+        else ""
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+LOOK = 0.05
+"""Seconds between two looks of `wait`."""
+WAIT_PATIENCE = 60.0
+QUERY = (
+    ("Status:", "state"),
+    ("Broker ID:", "system_id"),
+    ("Brokers URL:", "brokers_url"),
+    ("Public URL:", "public_url"),
+    ("Replicate: ", "replicate"),
+)
+"""Label of the historic output, and the field it shows."""
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands into the tree."""
+    app.command("ping", epilog=EPILOG)(_ping)
+    app.command("status", epilog=EPILOG)(_status)
+    app.command("query", epilog=EPILOG)(_query)
+    app.command("list", epilog=EPILOG)(_list)
+    app.command("wait", epilog=EPILOG)(_wait)
+    app.command("methods", epilog=EPILOG)(_methods)
+
+
+def _ping(context: typer.Context) -> None:
+    """Test whether a broker answers; print nothing.
+
+    Exit code: 0 it answers; 69 it cannot be reached; 75 it did not answer within --timeout.
+
+    Example: qpid-ha ping -b node1 --timeout 2
+    """
+    raise typer.Exit(ping(settings_of(context)))
+
+
+def _status(
+    context: typer.Context,
+    every: Annotated[
+        bool, typer.Option("--all", help="print the state of every broker of the cluster")
+    ] = False,
+    expect: Annotated[
+        str | None, typer.Option(help="print nothing; succeed if this is the state")
+    ] = None,
+    is_primary: Annotated[
+        bool, typer.Option("--is-primary", help="print nothing; succeed if the broker is primary")
+    ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="show what the broker is waiting for, and which messages are blocked"
+        ),
+    ] = False,
+) -> None:
+    """Print the state of a broker: standalone, joining, catchup, ready, recovering or active.
+
+    Example: qpid-ha status --explain -b node1
+    """
+    if explain:
+        if every or is_primary or expect is not None:
+            raise Failure(
+                USAGE,
+                "--explain does not go with --all, --expect or --is-primary",
+                hint="qpid-ha status --explain -b ADDR",
+            )
+        _explain(settings_of(context))
+        return
+    raise typer.Exit(
+        status(settings_of(context), every=every, expect=expect, is_primary=is_primary)
+    )
+
+
+def _explain(options: Options) -> None:
+    found = ask(options, "explain")
+    if options.as_json:
+        print_json({"schema_version": 1, **found})
+        return
+    print("\n".join(explanation_lines(found)))
+
+
+def _query(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="ask every broker of the cluster")] = False,
+) -> None:
+    """Print the HA configuration and state.
+
+    Example: qpid-ha query -o json
+    """
+    options = settings_of(context)
+    if not every:
+        found = ask(options, "status")
+        if options.as_json:
+            print_json({"schema_version": 1, **_configuration(found)})
+        else:
+            _print_query(found)
+        return
+    answers = ask_all(options, "status")
+    if options.as_json:
+        rows = [_row(address, answer) for address, answer in answers]
+        print_json({"schema_version": 1, "brokers": rows})
+        return
+    for address, answer in answers:
+        if isinstance(answer, Failure):
+            print(f"{address} {answer.text}\n")
+        else:
+            print(f"{'Address:':<20} {address}")
+            _print_query(answer)
+            print()
+
+
+def _row(address: str, answer: Any) -> dict[str, Any]:
+    if isinstance(answer, Failure):
+        return {"address": address, "error": answer.text}
+    return {**_configuration(answer), "address": address}
+
+
+def _configuration(found: dict[str, Any]) -> dict[str, Any]:
+    kept = (
+        "name",
+        "address",
+        "state",
+        "epoch",
+        "system_id",
+        "brokers_url",
+        "public_url",
+        "replicate",
+    )
+    return {name: found.get(name) for name in kept}
+
+
+def _print_query(found: dict[str, Any]) -> None:
+    for label, field in QUERY:
+        print(f"{label:<20} {found.get(field, '')}")
+
+
+def _list(context: typer.Context) -> None:
+    """Show every member of the cluster with its state and the end of its log.
+
+    IN SYNC is yes for a broker that has every committed record; "behind" is a member of the
+    in-sync set that has to catch up first.
+
+    Example: qpid-ha list -b node1
+    """
+    options = settings_of(context)
+    answers = ask_all(options, "status")
+    known = [answer for _, answer in answers if not isinstance(answer, Failure)]
+    if not known:
+        raise next(answer for _, answer in answers if isinstance(answer, Failure))
+    primary = max(
+        (one for one in known if one["state"] in PRIMARY_STATES),
+        key=lambda one: int(one.get("epoch", 0)),
+        default=None,
+    )
+    newest = primary or max(known, key=lambda one: int(one.get("epoch", 0)))
+    members = list((newest.get("in_sync") or {}).get("members") or [])
+    names = {
+        broker["address"]: broker["name"] for broker in (local_cluster() or {}).get("brokers", [])
+    }
+    rows = [_member(address, answer, members, names) for address, answer in answers]
+    waits_for = _waits_for(newest, rows) if newest["state"] == "recovering" else []
+    unreplicated = _unreplicated(options, primary)
+    if options.as_json:
+        where = primary and primary.get("address")
+        head = {
+            "schema_version": 1,
+            "epoch": newest.get("epoch"),
+            "primary": where,
+            "waits_for": waits_for,
+        }
+        print_json({**head, **unreplicated, "brokers": rows})
+        return
+    where = (
+        f"primary {primary.get('name') or primary['address']}"
+        if primary is not None
+        else "no primary"
+    )
+    in_sync = sum(row["in_sync"] is True for row in rows)
+    print(
+        f"epoch {newest.get('epoch')}   {where}   in sync {in_sync} of "
+        f"{len(rows)}{_unreplicated_text(unreplicated)}"
+    )
+    if waits_for:
+        print(f"recovering: waits for {', '.join(waits_for)}")
+    fields = ("name", "address", "state", "epoch", "sequence")
+    heads = [*(field.upper() for field in fields), "IN SYNC", "SINCE"]
+    print_table(
+        heads,
+        [
+            [*(row[field] for field in fields), _in_sync(row, members), _ago(row["since_seconds"])]
+            for row in rows
+        ],
+    )
+
+
+def _unreplicated(options: Options, primary: dict[str, Any] | None) -> dict[str, Any]:
+    """Ask the primary how many messages, in how many queues, are not yet on every in-sync
+    broker.
+    """
+    names = ("unreplicated_queues", "unreplicated_messages", "unsafe_queues", "unsafe_messages")
+    if primary is None:
+        return dict.fromkeys(names)
+    try:
+        found = ask(
+            options, "explain", target=beside(str(primary.get("address", "")), resolve(options))
+        )
+    except Failure:
+        found = {}  # It has just gone, which the next look will show.
+    return {name: found.get(name) for name in names}
+
+
+def _unreplicated_text(unreplicated: dict[str, Any]) -> str:
+    queues, messages = unreplicated["unreplicated_queues"], unreplicated["unreplicated_messages"]
+    if queues is None:
+        return ""
+    return f"   unreplicated queues {queues:,}" + (f" ({messages:,} messages)" if messages else "")
+
+
+def _member(address: str, answer: Any, members: list[str], names: dict[str, str]) -> dict[str, Any]:
+    """Describe one broker, from its own status."""
+    found = {} if isinstance(answer, Failure) else answer
+    state = found.get("state", "unreachable")
+    return {
+        "name": found.get("name") or names.get(address, ""),
+        "address": address,
+        "state": state,
+        "epoch": found.get("epoch"),
+        "sequence": found.get("sequence"),
+        "in_sync": state in IN_SYNC_STATES and found.get("system_id") in members,
+        "since_seconds": round(time.time() - found["since_ns"] / 1e9, 1)
+        if found.get("since_ns")
+        else None,
+        "connections": found.get("connections"),
+        "held": found.get("held"),
+        "system_id": found.get("system_id"),
+        "error": answer.text if isinstance(answer, Failure) else None,
+    }
+
+
+def _in_sync(row: dict[str, Any], members: list[str]) -> str:
+    if row["in_sync"]:
+        return "yes"
+    return "behind" if row["system_id"] and row["system_id"] in members else "no"
+
+
+def _waits_for(primary: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
+    """Name the addresses of the backups that a new primary waits for; one that was never seen has
+    only its id.
+    """
+    known = {
+        str(member["system_id"]): str(member["address"])
+        for member in primary.get("members", [])
+        if member.get("system_id")
+    }
+    known |= {str(row["system_id"]): str(row["address"]) for row in rows if row["system_id"]}
+    waited = dict.fromkeys([*primary.get("expected", []), *primary.get("leaving", [])])
+    return [known.get(member, member) for member in waited]
+
+
+def _ago(seconds: object) -> str:
+    return f"{seconds:,.0f}s ago" if isinstance(seconds, float) else "-"
+
+
+def _wait(
+    context: typer.Context,
+    condition: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            help="state=STATE or role=primary; at the primary also ready=N backups, or synced",
+        ),
+    ],
+) -> None:
+    """Wait until a condition holds: for 60 s, or for --timeout; 0 is for ever.
+
+    Example: qpid-ha wait --for synced -b node1
+    """
+    options = settings_of(context)
+    test = _condition(condition)
+    patience = options.patience(WAIT_PATIENCE)
+    began = time.monotonic()
+    progress = Progress(options)
+    asking = replace(options, timeout=1.0)
+    last = "no answer yet"
+    while True:
+        try:
+            found = ask(asking, "status")
+            last = f"{found.get('address') or found.get('name')} is {found['state']}"
+            if test(found):
+                progress.clear()
+                if options.as_json:
+                    seconds = round(time.monotonic() - began, 3)
+                    print_json(
+                        {
+                            "schema_version": 1,
+                            "condition": condition,
+                            "seconds": seconds,
+                            "state": found["state"],
+                        }
+                    )
+                raise typer.Exit(OK)
+        except Failure as failure:
+            if failure.code not in (UNAVAILABLE, TIMED_OUT):
+                raise
+            last = failure.text
+        waited = time.monotonic() - began
+        if patience is not None and waited >= patience:
+            progress.clear()
+            hint = "a longer --timeout, or qpid-ha list"
+            if condition.startswith(("synced", "ready=")) and not last.endswith(PRIMARY_STATES):
+                hint = (
+                    "only the primary knows of that: qpid-ha list shows which broker to name "
+                    "with -b"
+                )
+            raise Failure(
+                TIMED_OUT, f"{condition} did not come true within {patience:g} s: {last}", hint=hint
+            )
+        progress.show(f"waiting for {condition}: {waited:.0f} s, {last}")
+        select.select([], [], [], LOOK)
+
+
+def _condition(text: str) -> Any:
+    name, _, value = text.partition("=")
+    if name == "state" and value in STATES:
+        return lambda found: found["state"] == value
+    if text == "role=primary":
+        return lambda found: found["state"] in PRIMARY_STATES
+    if name == "ready" and value.isdigit():
+        return lambda found: (
+            found["state"] in PRIMARY_STATES and _ready_backups(found) >= int(value)
+        )
+    if text == "synced":
+        return lambda found: (
+            found["state"] == "active"
+            and _ready_backups(found) >= len(found.get("members", [])) - 1
+            and _has_no_pending(found)
+        )
+    hint = f"state=STATE with one of {', '.join(STATES)}; role=primary; ready=N; synced"
+    raise Failure(USAGE, f"{text!r} is not a condition", hint=hint)
+
+
+def _ready_backups(found: dict[str, Any]) -> int:
+    """Count the backups that are ready; of a lost one the status has the last known state."""
+    return sum(
+        member.get("state") == "ready" and member.get("connected", True)
+        for member in found.get("members", [])
+    )
+
+
+def _has_no_pending(found: dict[str, Any]) -> bool:
+    return not found.get("held")
+
+
+def _methods(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="explain this method; default: list all")] = "",
+) -> None:
+    """List the management methods of a broker, or explain one: its parameters, its answer, and the
+    access, AMQP operations and HTTP paths that belong to it.
+
+    Programs call methods over the admin socket, $management and /management.
+
+    Example: qpid-ha methods purge_queue -b node1
+    """
+    options = settings_of(context)
+    found = ask(options, "help", {"method": name} if name else {})
+    if options.as_json:
+        print_json({"schema_version": 1, "methods": found})
+    elif name:
+        for method in found:
+            _print_method(method)
+    else:
+        heads = ("name", "effect", "access", "help")
+        print_table(
+            [head.upper() for head in heads], [[each[head] for head in heads] for each in found]
+        )
+
+
+def _print_method(method: dict[str, Any]) -> None:
+    print(f"{method['name']}: {method['help']}")
+    facts = {
+        "effect": method["effect"],
+        "access": method["access"],
+        "answer": method["answers"].replace("`", ""),
+        "AMQP operations": ", ".join(method["operations"]),
+        "paths": ", ".join(method["routes"]),
+    }
+    for fact, value in facts.items():
+        if value:
+            print(f"  {fact + ':':<17}{value}")
+    if method["parameters"]:
+        print()
+        heads = ("name", "type", "required", "help")
+        print_table(
+            ["PARAMETER", *(head.upper() for head in heads[1:])],
+            [[each[head] for head in heads] for each in method["parameters"]],
+        )

@@ -1,0 +1,577 @@
+"""Commands that change which broker is primary: switchover, failover, recover, demote, promote.
+
+Where a resource manager runs the cluster (the built-in one, Pacemaker, or a plug-in), switchover
+and failover go through it, so that it promotes nobody of its own accord meanwhile; elsewhere the
+brokers are asked themselves. What may lose messages says what, and asks first.
+"""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from qpidha.cli.app import settings_of
+from qpidha.cli.manager_errors import manager_failures
+from qpidha.client.command.arguments import Options
+from qpidha.client.command.ask import ask, ask_all
+from qpidha.client.command.exits import Failure
+from qpidha.client.command.output import EPILOG, print_json, print_table, talk
+from qpidha.client.command.target import (
+    Target,
+    beside,
+    cluster_places,
+    local_cluster,
+    place_of,
+    resolve,
+)
+from qpidha.manager.plugins import manager_of
+from qpidha.manager.resource_manager import BrokerPlace, ResourceManager
+from qpidha.model.broker_states import PRIMARY_STATES
+from qpidha.model.exit_codes import NO, NOT_CONFIRMED, OK, TIMED_OUT, UNAVAILABLE, USAGE
+
+PATIENCE = 30.0
+"""Seconds for a new primary to be active."""
+LOOK = 0.05
+QUICK = 2.0
+"""Seconds for a broker to say how it is, where one is known to be ill and the others matter."""
+AcceptLoss = Annotated[
+    bool,
+    typer.Option(
+        "--accept-loss", help="promote although messages may be lost; print first what is lost"
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
+BROKER_COLUMNS = ("name", "address", "state", "epoch", "sequence", "complete", "in set", "answered")
+
+Statuses = list[tuple[str, dict[str, Any]]]
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands into the tree."""
+    app.command("switchover", epilog=EPILOG)(_switchover)
+    app.command("failover", epilog=EPILOG)(_failover)
+    app.command("recover", epilog=EPILOG)(_recover)
+    app.command("demote", epilog=EPILOG)(_demote)
+    app.command("promote", epilog=EPILOG)(_promote)
+
+
+def _switchover(
+    context: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(help="a backup, by name or address; default: the one with most of the log"),
+    ] = "",
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="only print which brokers could take over, and why others could not"
+        ),
+    ] = False,
+) -> None:
+    """Move the primary role to a ready backup without losing messages.
+
+    The primary gives no more credit, waits until the backup has everything, and steps down when
+    the backup is promoted. Clients reconnect. If there is no primary, or it does not work, use
+    failover.
+
+    Example: qpid-ha switchover node2
+    """
+    options = settings_of(context)
+    first = resolve(options)
+    statuses = _statuses(options)
+    primary = _primary(statuses)
+    if dry_run:
+        raise typer.Exit(_plan(options, statuses, primary))
+    if primary is None:
+        raise Failure(
+            NO,
+            "there is no primary that could hand over",
+            hint="qpid-ha failover, or qpid-ha recover",
+        )
+    chosen = _chosen(statuses, primary, target)
+    began = time.monotonic()
+    manager = _manager(first)
+    if manager is not None:
+        with manager_failures():
+            manager.switch_over(chosen[0])
+    else:
+        ask(options, "switchover", {"target": chosen[0]}, target=beside(primary[0], first))
+    _report_change(options, first, primary, chosen, began)
+
+
+def _failover(
+    context: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="a ready backup, by name or address; default: the one with most of the log"
+        ),
+    ] = "",
+) -> None:
+    """Promote a ready backup now, because the primary does not work; the old primary steps down
+    when it learns of it.
+
+    The backup has every acknowledged message. Clients send again what has no outcome yet.
+
+    Example: qpid-ha failover node2
+    """
+    options = settings_of(context)
+    first = resolve(options)
+    statuses = _statuses(
+        replace(options, timeout=QUICK if options.timeout is None else options.timeout)
+    )
+    primary = _primary(statuses)
+    began = time.monotonic()
+    manager = _manager(first)
+    last: Failure | None = None
+    for chosen in (
+        [_chosen(statuses, primary, target)] if target else _candidates(statuses, primary)
+    ):
+        try:
+            if manager is not None:
+                with manager_failures():
+                    manager.take_over(chosen[0])
+            else:
+                ask(options, "promote", target=beside(chosen[0], first))
+        except Failure as failure:
+            talk(options, f"{_name(chosen)}: {failure.text}")
+            last = failure
+            continue
+        _report_change(options, first, primary, chosen, began)
+        return
+    if last is not None:
+        raise last
+    reasons = "; ".join(
+        f"{_name(one)} {why}" for one in statuses if (why := _unfit(one, statuses, primary))
+    )
+    raise Failure(
+        NO,
+        f"no backup is ready and in sync: {reasons}",
+        hint="qpid-ha recover compares what the brokers have",
+    )
+
+
+def _recover(
+    context: typer.Context,
+    promote: Annotated[
+        bool, typer.Option("--promote", help="promote the recommended broker")
+    ] = False,
+    accept_loss: AcceptLoss = False,
+    yes: Yes = False,
+) -> None:
+    """Compare the brokers after a total failure, and recommend the one to promote.
+
+    Exit code: 0 it can be promoted and nothing acknowledged is lost; otherwise 1, and with
+    --promote 107.
+
+    Example: qpid-ha recover --promote
+    """
+    options = settings_of(context)
+    if (accept_loss or yes) and not promote:
+        raise Failure(
+            USAGE,
+            "--accept-loss and --yes mean nothing without --promote",
+            hint="qpid-ha recover --promote --accept-loss",
+        )
+    first = resolve(options)
+    found = ask(options, "recover")
+    best = _row(found, found.get("recommended"))
+    is_safe = best is not None and not _unheard(found, best)
+    if not (options.as_json and promote):
+        _show_comparison(options, found)
+    if not promote:
+        raise typer.Exit(OK if is_safe else NO)
+    chosen = best or _least_loss(found)
+    if chosen is None:
+        raise Failure(
+            NO, str(found.get("reason") or "no broker can be promoted"), hint="qpid-ha status --all"
+        )
+    if not is_safe:
+        _accept(options, _loss(found, str(chosen["address"])), accept_loss=accept_loss, yes=yes)
+    result = ask(
+        options,
+        "promote",
+        {} if best is not None else {"accept_loss": True},
+        target=_reach(chosen, first),
+    )
+    if options.as_json:
+        print_json(
+            {
+                **found,
+                "schema_version": 1,
+                "promoted": chosen["address"],
+                "promoted_epoch": _epoch(result),
+            }
+        )
+    else:
+        print(f"{_row_name(chosen)} is promoted, epoch {_epoch(result)}")
+
+
+def _demote(context: typer.Context) -> None:
+    """Make the primary step down; it goes on as a backup.
+
+    A cluster manager then promotes a broker again, perhaps the same one.
+
+    Example: qpid-ha demote -b node1
+    """
+    options = settings_of(context)
+    result = ask(options, "demote")
+    if options.as_json:
+        print_json(
+            {"schema_version": 1, "demoted": True, **(result if isinstance(result, dict) else {})}
+        )
+    else:
+        talk(
+            options,
+            f"it is {result.get('state', 'no primary')} now"
+            if isinstance(result, dict)
+            else "done",
+        )
+
+
+def _promote(context: typer.Context, accept_loss: AcceptLoss = False, yes: Yes = False) -> None:
+    """Promote a broker. For cluster managers; with --accept-loss for operators, after a total
+    failure.
+
+    Exit code: 0 it is primary; 1 it refused, and the reason is printed.
+
+    Example: qpid-ha promote --cluster-manager -b node1
+    """
+    options = settings_of(context)
+    if not options.cluster_manager and not accept_loss:
+        text = (
+            "'promote' is for a cluster resource manager only.\n"
+            "Two primaries at a time can lose messages, which is what a resource manager "
+            "prevents.\n"
+            "To call it all the same, add --cluster-manager"
+        )
+        print(text, file=sys.stderr)
+        raise typer.Exit(NO)
+    if accept_loss and not options.cluster_manager:
+        found = ask(options, "recover")
+        address = str(ask(options, "status").get("address", ""))
+        if not options.as_json:
+            _show_comparison(options, found)
+        if found.get("recommended") != address:
+            _accept(options, _loss(found, address), accept_loss=True, yes=yes)
+    result = ask(options, "promote", {"accept_loss": True} if accept_loss else None)
+    if isinstance(result, dict) and result.get("state") == "standalone":
+        raise Failure(
+            NO, "this broker is not in a cluster, and needs no promotion", hint="set ha-cluster=yes"
+        )
+    if options.as_json:
+        print_json(
+            {"schema_version": 1, "promoted": True, **(result if isinstance(result, dict) else {})}
+        )
+
+
+# What they share: who is there.
+
+
+def _statuses(options: Options) -> Statuses:
+    """Ask every broker; those that do not answer are left out, unless none does."""
+    answers = ask_all(options, "status")
+    known = [(address, answer) for address, answer in answers if not isinstance(answer, Failure)]
+    if not known:
+        raise next(answer for _, answer in answers if isinstance(answer, Failure))
+    if all(answer.get("state") == "standalone" for _, answer in known):
+        raise Failure(NO, "this broker is not in a cluster", hint="set ha-cluster=yes")
+    return known
+
+
+def _primary(statuses: Statuses) -> tuple[str, dict[str, Any]] | None:
+    primaries = [one for one in statuses if one[1].get("state") in PRIMARY_STATES]
+    return max(primaries, key=lambda one: int(one[1].get("epoch", 0)), default=None)
+
+
+def _position(one: tuple[str, dict[str, Any]]) -> tuple[int, int]:
+    return int(one[1].get("epoch", 0)), int(one[1].get("sequence", 0))
+
+
+def _unfit(
+    one: tuple[str, dict[str, Any]], statuses: Statuses, primary: tuple[str, dict[str, Any]] | None
+) -> str:
+    """Say why a broker may not take over; empty if it may."""
+    state = str(one[1].get("state", "unknown"))
+    if primary is not None and one[0] == primary[0]:
+        return "is the primary"
+    if state != "ready":
+        return f"is {state}"
+    newest = max(
+        (status.get("in_sync") or {} for _, status in statuses),
+        key=lambda set_: (set_.get("epoch", 0), set_.get("version", 0)),
+    )
+    members = newest.get("members") or []
+    return (
+        ""
+        if not members or one[1].get("system_id") in members
+        else "is not in the newest in-sync set"
+    )
+
+
+def _candidates(statuses: Statuses, primary: tuple[str, dict[str, Any]] | None) -> Statuses:
+    fit = [one for one in statuses if not _unfit(one, statuses, primary)]
+    return sorted(fit, key=_position, reverse=True)
+
+
+def _chosen(
+    statuses: Statuses, primary: tuple[str, dict[str, Any]] | None, target: str
+) -> tuple[str, dict[str, Any]]:
+    """Find the broker that is to take over."""
+    if not target:
+        fit = _candidates(statuses, primary)
+        if fit:
+            return fit[0]
+        reasons = "; ".join(f"{_name(one)} {_unfit(one, statuses, primary)}" for one in statuses)
+        raise Failure(NO, f"no backup can take over: {reasons}", hint="qpid-ha wait --for ready=1")
+    named = {
+        broker["name"]: broker["address"] for broker in (local_cluster() or {}).get("brokers", [])
+    }
+    for one in statuses:
+        if (
+            target in (one[0], one[1].get("name"), one[1].get("system_id"), one[1].get("address"))
+            or named.get(target) == one[0]
+        ):
+            why = _unfit(one, statuses, primary)
+            if why:
+                raise Failure(
+                    NO,
+                    f"{_name(one)} cannot take over: it {why}",
+                    hint="qpid-ha switchover --dry-run shows who can",
+                )
+            return one
+    raise Failure(
+        USAGE,
+        f"no broker {target!r} answers in this cluster",
+        hint=f"one of {', '.join(_name(one) for one in statuses)}",
+    )
+
+
+def _name(one: tuple[str, dict[str, Any]]) -> str:
+    name = one[1].get("name")
+    return f"{name} ({one[0]})" if name and name != one[0] else one[0]
+
+
+def _plan(options: Options, statuses: Statuses, primary: tuple[str, dict[str, Any]] | None) -> int:
+    rows = []
+    for one in statuses:
+        why = _unfit(one, statuses, primary)
+        fields = {
+            "name": one[1].get("name", ""),
+            "address": one[0],
+            "state": one[1].get("state"),
+            "sequence": one[1].get("sequence"),
+        }
+        rows.append({**fields, "can_take_over": not why, "reason": why})
+    fit = _candidates(statuses, primary)
+    if options.as_json:
+        print_json(
+            {
+                "schema_version": 1,
+                "primary": primary and primary[0],
+                "target": fit[0][0] if fit else None,
+                "brokers": rows,
+            }
+        )
+    else:
+        print(
+            f"plan: {_name(primary) if primary else 'no primary'} -> "
+            f"{_name(fit[0]) if fit else 'none'}"
+        )
+        heads = ["NAME", "ADDRESS", "STATE", "SEQUENCE", "CAN TAKE OVER"]
+        print_table(heads, [[*list(row.values())[:4], row["reason"] or "yes"] for row in rows])
+    return OK if fit and primary is not None else NO
+
+
+# What they share: doing it.
+
+
+def _manager(target: Target) -> ResourceManager | None:
+    """Find who runs the broker's cluster."""
+    socket, address = place_of(target)
+    with manager_failures():
+        return manager_of(BrokerPlace(socket, address, tuple(cluster_places())))
+
+
+def _report_change(
+    options: Options,
+    first: Target,
+    before: tuple[str, dict[str, Any]] | None,
+    after: tuple[str, dict[str, Any]],
+    began: float,
+) -> None:
+    """Wait until the new primary is active, and say so."""
+    patience = options.patience(PATIENCE)
+    target = beside(after[0], first)
+    while True:
+        try:
+            found = ask(options, "status", target=target)
+            if found["state"] == "active":
+                break
+            last = f"{_name(after)} is {found['state']}"
+        except Failure as failure:
+            if failure.code not in (UNAVAILABLE, TIMED_OUT):
+                raise
+            last = failure.text
+        if patience is not None and time.monotonic() - began > patience:
+            raise Failure(
+                TIMED_OUT,
+                f"not active within {patience:g} s: {last}",
+                hint=f"qpid-ha status --explain -b {after[0]}",
+            )
+        select.select([], [], [], LOOK)
+    seconds = round(time.monotonic() - began, 3)
+    if options.as_json:
+        fields = {
+            "from": before and before[0],
+            "to": after[0],
+            "epoch": found.get("epoch"),
+            "seconds": seconds,
+        }
+        print_json({"schema_version": 1, **fields})
+    else:
+        print(f"{_name(after)} is active, epoch {found.get('epoch')}, after {seconds:.2f} s")
+
+
+def _row(found: dict[str, Any], address: object) -> dict[str, Any] | None:
+    rows: list[dict[str, Any]] = found.get("brokers") or []
+    return next((row for row in rows if address and address == row.get("address")), None)
+
+
+def _row_name(row: dict[str, Any]) -> str:
+    name, address = str(row.get("name") or ""), str(row["address"])
+    return f"{name} ({address})" if name not in ("", address) else address
+
+
+def _least_loss(found: dict[str, Any]) -> dict[str, Any] | None:
+    """Find the broker with most, where none has everything for certain; none while there is a
+    primary.
+    """
+    rows: list[dict[str, Any]] = [row for row in found.get("brokers") or [] if row.get("answered")]
+    if any(row.get("state") in PRIMARY_STATES for row in rows):
+        return None
+    return max(
+        rows,
+        key=lambda row: (
+            row["epoch"],
+            row["sequence"],
+            bool(row.get("in_newest_set")),
+            bool(row.get("is_complete")),
+        ),
+        default=None,
+    )
+
+
+def _loss(found: dict[str, Any], address: str) -> str:
+    """Say what would be given up if that broker were promoted."""
+    text = _of_losses(found, address).get("text")
+    return str(text) if text else f"what others have and {address} has not, which is not known"
+
+
+def _of_losses(found: dict[str, Any], address: str) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = found.get("losses") or []
+    return next((row for row in rows if row.get("address") == address), {})
+
+
+def _unheard(found: dict[str, Any], row: dict[str, Any]) -> list[str]:
+    """Name the members of the in-sync set that may have more than a broker that was started again,
+    and did not answer.
+
+    With ha-safety=trust-manager a broker is recommended all the same, for then it is the manager
+    who knows that they are gone.
+    """
+    return (
+        []
+        if row.get("is_complete")
+        else list(_of_losses(found, str(row["address"])).get("not_heard") or [])
+    )
+
+
+def _reach(row: dict[str, Any], first: Target) -> Target:
+    """Say how to reach a broker of the comparison: the one that was asked may be it, by its
+    socket.
+    """
+    for broker in (local_cluster() or {}).get("brokers", []):
+        if broker["address"] == row["address"]:
+            return Target(socket=broker["admin_socket"])
+    return beside(str(row["address"]), first)
+
+
+def _show_comparison(options: Options, found: dict[str, Any]) -> None:
+    if options.as_json:
+        print_json({**found, "schema_version": 1})
+        return
+    rows = []
+    for row in found.get("brokers") or []:
+        if row.get("answered"):
+            flags = [
+                bool(row.get(column)) for column in ("is_complete", "in_newest_set", "answered")
+            ]
+            rows.append([*(row.get(column) for column in BROKER_COLUMNS[:5]), *flags])
+            continue
+        # What it last said may be long ago; one that was never heard has not even an identity.
+        is_known = bool(row.get("system_id"))
+        last = [row["epoch"], row["sequence"]] if is_known else [None, None]
+        rows.append(
+            [
+                row.get("name"),
+                row["address"],
+                "unreachable",
+                *last,
+                None,
+                bool(row.get("in_newest_set")) if is_known else "?",
+                False,
+            ]
+        )
+    print_table([column.upper() for column in BROKER_COLUMNS], rows)
+    best = _row(found, found.get("recommended"))
+    print(
+        (
+            f"recommended: {_row_name(best) if best is not None else 'none'}: "
+            f"{found.get('reason') or ''}"
+        ).rstrip(": ")
+    )
+    if best is not None:
+        unheard = " and ".join(_unheard(found, best))
+        print(
+            f"would be lost: what {unheard} alone accepted, if anything"
+            if unheard
+            else "would be lost: nothing"
+        )
+        return
+    chosen = _least_loss(found)
+    if chosen is not None:
+        print(
+            f"{_row_name(chosen)} has most; would be lost: {_loss(found, str(chosen['address']))}"
+        )
+
+
+def _accept(options: Options, loss: str, *, accept_loss: bool, yes: bool) -> None:
+    """Have the loss accepted, or end."""
+    if not accept_loss:
+        raise Failure(
+            NOT_CONFIRMED,
+            f"this would give up something: {loss}",
+            hint="start the missing brokers, or add --accept-loss",
+        )
+    talk(options, f"to be given up: {loss}")
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Failure(
+            NOT_CONFIRMED,
+            "the loss has to be accepted, and there is no terminal to ask on",
+            hint="add --yes",
+        )
+    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise typer.Exit(NO)
+
+
+def _epoch(result: Any) -> Any:
+    return result.get("epoch") if isinstance(result, dict) else None

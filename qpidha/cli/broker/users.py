@@ -1,0 +1,252 @@
+"""`qpid-ha user`: the users file of a broker, which holds SCRAM verifiers and never a password.
+
+A file is read, changed and put in place of the old one at once, so that a broker that starts
+meanwhile sees one or the other. Lines that are not changed, comments among them, stay as they are.
+Brokers read their users file when they start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import secrets
+import sys
+import tempfile
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from qpidha.amqp.peer.sasl import SCRAM, Users, make_verifier
+from qpidha.cli.app import settings_of
+from qpidha.client.command.arguments import Options
+from qpidha.client.command.exits import Failure
+from qpidha.client.command.output import EPILOG, print_json, print_table, talk
+from qpidha.model.errors import InvalidArgument
+from qpidha.model.exit_codes import DATA_ERROR, INTERRUPTED, NO, NO_INPUT, NO_PERMISSION, USAGE
+from qpidha.model.settings import DEFAULTS
+
+SALT = 16
+"""Random bytes in a verifier, so that equal passwords do not look equal."""
+MODE = 0o600
+FORBIDDEN = "$:"
+"""Characters that would end a name before its end."""
+
+UsersFile = Annotated[
+    str,
+    typer.Option(
+        "--users-file", metavar="FILE", help="the file that the broker's users-file names"
+    ),
+]
+Realm = Annotated[
+    str, typer.Option("--realm", help="the broker's realm; NAME and NAME@REALM are the same user")
+]
+
+
+@dataclass(slots=True)
+class File:
+    """A users file as lines, and what they mean."""
+
+    path: str
+    lines: list[str]
+    users: Users
+
+    def without(self, name: str) -> list[str]:
+        """Give all lines but those of one user."""
+        bare = self.users.bare(name)
+        return [line for line in self.lines if self.name_in(line) != bare]
+
+    def name_in(self, line: str) -> str:
+        """Name the user of a line; empty for a comment."""
+        text = line.strip()
+        return (
+            ""
+            if text.startswith("#")
+            else self.users.bare(text.partition("$")[0].rpartition(":")[0])
+        )
+
+
+def add(app: typer.Typer) -> None:
+    """Put the commands into the tree."""
+    users = typer.Typer(
+        help="Add, delete and list the users of a users file.", epilog=EPILOG, no_args_is_help=True
+    )
+    users.command("add", epilog=EPILOG)(_add)
+    users.command("del", epilog=EPILOG)(_del)
+    users.command("list", epilog=EPILOG)(_list)
+    app.add_typer(users, name="user")
+
+
+def _add(
+    context: typer.Context,
+    name: str,
+    users_file: UsersFile,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="read the password from standard input")
+    ] = False,
+    realm: Realm = DEFAULTS["realm"],
+) -> None:
+    """Add a user, or change the password of one; asks for the password.
+
+    Example: qpid-ha user add alice --users-file /etc/qpidha/users
+    """
+    options = settings_of(context)
+    # Spaces and control characters are not printable, or are split at.
+    if (
+        not name.isprintable()
+        or name.split() != [name]
+        or name.startswith("#")
+        or any(character in name for character in FORBIDDEN)
+    ):
+        hint = "no $, no :, no spaces or control characters in it, and no # at its beginning"
+        raise Failure(USAGE, f"{name!r} cannot be a user's name", hint=hint)
+    file = _read(users_file, realm, missing_ok=True)
+    try:
+        verifier = make_verifier(
+            _password(options, name, password_stdin), secrets.token_bytes(SALT)
+        )
+    except InvalidArgument as error:
+        raise Failure(USAGE, error.text, hint=error.hint) from error
+    known = file.users.bare(name) in file.users.verifiers
+    _write(file.path, [*file.without(name), f"{name}:{verifier}"])
+    _done(
+        options,
+        name,
+        "changed" if known else "added",
+        f"user {name} {'has a new password' if known else 'is added'} in {file.path}",
+    )
+
+
+def _del(
+    context: typer.Context, name: str, users_file: UsersFile, realm: Realm = DEFAULTS["realm"]
+) -> None:
+    """Delete a user.
+
+    Example: qpid-ha user del alice --users-file /etc/qpidha/users
+    """
+    options = settings_of(context)
+    file = _read(users_file, realm)
+    if file.users.bare(name) not in file.users.verifiers:
+        raise Failure(
+            NO,
+            f"there is no user {name!r} in {users_file}",
+            hint=f"qpid-ha user list --users-file {users_file}",
+        )
+    _write(file.path, file.without(name))
+    _done(options, name, "deleted", f"user {name} is deleted from {file.path}")
+
+
+def _list(context: typer.Context, users_file: UsersFile, realm: Realm = DEFAULTS["realm"]) -> None:
+    """List the users, without anything about their passwords.
+
+    Example: qpid-ha user list --users-file /etc/qpidha/users
+    """
+    options = settings_of(context)
+    verifiers = _read(users_file, realm).users.verifiers
+    rows = [
+        {"name": name, "mechanism": SCRAM, "iterations": verifier.iterations}
+        for name, verifier in verifiers.items()
+    ]
+    if options.as_json:
+        print_json({"schema_version": 1, "users": rows})
+    else:
+        print_table(("NAME", "MECHANISM", "ITERATIONS"), [list(row.values()) for row in rows])
+
+
+def _done(options: Options, name: str, change: str, text: str) -> None:
+    if options.as_json:
+        print_json({"schema_version": 1, "name": name, "change": change})
+    else:
+        talk(options, f"{text}; brokers see it when they start")
+
+
+def _password(options: Options, name: str, from_stdin: bool) -> str:
+    """Get the password of a new user, from its operator or from a pipe."""
+    if from_stdin:
+        try:
+            return sys.stdin.readline().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise Failure(
+                DATA_ERROR, "the password on standard input is not UTF-8", hint="give it in UTF-8"
+            ) from error
+    if options.password:
+        raise Failure(
+            USAGE,
+            "a password on the command line can be seen by others",
+            hint="--password-stdin, or let it be asked for",
+        )
+    if not sys.stdin.isatty():
+        raise Failure(
+            USAGE, "there is no terminal to ask for the password", hint="--password-stdin"
+        )
+    try:
+        password = getpass.getpass(f"Password of {name}: ")
+        again = getpass.getpass("Again: ")
+    except EOFError as error:
+        raise Failure(
+            INTERRUPTED,
+            "no password was given",
+            hint="--password-stdin reads it from standard input",
+        ) from error
+    if password != again:
+        raise Failure(NO, "the two passwords differ", hint="again")
+    return password
+
+
+def _read(path: str, realm: str, *, missing_ok: bool = False) -> File:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except FileNotFoundError as error:
+        if not missing_ok:
+            raise Failure(
+                NO_INPUT, f"there is no users file {path}", hint="qpid-ha user add makes one"
+            ) from error
+        text = ""
+    except UnicodeDecodeError as error:
+        raise Failure(
+            DATA_ERROR, f"{path} is not UTF-8 text", hint="is it a users file?"
+        ) from error
+    except OSError as error:
+        raise Failure(
+            NO_INPUT,
+            f"cannot read {path}: {error.strerror}",
+            hint="--users-file names the broker's users-file",
+        ) from error
+    try:
+        users = Users.parse(text, realm=realm)
+    except InvalidArgument as error:
+        raise Failure(
+            DATA_ERROR,
+            f"{path}: {error.text}",
+            hint="delete or correct that line; nothing was changed",
+        ) from error
+    return File(path, text.splitlines(), users)
+
+
+def _write(path: str, lines: list[str]) -> None:
+    """Put a new file in place of the old one: its owner's, and for nobody else to read."""
+    path = os.path.realpath(path)
+    temporary = ""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=".users-", dir=os.path.dirname(path))
+        with open(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, MODE)
+            # Root may keep the file of a broker that is not root.
+            if os.path.exists(path) and os.geteuid() == 0:
+                owner = os.stat(path)
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
+            file.writelines(f"{line}\n" for line in lines)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        code = NO_PERMISSION if isinstance(error, PermissionError) else NO_INPUT
+        raise Failure(
+            code,
+            f"cannot write {path}: {error.strerror}",
+            hint="is there such a directory, and may you write to it?",
+        ) from error

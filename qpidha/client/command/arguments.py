@@ -1,0 +1,127 @@
+"""Global options: taken out of the command line wherever they stand, before or after the command.
+
+Historic scripts put `-b` on either side of the command, so this is done before the command is
+looked for. It knows which options take a value, so that `-b status ping` is not misread. What is
+left is the command with its own options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qpidha.client.command.exits import Failure
+from qpidha.model.duration import SECOND, parse_duration
+from qpidha.model.exit_codes import USAGE
+
+VALUED = {
+    "-b": "broker",
+    "--broker": "broker",
+    "--config": "config",
+    "--timeout": "timeout",
+    "--user": "user",
+    "--password": "password",
+    "--sasl-mechanism": "sasl_mechanism",
+    "--sasl-service-name": "sasl_service_name",
+    "--ssl-certificate": "ssl_certificate",
+    "--ssl-key": "ssl_key",
+    "--ssl-trusted": "ssl_trusted",
+    "-o": "output",
+    "--output": "output",
+}
+"""Options with a value, and where it goes."""
+FLAGS = {
+    "-q": "quiet",
+    "--quiet": "quiet",
+    "-v": "verbose",
+    "--verbose": "verbose",
+    "--cluster-manager": "cluster_manager",
+}
+"""Options without a value."""
+GLUED = ("-b", "-o")
+"""Short options whose value may follow without a space."""
+FORMATS = ("text", "json")
+DEFAULT_TIMEOUT = 10.0
+"""Seconds; as in the historic tool."""
+
+
+@dataclass(slots=True)
+class Options:
+    """The global options of one call."""
+
+    broker: str = ""
+    config: str = ""
+    timeout: float | None = None
+    """Seconds; None is the command's own default, 0 is for ever."""
+    user: str = ""
+    password: str = ""
+    sasl_mechanism: str = ""
+    sasl_service_name: str = ""
+    ssl_certificate: str = ""
+    ssl_key: str = ""
+    ssl_trusted: str = ""
+    output: str = "text"
+    quiet: bool = False
+    verbose: bool = False
+    cluster_manager: bool = False
+
+    @property
+    def as_json(self) -> bool:
+        """Whether data goes out as JSON."""
+        return self.output == "json"
+
+    def patience(self, default: float = DEFAULT_TIMEOUT) -> float | None:
+        """Seconds to wait for an answer, or None for ever."""
+        return default if self.timeout is None else (self.timeout or None)
+
+
+def hoist(arguments: list[str]) -> tuple[Options, list[str]]:
+    """Split a command line into global options and the rest; after `--` nothing is taken."""
+    options = Options()
+    rest: list[str] = []
+    waiting = iter(arguments)
+    for argument in waiting:
+        if argument == "--":
+            rest += ["--", *waiting]
+            break
+        name, equals, value = argument.partition("=")
+        if argument in FLAGS:
+            setattr(options, FLAGS[argument], True)
+        elif argument in VALUED:
+            _set(options, argument, next(waiting, None))
+        elif name in VALUED and equals and name.startswith("--"):
+            _set(options, name, value)
+        elif argument[:2] in GLUED and not argument.startswith("--"):
+            _set(options, argument[:2], argument[2:].removeprefix("="))
+        else:
+            rest.append(argument)
+    if options.ssl_key and not options.ssl_certificate:
+        raise Failure(
+            USAGE,
+            "--ssl-key needs --ssl-certificate",
+            hint="give the certificate that belongs to the key",
+        )
+    return options, rest
+
+
+def _set(options: Options, name: str, value: str | None) -> None:
+    if value is None:
+        raise Failure(USAGE, f"option {name} needs a value", hint="qpid-ha help")
+    field = VALUED[name]
+    if field == "timeout":
+        options.timeout = _seconds(value)
+        return
+    if field == "output" and value not in FORMATS:
+        raise Failure(USAGE, f"{value!r} is not an output format", hint="-o text or -o json")
+    setattr(options, field, value)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text) / SECOND
+    except ValueError as error:
+        raise Failure(
+            USAGE,
+            f"{text!r} is not a duration",
+            reason=str(error),
+            hint="--timeout 10, or 500ms; 0 waits for ever",
+        ) from error

@@ -1,0 +1,114 @@
+"""AMQP clients of commands: made from global options, with errors as failures that carry exit
+codes.
+
+They know the address that was given, the brokers of the local cluster or of `--config`, and what
+brokers tell. Where no broker has served for `--timeout`, the command ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from qpidha.client.blocking import Client
+from qpidha.client.command.arguments import Options
+from qpidha.client.command.exits import Failure, failure_of
+from qpidha.client.command.output import talk
+from qpidha.client.command.target import Target, addresses, brokers_url, parse
+from qpidha.client.endpoint import Endpoint, Tls
+from qpidha.client.errors import ClientError, TimedOut
+from qpidha.client.management import AmqpManagement, NotPrimary
+from qpidha.model.errors import QpidHaError
+from qpidha.model.exit_codes import NO_PERMISSION, UNAVAILABLE
+
+
+class CommandClient:
+    """A client that goes on over failovers and says so; `forever` looks for a broker for ever, once
+    one has served.
+    """
+
+    def __init__(
+        self, target: Target, options: Options, *, heartbeat: float, forever: bool = False
+    ) -> None:
+        self.served = False
+        """Whether a broker has let us in."""
+        self.connected = False
+        self.options = options
+        self.patience = options.patience()
+        with self.failures():
+            self.client = Client(
+                _endpoints(target, options),
+                tls=tls_of(options),
+                timeout=self.patience,
+                reconnect_timeout=None if forever else self.patience,
+                fail_fast=True,
+                heartbeat=heartbeat,
+                properties={
+                    "product": "qpid-ha",
+                    "qpid.client_process": "qpid-ha",
+                    "qpid.client_pid": os.getpid(),
+                },
+                on_event=self._on_event,
+            )
+
+    @contextmanager
+    def opened(self) -> Iterator[Client]:
+        """Connect for the block; errors in it become failures."""
+        with self.failures(), self.client:
+            yield self.client
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Turn errors of the client into failures."""
+        try:
+            yield
+        except TimedOut as error:
+            if self.connected:
+                raise failure_of(error) from error
+            text = f"no broker served within {self.patience or 0:g} s"
+            raise Failure(UNAVAILABLE, text, hint="qpid-ha list, or a longer --timeout") from error
+        except (ClientError, QpidHaError) as error:
+            raise failure_of(error) from error
+
+    def _on_event(self, event: str, endpoint: Endpoint, error: ClientError | None) -> None:
+        self.connected = event == "connected"
+        self.served = self.served or self.connected
+        if event == "lost" and error is not None:
+            why = f": {error.reason}" if error.reason else ""
+            talk(self.options, f"{error.text}{why}; going on elsewhere")
+
+
+def management(target: Target, options: Options) -> AmqpManagement:
+    """Open a conversation with one broker over AMQP."""
+    try:
+        return AmqpManagement(endpoint_of(target), tls=tls_of(options), timeout=options.patience())
+    except NotPrimary as error:
+        raise Failure(
+            NO_PERMISSION, error.text, hint=error.hint, condition=error.condition
+        ) from error
+
+
+def endpoint_of(target: Target) -> Endpoint:
+    """A target as the client's room has it."""
+    return Endpoint(
+        target.host, target.port, target.encrypted, target.user, target.password, target.mechanism
+    )
+
+
+def tls_of(options: Options) -> Tls:
+    """The TLS files of the global options."""
+    return Tls(options.ssl_trusted, options.ssl_certificate, options.ssl_key)
+
+
+def _endpoints(first: Target, options: Options) -> list[Endpoint]:
+    """The given address, and those of its cluster as far as this machine knows them; one logs in
+    there as at the first.
+    """
+    listed = addresses(brokers_url(options))
+    others = [
+        replace(parse(address), user=first.user, password=first.password, mechanism=first.mechanism)
+        for address in (listed if options.config or str(first) in listed else [])
+    ]
+    return [endpoint_of(target) for target in (first, *others)]

@@ -1,0 +1,116 @@
+"""Failures of commands: the one exception that carries an exit code, with what failed, why, and
+what to do next.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from qpidha.client.admin import LinkDenied, LinkTimeout
+from qpidha.client.errors import (
+    ClientError,
+    ConnectError,
+    LinkError,
+    LoginError,
+    TimedOut,
+    TlsError,
+    WrongProtocol,
+)
+from qpidha.model.errors import QpidHaError, RefusedRequest
+from qpidha.model.exit_codes import DATA_ERROR, NO, NO_INPUT, NO_PERMISSION, TIMED_OUT, UNAVAILABLE
+
+
+class Failure(Exception):
+    """A command cannot do what it was asked."""
+
+    def __init__(
+        self, code: int, text: str, *, reason: str = "", hint: str = "", condition: str = ""
+    ) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+        self.reason = reason
+        self.hint = hint
+        self.condition = condition
+
+
+def refused(condition: str, text: str, hint: str, reason: str = "") -> Failure:
+    """Turn a broker's no into a failure with the right exit code."""
+    code = NO_PERMISSION if condition == "amqp:unauthorized-access" else NO
+    return Failure(code, text, reason=reason, hint=hint, condition=condition)
+
+
+WAITING = "qpid-ha status --explain -b ADDR shows what a broker waits for; or a longer --timeout"
+"""What to do where a broker is there and an answer is not."""
+
+
+def failure_of(error: QpidHaError | ClientError) -> Failure:
+    """Turn an error of the client's room into a failure with the right exit code."""
+    if isinstance(error, ClientError):
+        return _of_client(error)
+    if isinstance(error, RefusedRequest):
+        return refused(error.condition, error.text, error.hint, error.reason)
+    if isinstance(error, LinkDenied):
+        code, hint = NO_PERMISSION, "run it as the broker's user, or as root"
+    elif isinstance(error, LinkTimeout):
+        code, hint = TIMED_OUT, "a longer --timeout"
+    else:
+        code, hint = UNAVAILABLE, "qpid-ha local status, or name one with -b"
+    return Failure(code, error.text, reason=error.reason, hint=error.hint or hint)
+
+
+def _of_client(error: ClientError) -> Failure:
+    """Turn an error of the AMQP client into a failure; hints name the options of commands."""
+    code, hint = UNAVAILABLE, error.hint or "qpid-ha list"
+    if isinstance(error, LinkError):
+        hint = error.hint if error.condition != "amqp:not-found" else ""
+        return refused(error.condition, error.text, hint or "qpid-ha queue list", error.reason)
+    if isinstance(error, LoginError):
+        code, hint = NO_PERMISSION, "--user and --password, or -b amqp://user:password@host:port"
+    elif isinstance(error, TlsError) and error.__cause__ is not None:
+        is_missing = isinstance(error.__cause__, FileNotFoundError | PermissionError)
+        code, hint = NO_INPUT if is_missing else DATA_ERROR, "PEM files are needed"
+    elif isinstance(error, TlsError):
+        hint = "--ssl-trusted FILE, with the certificate of the authority that signed the broker's"
+    elif isinstance(error, TimedOut):
+        code, hint = TIMED_OUT, WAITING
+    elif error.hint.startswith(("amqp://", "amqps://")):
+        hint = f"-b {error.hint.removesuffix(' as its address')}"
+    elif isinstance(error, WrongProtocol):
+        hint = "-b with the AMQP address of a broker, usually host:5672"
+    elif isinstance(error, ConnectError):
+        hint = "is a broker running there? qpid-ha local status"
+    return Failure(code, error.text, reason=error.reason, hint=hint, condition=error.condition)
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Turn what the client's room raises into failures."""
+    try:
+        yield
+    except (QpidHaError, ClientError) as error:
+        raise failure_of(error) from error
+
+
+def report(failure: Failure, *, as_json: bool) -> int:
+    """Tell of a failure on stderr and return its exit code."""
+    try:
+        if as_json:
+            error = {
+                "code": failure.code,
+                "message": failure.text,
+                "reason": failure.reason,
+                "hint": failure.hint,
+                "condition": failure.condition,
+            }
+            print(json.dumps({"error": error}), file=sys.stderr)
+        else:
+            hint = f". Try: {failure.hint}" if failure.hint else ""
+            reason = f": {failure.reason}" if failure.reason else ""
+            print(f"error: {failure.text}{reason}{hint}", file=sys.stderr)
+    except OSError:
+        pass  # Nobody reads our errors; the code still says it.
+    return failure.code

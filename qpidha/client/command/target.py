@@ -1,0 +1,341 @@
+"""Targets: which broker a command speaks to, and how.
+
+`-b` names a UNIX admin socket, `[amqp://[user[:password]@]]host[:port]`, or a broker of the local
+cluster (`b2`). Without it: the settings file of `--config`, the local cluster's primary, the
+daemon's admin socket, then localhost:5672.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from qpidha.client.admin import ask
+from qpidha.client.command.arguments import Options
+from qpidha.client.command.exits import Failure
+from qpidha.model.broker_states import PRIMARY_STATES
+from qpidha.model.errors import InvalidArgument, QpidHaError
+from qpidha.model.exit_codes import CONFIG, NO_INPUT, UNAVAILABLE, USAGE
+from qpidha.model.paths import admin_socket
+from qpidha.model.percent import decode_part
+
+DEFAULT_PORT = 5672
+LOCAL_NAME = re.compile("b[1-9]")
+"""What brokers of a local cluster are called."""
+QUICK = 0.5
+"""Seconds allowed to each local broker while the primary is looked for."""
+
+
+@dataclass(slots=True)
+class Target:
+    """Where a broker is: an admin socket, or an AMQP address with credentials."""
+
+    socket: str = ""
+    host: str = ""
+    port: int = DEFAULT_PORT
+    user: str = ""
+    password: str = ""
+    mechanism: str = ""
+    encrypted: bool = False
+
+    def __str__(self) -> str:
+        return self.socket or f"{_bracketed(self.host)}:{self.port}"
+
+
+def state_directory() -> str:
+    """Where the local cluster lives unless told otherwise."""
+    chosen = os.environ.get("QPIDHA_DIR")
+    if chosen:
+        return chosen
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(
+        os.path.expanduser("~"), ".local", "state"
+    )
+    return os.path.join(base, "qpidha", "local")
+
+
+def local_cluster(directory: str = "") -> dict[str, Any] | None:
+    """Read the local cluster's state file, if there is one."""
+    try:
+        with open(
+            os.path.join(directory or state_directory(), "cluster.json"), encoding="utf-8"
+        ) as file:
+            state: dict[str, Any] = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return state
+
+
+def resolve(options: Options) -> Target:
+    """Decide which broker is meant."""
+    configured = _configured(options)
+    if options.broker:
+        target = _named(options.broker) or parse(options.broker)
+    elif options.config:
+        target = configured
+    else:
+        target = _default()
+    if not target.socket:
+        target.user = target.user or options.user or configured.user
+        target.password = target.password or options.password or configured.password
+        target.mechanism = options.sasl_mechanism or configured.mechanism
+    return target
+
+
+def parse(text: str) -> Target:
+    """Read what stands after `-b`."""
+    if "/" in text and "://" not in text and "@" not in text:
+        return Target(socket=text)
+    rest = text
+    scheme, separator, after = text.partition("://")
+    encrypted = False
+    if separator:
+        if scheme not in ("amqp", "amqps"):
+            raise Failure(
+                USAGE,
+                f"{text!r}: scheme {scheme!r} is not known",
+                hint="amqp://host:port or amqps://host:port",
+            )
+        rest, encrypted = after.rstrip("/"), scheme == "amqps"
+    credentials, at, where = rest.rpartition("@")
+    slash = "/" if "/" in credentials and ":" not in credentials else ":"
+    user, _, password = credentials.partition(slash) if at else ("", "", "")
+    for prefix in ("tcp:", "ssl:"):
+        if where.startswith(prefix):
+            where, encrypted = where.removeprefix(prefix), prefix == "ssl:"
+    host, port = _host_and_port(where, text, 5671 if encrypted else DEFAULT_PORT)
+    return Target(
+        host=host, port=port, user=_unquote(user), password=_unquote(password), encrypted=encrypted
+    )
+
+
+def beside(address: str, first: Target) -> Target:
+    """Say how to reach another broker of the cluster of `first`: one logs in there as at that
+    one.
+    """
+    target = parse(address)
+    target.user, target.password, target.mechanism = (
+        target.user or first.user,
+        target.password or first.password,
+        first.mechanism,
+    )
+    return target
+
+
+def place_of(target: Target) -> tuple[str, str]:
+    """Say where a broker is as resource managers want it: its admin socket's path, and `host:port`;
+    one of them is empty.
+    """
+    return (
+        (target.socket, "") if target.socket else ("", f"{_bracketed(target.host)}:{target.port}")
+    )
+
+
+def _named(name: str) -> Target | None:
+    """Find a broker of a local cluster by its name."""
+    cluster = _cluster_with(name)
+    if cluster is not None:
+        return Target(
+            socket=next(
+                broker["admin_socket"] for broker in cluster["brokers"] if broker["name"] == name
+            )
+        )
+    if LOCAL_NAME.fullmatch(name):
+        places = cluster_places()
+        names = ", ".join(
+            broker["name"]
+            for place in places
+            for broker in (local_cluster(place) or {}).get("brokers", [])
+        )
+        reason = (
+            f"the local cluster has no {name}; it has {names}"
+            if names
+            else f"no local cluster in {' or '.join(places)}"
+        )
+        raise Failure(
+            UNAVAILABLE,
+            reason,
+            hint=(
+                f"set QPIDHA_DIR to the cluster's directory, or -b {name}:{DEFAULT_PORT} for "
+                "a host of that name"
+            ),
+        )
+    return None
+
+
+def _cluster_with(name: str) -> dict[str, Any] | None:
+    """Find the local cluster that has a broker of a name; one that runs comes before one that once
+    did.
+    """
+    clusters = [
+        cluster for place in cluster_places() if (cluster := local_cluster(place)) is not None
+    ]
+    having = [
+        cluster
+        for cluster in clusters
+        if any(broker["name"] == name for broker in cluster["brokers"])
+    ]
+    running = [
+        cluster
+        for cluster in having
+        if any(os.path.exists(broker["admin_socket"]) for broker in cluster["brokers"])
+    ]
+    return next(iter(running or having), None)
+
+
+def cluster_places() -> list[str]:
+    """Where a local cluster is looked for by a broker's name: where QPIDHA_DIR says, else the usual
+    place and here.
+    """
+    return (
+        [state_directory()]
+        if os.environ.get("QPIDHA_DIR")
+        else [state_directory(), os.path.abspath("cluster"), os.getcwd()]
+    )
+
+
+def _default() -> Target:
+    cluster = local_cluster()
+    sockets = [
+        broker["admin_socket"]
+        for broker in (cluster or {}).get("brokers", [])
+        if os.path.exists(broker["admin_socket"])
+    ]
+    found = ""
+    for path in sockets:
+        state = _state(path)
+        if state in PRIMARY_STATES:
+            return Target(socket=path)
+        if state and not found:
+            found = path
+    if found:
+        return Target(socket=found)
+    alive = daemon_socket()
+    return Target(socket=alive) if alive else Target(host="localhost")
+
+
+def daemon_socket() -> str:
+    """Return the admin socket of this user's daemon at the usual port, or of the only one that
+    lives; empty if there is none.
+    """
+    usual = admin_socket(os.environ, os.getuid(), DEFAULT_PORT)
+    folder = os.path.dirname(usual)
+    try:
+        names = [
+            name
+            for name in os.listdir(folder)
+            if name.startswith("admin-") and name.endswith(".sock")
+        ]
+    except OSError:
+        return ""
+    alive = [path for path in sorted(os.path.join(folder, name) for name in names) if _state(path)]
+    return usual if usual in alive else alive[0] if len(alive) == 1 else ""
+
+
+def _state(path: str) -> str:
+    try:
+        return str(ask(path, "ping", timeout=QUICK).get("state", "")) or "unknown"
+    except QpidHaError:
+        return ""
+
+
+def brokers_url(options: Options) -> str:
+    """The addresses of all brokers, as far as this machine knows them without asking: by --config,
+    or the local cluster.
+    """
+    if options.config:
+        return _values(options.config).get("ha-brokers-url", "").removeprefix("none")
+    brokers = (_cluster_with(options.broker) or local_cluster() or {}).get("brokers", [])
+    if options.broker and options.broker not in [
+        broker[name] for broker in brokers for name in ("name", "address", "admin_socket")
+    ]:
+        return ""
+    return ",".join(broker["address"] for broker in brokers)
+
+
+def addresses(url: object) -> list[str]:
+    """List the addresses of a brokers URL: host:port, or ssl:host:port."""
+    if isinstance(url, (list, tuple)):
+        return [str(entry) for entry in url]
+    rest = str(url).removeprefix("amqp://").removeprefix("amqp:").rpartition("@")[2]
+    return [part.removeprefix("tcp:") for part in rest.split(",") if part]
+
+
+def _values(path: str) -> dict[str, str]:
+    """Read a qpidd.conf; the daemon itself is stricter, and says what is wrong."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            # Loaded late: few calls have a file, and the others have to be quick.
+            values: dict[str, str] = import_module("qpidha.model.sources").file_values(
+                file.read(), path
+            )
+    except OSError as error:
+        raise Failure(
+            NO_INPUT, f"cannot read {path}: {error.strerror}", hint="--config names a qpidd.conf"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise Failure(CONFIG, f"{path} is not text", hint="--config names a qpidd.conf") from error
+    except InvalidArgument as error:
+        raise Failure(CONFIG, error.text, hint=error.hint) from error
+    return values
+
+
+def _configured(options: Options) -> Target:
+    target = Target(host="localhost")
+    if not options.config:
+        return target
+    values = _values(options.config)
+    try:
+        target.port = int(values.get("port", DEFAULT_PORT))
+    except ValueError as error:
+        raise Failure(
+            CONFIG, f"{options.config}: port={values['port']} is not a number", hint="port=5672"
+        ) from error
+    target.user, target.password = values.get("ha-username", ""), values.get("ha-password", "")
+    target.mechanism = values.get("ha-mechanism", "")
+    if options.timeout is None:
+        interval = values.get("ha-heartbeat-interval") or values.get("link-heartbeat-interval")
+        if interval and interval.replace(".", "", 1).isdigit():
+            options.timeout = max(1.0, float(interval))
+    admin_socket = values.get("admin-socket") or (
+        os.path.join(values["data-dir"], "admin.sock") if values.get("data-dir") else ""
+    )
+    admin_socket = admin_socket and os.path.join(
+        os.path.dirname(options.config), admin_socket
+    )  # as the daemon has it
+    if admin_socket and os.path.exists(admin_socket):
+        target.socket = admin_socket
+    return target
+
+
+def _host_and_port(where: str, text: str, default: int) -> tuple[str, int]:
+    if where.startswith("["):
+        host, _, rest = where[1:].partition("]")
+        port = rest.removeprefix(":")
+    else:
+        host, _, port = where.partition(":")
+    if port and not (port.isdigit() and 0 < int(port) < 65536):
+        raise Failure(
+            USAGE,
+            f"{text!r}: {port!r} is not a port",
+            hint="-b host:port, with a port from 1 to 65535",
+        )
+    return host or "localhost", int(port) if port else default
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _unquote(text: str) -> str:
+    try:
+        return decode_part(text)
+    except InvalidArgument as error:
+        raise Failure(
+            USAGE,
+            "a user or password in -b has a % that begins no character",
+            hint="write % itself as %25",
+        ) from error

@@ -1,0 +1,125 @@
+"""Management over AMQP: the same questions as on an admin socket, asked of one broker anywhere
+through `$management`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from qpidha.client.blocking import Client, Receiver, Sender
+from qpidha.client.endpoint import Endpoint, Tls
+from qpidha.client.errors import ClientError, LoginError
+from qpidha.client.message import Message
+from qpidha.model.errors import RefusedRequest
+
+ADDRESS = "$management"
+ADMINISTRATOR = "log in as the user that ha-username names"
+UNAUTHORIZED = "amqp:unauthorized-access"
+
+
+class NotPrimary(ClientError):
+    """The broker is a backup, which only administrators may ask; the hint names the primary."""
+
+
+class AmqpManagement:
+    """A conversation with one broker over AMQP; `timeout` is in seconds for each answer, None waits
+    for ever. Raises ClientError if the broker does not serve, RefusedRequest for a no.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, tls: Tls | None, timeout: float | None) -> None:
+        self._endpoint = endpoint
+        self._tls = tls
+        self._timeout = timeout
+        self._is_admin = True
+        try:
+            self._client = self._open({"qpid.ha-admin": True})
+        except LoginError as denied:
+            self._is_admin = False
+            # Where users log in, administrators are those that the brokers know each other by; all
+            # may use a primary.
+            if not endpoint.user:
+                raise
+            self._client = self._open({}, follow=True)
+            serving = self._client.endpoint
+            if serving.place != endpoint.place:
+                self._client.close()
+                raise NotPrimary(
+                    f"{endpoint} is a backup, which user {endpoint.user} may not ask; the primary "
+                    f"is {serving}",
+                    hint=f"-b {serving}, or {ADMINISTRATOR}",
+                    condition=denied.condition,
+                ) from None
+        self._links: tuple[Sender, Receiver] | None = None
+        self._last = 0
+        self._unanswered: set[object] = set()
+        """The ids of requests whose answers have not come: a call that timed out leaves its id."""
+
+    def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
+        """Ask and return the result. A ping is answered by the connection itself."""
+        if method == "ping":
+            return {}
+        if self._links is None:
+            self._links = self._client.sender(ADDRESS), self._client.receiver(ADDRESS)
+        requests, answers = self._links
+        self._last += 1
+        asked = f"{method}-{self._last}"
+        self._unanswered.add(asked)
+        requests.send(
+            Message(
+                dict(params or {}),
+                message_id=asked,
+                to=ADDRESS,
+                reply_to=answers.name,
+                application_properties={"operation": method},
+            )
+        )
+        while True:
+            answer = answers.receive()
+            answer.accept()
+            answered = answer.properties.correlation_id
+            if answered not in self._unanswered:
+                raise ClientError(
+                    f"{self._endpoint} answered another request than ours", hint="again"
+                )
+            # An answer that came too late for its own call is not the answer to this one.
+            self._unanswered.discard(answered)
+            if answered == asked:
+                return self._result(answer)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+    def _open(self, properties: dict[str, Any], *, follow: bool = False) -> Client:
+        client = Client(
+            self._endpoint,
+            tls=self._tls,
+            timeout=self._timeout,
+            reconnect_timeout=0.0,
+            fail_fast=True,
+            follow_redirects=follow,
+            heartbeat=30.0,
+            properties={
+                "product": "qpid-ha",
+                "qpid.client_process": "qpid-ha",
+                "qpid.client_pid": os.getpid(),
+                **properties,
+            },
+        )
+        return client.open()
+
+    def _result(self, answer: Message) -> Any:
+        status = answer.application_properties
+        code = int(status.get("statusCode", 500))
+        if code < 400:
+            return answer.body
+        refused = RefusedRequest(
+            str(status.get("statusDescription", "refused")),
+            reason=str(status.get("reason", "")),
+            hint=str(status.get("hint", "")),
+        )
+        refused.condition = str(status.get("condition") or RefusedRequest.condition)
+        if refused.condition == UNAUTHORIZED and not self._is_admin:
+            refused.hint = ADMINISTRATOR
+        raise refused

@@ -1,0 +1,664 @@
+"""The table of methods: every request that a broker answers stands here once.
+
+A row has the method's name, the question that access control is asked, its parameters with types
+and help, its effect, and its handler. The windows are made from it: the admin socket and
+`$management` take every method by its name, `$management` also by the operations of AMQP
+management, `/management` by HTTP verb and path; the method `help` and docs/management.md are made
+from the texts. A new method is one row and one handler. Knows neither JSON nor AMQP encodings.
+Source: Qpid qpid/broker/Broker.cpp (ManagementMethod) and qpid/ha/HaBroker.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from qpidha.management.parameters import Parameter, Type
+from qpidha.management.port import Reply
+from qpidha.management.report import explained
+from qpidha.management.schema import (
+    BINDING,
+    CONNECTION,
+    EXCHANGE,
+    HABROKER,
+    QUEUE,
+    BindingView,
+    binding_of,
+    bindings_of,
+    describe,
+)
+from qpidha.model.errors import InvalidArgument, NotFound, NotImplementedHere, RefusedRequest
+from qpidha.model.principal import Action, ObjectType
+
+if TYPE_CHECKING:
+    from qpidha.broker.queues.queue import Queue
+    from qpidha.management.port import Answer, ManagedNode
+    from qpidha.management.schema import ObjectClass
+
+RESERVED = ("amq.", "qpid.", "qpidha.", "$")
+"""Beginnings of names that belong to the broker."""
+
+
+class Effect(StrEnum):
+    """What a method does, and so where and when it is answered."""
+
+    READ = "read"  # on every broker, at once
+    CHANGE = "change"  # on the primary or a broker alone, when its record is committed
+    COMMAND = "command"  # by the broker that is asked, when it is done
+
+
+class Call:
+    """One request: the broker, the parameters, and the way back."""
+
+    __slots__ = ("_commit", "_reply", "node", "owner", "values")
+
+    def __init__(
+        self,
+        node: ManagedNode,
+        values: dict[str, Any],
+        owner: object,
+        reply: Answer,
+        commit: Callable[[int, Answer, object], None],
+    ) -> None:
+        self.node = node
+        self.values = values
+        """Every parameter of the method, with its value or its default."""
+        self.owner = owner
+        """The connection that gets exclusive queues; None on the admin socket."""
+        self._reply = reply
+        self._commit = commit
+
+    def __getitem__(self, parameter: str) -> Any:
+        return self.values[parameter]
+
+    @property
+    def reply(self) -> Answer:
+        """Where the answer goes, for a method that answers later."""
+        return self._reply
+
+    def answer(self, result: object) -> None:
+        """Answer now."""
+        self._reply(Reply(result))
+
+    def answer_when_committed(self, sequence: int, result: object) -> None:
+        """Answer when the record `sequence` is committed, at once if there is none."""
+        if sequence > 0:
+            self._commit(sequence, self._reply, result)
+        else:
+            self.answer(result)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One row of the table."""
+
+    name: str
+    effect: Effect
+    action: Action
+    object_type: ObjectType
+    help: str
+    """What it does, in the imperative."""
+    answers: str
+    """What its result is."""
+    handler: Callable[[Call], None]
+    parameters: tuple[Parameter, ...] = ()
+    operations: tuple[tuple[ObjectClass, str], ...] = ()
+    """Classes and operations of AMQP management that come here."""
+    routes: tuple[str, ...] = ()
+    """HTTP verbs and paths that come here."""
+
+    def object_name(self, values: dict[str, Any]) -> str:
+        """Return the name of what it is done to, the question for access control."""
+        return str(values.get(self.object_type.value) or values.get("name") or self.name)
+
+
+# -- reads ----------------------------------------------------------------------------------------
+
+
+def _help(call: Call) -> None:
+    wanted = call["method"]
+    call.answer([reference(method) for method in ([find(wanted)] if wanted else METHODS)])
+
+
+def _ping(call: Call) -> None:
+    call.answer({"state": call.node.status().get("state", "")})
+
+
+def _status(call: Call) -> None:
+    call.answer(call.node.status())
+
+
+def _query(call: Call) -> None:
+    call.answer(call.node.query())
+
+
+def _members(call: Call) -> None:
+    call.answer(call.node.status().get("members", []))
+
+
+def _explain(call: Call) -> None:
+    call.answer(explained(call.node))
+
+
+def _list(kind: ObjectClass) -> Callable[[Call], None]:
+    def handler(call: Call) -> None:
+        node, name, match = call.node, call["name"], call["match"]
+        if name:
+            entry = kind.get(node, name)
+            entries = [] if entry is None else [entry]
+        else:
+            entries = list(kind.find(node))
+        call.answer([describe(kind, entry, node) for entry in entries if match in kind.name(entry)])
+
+    return handler
+
+
+def _list_bindings(call: Call) -> None:
+    exchange, queue, key = call["exchange"], call["queue"], call["key"]
+    call.answer(
+        [
+            describe(BINDING, binding, call.node)
+            for binding in bindings_of(call.node.broker)
+            if exchange in ("", binding.exchange)
+            and queue in ("", binding.queue)
+            and key in ("", binding.key)
+        ]
+    )
+
+
+# -- changes --------------------------------------------------------------------------------------
+
+
+def _declare_queue(call: Call) -> None:
+    broker, name = call.node.broker, call["name"]
+    created = name not in broker.queues
+    _check_reserved("queue", name, created)
+    queue, sequence = broker.declare_queue(
+        name,
+        durable=call["durable"],
+        exclusive=call["exclusive"],
+        auto_delete=call["auto_delete"],
+        alternate=call["alternate"],
+        arguments=call["arguments"],
+        owner=call.owner,
+    )
+    call.answer_when_committed(
+        sequence or _declared(call, queue.uid),
+        {"created": created, **describe(QUEUE, queue, call.node)},
+    )
+
+
+def _delete_queue(call: Call) -> None:
+    name = call["name"]
+    messages = len(_queue(call, name).messages)
+    sequence = call.node.broker.delete_queue(
+        name, if_unused=call["if_unused"], if_empty=call["if_empty"]
+    )
+    call.answer_when_committed(sequence, {"messages": messages})
+
+
+def _purge_queue(call: Call) -> None:
+    queue = _queue(call, call["name"])
+    before = len(queue.messages)
+    sequence = call.node.broker.purge(queue.name)
+    call.answer_when_committed(sequence, {"messages": before - len(queue.messages)})
+
+
+def _declare_exchange(call: Call) -> None:
+    broker, name = call.node.broker, call["name"]
+    created = name not in broker.exchanges
+    _check_reserved("exchange", name, created)
+    exchange, sequence = broker.declare_exchange(
+        name,
+        call["type"],
+        durable=call["durable"],
+        auto_delete=call["auto_delete"],
+        alternate=call["alternate"],
+        arguments=call["arguments"],
+    )
+    call.answer_when_committed(
+        sequence or _declared(call, exchange.uid),
+        {"created": created, **describe(EXCHANGE, exchange, call.node)},
+    )
+
+
+def _delete_exchange(call: Call) -> None:
+    sequence = call.node.broker.delete_exchange(call["name"], if_unused=call["if_unused"])
+    call.answer_when_committed(sequence, {})
+
+
+def _bind(call: Call) -> None:
+    exchange, queue, key = call["exchange"], call["queue"], call["key"]
+    _queue(call, queue)
+    sequence = call.node.broker.bind(exchange, queue, key, call["arguments"])
+    view = BindingView(exchange, queue, key, call["arguments"])
+    call.answer_when_committed(sequence, describe(BINDING, view, call.node))
+
+
+def _unbind(call: Call) -> None:
+    exchange, queue, key = call["exchange"], call["queue"], call["key"]
+    if binding_of(call.node.broker, exchange, queue, key) is None:
+        raise NotFound(
+            f"unbind: no binding from exchange {exchange} to queue {queue} with key {key!r}",
+            hint="list_bindings shows what there is",
+        )
+    call.answer_when_committed(call.node.broker.unbind(exchange, queue, key), {})
+
+
+def _queue(call: Call, name: str) -> Queue:
+    """Find a queue that may be changed; the admin socket, which owns nothing, may change each."""
+    queue = call.node.broker.queue(name)
+    if call.owner is not None:
+        queue.check_access(call.owner)
+    return queue
+
+
+def _check_reserved(kind: str, name: str, created: bool) -> None:
+    if created and name.startswith(RESERVED):
+        raise RefusedRequest(
+            f"the {kind} name {name} begins with a reserved prefix",
+            hint=f"reserved are {', '.join(RESERVED)}",
+        )
+
+
+def _declared(call: Call, uid: int) -> int:
+    """Return what to wait for when something exists already: its own record may not be committed
+    yet.
+    """
+    return uid if uid > 0 and call.node.broker.log_writer is not None else 0
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+
+def _promote(call: Call) -> None:
+    call.node.promote(call.reply, call["accept_loss"])
+
+
+def _demote(call: Call) -> None:
+    call.node.demote(call.reply)
+
+
+def _recover(call: Call) -> None:
+    call.node.compare(call.reply)
+
+
+def _switchover(call: Call) -> None:
+    call.node.switchover(call["target"], call.reply)
+
+
+def _shutdown(call: Call) -> None:
+    call.answer({})
+    call.node.shutdown()
+
+
+def _recording(call: Call) -> None:
+    call.node.record(None, "", call.reply)
+
+
+def _recorded(call: Call) -> None:
+    kept, trouble = call["kept"], call["trouble"]
+    if bool(kept) == bool(trouble):
+        raise InvalidArgument(
+            "recorded: give what the store keeps, or why that is not known",
+            hint='"kept": {...} or "trouble": "..."',
+        )
+    call.node.record(kept or None, trouble, call.reply)
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+_MATCH = (
+    Parameter("name", Type.TEXT, "list the one of this name"),
+    Parameter("match", Type.TEXT, "list those whose name contains this"),
+)
+_ALTERNATE = Parameter(
+    "alternate",
+    Type.TEXT,
+    "exchange for messages that are rejected or pushed out, or go to no queue",
+    aliases=("altExchange", "alternateExchange"),
+)
+_QUEUE_NAME = Parameter("name", Type.NAME, "name of the queue")
+_EXCHANGE_NAME = Parameter("name", Type.NAME, "name of the exchange")
+_BINDING = (
+    Parameter("exchange", Type.NAME, "name of the exchange"),
+    Parameter("queue", Type.NAME, "name of the queue"),
+    Parameter("key", Type.TEXT, "binding key", aliases=("bindingKey",)),
+)
+
+METHODS: tuple[Method, ...] = (
+    Method(
+        "help",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.BROKER,
+        "List the methods, or explain one.",
+        "a list of methods with their parameters",
+        _help,
+        (Parameter("method", Type.TEXT, "explain this one only"),),
+    ),
+    Method(
+        "ping",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.BROKER,
+        "Show that the broker answers.",
+        "`state`",
+        _ping,
+    ),
+    Method(
+        "status",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.BROKER,
+        "Show state, epoch, primary, in-sync set and members, as `qpid-ha status` does.",
+        "the status report; fields are only ever added",
+        _status,
+        routes=("GET /ha/status",),
+    ),
+    Method(
+        "query",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.BROKER,
+        "Show the configuration of high availability.",
+        "`state`, `system_id`, `brokers_url`, `public_url`, `replicate`",
+        _query,
+    ),
+    Method(
+        "members",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.BROKER,
+        "List the brokers of the cluster as this one sees them.",
+        "a list of members, as in the status report",
+        _members,
+        routes=("GET /ha/members",),
+    ),
+    Method(
+        "explain",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.BROKER,
+        "Show what the broker waits for and which queues have unreplicated messages.",
+        "`waits`, `queues`, and counts",
+        _explain,
+        operations=((HABROKER, "EXPLAIN"),),
+        routes=("GET /ha/explain",),
+    ),
+    Method(
+        "list_queues",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.QUEUE,
+        "List queues.",
+        "a list of queues with the fields of the class `queue`",
+        _list(QUEUE),
+        _MATCH,
+        routes=("GET /queues", "GET /queues/{name}"),
+    ),
+    Method(
+        "list_exchanges",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.EXCHANGE,
+        "List exchanges.",
+        "a list of exchanges with the fields of the class `exchange`",
+        _list(EXCHANGE),
+        _MATCH,
+        routes=("GET /exchanges", "GET /exchanges/{name}"),
+    ),
+    Method(
+        "list_bindings",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.EXCHANGE,
+        "List bindings; those to the default exchange are implied and not listed.",
+        "a list of bindings with the fields of the class `binding`",
+        _list_bindings,
+        (
+            Parameter("exchange", Type.TEXT, "list those of this exchange"),
+            Parameter("queue", Type.TEXT, "list those of this queue"),
+            Parameter("key", Type.TEXT, "list those with this key"),
+        ),
+        routes=("GET /bindings",),
+    ),
+    Method(
+        "list_connections",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.CONNECTION,
+        "List AMQP connections, oldest first.",
+        "a list of connections with the fields of the class `connection`",
+        _list(CONNECTION),
+        (
+            Parameter("name", Type.TEXT, "list the one with this id"),
+            Parameter("match", Type.TEXT, "list those whose id contains this"),
+        ),
+        routes=("GET /connections",),
+    ),
+    Method(
+        "declare_queue",
+        Effect.CHANGE,
+        Action.CREATE,
+        ObjectType.QUEUE,
+        "Create a queue, or check that it exists as asked for.",
+        "`created`, and the fields of the class `queue`",
+        _declare_queue,
+        (
+            _QUEUE_NAME,
+            Parameter("durable", Type.FLAG, "keep it, and its durable messages, on disk"),
+            Parameter("exclusive", Type.FLAG, "let only the connection that asks use it"),
+            Parameter("auto_delete", Type.FLAG, "delete it when its last consumer leaves"),
+            _ALTERNATE,
+            Parameter("arguments", Type.MAP, "limits and other options, such as `qpid.max_count`"),
+        ),
+        operations=((QUEUE, "CREATE"),),
+        routes=("PUT /queues/{name}",),
+    ),
+    Method(
+        "delete_queue",
+        Effect.CHANGE,
+        Action.DELETE,
+        ObjectType.QUEUE,
+        "Delete a queue and its messages.",
+        "`messages`: how many were on it",
+        _delete_queue,
+        (
+            _QUEUE_NAME,
+            Parameter("if_unused", Type.FLAG, "refuse while it has consumers"),
+            Parameter("if_empty", Type.FLAG, "refuse while it has messages"),
+        ),
+        operations=((QUEUE, "DELETE"),),
+        routes=("DELETE /queues/{name}",),
+    ),
+    Method(
+        "purge_queue",
+        Effect.CHANGE,
+        Action.PURGE,
+        ObjectType.QUEUE,
+        "Remove the available messages of a queue.",
+        "`messages`: how many were discarded",
+        _purge_queue,
+        (_QUEUE_NAME,),
+        operations=((QUEUE, "PURGE"),),
+        routes=("DELETE /queues/{name}/messages",),
+    ),
+    Method(
+        "declare_exchange",
+        Effect.CHANGE,
+        Action.CREATE,
+        ObjectType.EXCHANGE,
+        "Create an exchange, or check that it exists as asked for.",
+        "`created`, and the fields of the class `exchange`",
+        _declare_exchange,
+        (
+            _EXCHANGE_NAME,
+            Parameter(
+                "type",
+                Type.TEXT,
+                "`direct` (the default), `topic`, `fanout` or `headers`",
+                default="direct",
+                aliases=("exchangeType",),
+            ),
+            Parameter("durable", Type.FLAG, "keep it on disk"),
+            Parameter("auto_delete", Type.FLAG, "delete it with its last binding"),
+            _ALTERNATE,
+            Parameter("arguments", Type.MAP, "options"),
+        ),
+        operations=((EXCHANGE, "CREATE"),),
+        routes=("PUT /exchanges/{name}",),
+    ),
+    Method(
+        "delete_exchange",
+        Effect.CHANGE,
+        Action.DELETE,
+        ObjectType.EXCHANGE,
+        "Delete an exchange and its bindings.",
+        "nothing",
+        _delete_exchange,
+        (_EXCHANGE_NAME, Parameter("if_unused", Type.FLAG, "refuse while it has bindings")),
+        operations=((EXCHANGE, "DELETE"),),
+        routes=("DELETE /exchanges/{name}",),
+    ),
+    Method(
+        "bind",
+        Effect.CHANGE,
+        Action.BIND,
+        ObjectType.EXCHANGE,
+        "Bind a queue to an exchange.",
+        "the fields of the class `binding`",
+        _bind,
+        (*_BINDING, Parameter("arguments", Type.MAP, "what a headers exchange is to match")),
+        operations=((EXCHANGE, "BIND"), (BINDING, "CREATE")),
+        routes=("POST /bindings",),
+    ),
+    Method(
+        "unbind",
+        Effect.CHANGE,
+        Action.UNBIND,
+        ObjectType.EXCHANGE,
+        "Remove a binding.",
+        "nothing",
+        _unbind,
+        _BINDING,
+        operations=((EXCHANGE, "UNBIND"), (BINDING, "DELETE")),
+        routes=("DELETE /bindings/{binding}",),
+    ),
+    Method(
+        "promote",
+        Effect.COMMAND,
+        Action.UPDATE,
+        ObjectType.BROKER,
+        "Make this broker the primary, if no acknowledged message can be lost by that.",
+        "`state` and `epoch`",
+        _promote,
+        (Parameter("accept_loss", Type.FLAG, "do it though messages may be lost"),),
+        operations=((HABROKER, "PROMOTE"),),
+    ),
+    Method(
+        "demote",
+        Effect.COMMAND,
+        Action.UPDATE,
+        ObjectType.BROKER,
+        "Make a primary a backup again.",
+        "`state` and `epoch`",
+        _demote,
+        operations=((HABROKER, "DEMOTE"),),
+    ),
+    Method(
+        "recover",
+        Effect.COMMAND,
+        Action.UPDATE,
+        ObjectType.BROKER,
+        "Compare what all brokers have, and recommend which one to promote; change nothing.",
+        "`recommended`, `reason`, `newest_set`, `brokers`",
+        _recover,
+        operations=((HABROKER, "RECOVER"),),
+    ),
+    Method(
+        "switchover",
+        Effect.COMMAND,
+        Action.UPDATE,
+        ObjectType.BROKER,
+        "Move the primary role to another broker without losing messages.",
+        "the new primary and how long it took",
+        _switchover,
+        (Parameter("target", Type.TEXT, "address or system id; empty chooses the best backup"),),
+        operations=((HABROKER, "SWITCHOVER"),),
+    ),
+    Method(
+        "shutdown",
+        Effect.COMMAND,
+        Action.UPDATE,
+        ObjectType.BROKER,
+        "Stop the broker.",
+        "nothing",
+        _shutdown,
+    ),
+    Method(
+        "recording",
+        Effect.COMMAND,
+        Action.ACCESS,
+        ObjectType.MEMBERSHIP,
+        "Wait until the broker wants the manager's store to keep an in-sync set, and show which.",
+        "`wanted`",
+        _recording,
+    ),
+    Method(
+        "recorded",
+        Effect.COMMAND,
+        Action.UPDATE,
+        ObjectType.MEMBERSHIP,
+        "Tell the broker which in-sync set the manager's store keeps, or why that is unknown.",
+        "nothing",
+        _recorded,
+        (
+            Parameter("kept", Type.MAP, "`epoch`, `version` and `members` of the kept set"),
+            Parameter("trouble", Type.TEXT, "why the store's content is unknown"),
+        ),
+    ),
+)
+"""The methods, reads first."""
+
+BY_NAME = {method.name: method for method in METHODS}
+
+
+def find(name: str) -> Method:
+    """Return the method of that name; raise NotImplementedHere with the nearest name there is."""
+    found = BY_NAME.get(name)
+    if found is None:
+        raise unknown("method", name, BY_NAME)
+    return found
+
+
+def unknown(kind: str, name: str, offered: Any) -> NotImplementedHere:
+    """Return the error for a method or operation that does not exist."""
+    near = get_close_matches(name, offered, 1)
+    hint = f"did you mean {near[0]}?" if near else f"{kind}s: {', '.join(offered)}"
+    return NotImplementedHere(f"there is no {kind} {name[:100]!r}", hint=hint)
+
+
+def reference(method: Method) -> dict[str, Any]:
+    """Describe a method as plain data."""
+    return {
+        "name": method.name,
+        "help": method.help,
+        "effect": method.effect.value,
+        "access": f"{method.action.value} {method.object_type.value}",
+        "parameters": [
+            {
+                "name": each.name,
+                "type": each.type.value,
+                "required": each.is_required,
+                "help": each.help,
+            }
+            for each in method.parameters
+        ],
+        "answers": method.answers,
+        "operations": [f"{name} {kind.type}" for kind, name in method.operations],
+        "routes": list(method.routes),
+    }

@@ -1,0 +1,174 @@
+"""The managed node: what management asks of the broker it manages, and the shape of an answer.
+
+The node implements `ManagedNode`; tests implement it around a real broker model. An answer may come
+later than its request, because a change is answered only when its record is committed:
+`ManagedNode.hold` calls back then. Knows nothing of how a request arrives, nor how its answer
+leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from qpidha.broker.broker import Broker
+    from qpidha.model.errors import QpidHaError
+    from qpidha.model.events import ConnectionKind
+    from qpidha.model.principal import AccessControl, Principal
+    from qpidha.model.settings import Settings
+
+
+@dataclass(slots=True)
+class Reply:
+    """The answer to one request: `result`, or `error` if it was refused."""
+
+    result: Any = None
+    error: QpidHaError | None = None
+
+
+Answer = Callable[[Reply], None]
+"""Where an answer goes; called exactly once for each request, at once or later."""
+
+
+def reporting(reply: Answer) -> Callable[[QpidHaError | None, dict[str, object] | None], None]:
+    """Return a callback that takes an error or a report, and answers with it."""
+    return lambda error, found: reply(Reply(found, error))
+
+
+class Waiter(Protocol):
+    """A request that waits until a record is committed."""
+
+    def on_committed(self, item: object) -> None:
+        """Go on with `item`: its record is committed."""
+        ...
+
+
+class ConnectionView(Protocol):
+    """One AMQP connection, as far as management reads it."""
+
+    @property
+    def connection_id(self) -> int:
+        """A number that no other connection of this broker ever has."""
+        ...
+
+    @property
+    def kind(self) -> ConnectionKind:
+        """Whether a client or broker opened it, or this broker."""
+        ...
+
+    @property
+    def principal(self) -> Principal:
+        """The identity of the other end."""
+        ...
+
+    @property
+    def remote_container(self) -> str:
+        """The container id of the other end, or empty before its open."""
+        ...
+
+    @property
+    def remote_properties(self) -> dict[Any, Any]:
+        """The properties of the other end's open."""
+        ...
+
+
+class CommitPoint(Protocol):
+    """The log, as far as management looks at it."""
+
+    @property
+    def committed(self) -> int:
+        """The sequence up to which every in-sync broker has the log."""
+        ...
+
+
+class ManagedNode(Protocol):
+    """One broker as management sees it."""
+
+    broker: Broker
+    settings: Settings
+    now: int
+
+    @property
+    def access(self) -> AccessControl:
+        """Access control."""
+        ...
+
+    @property
+    def log(self) -> CommitPoint:
+        """The log of this broker."""
+        ...
+
+    @property
+    def serving(self) -> bool:
+        """Whether clients may change things here: true on a primary and on a broker without a
+        cluster.
+        """
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """Report state, epoch, primary, in-sync set and members."""
+        ...
+
+    def query(self) -> dict[str, Any]:
+        """Report the HA configuration."""
+        ...
+
+    def connections(self) -> Iterable[ConnectionView]:
+        """List the AMQP connections, oldest first."""
+        ...
+
+    def promote(self, reply: Answer, accept_loss: bool = False) -> None:
+        """Become primary if the rules allow it; with `accept_loss` even if messages may be lost.
+        May raise RefusedRequest.
+        """
+        ...
+
+    def compare(self, reply: Answer) -> None:
+        """Ask every broker of the cluster what it has, and answer with the comparison; may raise
+        RefusedRequest.
+
+        The answer has `recommended` (the address of a broker whose promotion loses nothing, or
+        None), `reason`, `newest_set`, and `brokers`; each broker that answered has in `losses` the
+        records that its promotion would give up.
+        """
+        ...
+
+    def switchover(self, target: str, reply: Answer) -> None:
+        """Move the primary role to another broker (empty: the best) without losing messages;
+        may raise RefusedRequest.
+        """
+        ...
+
+    def explain(self) -> list[dict[str, Any]]:
+        """List the causes that this broker waits for; an empty list when nothing waits.
+
+        An entry has `waits_for` (a word), `text` (a sentence), `since_ns` and `for_ns`.
+        """
+        ...
+
+    def record(self, kept: Mapping[str, object] | None, trouble: str, reply: Answer) -> None:
+        """Take the in-sync set that the manager's store keeps (epoch 0: none), or the reason why
+        that is unknown; without either, answer with the set that the store is to keep.
+
+        That answer comes when the broker wants a set kept, or after ten seconds. May raise
+        RefusedRequest.
+        """
+        ...
+
+    def demote(self, reply: Answer) -> None:
+        """Stop being primary and join again; may raise RefusedRequest."""
+        ...
+
+    def shutdown(self) -> None:
+        """End the daemon at the end of this turn."""
+        ...
+
+    def when_committed(self, sequence: int, waiter: Waiter, item: object) -> None:
+        """Call `waiter.on_committed(item)` when the record `sequence` is committed: perhaps at
+        once.
+        """
+        ...

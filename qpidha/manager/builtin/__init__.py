@@ -1,0 +1,1 @@
+"""The built-in manager: brokers of one machine, supervised and promoted."""

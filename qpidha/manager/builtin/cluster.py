@@ -1,0 +1,248 @@
+"""Local clusters: the directory of one, what its brokers are called, and the configuration each is
+started with.
+
+`D/cluster.json` is all that an outsider needs to find the brokers, and what the next manager needs
+to take over brokers that are still running. Each broker has `D/<name>/` with its configuration,
+data, log and admin socket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qpidha.model.errors import InvalidArgument
+
+DAEMON = (sys.executable, "-m", "qpidha.runtime.daemon")
+"""Command line of a broker, less its configuration; the environment variable QPIDHA_DAEMON replaces
+it.
+"""
+HEARTBEATS = (0.05, 3600.0)
+"""Shortest and longest heartbeat in seconds; below, a busy machine makes every broker look hung,
+and none would ever be left alone.
+"""
+SOCKET_PATH_LIMIT = 107
+"""Longest path of a UNIX socket in bytes, by the size of sockaddr_un."""
+
+
+@dataclass(slots=True)
+class ClusterOptions:
+    """What `local up` was asked for. Times are in seconds."""
+
+    directory: Path
+    ports: tuple[int, ...]
+    name: str = "local"
+    heartbeat: float = 0.5
+    fence: bool = True
+    backup_timeout: float = 10.0
+    settings: dict[str, str] = field(default_factory=dict)
+    attached: bool = False
+    """Whether the cluster ends with whoever started its manager, however that ends."""
+
+    @property
+    def daemon(self) -> list[str]:
+        """Command line of a broker, less its configuration."""
+        return shlex.split(os.environ.get("QPIDHA_DAEMON", "")) or list(DAEMON)
+
+    @property
+    def socket(self) -> Path:
+        """Where the manager listens."""
+        return self.directory / "manager.sock"
+
+    @property
+    def state_file(self) -> Path:
+        """Where the cluster is written down."""
+        return self.directory / "cluster.json"
+
+    def brokers(self) -> list[BrokerSpec]:
+        """Name the brokers: b1, b2, ..."""
+        return [
+            BrokerSpec(f"b{index}", port, self.directory / f"b{index}")
+            for index, port in enumerate(self.ports, start=1)
+        ]
+
+    @property
+    def in_sync_file(self) -> Path:
+        """Where the newest in-sync set is recorded."""
+        return self.directory / "in-sync.json"
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no broker of it has an identity yet, so that there is nothing that could be
+        lost.
+        """
+        return "data-dir" not in self.settings and not any(
+            (spec.data_dir / "systemId").exists() for spec in self.brokers()
+        )
+
+    def addresses(self) -> list[str]:
+        """Say where clients connect."""
+        return [spec.address for spec in self.brokers()]
+
+    def manager_command(self) -> list[str]:
+        """Write the command line of a manager of this cluster, as `__main__` reads it."""
+        line = [
+            sys.executable,
+            "-m",
+            "qpidha.manager.builtin",
+            "--dir",
+            str(self.directory),
+            "--ports",
+            ",".join(map(str, self.ports)),
+        ]
+        line += [
+            "--name",
+            self.name,
+            "--heartbeat",
+            str(self.heartbeat),
+            "--backup-timeout",
+            str(self.backup_timeout),
+        ]
+        line += ([] if self.fence else ["--no-fence"]) + (["--attached"] if self.attached else [])
+        return line + [
+            part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")
+        ]
+
+    def check(self) -> None:
+        """Refuse a directory that is too deep for sockets, and times in which no broker could
+        answer.
+        """
+        low, high = HEARTBEATS
+        if not low <= self.heartbeat <= high:
+            hint = f"give one from {low:g} to {high:g}, such as 0.5"
+            raise InvalidArgument(f"a heartbeat of {self.heartbeat:g} s is not possible", hint=hint)
+        if not 0 < self.backup_timeout < float("inf"):
+            raise InvalidArgument(
+                f"a backup timeout of {self.backup_timeout:g} s is not possible",
+                hint="give one above 0, such as 10",
+            )
+        longest = max((len(os.fsencode(spec.admin_socket)) for spec in self.brokers()), default=0)
+        if longest > SOCKET_PATH_LIMIT:
+            raise InvalidArgument(
+                f"{self.directory} is too long: an admin socket in it needs {longest} "
+                f"bytes, and the system allows {SOCKET_PATH_LIMIT}",
+                hint="give a shorter --dir",
+            )
+
+
+@dataclass(slots=True)
+class BrokerSpec:
+    """One broker of a local cluster."""
+
+    name: str
+    port: int
+    directory: Path
+
+    @property
+    def address(self) -> str:
+        """Where clients connect."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def admin_socket(self) -> Path:
+        """Where managers and commands connect."""
+        return self.directory / "admin.sock"
+
+    @property
+    def data_dir(self) -> Path:
+        """Where it keeps what has to survive."""
+        return self.directory / "data"
+
+    @property
+    def config(self) -> Path:
+        """Its configuration file."""
+        return self.directory / "qpidd.conf"
+
+    @property
+    def log(self) -> Path:
+        """Its log file."""
+        return self.directory / "qpidhad.log"
+
+
+def configuration(spec: BrokerSpec, options: ClusterOptions) -> str:
+    """Write a broker's configuration file."""
+    url = "amqp:" + ",".join(f"tcp:{other.address}" for other in options.brokers())
+    settings = {
+        "name": spec.name,
+        "interface": "127.0.0.1",
+        "port": str(spec.port),
+        "data-dir": str(spec.data_dir),
+        "admin-socket": str(spec.admin_socket),
+        "ha-cluster": "yes",
+        "ha-brokers-url": url,
+        "ha-public-url": url,
+        "ha-replicate": "all",
+        "ha-safety": "strict",
+        "ha-backup-timeout": f"{options.backup_timeout:g}",
+        "link-heartbeat-interval": f"{options.heartbeat:g}",
+        "link-maintenance-interval": "0.1",
+    }
+    for name, value in options.settings.items():
+        broker, colon, own = name.partition(":")
+        if not colon:
+            settings[name] = value
+        elif broker == spec.name:
+            settings[own] = value
+    if len(options.ports) == 2 and settings["ha-safety"] == "strict":
+        settings.setdefault(
+            "ha-recorder", "manager"
+        )  # of two brokers no majority is left when one is gone
+    lines = [f"# broker {spec.name} of the local cluster {options.name}, written by its manager"]
+    return "\n".join(lines + [f"{name}={value}" for name, value in settings.items()]) + "\n"
+
+
+def write_configuration(spec: BrokerSpec, options: ClusterOptions) -> None:
+    """Write a broker's configuration, for nobody else to read, since it may hold a password; raises
+    OSError.
+    """
+    spec.config.touch(mode=0o600)
+    spec.config.write_text(configuration(spec, options))
+
+
+def write_state(
+    options: ClusterOptions, *, manager_pid: int, processes: dict[str, tuple[int, int]]
+) -> None:
+    """Write `cluster.json` in one step; `processes` has pid and start time by broker name."""
+    brokers = []
+    for spec in options.brokers():
+        pid, started = processes.get(spec.name, (0, 0))
+        brokers.append(
+            {
+                "name": spec.name,
+                "address": spec.address,
+                "port": spec.port,
+                "pid": pid or None,
+                "pid_started": started,
+                "admin_socket": str(spec.admin_socket),
+                "data_dir": str(spec.data_dir),
+                "log": str(spec.log),
+            }
+        )
+    state = {
+        "schema_version": 1,
+        "name": options.name,
+        "directory": str(options.directory),
+        "manager_pid": manager_pid or None,
+        "manager_socket": str(options.socket),
+        "heartbeat": options.heartbeat,
+        "fence": options.fence,
+        "brokers_url": ",".join(spec.address for spec in options.brokers()),
+        "brokers": brokers,
+    }
+    temporary = options.state_file.with_suffix(".new")
+    temporary.write_text(json.dumps(state, indent=2) + "\n")
+    temporary.replace(options.state_file)
+
+
+def read_state(directory: Path) -> dict[str, Any] | None:
+    """Read `cluster.json`, or return None if there is none."""
+    try:
+        state: dict[str, Any] = json.loads((directory / "cluster.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return state

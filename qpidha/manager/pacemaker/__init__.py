@@ -1,0 +1,1 @@
+"""Pacemaker: plan, set-up, state, score and the watch beside a broker."""

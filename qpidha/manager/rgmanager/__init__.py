@@ -1,0 +1,1 @@
+"""rgmanager: plan, and promotion by its services."""

@@ -1,0 +1,1 @@
+"""Virtual IP addresses of this machine."""

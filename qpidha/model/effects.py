@@ -1,0 +1,88 @@
+"""Effects: everything a node can ask of the world, in the imperative; carried out in the order
+given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from qpidha.model.event_log import Happening
+
+
+@dataclass(slots=True)
+class SendBytes:
+    """Write `data` to a connection; where that is `limited`, a peer that lets more than
+    `max-output-buffer` bytes wait is cut off.
+    """
+
+    connection_id: int
+    data: bytes
+    limited: bool = True
+
+
+@dataclass(slots=True)
+class Connect:
+    """Open a stream to another broker; ConnectionOpened or ConnectionLost with this id follows."""
+
+    connection_id: int
+    host: str
+    port: int
+    encrypted: bool
+
+
+@dataclass(slots=True)
+class Disconnect:
+    """Close a connection after what was written has left."""
+
+    connection_id: int
+
+
+@dataclass(slots=True)
+class SaveState:
+    """Replace the small state file (identity, promised epoch, in-sync set) and sync it before any
+    later effect.
+    """
+
+    data: bytes
+
+
+@dataclass(slots=True)
+class Announce:
+    """Say what happened: a log line, and what tests read.
+
+    `level` is one of debug, info, notice, warning, error, critical; `category` is a word such as
+    ha, amqp or broker. `about` says the same to the event log; without it the event log takes
+    errors only.
+    """
+
+    level: str
+    category: str
+    text: str
+    fields: dict[str, object] = field(default_factory=dict)
+    about: Happening | None = None
+
+
+@dataclass(slots=True)
+class Stop:
+    """End the daemon; `failed` is whether its exit code says so, `damaged` that its data are to
+    blame.
+    """
+
+    reason: str
+    failed: bool = False
+    damaged: bool = False
+
+
+@dataclass(slots=True)
+class WriteEvents:
+    """Write events to the event log.
+
+    `at` is the time of all, ns since the Unix epoch; each row is what stands in a line after its
+    times, as JSON without braces.
+    """
+
+    at: int
+    rows: list[str]
+
+
+Effect = SendBytes | Connect | Disconnect | SaveState | Announce | Stop | WriteEvents

@@ -1,0 +1,108 @@
+"""Events: everything that can happen to a node, in the past tense. Together with effects this is
+its whole border.
+
+The runtime (or a simulator) collects what happened in one turn of its loop and hands it to
+`Node.step(events, now)`, where `now` is nanoseconds since the Unix epoch and never goes back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class ConnectionKind(Enum):
+    """Where a connection came from."""
+
+    CLIENT = "client"  # accepted on an AMQP port: a client, a tool or another broker
+    LOCAL = "local"  # accepted on the admin UNIX socket; the kernel vouches for the peer
+    OUTGOING = "outgoing"  # the answer to a Connect effect
+
+
+@dataclass(slots=True)
+class ConnectionOpened:
+    """A byte stream exists. `identity` is the TLS client certificate's subject, or the local user's
+    name; `local_host` the address of ours that a client dialled, empty if it is not known.
+    """
+
+    connection_id: int
+    peer: str
+    kind: ConnectionKind
+    identity: str = ""
+    encrypted: bool = False
+    local_host: str = ""
+
+
+@dataclass(slots=True)
+class BytesReceived:
+    """The peer sent `data`."""
+
+    connection_id: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class ConnectionCongested:
+    """The peer reads slower than it is written to, or (not `congested`) has caught up again."""
+
+    connection_id: int
+    congested: bool
+
+
+@dataclass(slots=True)
+class ConnectionLost:
+    """The stream ended, or the Connect that asked for it failed; the id is never used again."""
+
+    connection_id: int
+    reason: str
+
+
+@dataclass(slots=True)
+class LogWritten:
+    """All that was given to the disk before mark `mark` is written, and synced as far as that was
+    asked for.
+    """
+
+    mark: int
+
+
+@dataclass(slots=True)
+class LogFailed:
+    """The disk could not write or sync, and does nothing any more; what it was given since the last
+    mark may be lost.
+    """
+
+    reason: str
+
+
+@dataclass(slots=True)
+class DiskSpaceChanged:
+    """The file system of the data directory has less than `disk-free-limit` left (`low`), or again
+    more.
+    """
+
+    low: bool
+    free: int
+
+
+@dataclass(slots=True)
+class Tick:
+    """Time went by: `Node.next_deadline` was reached."""
+
+
+@dataclass(slots=True)
+class StopRequested:
+    """The operator asked the daemon to end."""
+
+
+Event = (
+    ConnectionOpened
+    | BytesReceived
+    | ConnectionCongested
+    | ConnectionLost
+    | LogWritten
+    | LogFailed
+    | DiskSpaceChanged
+    | Tick
+    | StopRequested
+)

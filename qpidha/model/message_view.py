@@ -1,0 +1,360 @@
+"""Message view: what an encoded AMQP message says, read from its bytes, and bytes that say
+something else.
+
+Nothing here changes a bare message: what is rewritten are header and annotations, and every section
+that is not rewritten is copied as it came. The functions look only as far as they must.
+Source: AMQP 1.0 section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from qpidha.model.duration import MILLISECOND
+from qpidha.model.encoding import (
+    Described,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    decode,
+    encode,
+    sections,
+    walk,
+)
+from qpidha.model.errors import ProtocolViolation
+
+HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = (
+    0x70,
+    0x71,
+    0x72,
+    0x73,
+    0x74,
+)
+DATA, SEQUENCE, VALUE, FOOTER = 0x75, 0x76, 0x77, 0x78
+
+HEADER_FIELDS = ("durable", "priority", "ttl", "first_acquirer", "delivery_count")
+PROPERTY_FIELDS = (
+    "message_id",
+    "user_id",
+    "to",
+    "subject",
+    "reply_to",
+    "correlation_id",
+    "content_type",
+    "content_encoding",
+    "absolute_expiry_time",
+    "creation_time",
+    "group_id",
+    "group_sequence",
+    "reply_to_group_id",
+)
+LATEST = 2**63 - 1
+"""The last nanosecond that fits into 64 bits, in the year 2262; what expires later never does."""
+LARGEST = {"priority": 2**8 - 1, "ttl": 2**32 - 1, "delivery_count": 2**32 - 1}
+"""Largest values of the numbers in a header."""
+
+
+def header(payload: bytes) -> dict[str, Any]:
+    """Read the header; fields that are absent are not in the result."""
+    return _fields(_section(payload, HEADER), HEADER_FIELDS)
+
+
+def is_durable(payload: bytes) -> bool:
+    """Whether the header says durable; seen from a few bytes, as all queues that are durable ask it
+    of all messages.
+    """
+    try:
+        if payload[0] or payload[1] != 0x53:
+            return _is_durable(payload)
+        if payload[2] != HEADER:
+            return False
+        kind = payload[3]
+        if kind == 0x45:
+            return False
+        if kind == 0xC0:
+            at = 6 if payload[5] else 0
+        elif kind == 0xD0:
+            at = 12 if any(payload[8:12]) else 0
+        else:
+            return False
+        return at > 0 and (payload[at] == 0x41 or (payload[at] == 0x56 and payload[at + 1] == 1))
+    except IndexError:
+        return False
+
+
+def _is_durable(payload: bytes) -> bool:
+    """Do as `is_durable`, for a message whose first section is named in a longer way."""
+    try:
+        return header(payload).get("durable") is True
+    except ProtocolViolation:
+        return False
+
+
+def properties(payload: bytes) -> dict[str, Any]:
+    """Read the properties; fields that are absent are not in the result."""
+    return _fields(_section(payload, PROPERTIES), PROPERTY_FIELDS)
+
+
+def application_properties(payload: bytes) -> dict[Any, Any]:
+    """Read the application properties."""
+    return _map(_section(payload, APPLICATION_PROPERTIES))
+
+
+def message_annotations(payload: bytes) -> dict[Any, Any]:
+    """Read the message annotations."""
+    return _map(_section(payload, MESSAGE_ANNOTATIONS))
+
+
+def body(payload: bytes) -> Any:
+    """Read the body: a value, the bytes of all data sections, or the list of all sequences'
+    elements.
+    """
+    values: list[Any] = []
+    kind = VALUE
+    for code, _, start, _ in sections(payload):
+        if DATA <= code <= VALUE:
+            kind = code
+            values.append(decode(payload, start)[0])
+    if kind == VALUE:
+        return values[0] if values else None
+    if kind == DATA:
+        return b"".join(values)
+    return [item for part in values for item in part]
+
+
+class Parts(Protocol):
+    """What `read_parts` fills in."""
+
+    properties: dict[str, Any]
+    application: dict[Any, Any]
+    body: Any
+
+
+def read_parts(payload: bytes, parts: Parts) -> None:
+    """Read properties, application properties and body, whatever order the sections come in, up to
+    the first that cannot be read. An amqp-value of null is no body where there is another.
+    """
+    for code, start in walk(payload):
+        value = decode(payload, start)[0]
+        if code == PROPERTIES:
+            parts.properties = _fields(value, PROPERTY_FIELDS)
+        elif code == APPLICATION_PROPERTIES:
+            parts.application = _map(value)
+        elif code == VALUE:
+            parts.body = parts.body if value is None else value
+        elif code in (DATA, SEQUENCE):
+            part: Any = value
+            if not isinstance(part, bytes if code == DATA else list):
+                raise ProtocolViolation("a section of the body is not what it must be")
+            if parts.body is not None and type(parts.body) is not type(value):
+                raise ProtocolViolation("the body is of several kinds")
+            parts.body = value if parts.body is None else parts.body + value
+
+
+def build(
+    content: Any = None,
+    *,
+    properties: Mapping[str, Any] | None = None,
+    application_properties: Mapping[str, Any] | None = None,
+    header: Mapping[str, Any] | None = None,
+    annotations: Mapping[Any, Any] | None = None,
+    section: int | None = None,
+) -> bytes:
+    """Make a message; bytes become a data section, everything else an AMQP value, unless `section`
+    says. Fields as in `properties()`.
+    """
+    parts = []
+    if header:
+        parts.append(_header(header))
+    if annotations:
+        parts.append(
+            _section_of(
+                MESSAGE_ANNOTATIONS, {Symbol(key): value for key, value in annotations.items()}
+            )
+        )
+    if properties:
+        parts.append(_properties(properties))
+    if application_properties:
+        parts.append(_section_of(APPLICATION_PROPERTIES, dict(application_properties)))
+    parts.append(_section_of(section or (DATA if isinstance(content, bytes) else VALUE), content))
+    return b"".join(parts)
+
+
+def merge_annotations(payload: bytes, current: bytes, changes: Mapping[Any, Any]) -> bytes:
+    """Make the message-annotations section with `changes` made to `current`, or to the one of the
+    payload if that is empty.
+    """
+    merged = message_annotations(current or payload)
+    merged.update(changes)
+    return _section_of(MESSAGE_ANNOTATIONS, merged)
+
+
+def arrival(payload: bytes, now: int) -> tuple[bytes, int]:
+    """Take a message as it came: give what is to be kept of it, and when it expires (ns since the
+    epoch, 0 never).
+
+    Most messages have no delivery annotations, no time to live and no absolute expiry; that is seen
+    from a few bytes. Whatever is unusual goes the long way.
+    """
+    try:
+        offset = 0
+        if payload[0] or payload[1] != 0x53:
+            return _arrival(payload, now)
+        code = payload[2]
+        if code == HEADER:
+            kind = payload[3]
+            if kind == 0x45:
+                offset = 4
+            elif kind == 0xC0 and payload[5] < 3:
+                offset = 5 + payload[4]
+            else:
+                return _arrival(payload, now)
+            if payload[offset] or payload[offset + 1] != 0x53:
+                return _arrival(payload, now)
+            code = payload[offset + 2]
+        if code == MESSAGE_ANNOTATIONS and payload[offset + 3] == 0xC1:
+            offset += 5 + payload[offset + 4]
+            if payload[offset] or payload[offset + 1] != 0x53:
+                return _arrival(payload, now)
+            code = payload[offset + 2]
+        if PROPERTIES < code <= FOOTER:
+            return payload, 0
+        if code == PROPERTIES and (
+            payload[offset + 3] == 0x45 or (payload[offset + 3] == 0xC0 and payload[offset + 5] < 9)
+        ):
+            return payload, 0
+    except IndexError:
+        pass
+    return _arrival(payload, now)
+
+
+def _arrival(payload: bytes, now: int) -> tuple[bytes, int]:
+    """Do as `arrival`, by looking at everything. A message without a body is none by the book, but
+    proton makes them.
+    """
+    found = sections(payload)
+    if not found:
+        raise ProtocolViolation("the message has no sections")
+    ends = []
+    kept = []
+    for code, start, body_start, end in found:
+        if code != DELIVERY_ANNOTATIONS:
+            kept.append(payload[start:end])
+        if code == HEADER:
+            ttl = _fields(decode(payload, body_start)[0], HEADER_FIELDS).get("ttl")
+            if isinstance(ttl, int) and ttl >= 0:
+                ends.append(now + ttl * MILLISECOND)
+        elif code == PROPERTIES:
+            absolute = _fields(decode(payload, body_start)[0], PROPERTY_FIELDS).get(
+                "absolute_expiry_time"
+            )
+            if isinstance(absolute, int) and absolute > 0:
+                ends.append(absolute * MILLISECOND)
+    expires = min(ends, default=0)
+    return payload if len(kept) == len(found) else b"".join(
+        kept
+    ), expires if expires <= LATEST else 0
+
+
+def departure(payload: bytes, delivery_count: int, annotations: bytes) -> bytes:
+    """Make the message that is sent on: with its delivery count in a fresh header, and with other
+    annotations if there are any.
+    """
+    fields: dict[str, Any] = {}
+    parts = []
+    for code, start, body_start, end in sections(payload):
+        if code == HEADER:
+            fields = _legal(_fields(decode(payload, body_start)[0], HEADER_FIELDS))
+        elif code != MESSAGE_ANNOTATIONS or not annotations:
+            parts.append(payload[start:end])
+    if delivery_count:
+        fields["delivery_count"] = min(
+            fields.get("delivery_count", 0) + delivery_count, LARGEST["delivery_count"]
+        )
+        fields["first_acquirer"] = False
+    return _header(fields) + annotations + b"".join(parts)
+
+
+def _legal(fields: dict[str, Any]) -> dict[str, Any]:
+    """Keep the fields of a header that are what they must be: a header that is written anew has to
+    be right.
+    """
+    kept = {}
+    for name, value in fields.items():
+        largest = LARGEST.get(name)
+        right = (
+            isinstance(value, bool)
+            if largest is None
+            else type(value) is not bool and isinstance(value, int) and 0 <= value <= largest
+        )
+        if right:
+            kept[name] = value
+    return kept
+
+
+def _section(payload: bytes, wanted: int) -> Any:
+    """Read one section; None if it is absent."""
+    for code, _, start, _ in sections(payload):
+        if code == wanted:
+            return decode(payload, start)[0]
+        if code > wanted:
+            break
+    return None
+
+
+def _fields(values: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    if values is not None and not isinstance(values, list):
+        raise ProtocolViolation("a message section is not the list it must be")
+    return {
+        name: value for name, value in zip(names, values or (), strict=False) if value is not None
+    }
+
+
+def _map(found: Any) -> dict[Any, Any]:
+    if found is not None and not isinstance(found, dict):
+        raise ProtocolViolation("a message section is not the map it must be")
+    return found or {}
+
+
+def _section_of(code: int, value: Any) -> bytes:
+    return encode(Described(ULong(code), value))
+
+
+_HEADER_TYPES = {"priority": UByte, "ttl": UInt, "delivery_count": UInt}
+_PROPERTY_TYPES = {
+    "content_type": Symbol,
+    "content_encoding": Symbol,
+    "absolute_expiry_time": Timestamp,
+    "creation_time": Timestamp,
+    "group_sequence": UInt,
+}
+
+
+def _header(fields: Mapping[str, Any]) -> bytes:
+    return _section_of(HEADER, _listed(fields, HEADER_FIELDS, _HEADER_TYPES))
+
+
+def _properties(fields: Mapping[str, Any]) -> bytes:
+    for name in ("message_id", "correlation_id"):
+        # A plain int is no legal message id; an unsigned one is.
+        if type(fields.get(name)) is int:
+            fields = {**fields, name: ULong(fields[name])}
+    return _section_of(PROPERTIES, _listed(fields, PROPERTY_FIELDS, _PROPERTY_TYPES))
+
+
+def _listed(
+    fields: Mapping[str, Any], names: tuple[str, ...], types: Mapping[str, Any]
+) -> list[Any]:
+    unknown = [name for name in fields if name not in names]
+    if unknown:
+        raise TypeError(f"{', '.join(unknown)} is no field of this section: {', '.join(names)}")
+    values = [fields.get(name) for name in names]
+    while values and values[-1] is None:
+        values.pop()
+    return [
+        types[name](value) if value is not None and name in types else value
+        for name, value in zip(names, values, strict=False)
+    ]

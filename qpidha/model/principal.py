@@ -1,0 +1,106 @@
+"""The principal: the identity of a connection, and the terms of access control.
+
+A `Principal` is made when a connection begins, completed by the login (name, mechanism) and by
+admission (roles), and never changed in place: each step replaces it. Every room asks one question,
+`AccessControl.check`; the rules are in management/access.py. Actions and object types are those of
+Qpid's ACL files (qpid/acl/AclModule.h), with `role`, `service` and `membership` added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol
+
+ANONYMOUS = "anonymous"
+"""The name of a principal that did not log in."""
+
+
+class Role(StrEnum):
+    """A role: it makes a principal more than an ordinary client."""
+
+    ADMINISTRATOR = "administrator"  # a tool that looks at brokers and commands them
+    BROKER = "broker"  # another broker of the cluster
+    MANAGER = "manager"  # on the broker's own machine, by the admin socket
+
+
+class Action(StrEnum):
+    """An action that access control is asked about."""
+
+    ACCESS = "access"
+    CONSUME = "consume"
+    PUBLISH = "publish"
+    CREATE = "create"
+    DELETE = "delete"
+    PURGE = "purge"
+    BIND = "bind"
+    UNBIND = "unbind"
+    UPDATE = "update"
+
+
+class ObjectType(StrEnum):
+    """The kind of object that an action is done to."""
+
+    BROKER = "broker"
+    QUEUE = "queue"
+    EXCHANGE = "exchange"
+    CONNECTION = "connection"
+    ROLE = "role"  # named by the role that is claimed
+    SERVICE = "service"  # an address that is neither queue nor exchange
+    MEMBERSHIP = "membership"  # what the manager's store keeps of the in-sync set
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The identity of a connection."""
+
+    name: str = ""
+    """The user that logged in; empty before the login."""
+    mechanism: str = ""
+    """The SASL mechanism of the login."""
+    address: str = ""
+    """The address of the other end; for the admin socket the process."""
+    encrypted: bool = False
+    """Whether the connection runs over TLS."""
+    roles: frozenset[Role] = frozenset()
+
+    def __str__(self) -> str:
+        return self.name or ANONYMOUS
+
+    @property
+    def is_administrator(self) -> bool:
+        """Whether it may look at a broker in any state, and command it."""
+        return bool(self.roles) and Role.ADMINISTRATOR in self.roles
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether it is another broker of the cluster."""
+        return bool(self.roles) and Role.BROKER in self.roles  # asked for each output
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether it is a client that has no role."""
+        return not self.roles
+
+    def logged_in(self, name: str, mechanism: str) -> Principal:
+        """Return it with the result of a login."""
+        return replace(self, name=name, mechanism=mechanism)
+
+    def with_role(self, role: Role) -> Principal:
+        """Return it with one more role."""
+        return replace(self, roles=self.roles | {role})
+
+
+class AccessControl(Protocol):
+    """Decides what principals may do."""
+
+    def check(
+        self,
+        principal: Principal,
+        action: Action,
+        object_type: ObjectType,
+        name: str = "",
+        properties: Mapping[str, object] | None = None,
+    ) -> None:
+        """Raise Unauthorized unless `principal` may do this to the object of that name."""

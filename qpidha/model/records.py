@@ -1,0 +1,253 @@
+"""Records: the facts a broker remembers and replicates. Broker state is a fold over them, in order.
+
+Every record has an identity `(epoch, sequence)`, given when it is appended. The sequence of the
+record that declared a queue or exchange is that object's `uid`, and the sequence of an `Enqueued`
+is its message's: both are unique in one log. Built-in exchanges have the fixed negative uids below.
+Records are facts: applying one decides nothing and cannot fail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+DEFAULT_EXCHANGE = -1
+"""uid of the nameless exchange, to which every queue is bound by its name."""
+BUILT_IN_EXCHANGES = {
+    "amq.direct": (-2, "direct"),
+    "amq.topic": (-3, "topic"),
+    "amq.fanout": (-4, "fanout"),
+    "amq.match": (-5, "headers"),
+}
+"""name -> (uid, type) of the exchanges every broker has; bindings to them are replicated."""
+
+
+class Cause(IntEnum):
+    """Why messages left a queue. The numbers are written into the log; a number that this version
+    does not know stays a plain int.
+    """
+
+    ACCEPTED = 0
+    """A consumer took them."""
+    EXPIRED = 1
+    """Their time to live was over."""
+    OVERFLOW = 2
+    """They had to make room for others."""
+    REJECTED = 3
+    """A consumer rejected them."""
+    DELIVERY_LIMIT = 4
+    """They were delivered too often."""
+    REPLACED = 5
+    """A newer message with their key took their place."""
+    PURGED = 6
+    """An administrator emptied the queue."""
+    DELETED = 7
+    """The queue ended."""
+    MOVED = 8
+    """They went to another queue."""
+
+
+@dataclass(slots=True, kw_only=True)
+class WithLaterFields:
+    """A record that may get fields in a later version."""
+
+    later: dict[str, Any] = field(default_factory=dict)
+    """Fields that this version does not know: kept as they came, and written again."""
+
+
+@dataclass(slots=True)
+class ExchangeDeclared(WithLaterFields):
+    """An exchange exists from here on."""
+
+    name: str
+    type: str
+    uuid: str
+    durable: bool = False
+    auto_delete: bool = False
+    alternate: str = ""
+    replicate: str = "all"
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ExchangeDeleted(WithLaterFields):
+    """The exchange and its bindings are gone."""
+
+    exchange: int
+
+
+@dataclass(slots=True)
+class QueueDeclared(WithLaterFields):
+    """A queue exists from here on. `arguments` holds the `qpid.*` options as given, with
+    `qpid.replicate` resolved.
+    """
+
+    name: str
+    uuid: str
+    durable: bool = False
+    auto_delete: bool = False
+    exclusive: bool = False
+    alternate: str = ""
+    replicate: str = "all"
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class QueueDeleted(WithLaterFields):
+    """The queue, its messages and bindings are gone."""
+
+    queue: int
+
+
+@dataclass(slots=True)
+class Bound(WithLaterFields):
+    """A binding exists from here on; the same exchange, queue and key again replaces its
+    arguments.
+    """
+
+    exchange: int
+    queue: int
+    key: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Unbound(WithLaterFields):
+    """That binding is gone."""
+
+    exchange: int
+    queue: int
+    key: str
+
+
+@dataclass(slots=True)
+class Enqueued:
+    """A message is on these queues. `payload` is the encoded message; `expires` is ns since the
+    Unix epoch, 0 for never.
+    """
+
+    queues: tuple[int, ...]
+    payload: bytes
+    expires: int = 0
+
+
+@dataclass(slots=True)
+class Dequeued:
+    """These messages have left this queue, all for the same cause.
+
+    `cause` is a `Cause`, or the number of one that only a later version knows. It belongs to the
+    feature `departure-causes`: while that is not in use every cause is written as ACCEPTED.
+    """
+
+    queue: int
+    sequences: tuple[int, ...]
+    cause: int = Cause.ACCEPTED
+
+
+@dataclass(slots=True)
+class Requeued:
+    """A message came back to its place with this delivery count; `annotations` is an encoded map
+    section or empty.
+    """
+
+    queue: int
+    sequence: int
+    delivery_count: int
+    annotations: bytes = b""
+
+
+@dataclass(slots=True)
+class QueueUsed(WithLaterFields):
+    """A queue that ends when its users have left has had one; without users it is at its end from
+    here on.
+    """
+
+    queue: int
+
+
+@dataclass(slots=True)
+class DedupRemembered(WithLaterFields):
+    """Messages with these keys have been on this queue, as the sequences say; sent again they are
+    duplicates.
+
+    Only a snapshot has such records: in the log, the messages themselves say so.
+    """
+
+    queue: int
+    keys: list[str]
+    sequences: list[int]
+
+
+@dataclass(slots=True)
+class EpochStarted(WithLaterFields):
+    """From here on `primary` (a system id) appends; the in-sync set carries over."""
+
+    primary: str
+    members: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class InSyncChanged(WithLaterFields):
+    """The in-sync set is `members` (system ids, the primary first) as `version` of this epoch."""
+
+    version: int
+    members: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class FeatureEnabled(WithLaterFields):
+    """Every configured member knows this feature (see `features.py`); from when this record is
+    committed, what belongs to it may be written.
+    """
+
+    name: str
+
+
+@dataclass(slots=True)
+class Unknown:
+    """A record of a kind that only a later version knows, and that may be left out of account:
+    `fields` is all of it. A record of an unknown kind that is not marked so is refused.
+    """
+
+    fields: dict[str, Any]
+
+
+Record = (
+    ExchangeDeclared
+    | ExchangeDeleted
+    | QueueDeclared
+    | QueueDeleted
+    | Bound
+    | Unbound
+    | Enqueued
+    | Dequeued
+    | Requeued
+    | QueueUsed
+    | DedupRemembered
+    | EpochStarted
+    | InSyncChanged
+    | FeatureEnabled
+    | Unknown
+)
+
+HA_RECORDS = (EpochStarted, InSyncChanged)
+"""Records that concern the cluster rather than the broker model."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """The records `first` to `last` of one epoch, encoded: what one turn of a primary appended;
+    kept and applied whole or not at all.
+
+    `control` says that an HA record is among them, so that a backup reads it on arrival and not
+    only when it applies; `durable` that something in it must survive a power cut, so that it counts
+    only when it is synced to disk.
+    """
+
+    epoch: int
+    first: int
+    last: int
+    control: bool
+    data: bytes
+    durable: bool = False

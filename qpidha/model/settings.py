@@ -1,0 +1,542 @@
+"""Settings: every option of a broker, with its default, unit, range and help, as one frozen object.
+
+An option `ha-backup-timeout` is the field `ha_backup_timeout`. Durations are nanoseconds, sizes
+bytes, URLs parsed. `Settings()` is all defaults; `Settings.load` takes them from command line,
+environment and file (see `sources.py`). Help, errors and the sample file are generated from here,
+so an option exists once. Must not read files itself. Source: Qpid src/qpid/ha/HaPlugin.cpp,
+src/qpid/broker/Broker.cpp.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qpidha.model.duration import MILLISECOND, SECOND
+from qpidha.model.errors import InvalidArgument
+from qpidha.model.event_log import LEVELS as NOTE_LEVELS
+from qpidha.model.options import (
+    Bool,
+    Choice,
+    Duration,
+    FilePath,
+    Integer,
+    LogSelectors,
+    Option,
+    Size,
+    Text,
+    Urls,
+    Words,
+    option,
+)
+from qpidha.model.replication_level import LEVELS as REPLICATION_LEVELS
+from qpidha.model.sources import Given, resolve
+from qpidha.model.url import Url, parse_address
+
+MECHANISMS = ("ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "EXTERNAL")
+SAFETY = ("strict", "trust-manager")
+RECORDERS = ("brokers", "manager")
+REFUSALS = ("auto", "drop", "redirect")
+UNROUTABLE = ("release", "accept")
+PORT = Integer(0, 65535)
+
+HA = "High availability"
+NETWORK = "Network"
+TLS = "TLS"
+SECURITY = "Authentication"
+LIMITS = "Limits"
+QUEUES = "Queues"
+STORAGE = "Storage and administration"
+LOG = "Log"
+GROUPS = (HA, NETWORK, TLS, SECURITY, QUEUES, LIMITS, STORAGE, LOG)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of one broker. Building one checks every value and raises InvalidArgument."""
+
+    # High availability, spelled as Qpid spells them.
+    ha_cluster: bool = option(
+        False, Bool(), "Join a cluster and start as a backup that waits for promotion.", group=HA
+    )
+    ha_brokers_url: Url = option(
+        Url(), Urls(), "Addresses of all brokers of the cluster, without the virtual IP.", group=HA
+    )
+    ha_public_url: Url = option(
+        Url(), Urls(), "Address that clients are told to use, usually the virtual IP.", group=HA
+    )
+    ha_refuse_clients: str = option(
+        "auto",
+        Choice(REFUSALS),
+        "How a backup refuses clients: end the connection before it opens, tell them where the "
+        "primary is, or by what a client says it understands.",
+        group=HA,
+    )
+    ha_replicate: str = option(
+        "none",
+        Choice(REPLICATION_LEVELS),
+        "Replication level of objects that do not name one.",
+        group=HA,
+    )
+    ha_username: str = option("", Text(), "User name for links between brokers.", group=HA)
+    ha_password: str = option(
+        "", Text(), "Password for links between brokers.", group=HA, secret=True
+    )
+    ha_mechanism: str = option(
+        "",
+        Choice(("", *MECHANISMS)),
+        "SASL mechanism for links between brokers; empty picks the best.",
+        group=HA,
+    )
+    ha_backup_timeout: int = option(
+        10 * SECOND,
+        Duration(),
+        "Give up on backups that do not come, or confirm nothing, after this time.",
+        group=HA,
+    )
+    ha_safety: str = option(
+        "strict",
+        Choice(SAFETY),
+        "Require a majority for a promotion and for going on without a backup, or not.",
+        group=HA,
+    )
+    ha_recorder: str = option(
+        "brokers",
+        Choice(RECORDERS),
+        "Record the in-sync set with a majority of the brokers, or in the manager's store.",
+        group=HA,
+    )
+    ha_min_in_sync: int = option(
+        1,
+        Integer(1),
+        "Acknowledge nothing while fewer brokers, the primary included, are in sync.",
+        group=HA,
+    )
+    ha_flow_messages: int = option(
+        1000, Integer(), "Replication credit in transfers; 0 is unlimited.", group=HA
+    )
+    ha_flow_bytes: int = option(0, Size(), "Replication credit in bytes; 0 is 4 MB.", group=HA)
+    ha_queue_replication: bool = option(
+        False, Bool(), "Allow replication of single queues without a cluster.", group=HA
+    )
+    link_maintenance_interval: int = option(
+        2 * SECOND, Duration(MILLISECOND), "Dial other brokers again after this time.", group=HA
+    )
+    link_heartbeat_interval: int = option(
+        120 * SECOND,
+        Duration(),
+        "Heartbeat on links between brokers; a peer silent for twice as long is lost. 0 is none.",
+        group=HA,
+    )
+    link_connect_timeout: int = option(
+        5 * SECOND,
+        Duration(MILLISECOND),
+        "Give up opening a link to another broker after this time.",
+        group=HA,
+    )
+    name: str = option(
+        "", Text(), "Name of this broker in logs and tables; empty is host:port.", group=HA
+    )
+    advertised_address: str = option(
+        "",
+        Text(),
+        "host[:port] at which other brokers and clients reach this broker; empty finds it out.",
+        group=HA,
+    )
+    log_memory: int = option(
+        64 << 20,
+        Size(),
+        "Recent log kept in memory, so that a returning backup need not fetch everything.",
+        group=HA,
+    )
+
+    port: int = option(5672, PORT, "TCP port to listen on; 0 is any free one.", group=NETWORK)
+    interface: tuple[str, ...] = option(
+        (),
+        Words(),
+        "Addresses or network interfaces to listen on; empty is all.",
+        group=NETWORK,
+        repeat=True,
+    )
+    listen_disable: tuple[str, ...] = option(
+        (), Words(("tcp", "ssl")), "Transports not to listen on.", group=NETWORK, repeat=True
+    )
+    socket_fd: tuple[str, ...] = option(
+        (),
+        Words(),
+        "File descriptors of sockets bound beforehand, used in place of port.",
+        group=NETWORK,
+        repeat=True,
+    )
+    connection_backlog: int = option(
+        128,
+        Integer(1, 65535),
+        "Connections the kernel may keep waiting to be accepted.",
+        group=NETWORK,
+    )
+    tcp_nodelay: bool = option(True, Bool(), "Send small writes at once.", group=NETWORK)
+    max_connections: int = option(
+        500, Integer(1, 1_000_000), "Client connections at the same time.", group=NETWORK
+    )
+    max_negotiate_time: int = option(
+        10 * SECOND,
+        Duration(MILLISECOND, bare_unit=MILLISECOND),
+        "How long TLS, SASL and open may take together.",
+        group=NETWORK,
+    )
+    max_output_buffer: int = option(
+        256 << 20,
+        Size(64 << 10),
+        "Bytes that may wait for one client that does not read, before it is disconnected.",
+        group=NETWORK,
+    )
+
+    ssl_port: int = option(
+        5671, PORT, "TCP port for TLS, open if ssl-cert is given; 0 is any free one.", group=TLS
+    )
+    ssl_cert: str = option(
+        "", FilePath(), "PEM file with this broker's certificate and its chain.", group=TLS
+    )
+    ssl_key: str = option(
+        "", FilePath(), "PEM file with the private key; empty if it is in ssl-cert.", group=TLS
+    )
+    ssl_trusted: str = option(
+        "",
+        FilePath(),
+        "PEM file of certificate authorities that vouch for clients and other brokers.",
+        group=TLS,
+    )
+    ssl_require_client_authentication: bool = option(
+        False, Bool(), "Refuse TLS clients without a certificate.", group=TLS
+    )
+    require_encryption: bool = option(
+        False, Bool(), "Serve TLS only: the plain port is not opened.", group=TLS
+    )
+
+    auth: bool = option(
+        False,
+        Bool(),
+        "Clients must authenticate; yes by default when users-file is given.",
+        group=SECURITY,
+    )
+    realm: str = option("QPID", Text(), "Suffix of user names, as in guest@QPID.", group=SECURITY)
+    users_file: str = option(
+        "", FilePath(), "File of users and SCRAM-SHA-256 verifiers.", group=SECURITY
+    )
+    sasl_mechanisms: tuple[str, ...] = option(
+        (),
+        Words(MECHANISMS),
+        "SASL mechanisms to offer; empty is all that apply.",
+        group=SECURITY,
+        repeat=True,
+    )
+
+    default_queue_limit: int = option(
+        100 << 20, Size(), "qpid.max_size of queues that name none; 0 is no limit.", group=QUEUES
+    )
+    max_queues: int = option(100_000, Integer(1), "Queues at the same time.", group=QUEUES)
+    max_exchanges: int = option(
+        10_000, Integer(1), "Exchanges at the same time, the built-in ones included.", group=QUEUES
+    )
+    max_bindings: int = option(10_000, Integer(1), "Bindings of one queue.", group=QUEUES)
+    unroutable: str = option(
+        "release",
+        Choice(UNROUTABLE),
+        "Release a message that an exchange has no queue for, or accept and drop it as Qpid does.",
+        group=QUEUES,
+    )
+
+    max_frame_size: int = option(
+        65536, Size(512, 2**32 - 1), "Largest AMQP frame taken from a peer.", group=LIMITS
+    )
+    channel_max: int = option(
+        255,
+        Integer(0, 32767),
+        "Highest channel number, so sessions of one connection less one.",
+        group=LIMITS,
+    )
+    max_links: int = option(10_000, Integer(1), "Links of one connection.", group=LIMITS)
+    max_message_size: int = option(100 << 20, Size(1), "Largest message taken.", group=LIMITS)
+    session_max_unacked: int = option(
+        5000, Integer(1), "Deliveries to one consumer that may await its disposition.", group=LIMITS
+    )
+    link_credit: int = option(
+        1000, Integer(1), "Deliveries from one sender that may await an outcome.", group=LIMITS
+    )
+
+    data_dir: str = option(
+        "",
+        FilePath(),
+        "Directory for identity, state and write-ahead log; empty keeps nothing over a restart.",
+        group=STORAGE,
+    )
+    journal_segment_size: int = option(
+        16 << 20,
+        Size(4096),
+        "Size at which a file of the write-ahead log is followed by a new one.",
+        group=STORAGE,
+    )
+    log_disk: int = option(
+        256 << 20,
+        Size(),
+        "Log kept on disk beyond what recovery needs, for backups that return.",
+        group=STORAGE,
+    )
+    queue_memory: int = option(
+        64 << 20,
+        Size(),
+        "Bytes of message bodies that a queue keeps in memory; the rest is read back from "
+        "disk. 0 is no limit.",
+        group=STORAGE,
+    )
+    journal_events: str = option(
+        "state",
+        Choice(NOTE_LEVELS),
+        "What goes into the event log: the broker's own life, also some messages, or all.",
+        group=STORAGE,
+    )
+    journal_events_dir: str = option(
+        "", FilePath(), "Directory for the event log; empty is <data-dir>/events.", group=STORAGE
+    )
+    journal_events_limit: int = option(
+        2 << 30,
+        Size(1 << 20),
+        "Size of the event log, beyond which its oldest files are removed.",
+        group=STORAGE,
+    )
+    journal_events_interval: int = option(
+        60 * SECOND,
+        Duration(MILLISECOND),
+        "Time after which a file of the event log is closed, for others to read.",
+        group=STORAGE,
+    )
+    journal_events_sampling: int = option(
+        100, Integer(1), "With journal-events=sampled, one message in so many.", group=STORAGE
+    )
+    journal_events_queues: tuple[str, ...] = option(
+        (),
+        Words(),
+        "Queues whose messages are logged, names or patterns such as orders.*; empty is all.",
+        group=STORAGE,
+        repeat=True,
+    )
+    disk_free_limit: int = option(
+        50 << 20,
+        Size(),
+        "Accept no message while less space than this is left for data-dir.",
+        group=STORAGE,
+    )
+    admin_socket: str = option(
+        "",
+        FilePath(),
+        "Path of the UNIX socket for qpid-ha; empty is <data-dir>/admin.sock.",
+        group=STORAGE,
+    )
+    ready_fd: int = option(
+        -1,
+        Integer(-1, 65535),
+        "File descriptor that gets the port number and is closed once clients are served.",
+        group=STORAGE,
+    )
+
+    log_level: str = option(
+        "notice+", LogSelectors(), "What to log.", group=LOG, name="log-enable", repeat=True
+    )
+    log_format: str = option("text", Choice(("text", "json")), "Form of a log line.", group=LOG)
+    log_to_file: str = option(
+        "", FilePath(), "File to append the log to; empty is standard error.", group=LOG
+    )
+
+    def __post_init__(self) -> None:
+        """Check each value by itself; what several options mean together is checked by `load`."""
+        for field, described in _FIELDS:
+            value = getattr(self, field)
+            if not described.kind.check(value):
+                raise InvalidArgument(
+                    f"{described.name} = {value!r} is not accepted",
+                    hint=f"give {described.kind.accepts}",
+                )
+
+    @classmethod
+    def load(
+        cls,
+        file_text: str | None,
+        env: Mapping[str, str],
+        argv: Sequence[str],
+        *,
+        file_name: str = "configuration file",
+    ) -> tuple[Settings, list[str]]:
+        """Settings from command line, else environment, else file, else default; and warnings for
+        the operator.
+        """
+        files = [] if file_text is None else [(file_name, file_text)]
+        settings, warnings, _ = load_with_origins(files, env, argv)
+        return settings, warnings
+
+    def __repr__(self) -> str:
+        """Show what differs from the defaults, without secrets."""
+        given = [
+            f"{field}={'(secret)' if described.secret else repr(getattr(self, field))}"
+            for field, described in _FIELDS
+            if getattr(self, field) != DEFAULTS[field]
+        ]
+        return f"Settings({', '.join(given)})"
+
+
+def _fields() -> tuple[tuple[str, Option], ...]:
+    """Pair each field with its option, whose name is filled in."""
+    pairs = []
+    for field in dataclasses.fields(Settings):
+        described: Option = field.metadata["option"]
+        pairs.append(
+            (
+                field.name,
+                dataclasses.replace(described, name=described.name or field.name.replace("_", "-")),
+            )
+        )
+    return tuple(pairs)
+
+
+_FIELDS = _fields()
+OPTIONS: dict[str, Option] = {described.name: described for _, described in _FIELDS}
+"""Options by name, in the order of their groups."""
+FIELD_OF: dict[str, str] = {described.name: field for field, described in _FIELDS}
+"""Option name -> field of Settings."""
+DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Settings)}
+
+
+def load_with_origins(
+    files: Iterable[tuple[str, str]], env: Mapping[str, str], argv: Sequence[str]
+) -> tuple[Settings, list[str], dict[str, str]]:
+    """Do as `Settings.load` with several (name, text) files, the last winning; also say where each
+    given option came from.
+    """
+    given, warnings = resolve(OPTIONS, files, env, argv)
+    values = {FIELD_OF[name]: one.value for name, one in given.items()}
+    if values.get("users_file") and "auth" not in given:
+        values["auth"] = True
+    settings = Settings(**values)
+    _check_together(settings, given)
+    warnings.extend(_worries(settings))
+    return settings, warnings, {name: one.source for name, one in given.items()}
+
+
+def _refuse(given: Mapping[str, Given], name: str, why: str, hint: str) -> None:
+    """Raise for a combination of options, naming the one to change and where it was set."""
+    source = f" ({given[name].source})" if name in given else ""
+    raise InvalidArgument(f"{name}{source}: {why}", hint=hint)
+
+
+def _check_together(settings: Settings, given: Mapping[str, Given]) -> None:
+    """Refuse combinations that cannot work."""
+    tls = bool(settings.ssl_cert)
+    if settings.require_encryption and not tls:
+        _refuse(
+            given,
+            "require-encryption",
+            "there is no TLS without a certificate",
+            "set ssl-cert, or require-encryption=no",
+        )
+    if not tls:
+        for name in ("ssl-key", "ssl-require-client-authentication"):
+            if getattr(settings, FIELD_OF[name]):
+                _refuse(
+                    given,
+                    name,
+                    "it needs ssl-cert",
+                    "set ssl-cert to the PEM file of this broker's certificate",
+                )
+    if settings.ssl_require_client_authentication and not settings.ssl_trusted:
+        _refuse(
+            given,
+            "ssl-require-client-authentication",
+            "no authority is trusted",
+            "set ssl-trusted to a PEM file of authorities",
+        )
+    if tls and settings.port == settings.ssl_port != 0 and not settings.require_encryption:
+        _refuse(
+            given,
+            "ssl-port",
+            f"it is the same as port ({settings.port})",
+            "give TLS a port of its own, such as 5671",
+        )
+    if settings.auth and not settings.users_file and not settings.ssl_trusted:
+        _refuse(
+            given,
+            "auth",
+            "no client could log in",
+            "set users-file (or ssl-trusted for client certificates), or auth=no",
+        )
+    if settings.auth and "ANONYMOUS" in settings.sasl_mechanisms:
+        _refuse(
+            given,
+            "sasl-mechanisms",
+            "ANONYMOUS contradicts auth=yes",
+            "leave ANONYMOUS out, or set auth=no",
+        )
+    if settings.ha_password and not settings.ha_username:
+        _refuse(given, "ha-password", "it needs ha-username", "set ha-username too")
+    if settings.ha_recorder == "manager" and settings.ha_safety != "strict":
+        _refuse(
+            given,
+            "ha-recorder",
+            "with ha-safety=trust-manager no set is recorded before it is in force: "
+            "there is nothing for the store",
+            "set ha-safety=strict, or leave ha-recorder out",
+        )
+    brokers = len(settings.ha_brokers_url)
+    if settings.ha_cluster and settings.ha_min_in_sync > max(brokers, 1):
+        _refuse(
+            given,
+            "ha-min-in-sync",
+            f"there are only {brokers} brokers in ha-brokers-url, so nothing would ever "
+            "be acknowledged",
+            "lower it, or add brokers",
+        )
+    if settings.advertised_address:
+        try:
+            parse_address(settings.advertised_address)
+        except ValueError as error:
+            _refuse(given, "advertised-address", str(error), "give host or host:port")
+
+
+def _worries(settings: Settings) -> list[str]:
+    """Legal combinations that an operator hardly wants."""
+    worries = []
+    if settings.ha_cluster and not settings.ha_brokers_url:
+        worries.append(
+            "ha-cluster=yes without ha-brokers-url: this broker knows no others, and no "
+            "others can be its backups"
+        )
+    if settings.ha_cluster and not settings.data_dir:
+        worries.append(
+            "ha-cluster=yes without data-dir: this broker forgets its identity and its "
+            "promises when it stops"
+        )
+    has_two = (
+        settings.ha_cluster and settings.ha_safety == "strict" and len(settings.ha_brokers_url) == 2
+    )
+    if has_two and settings.ha_recorder == "brokers":
+        worries.append(
+            "ha-safety=strict needs a majority: of two brokers neither can be promoted, "
+            "nor go on alone, without the other. "
+            "Set ha-recorder=manager where the cluster manager keeps the record "
+            "(Pacemaker, the built-in manager), or add a third broker, "
+            "or set ha-safety=trust-manager where the cluster manager fences"
+        )
+    if settings.ha_cluster and 1 < settings.ha_min_in_sync == len(settings.ha_brokers_url):
+        worries.append(
+            f"ha-min-in-sync={settings.ha_min_in_sync} of as many brokers: when any one "
+            "is away nothing is acknowledged"
+        )
+    if settings.ha_cluster and settings.ha_replicate == "none":
+        worries.append(
+            "ha-replicate=none: only queues that ask for it with qpid.replicate are replicated"
+        )
+    if settings.ha_queue_replication:
+        worries.append("ha-queue-replication=yes has no effect yet: only whole clusters replicate")
+    if settings.ha_cluster and settings.link_heartbeat_interval == 0:
+        worries.append("link-heartbeat-interval=0: a hung broker is never noticed")
+    return worries

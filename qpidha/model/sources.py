@@ -1,0 +1,282 @@
+"""Sources: options from the command line, the environment and configuration files, the first of
+them winning.
+
+A configuration file has `name=value` lines and `#` comments, so a qpidd.conf is read unchanged:
+options of qpidd that have no meaning here are named in a warning and skipped, other unknown ones
+are refused with the nearest name. A relative path in a file begins at the folder of that file,
+whoever reads it and from where. The environment is `QPIDHA_HA_CLUSTER` before `QPID_HA_CLUSTER`.
+Must not know what any option is for. Source: Qpid src/qpid/Options.cpp.
+"""
+
+from __future__ import annotations
+
+import difflib
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qpidha.model.errors import InvalidArgument
+from qpidha.model.options import FALSE, TRUE, Bool, FilePath, Option
+
+IGNORED = {
+    "worker-threads": "the broker runs in one thread",
+    "acl-file": (
+        "ACCESS CONTROL LISTS ARE NOT ENFORCED: every authenticated client may do everything"
+    ),
+    "sasl-config": "users are kept in users-file",
+    "sasl-service-name": "users are kept in users-file",
+    "acl-query": "",
+    "known-hosts-url": "clients learn ha-brokers-url",
+    "domain": "",
+    "config": "",
+    "daemon": "the broker stays in the foreground",
+    "wait": "",
+    "quit": "send SIGTERM instead",
+    "pid-dir": "",
+    "watchdog-interval": "",
+    "load-module": "there are no modules",
+    "module-dir": "there are no modules",
+    "no-module-dir": "there are no modules",
+    "queue-purge-interval": "expired messages are removed when they are met",
+    "max-purge-batch": "",
+    "default-message-group": "",
+    "enable-timestamp": "",
+    "asyncqueue": "",
+    "xml": "",
+    "replication-exchange-name": "",
+    "queue-patterns": "",
+    "topic-patterns": "",
+    "protocols": "",
+    "async-commit": "",
+    "staging-threshold": "",
+    "connection-limit-per-user": "",
+    "connection-limit-per-ip": "",
+    "max-connections-per-user": "",
+    "max-connections-per-ip": "",
+    "max-queues-per-user": "",
+    "log-to-stderr": "use log-to-file",
+    "log-to-stdout": "use log-to-file",
+    "log-to-syslog": "use log-to-file",
+    "log-disable": "use log-enable",
+    "log-time": "",
+    "log-level": "use log-enable",
+    "log-source": "",
+    "log-thread": "",
+    "log-function": "",
+    "log-hires-timestamp": "",
+    "log-category": "",
+    "log-prefix": "",
+    "syslog-name": "",
+    "syslog-facility": "",
+    "ssl-cert-db": "NSS databases are not read; give PEM files with ssl-cert and ssl-key",
+    "ssl-cert-password-file": "give a key without a password",
+    "ssl-cert-name": "",
+    "ssl-use-export-policy": "",
+    "ssl-sasl-no-dict": "",
+    "store-dir": "",
+    "truncate": "",
+    "num-jfiles": "",
+    "jfile-size-pgs": "",
+}
+"""Options of qpidd that are accepted and do nothing, with what to know about each."""
+IGNORED_FAMILIES = (
+    "rdma-",
+    "mgmt-",
+    "cluster-",
+    "dtx-",
+    "efp-",
+    "tpl-",
+    "wcache-",
+    "default-flow-",
+    "default-event-",
+    "paging-",
+    "link-credit-",
+)
+"""Beginnings of further such options."""
+_SWITCHES = ("daemon", "quit", "no-module-dir", "wait")
+_SHORT = {"-p": "port", "-i": "interface"}
+_ENVIRONMENTS = ("QPID_", "QPIDHA_")
+"""The later one wins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value and where it came from."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    name: str
+    text: str
+    source: str
+    folder: str = ""
+    """Of the configuration file that it stands in."""
+
+
+def resolve(
+    options: Mapping[str, Option],
+    files: Iterable[tuple[str, str]],
+    env: Mapping[str, str],
+    argv: Sequence[str],
+) -> tuple[dict[str, Given], list[str]]:
+    """Every option that was given, with its value and source, and warnings. Raises
+    InvalidArgument.
+    """
+    warnings: dict[str, None] = {}
+    layers = [list(_from_file(text, name)) for name, text in files]
+    layers += [list(_from_environment(options, env, prefix, warnings)) for prefix in _ENVIRONMENTS]
+    layers.append(list(_from_command_line(options, argv)))
+    given: dict[str, Given] = {}
+    for layer in layers:
+        for name, raws in _by_name(layer).items():
+            if name in options:
+                given[name] = _value(options[name], raws)
+            else:
+                warnings[_ignored(options, raws[0])] = None
+    return given, list(warnings)
+
+
+def _by_name(layer: Iterable[_Raw]) -> dict[str, list[_Raw]]:
+    """Gather the occurrences of each option in one source."""
+    found: dict[str, list[_Raw]] = {}
+    for raw in layer:
+        found.setdefault(raw.name, []).append(raw)
+    return found
+
+
+def _value(described: Option, raws: list[_Raw]) -> Given:
+    """Read and check the value of an option from its occurrences in one source."""
+    last = raws[-1]
+    if described.repeat:
+        text = ",".join(raw.text for raw in raws)
+    elif len(raws) > 1 and last.source != "command line":
+        raise InvalidArgument(
+            f"{described.name} is given twice: {raws[0].source} and {last.source}",
+            hint="leave one of them out",
+        )
+    else:
+        text = last.text
+    shown = "(secret)" if described.secret else text
+    try:
+        value = described.kind.parse(text)
+    except ValueError as error:
+        raise _bad_value(described, shown, f": {error}", last.source) from None
+    if not described.kind.check(value):
+        raise _bad_value(described, shown, " is out of range", last.source)
+    if value and isinstance(described.kind, FilePath):
+        value = posixpath.join(last.folder, value)
+    return Given(value, last.source)
+
+
+def _bad_value(described: Option, shown: str, reason: str, source: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{described.name}={shown}{reason} ({source})",
+        hint=f"{described.name} takes {described.kind.accepts}",
+    )
+
+
+def _ignored(options: Mapping[str, Option], raw: _Raw) -> str:
+    """Say that an option of qpidd does nothing here, or raise if nobody knows it."""
+    if raw.name in IGNORED or raw.name.startswith(IGNORED_FAMILIES):
+        reason = IGNORED.get(raw.name)
+        return f"{raw.name} ({raw.source}) is ignored" + (
+            f": {reason}" if reason else ": it has no meaning for this broker"
+        )
+    raise InvalidArgument(
+        f"unknown option {raw.name} ({raw.source})", hint=_nearest(options, raw.name)
+    )
+
+
+def _nearest(options: Mapping[str, Option], name: str) -> str:
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else "qpidhad --help lists all options"
+
+
+def _translated(name: str, text: str, source: str, folder: str = "") -> _Raw:
+    """Express qpidd's other spellings in options of ours."""
+    if name == "no-data-dir" and text.lower() in TRUE:
+        return _Raw("data-dir", "", source)
+    if name == "trace":
+        return _Raw("log-enable", "trace+" if text.lower() not in FALSE else "notice+", source)
+    return _Raw(name, text, source, folder)
+
+
+def file_values(text: str, file_name: str) -> dict[str, str]:
+    """What a configuration file gives each name, unchecked; of a name given twice the last one.
+    Raises InvalidArgument.
+    """
+    return {raw.name: raw.text for raw in _from_file(text, file_name)}
+
+
+def _from_file(text: str, file_name: str) -> Iterator[_Raw]:
+    """Options of a configuration file."""
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
+        source = f"line {number} of {file_name}"
+        content = line.strip()
+        # qpidd ends a line at any #, which cuts passwords; here a comment starts the line or
+        # follows a space.
+        for comment in (" #", "\t#"):
+            content = content.partition(comment)[0].rstrip()
+        if not content or content.startswith("#"):
+            continue
+        name, equals, value = content.partition("=")
+        if not equals:
+            raise InvalidArgument(
+                f"{source} is not name=value: {content.split()[0]}",
+                hint="write one name=value on each line",
+            )
+        yield _translated(name.strip(), value.strip(), source, posixpath.dirname(file_name))
+
+
+def _from_environment(
+    options: Mapping[str, Option], env: Mapping[str, str], prefix: str, warnings: dict[str, None]
+) -> Iterator[_Raw]:
+    """Options of the environment; other programs use the prefixes too, so unknown names are no
+    errors.
+    """
+    for variable in sorted(env):
+        if not variable.startswith(prefix):
+            continue
+        name = variable[len(prefix) :].lower().replace("_", "-")
+        raw = _translated(name, env[variable].strip(), f"environment variable {variable}")
+        if raw.name in options:
+            yield raw
+        elif prefix == "QPIDHA_" and difflib.get_close_matches(name, options, n=1, cutoff=0.85):
+            warnings[f"environment variable {variable} is no option; {_nearest(options, name)}"] = (
+                None
+            )
+
+
+def _from_command_line(options: Mapping[str, Option], argv: Sequence[str]) -> Iterator[_Raw]:
+    """Options of the command line: --name value, --name=value, and --name alone for yes."""
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        name, equals, value = _SHORT.get(
+            word, word.removeprefix("--") if word.startswith("--") else ""
+        ).partition("=")
+        if not name:
+            raise InvalidArgument(
+                f"{word} is not an option (command line)", hint="write options as --name value"
+            )
+        described = options.get(name)
+        is_switch = (
+            name in _SWITCHES
+            or name in ("trace", "no-data-dir")
+            or (described is not None and isinstance(described.kind, Bool))
+        )
+        if not equals:
+            if is_switch:
+                value = words.pop(0) if words and words[0].lower() in TRUE + FALSE else "yes"
+            elif words and (described is not None or not words[0].startswith("--")):
+                value = words.pop(0)
+            elif described is not None:
+                raise InvalidArgument(
+                    f"--{name} needs a value (command line)",
+                    hint=f"{name} takes {described.kind.accepts}",
+                )
+        yield _translated(name, value, "command line")

@@ -1,0 +1,1 @@
+"""Synthetic histories with planted faults."""

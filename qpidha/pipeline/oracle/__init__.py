@@ -1,0 +1,1 @@
+"""The checks in plain Python, for histories that one process can hold."""

@@ -1,0 +1,1 @@
+"""The report on a run: one HTML page and its charts."""

@@ -1,0 +1,1 @@
+"""The checks on Spark: ingestion, lake, and verdicts at any size."""

@@ -1,0 +1,1 @@
+"""The verification workload: clients that write everything down, and faults."""

@@ -1,0 +1,143 @@
+"""Disk: the data directory with this broker's identity, its small state file and a lock.
+
+The state file is replaced atomically and synced with its directory, so a crash leaves the old one
+or the new one. The lock is the kernel's and ends with the process, so it is never stale. Without a
+data directory all is in memory. Knows nothing of what the state means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+
+from qpidha.model.exit_codes import CONFIG, UNAVAILABLE
+from qpidha.runtime.clock import new_uuid
+from qpidha.runtime.exits import CannotStart, code_of, reason_of
+
+SYSTEM_ID = "systemId"
+"""File of the identity, named as qpidd names it."""
+STATE = "state"
+LOCK = "lock"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Disk:
+    """What one broker keeps over a restart. With an empty `directory` it keeps nothing."""
+
+    __slots__ = ("_lock", "directory", "state", "system_id")
+
+    def __init__(self, directory: str = "") -> None:
+        self.directory = os.path.abspath(directory) if directory else ""
+        self.state = b""
+        self._lock = -1
+        if not self.directory:
+            self.system_id = new_uuid()
+            return
+        try:
+            _make_directory(self.directory)
+            self._take_lock()
+            self.system_id = self._load_system_id()
+            self.state = self._read(STATE) or b""
+        except OSError as error:
+            self.close()
+            raise CannotStart(
+                f"data-dir {self.directory} cannot be used: {reason_of(error)}",
+                hint="give a directory that this user may write with data-dir",
+                code=code_of(error),
+            ) from error
+        except CannotStart:
+            self.close()
+            raise
+
+    def save_state(self, data: bytes) -> None:
+        """Replace the state and sync it; raises OSError if that fails, and then the old one is
+        still there.
+        """
+        if self.directory:
+            self._replace(STATE, data)
+        self.state = data
+
+    def close(self) -> None:
+        """Let others use the directory."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _take_lock(self) -> None:
+        self._lock = os.open(
+            os.path.join(self.directory, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640
+        )
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
+            raise CannotStart(
+                f"data-dir {self.directory} is in use by process {holder or 'unknown'}",
+                hint="stop that broker, or give this one a data-dir of its own",
+                code=UNAVAILABLE,
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def _load_system_id(self) -> str:
+        found = self._read(SYSTEM_ID)
+        if found is None:
+            fresh = new_uuid()
+            self._replace(SYSTEM_ID, f"{fresh}\n".encode())
+            return fresh
+        text = found.decode(errors="replace").strip().lower()
+        if not _UUID.fullmatch(text):
+            raise CannotStart(
+                f"{os.path.join(self.directory, SYSTEM_ID)} does not hold an identity",
+                hint=(
+                    "put the former one back; or move the whole data-dir away, and the "
+                    "broker joins as a new member"
+                ),
+                code=CONFIG,
+            )
+        return text
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            with open(os.path.join(self.directory, name), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def _replace(self, name: str, data: bytes) -> None:
+        path = os.path.join(self.directory, name)
+        fresh = path + ".new"
+        with open(fresh, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+        sync_folder(self.directory)
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder stay. Raises OSError."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _make_directory(path: str) -> None:
+    """Make a directory, and those above it that are missing; a power cut must not take the name of
+    one with all that is in it.
+    """
+    missing: list[str] = []
+    level = path
+    while not os.path.lexists(level):
+        missing.append(level)
+        level = os.path.dirname(level)
+    os.makedirs(path, mode=0o750, exist_ok=True)
+    for level in reversed(missing):
+        # Where we may make a directory and not look around, its name stays when the system writes
+        # it.
+        with contextlib.suppress(PermissionError):
+            sync_folder(os.path.dirname(level))

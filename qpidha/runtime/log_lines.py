@@ -1,0 +1,111 @@
+"""Log: turns announcements into lines; text in Qpid's shape or JSON, filtered by `log-enable`.
+
+`2026-11-20 15:41:23 [HA] notice b2(ready): text`. The state in the parentheses is that after the
+last announced change of it. Control characters are escaped, since names and texts come from
+clients. Must not be called for every message. Source: Qpid src/qpid/log/Statement.h.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from qpidha.model.options import LEVELS
+from qpidha.runtime.clock import Clock, local_time, utc_time
+
+_UPPER = ("ha", "amqp", "tls")
+_RANK = {level: rank for rank, level in enumerate(LEVELS)}
+
+
+class Log:
+    """Where announcements are written."""
+
+    __slots__ = ("_clock", "_enabled", "_is_json", "_selectors", "_stream", "name", "state")
+
+    def __init__(
+        self,
+        stream: TextIO,
+        clock: Clock,
+        *,
+        selectors: str = "notice+",
+        form: str = "text",
+        name: str = "",
+    ) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._selectors = tuple(_selector(part.strip()) for part in selectors.split(","))
+        self._is_json = form == "json"
+        self._enabled: dict[tuple[str, str], bool] = {}
+        self.name = name
+        self.state = ""
+
+    def enabled(self, level: str, category: str) -> bool:
+        """Whether a line of this level and category is written."""
+        key = (level, category)
+        answer = self._enabled.get(key)
+        if answer is None:
+            rank = _RANK.get(level, len(LEVELS))
+            answer = any(
+                low <= rank <= high and category.lower().startswith(only)
+                for low, high, only in self._selectors
+            )
+            self._enabled[key] = answer
+        return answer
+
+    def write(
+        self, level: str, category: str, text: str, fields: Mapping[str, object] | None = None
+    ) -> None:
+        """Write one line, if it is enabled."""
+        fields = fields or {}
+        if "after" in fields:
+            self.state = str(fields["after"])
+        if not self.enabled(level, category):
+            return
+        now = self._clock.now()
+        if self._is_json:
+            line = self._json(now, level, category, text, fields)
+        else:
+            label = category.upper() if category.lower() in _UPPER else category.capitalize()
+            line = f"{local_time(now)} [{label}] {level} {self._who()}: {_printable(text)}"
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            # Whoever read the log is gone; a broker serves on without it.
+            pass
+
+    def _who(self) -> str:
+        return f"{self.name}({self.state})" if self.state else self.name
+
+    def _json(
+        self, now: int, level: str, category: str, text: str, fields: Mapping[str, object]
+    ) -> str:
+        line: dict[str, Any] = {
+            "ts": utc_time(now),
+            "level": level,
+            "category": category,
+            "broker": self.name,
+        }
+        if self.state:
+            line["state"] = self.state
+        line["msg"] = text
+        if fields:
+            line["fields"] = fields
+        return json.dumps(line, default=str)
+
+
+def _selector(part: str) -> tuple[int, int, str]:
+    """Read `LEVEL[+][:category]` as lowest rank, highest rank and the beginning of the category."""
+    level, _, category = part.partition(":")
+    rank = _RANK[level.removesuffix("+")]
+    return rank, (len(LEVELS) if level.endswith("+") else rank), category.lower()
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )

@@ -1,0 +1,294 @@
+"""The checkpointer: keeps a write-ahead log and a broker model in step: recovery at the start,
+checkpoints, and bodies that need not be in memory.
+
+A checkpoint is made when starting would take much longer than what there is to start with: when the
+files are more than twice as large as the live content. It is written a chunk at a time, each when
+the one before is on disk, so that nobody waits for it. A message whose body is out of memory is
+pointed to the checkpoint as it goes by. None is begun for which there is no space, and one that
+turns out to be is given up: a full disk would end the broker. Knows nothing of clusters. Source:
+the snapshots of `recovery.py`, to disk in place of a backup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from qpidha.broker.broker import Broker
+from qpidha.model.effects import Announce
+from qpidha.model.errors import ProtocolViolation, UpgradeNeeded
+from qpidha.model.features import FEATURES, UPGRADE_HINT, lacking
+from qpidha.model.message import Message, PagedPayload
+from qpidha.store.log import Log
+from qpidha.store.log_reader import LogReader
+from qpidha.store.recovery import fold, message_chunks, page_out, snapshot_objects
+from qpidha.store.write_ahead_log import PayloadRef, WriteAheadLog
+
+INTERVAL = 1_000_000_000
+"""How often it is considered whether to make a checkpoint, in ns."""
+RETRY = 60_000_000_000
+"""How long to wait with another checkpoint after one was given up, in ns."""
+PER_MESSAGE = 24
+"""Bytes that a message, or the key of one that has left, takes in a checkpoint beside its body,
+roughly.
+"""
+PER_OBJECT = 250
+"""Bytes that a queue, an exchange or a binding takes there, roughly."""
+GIVEN_UP = (
+    "a checkpoint was given up: the disk is nearly full; consume messages, or make space for "
+    "data-dir"
+)
+CHOKED = "the disk is too slow: too much of the write-ahead log is not written yet"
+
+
+class Checkpointer:
+    """The write-ahead log of one broker, its log and its model."""
+
+    def __init__(
+        self, broker: Broker, log: Log, wal: WriteAheadLog, *, system_id: str, segment_size: int
+    ) -> None:
+        self._broker = broker
+        self._log = log
+        self._wal = wal
+        self._system_id = system_id
+        self._slack = 4 * segment_size
+        self._snapshot: Iterator[tuple[bytes, list[Message]]] | None = None
+        self._chunk_mark = 0
+        self._chunk: tuple[PayloadRef, list[Message]] | None = None
+        """The last chunk, until it can be read back."""
+        self._moved: tuple[list[Message], list[bytes | PagedPayload]] = [], []
+        """Messages that point to the checkpoint that is being written, and what they pointed to
+        before.
+        """
+        self.has_given_up = False
+        """Whether there was not enough space for the last checkpoint that was begun; until that is
+        told.
+        """
+        self._is_short = False
+        self._point = 0
+        self._next = 1
+        """At the first turn: a start may have found a write-ahead log that is worth a checkpoint.
+        """
+        self._is_wanted = False
+        self._content = 0
+        """What there was to write when the last checkpoint began that was finished, and (`_weight`)
+        the one that is being written.
+        """
+        self._weight = 0
+
+    def recover(self, *, alone: bool, features: Iterable[str] = FEATURES) -> list[Announce]:
+        """Rebuild the model and the log from the write-ahead log; give what the operator should
+        know.
+
+        A broker `alone` has nobody who could know better: for it all that is on disk holds. Raises
+        UpgradeNeeded for a log that needs more than the `features` that this broker knows.
+        """
+        # The reader gives out what is committed, and that is applied. What is behind it stays in
+        # memory: in a cluster the next primary decides whether it holds (S4).
+        broker, log = self._broker, self._log
+        reader = LogReader(self._wal, self._system_id, features)
+        is_checkpoint = False
+        for part in reader.chunks():
+            if is_checkpoint and part.first:
+                self._content = self._weigh()
+            is_checkpoint = not part.first
+            self._fold(part.data)
+            if broker.over_budget:
+                page_out(broker, part)
+        log.recover(reader)
+        if alone:
+            for batch in reader.tail:
+                self._fold(batch.data)
+            log.committed = log.last
+        missing = lacking(broker.features, features)
+        if missing:
+            raise UpgradeNeeded(
+                f"the write-ahead log uses what this version does not know: {', '.join(missing)}",
+                hint=UPGRADE_HINT,
+            )
+        self._wal.use(broker.features)
+        queues = [queue for queue in broker.queues.values() if queue.uid > 0]
+        messages = sum(len(queue.messages) for queue in queues)
+        text = (
+            f"recovered {messages} messages on {len(queues)} queues; the log ends with "
+            f"{log.epoch}:{log.last}"
+        )
+        found = Announce(
+            "notice", "store", text, {"messages": messages, "queues": len(queues), "last": log.last}
+        )
+        return [Announce("warning", "store", note) for note in reader.notes] + [found]
+
+    def _fold(self, data: bytes) -> None:
+        """Apply records that are sound on disk: if they cannot be read, another version wrote
+        them.
+        """
+        try:
+            fold(self._broker, data)
+        except ProtocolViolation as error:
+            raise UpgradeNeeded(
+                f"the write-ahead log cannot be read: {error.text}", hint=UPGRADE_HINT
+            ) from error
+
+    @property
+    def next_deadline(self) -> int:
+        """When to tick."""
+        return self._next
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint waits for nothing but the next turn.
+
+        What is appended and not sealed shows in the model already, and may never come to the log.
+        """
+        log = self._log
+        return (
+            self._snapshot is not None
+            and self._chunk_mark <= log.answered_mark
+            and not log.has_pending
+        )
+
+    def turn(self, applied: int) -> None:
+        """End of a turn: `applied` is how far the model has the log."""
+        # A body may leave memory when its frame can be read back and the message is in the state: a
+        # part of a snapshot as soon as it is written, a batch also applied.
+        recent, chunks, answered = self._log.recent, self._log.chunks, self._log.answered_mark
+        while chunks and chunks[0][0] <= answered:
+            part = chunks.popleft()[1]
+            if self._broker.over_budget:
+                page_out(self._broker, part)
+        while recent and recent[0][0] <= answered and recent[0][1].last <= applied:
+            part = recent.popleft()[1]
+            if self._broker.over_budget:
+                page_out(self._broker, part)
+        self._throttle()
+        if self._is_wanted and not self._log.has_pending and not self._wal.is_snapshotting:
+            self.checkpoint(applied)
+        if self.is_busy:
+            self._write_chunk(applied)
+
+    def _throttle(self) -> None:
+        """Take nothing more while the disk is far behind, for what it has not written is in
+        memory.
+        """
+        broker = self._broker
+        if self._log.is_choked and not broker.refuse_publishing:
+            broker.refuse_publishing = CHOKED
+        elif broker.refuse_publishing == CHOKED and not self._log.is_choked:
+            broker.refuse_publishing = ""
+
+    def tick(self, now: int) -> list[Announce]:
+        """See now and then whether a checkpoint is worth its while; it begins at the end of a turn.
+        Give what the operator should know.
+        """
+        if now < self._next:
+            return []
+        self._next = now + INTERVAL
+        wal = self._wal
+        self._is_wanted = False
+        if self._snapshot is not None or wal.is_snapshotting:
+            return []
+        if self.has_given_up:
+            self.has_given_up = False
+            self._next = now + RETRY
+            return [Announce("warning", "store", GIVEN_UP, {})]
+        if wal.purge():
+            return []  # There is more space soon.
+        # A checkpoint pays when a start would read more than twice what there is. The slack keeps a
+        # small broker from making one all the time.
+        # What it would take is not known, but what the last one took is, and how much more or less
+        # there is to write since.
+        size, content, before = wal.checkpoint_size, self._weigh(), self._content
+        size = max(
+            size + content - before if content >= before else size * content // before, content
+        )
+        room = wal.disk.room()
+        if wal.live_size <= 2 * size + min(self._slack, room):
+            return []
+        self._is_wanted = size + size // 8 < room
+        was_short, self._is_short = self._is_short, not self._is_wanted
+        if self._is_wanted or was_short:
+            return []
+        text = (
+            f"no checkpoint is made: it would take {size / 1e6:.1f} MB, and {room / 1e6:.1f} "
+            "MB are left for it"
+        )
+        hint = "; until messages are consumed or data-dir has more space, the write-ahead log grows"
+        return [Announce("warning", "store", text + hint, {"size": size, "room": room})]
+
+    def _weigh(self) -> int:
+        """Tell roughly how much there is to write."""
+        total = PER_OBJECT * len(self._broker.exchanges)
+        for queue in self._broker.queues.values():
+            if queue.uid > 0:
+                total += PER_OBJECT * (1 + len(queue.bindings))
+            if queue.logged:
+                total += queue.bytes + PER_MESSAGE * (
+                    len(queue.messages) + (len(queue.window) if queue.window is not None else 0)
+                )
+        return total
+
+    def checkpoint(self, applied: int) -> None:
+        """Begin a checkpoint of what the model has, which is the log up to `applied`. Nothing may
+        be pending.
+        """
+        log = self._log
+        self._is_wanted = False
+        self._weight = self._weigh()
+        # A backup may have more of the log than it has applied. The checkpoint shows what is
+        # applied, so its history ends there too; the segments go on behind it.
+        history = [(epoch, first) for epoch, first in log.history if first <= applied]
+        self._wal.begin_checkpoint(log.epoch_of(applied), applied, history, last=log.last)
+        self._snapshot = self._parts(applied)
+        self._point = applied
+
+    def _parts(self, point: int) -> Iterator[tuple[bytes, list[Message]]]:
+        for data in snapshot_objects(self._broker):
+            yield data, []
+        yield from message_chunks(self._broker, point)
+
+    def _write_chunk(self, applied: int) -> None:
+        assert self._snapshot is not None
+        if (
+            not self._wal.is_snapshotting or self._wal.is_receiving
+        ):  # a snapshot of a primary has taken its place
+            self._forget()
+            return
+        if self._chunk is not None:
+            body, messages = self._chunk
+            # Messages that are paged out point into segments which go with this checkpoint: from
+            # now on they are read from it. What they pointed to is kept, should it be given up.
+            for message in messages:
+                if not isinstance(message.payload, bytes):
+                    self._moved[0].append(message)
+                    self._moved[1].append(message.payload)
+                    message.payload = body
+        part = next(self._snapshot, None)
+        if part is None:
+            self._forget()
+            self._content = self._weight
+            recent = self._log.recent
+            while (
+                recent and recent[0][1].last <= self._point
+            ):  # its file may be gone when it could be read
+                recent.popleft()
+            # What came with a primary's snapshot may show more than has been applied.
+            self._wal.end_checkpoint(max(applied, self._log.snapshot_through))
+            return
+        data, messages = part
+        if len(data) >= self._wal.disk.room():
+            self._give_up()
+            return
+        self._chunk = (self._wal.chunk(data), messages)
+        self._chunk_mark = self._wal.mark(sync=False)
+
+    def _give_up(self) -> None:
+        """Make space: without the checkpoint all is as before it was begun."""
+        for message, payload in zip(*self._moved, strict=True):
+            message.payload = payload
+        self._forget()
+        self._wal.abandon_checkpoint()
+        self.has_given_up = True
+
+    def _forget(self) -> None:
+        """The checkpoint is finished, or comes to nothing."""
+        self._snapshot = self._chunk = None
+        self._moved = [], []

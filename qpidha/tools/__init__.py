@@ -1,0 +1,1 @@
+"""Tools: programs beside qpid-ha."""

@@ -1,0 +1,1 @@
+"""The write-ahead log of a stopped broker: what is in it, salvage, compaction."""

@@ -1,0 +1,247 @@
+"""SASL on both sides, through whole connections."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from typing import Any
+
+import pytest
+
+from qpidha.amqp.peer.connection import Connection
+from qpidha.amqp.peer.sasl import (
+    AMQP_HEADER,
+    INIT,
+    OUTCOME,
+    RESPONSE,
+    SASL_HEADER,
+    SaslClient,
+    SaslServer,
+    Users,
+    make_verifier,
+)
+from qpidha.amqp.server.served_connection import ServedConnection
+from qpidha.model.errors import InvalidArgument, ProtocolViolation, Unauthorized
+from qpidha.model.events import ConnectionKind
+from tests.amqp.builders import AHost, Pair
+
+SALT = b"0123456789abcdef"
+
+
+def a_host_with_users(**settings: Any) -> AHost:
+    host = AHost(auth=True, users_file="users", **settings)
+    host.users = Users.parse(
+        "# who may log "
+        f"in\n\nann:{make_verifier('päss', SALT)}\nbob:{make_verifier('b', SALT, 5000)}\n"
+    )
+    return host
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", ""])
+def test_the_right_password_lets_in(mechanism: str) -> None:
+    pair = Pair(a_host_with_users(), mechanism=mechanism, username="ann", password="päss")
+    assert pair.server.principal.name == "ann"
+    assert pair.server.principal.mechanism == (mechanism or "SCRAM-SHA-256")
+    assert pair.client.remote_container == "broker"
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("name", ["ann", "nobody"])
+def test_a_wrong_password_or_name_is_refused_before_open(mechanism: str, name: str) -> None:
+    pair = Pair(a_host_with_users(), mechanism=mechanism, username=name, password="wrong")
+    assert pair.server.closed and pair.client.closed
+    assert pair.host.admitted == []
+    assert (
+        pair.client.error is not None and pair.client.error.condition == "amqp:unauthorized-access"
+    )
+
+
+def test_anonymous_is_not_offered_where_users_must_log_in() -> None:
+    pair = Pair(a_host_with_users(), mechanism="ANONYMOUS")
+    assert pair.client.closed
+    assert (
+        pair.client.error is not None and "none of which is usable" in pair.client.error.description
+    )
+
+
+def test_external_takes_the_identity_of_the_certificate() -> None:
+    pair = Pair(AHost(auth=True), identity="CN=b2", encrypted=True, mechanism="EXTERNAL")
+    assert pair.server.principal.name == "CN=b2"
+
+
+def test_external_is_not_offered_without_a_certificate() -> None:
+    assert Pair(AHost(), mechanism="EXTERNAL").client.closed
+
+
+def test_offered_mechanisms_can_be_restricted() -> None:
+    pair = Pair(a_host_with_users(sasl_mechanisms=("SCRAM-SHA-256",)), username="bob", password="b")
+    assert pair.server.principal.mechanism == "SCRAM-SHA-256"
+
+
+@pytest.mark.parametrize(
+    ("encrypted", "mechanism", "used"),
+    [(False, "", ""), (True, "", "PLAIN"), (False, "PLAIN", "PLAIN")],
+)
+def test_a_password_is_shown_under_tls_only_unless_plain_is_named(
+    encrypted: bool, mechanism: str, used: str
+) -> None:
+    host = a_host_with_users(sasl_mechanisms=("PLAIN",))
+    pair = Pair(host, encrypted=encrypted, username="bob", password="b", mechanism=mechanism)
+    assert pair.server.principal.mechanism == used
+    assert pair.client.closed == (not used)
+
+
+def test_a_client_without_sasl_is_refused_where_users_must_log_in() -> None:
+    host = a_host_with_users()
+    connection = ServedConnection(1, host, kind=ConnectionKind.CLIENT, peer="client").connection
+    connection.receive(AMQP_HEADER)
+    assert connection.output() == SASL_HEADER
+    assert connection.closed
+
+
+def test_a_client_without_sasl_is_served_where_nobody_must_log_in() -> None:
+    connection = ServedConnection(1, AHost(), kind=ConnectionKind.CLIENT, peer="client").connection
+    connection.receive(AMQP_HEADER)
+    assert connection.output().startswith(AMQP_HEADER)
+    assert not connection.closed
+
+
+def test_bytes_may_come_one_at_a_time() -> None:
+    host = a_host_with_users()
+    client = Connection(1, AHost("client"), kind=ConnectionKind.OUTGOING, peer="broker")
+    server = ServedConnection(1, host, kind=ConnectionKind.CLIENT, peer="client").connection
+    client.open("client", {}, username="ann", password="päss")
+    for _ in range(10):
+        for sender, receiver in ((client, server), (server, client)):
+            for octet in sender.output():
+                receiver.receive(bytes((octet,)))
+    assert server.principal.name == "ann" and client.remote_container == "broker"
+
+
+def test_a_faulty_users_file_is_named_by_line() -> None:
+    with pytest.raises(InvalidArgument, match="line 2"):
+        Users.parse("# fine\nann:plain-password\n")
+    with pytest.raises(InvalidArgument, match="line 1"):
+        Users.parse("ann:SCRAM-SHA-256$1:c2FsdA==$a2V5:a2V5\n")
+
+
+def test_a_name_is_the_same_with_and_without_the_realm() -> None:
+    users = Users.parse(
+        f"ann@QPID:{make_verifier('a', SALT)}\nbob:{make_verifier('b', SALT)}\n", realm="QPID"
+    )
+    assert users.check("ann", "a") and users.check("ann@QPID", "a") and users.check("bob@QPID", "b")
+    assert not users.check("ann@OTHER", "a")
+    assert users.auth_info("bob@QPID") == users.auth_info("bob")
+
+
+# Each of these fails when one check of the security layer is taken away.
+
+USERS = Users.parse(f"ann:{make_verifier('secret', SALT)}\n")
+
+
+def a_server(mechanism: str, *, users: Users = USERS, identity: str = "") -> SaslServer:
+    return SaslServer([mechanism], users, identity=identity, make_nonce=lambda: "of-the-server")
+
+
+def a_client() -> SaslClient:
+    return SaslClient("", username="ann", password="secret", hostname="", nonce="ours")
+
+
+def talk(client: SaslClient, server: SaslServer) -> None:
+    """Carry what both have to say until they are silent."""
+    while data := server.take_output():
+        client.receive(data)
+        server.receive(client.take_output())
+
+
+def scram_client_final(first: str, challenge: str, client_key: bytes, stored: bytes) -> str:
+    """The proof of somebody who has a client key: RFC 5802 section 3."""
+    nonce = challenge.split(",")[0]
+    bare = f"c=biws,{nonce}"
+    signature = hmac.digest(stored, f"{first},{challenge},{bare}".encode(), "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    return f"{bare},p={base64.b64encode(proof).decode()}"
+
+
+class Guessed(Users):
+    """Users of whom an attacker has found out what is made up for a name that does not exist."""
+
+    def auth_info(self, name: str) -> tuple[bytes, bytes, bytes, int]:
+        client_key = b"k" * 32
+        return SALT, hashlib.sha256(client_key).digest(), b"s" * 32, 4096
+
+
+@pytest.mark.parametrize(("name", "lets_in"), [("ann", True), ("nobody", False)])
+def test_scram_refuses_a_name_that_does_not_exist_whatever_its_proof(
+    name: str, lets_in: bool
+) -> None:
+    server = a_server("SCRAM-SHA-256", users=Guessed(USERS.verifiers))
+    server.take_output()
+    first = f"n={name},r=ours"
+    server.performed(INIT, ["SCRAM-SHA-256", f"n,,{first}".encode()])
+    frame = server.take_output()
+    challenge = frame[frame.index(b"r=") :].decode()
+    stored = hashlib.sha256(b"k" * 32).digest()
+    server.performed(RESPONSE, [scram_client_final(first, challenge, b"k" * 32, stored).encode()])
+    assert (server.done, server.failed) == (lets_in, not lets_in)
+
+
+@pytest.mark.parametrize(
+    ("authorization", "lets_in"), [("", True), ("ann", True), ("root", False), ("ANN", False)]
+)
+def test_plain_acts_for_nobody_but_the_user(authorization: str, lets_in: bool) -> None:
+    server = a_server("PLAIN")
+    server.performed(INIT, ["PLAIN", f"{authorization}\0ann\0secret".encode()])
+    assert (server.done, server.failed) == (lets_in, not lets_in)
+
+
+@pytest.mark.parametrize(("claimed", "lets_in"), [("", True), ("CN=b2", True), ("CN=b3", False)])
+def test_external_is_the_certificates_identity_and_no_other(claimed: str, lets_in: bool) -> None:
+    server = a_server("EXTERNAL", identity="CN=b2")
+    server.performed(INIT, ["EXTERNAL", claimed.encode()])
+    assert (server.done, server.failed) == (lets_in, not lets_in)
+    assert server.user == "CN=b2"
+
+
+def test_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
+    """It says yes to whatever proof comes, and cannot sign for it."""
+    client = a_client()
+    talk(client, a_server("SCRAM-SHA-256"))
+    assert client.done
+    pretender = Users.parse(f"ann:{make_verifier('secret', SALT)}\n")
+    pretender.verifiers["ann"].server_key = b"x" * 32
+    with pytest.raises(Unauthorized, match="could not prove that it knows user 'ann'"):
+        talk(a_client(), a_server("SCRAM-SHA-256", users=pretender))
+
+
+def test_a_broker_that_signs_nothing_is_not_believed() -> None:
+    client, server = a_client(), a_server("SCRAM-SHA-256")
+    client.receive(server.take_output())
+    server.receive(client.take_output())
+    client.receive(server.take_output())
+    with pytest.raises(Unauthorized, match="could not prove"):
+        client.performed(OUTCOME, [0, None])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"\x00\x00\x00\x10\x02\x00\x00\x00",  # a frame of AMQP
+        b"\x00\x00\x00\x10\x01\x01\x00\x00",  # its body would begin inside its header
+        b"\x00\x00\x00\x10\x05\x01\x00\x00",  # its body would begin after its end
+        b"\x00\x01\x00\x00\x02\x01\x00\x00",  # larger than any frame before the open may be
+    ],
+)
+def test_a_faulty_frame_ends_the_security_layer(header: bytes) -> None:
+    server = a_server("PLAIN")
+    server.receive(SASL_HEADER)
+    with pytest.raises(ProtocolViolation, match="faulty SASL frame"):
+        server.receive(header + bytes(8))
+
+
+def test_a_frame_of_a_head_and_nothing_more_is_refused_at_once() -> None:
+    server = a_server("PLAIN")
+    server.receive(SASL_HEADER)
+    with pytest.raises(ProtocolViolation):
+        server.receive(b"\x00\x00\x00\x08\x02\x01\x00\x00")

@@ -1,0 +1,488 @@
+"""What a peer can attach to, and what is made for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qpidha.amqp.peer.terminus import Terminus, source, target
+from qpidha.amqp.server.address import find_address
+from qpidha.model.encoding import Described, Symbol, ULong
+from qpidha.model.message_view import body, build
+from tests.amqp.builders import AHost, CountingLogWriter, Pair
+from tests.amqp.raw_client import RawClient
+
+
+def condition(link: Any) -> str:
+    return str(link.error.condition) if link.error is not None else ""
+
+
+def test_addresses_take_many_forms() -> None:
+    broker = AHost().broker
+    for name in ("q", "a/b", "amq.topic/x", "with space"):
+        broker.declare_queue(name)
+    found = {
+        text: find_address(broker, text)
+        for text in (
+            "q",
+            "a/b",
+            "amq.topic/x",
+            "/queues/q",
+            "/queues/with%20space",
+            "with%20space",
+            "amq.topic",
+            "amq.topic/k.l",
+            "/exchanges/amq.topic/k%2El",
+            "/exchanges/amq.topic",
+            "nothing",
+            "/queues/nothing",
+            "",
+            "/exchanges//q",
+            "/q",
+        )
+    }
+    names = {
+        text: (
+            address.queue.name if address.queue else "",
+            address.exchange.name if address.exchange else "",
+            address.key,
+        )
+        for text, address in found.items()
+    }
+    assert names == {
+        "q": ("q", "", None),
+        "a/b": ("a/b", "", None),
+        "amq.topic/x": ("amq.topic/x", "", None),
+        "/queues/q": ("q", "", None),
+        "/queues/with%20space": ("with space", "", None),
+        "with%20space": ("with space", "", None),
+        "amq.topic": ("", "amq.topic", None),
+        "amq.topic/k.l": ("", "amq.topic", "k.l"),
+        "/exchanges/amq.topic/k%2El": ("", "amq.topic", "k.l"),
+        "/exchanges/amq.topic": ("", "amq.topic", None),
+        "nothing": ("", "", None),
+        "/queues/nothing": ("", "", None),
+        "": ("", "", None),
+        "/exchanges//q": ("q", "", None),
+        "/q": ("", "", None),
+    }
+
+
+def test_a_missing_node_is_refused_with_a_null_terminus() -> None:
+    pair = Pair()
+    for sender in (True, False):
+        for address in ("missing", "/missing", "/exchanges//missing", "/exchanges/"):
+            link, heard = pair.attach(address, sender=sender)
+            assert condition(link) == "amqp:not-found"
+            assert heard.attached_links == []
+
+
+@pytest.mark.parametrize("address", ["/queues/a%zz", "/queues/a%", "/exchanges/amq.topic/%ff"])
+def test_an_address_that_is_not_percent_encoded_utf_8_is_refused(address: str) -> None:
+    pair = Pair()
+    for sender in (True, False):
+        link, heard = pair.attach(address, sender=sender)
+        assert condition(link) == "amqp:invalid-field" and heard.attached_links == []
+    link, heard = pair.sender("", terminus=target(None), name="anonymous")
+    assert heard.attached_links == [link], "the connection goes on"
+
+
+def test_a_name_of_a_queue_may_hold_any_percent_sign() -> None:
+    pair = Pair()
+    pair.host.broker.declare_queue("100%")
+    link, heard = pair.attach("100%", sender=True)
+    assert heard.attached_links == [link]
+    link, _ = pair.attach("99%", sender=True)
+    assert condition(link) == "amqp:not-found"
+
+
+def test_a_node_is_created_on_demand_from_its_properties() -> None:
+    pair = Pair()
+    properties = {
+        Symbol("durable"): True,
+        Symbol("qpid.max_count"): 5,
+        Symbol("alternate-exchange"): "amq.fanout",
+    }
+    link, heard = pair.sender(
+        "made", terminus=target("made", capabilities=["create-on-demand"], properties=properties)
+    )
+    assert heard.attached_links == [link]
+    queue = pair.host.broker.queues["made"]
+    assert (
+        queue.options.durable and queue.options.alternate == "amq.fanout" and queue.max_count == 5
+    )
+
+
+@pytest.mark.parametrize("sender", [True, False])
+def test_a_queue_created_on_demand_may_end_with_the_link_it_was_made_for(sender: bool) -> None:
+    pair = Pair()
+    policy = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
+    describe = target if sender else source
+    link, _ = pair.attach(
+        "made",
+        sender=sender,
+        terminus=describe("made", capabilities=["create-on-demand"], properties=policy),
+    )
+    assert "made" in pair.host.broker.queues
+    link.close()
+    pair.turn()
+    assert "made" not in pair.host.broker.queues
+
+
+def test_an_exchange_is_created_on_demand() -> None:
+    pair = Pair()
+    properties = {Symbol("exchange-type"): "fanout"}
+    pair.sender(
+        "x", terminus=target("x", capabilities=["create-on-demand", "topic"], properties=properties)
+    )
+    assert pair.host.broker.exchanges["x"].options.type == "fanout"
+
+
+def test_creation_is_answered_when_it_is_committed() -> None:
+    host = AHost(ha_replicate="all")
+    host.broker.log_writer = CountingLogWriter()
+    host.delaying = True
+    pair = Pair(host)
+    _, heard = pair.sender("made", terminus=target("made", capabilities=["create-on-demand"]))
+    assert heard.attached_links == []
+    host.release_all()
+    pair.turn()
+    assert len(heard.attached_links) == 1
+
+
+@pytest.mark.parametrize("how", ["detach", "close", "lost"])
+def test_an_attach_can_be_taken_back_before_it_is_answered(how: str) -> None:
+    host = AHost(ha_replicate="all")
+    host.broker.log_writer = CountingLogWriter()
+    host.delaying = True
+    client = RawClient(host)
+    end = client.attach_sender("made", terminus=target("made", capabilities=["create-on-demand"]))
+    if how == "lost":
+        client.server.lost("gone")
+    else:
+        end.end(closed=how == "close")
+        client.turn()
+    host.release_all()
+    client.turn()
+    assert client.server.closed == (how == "lost")
+
+
+def test_properties_that_do_not_fit_are_a_failed_precondition() -> None:
+    pair = Pair()
+    pair.host.broker.declare_queue("q")
+    link, _ = pair.sender("q", terminus=target("q", properties={Symbol("durable"): True}))
+    assert condition(link) == "amqp:precondition-failed"
+    link, _ = pair.sender("q", name="x", terminus=target("q", capabilities=["topic"]))
+    assert condition(link) == "amqp:precondition-failed"
+
+
+def test_a_dynamic_queue_lives_as_long_as_its_link() -> None:
+    pair = Pair()
+    link, heard = pair.receiver("", name="reply", terminus=source(None, dynamic=True))
+    name = link.address
+    assert name in pair.host.broker.queues
+    sender, _ = pair.sender(name)
+    sender.send(build("answer"))
+    pair.turn()
+    assert [body(payload) for payload in heard.payloads] == ["answer"]
+    link.close()
+    pair.turn()
+    assert name not in pair.host.broker.queues
+    assert condition(sender) in ("", "amqp:resource-deleted")
+
+
+def test_a_dynamic_target_can_outlive_its_link() -> None:
+    pair = Pair()
+    policy = {Symbol("lifetime-policy"): Described(ULong(0x2E), [])}
+    link, _ = pair.sender("", name="made", terminus=target(None, dynamic=True, properties=policy))
+    name = link.address
+    link.send(build(1))
+    pair.turn()
+    link.close()
+    pair.turn()
+    assert len(pair.host.broker.queues[name].messages) == 1
+    receiver, heard = pair.receiver(name)
+    assert len(heard.payloads) == 1
+    receiver.close()
+    pair.turn()
+    assert name not in pair.host.broker.queues
+
+
+def test_dynamic_queues_go_with_their_connection() -> None:
+    pair = Pair()
+    pair.receiver("", name="reply", terminus=source(None, dynamic=True))
+    assert len(pair.host.broker.queues) == 1
+    pair.server.lost("gone")
+    assert not pair.host.broker.queues
+
+
+def test_a_subscription_to_an_exchange_has_a_queue_of_its_own() -> None:
+    pair = Pair()
+    broker = pair.host.broker
+    wanted = {
+        Symbol("key"): Described(Symbol("apache.org:legacy-amqp-topic-binding:string"), "a.*"),
+        Symbol("other"): None,
+    }
+    link, heard = pair.receiver(
+        "amq.topic", name="sub", terminus=source("amq.topic", filter=wanted)
+    )
+    assert list(broker.queues) == ["client_sub"]
+    assert list(link.remote_source.filter) == ["key"]
+    sender, _ = pair.sender("amq.topic")
+    for key in ("a.b", "b.b"):
+        sender.send(build(key, properties={"subject": key}))
+    pair.turn()
+    assert [body(payload) for payload in heard.payloads] == ["a.b"]
+    link.close()
+    pair.turn()
+    assert not broker.queues
+
+
+def test_a_durable_subscription_outlives_a_detach_and_ends_with_a_close() -> None:
+    host = AHost()
+    terminus = source("amq.topic/k", durability=2, expiry="never")
+    client = RawClient(host, container_id="durable")
+    client.attach_receiver("", name="sub", terminus=terminus).end(closed=False)
+    client.turn()
+    host.broker.publish("amq.topic", "k", build("while away"), headers=dict)
+    end = client.attach_receiver("", name="sub", terminus=terminus)
+    ((_, payload),) = client.deliveries(end)
+    assert body(payload) == "while away"
+    end.end(closed=True)
+    client.turn()
+    assert not host.broker.queues
+
+
+def test_a_subscription_whose_filter_is_refused_leaves_nothing() -> None:
+    pair = Pair()
+    arguments = Described(Symbol("apache.org:legacy-amqp-headers-binding:map"), {"x-match": "some"})
+    link, _ = pair.receiver(
+        "amq.match",
+        name="durable",
+        terminus=source("amq.match", expiry="never", filter={Symbol("f"): arguments}),
+    )
+    assert condition(link) == "amqp:invalid-field"
+    assert not pair.host.broker.queues
+
+
+def test_a_shared_subscription_is_named_by_its_link_and_shared() -> None:
+    host = AHost()
+    terminus = source("amq.fanout", capabilities=["shared"])
+    first, second = Pair(host, container_id="c1"), Pair(host, container_id="c2")
+    _, one = first.receiver("amq.fanout", name="work", terminus=terminus)
+    _, two = second.receiver("amq.fanout", name="work", terminus=terminus)
+    for number in range(4):
+        host.broker.publish("amq.fanout", "", build(number), headers=dict)
+    first.turn()
+    second.turn()
+    assert list(host.broker.queues) == ["work"]
+    assert len(one.payloads) == len(two.payloads) == 2
+
+
+def test_an_exclusive_queue_is_locked_for_others() -> None:
+    host = AHost()
+    first, second = Pair(host, container_id="c1"), Pair(host, container_id="c2")
+    properties = {Symbol("exclusive"): True}
+    mine, _ = first.receiver(
+        "own", terminus=source("own", capabilities=["create-on-demand"], properties=properties)
+    )
+    assert condition(mine) == ""
+    theirs, _ = second.receiver("own")
+    assert condition(theirs) == "amqp:resource-locked"
+
+
+def test_a_link_without_a_terminus_is_refused() -> None:
+    client = RawClient(AHost())
+    client.attach_sender("", name="s", terminus=Terminus())
+    client.attach_receiver("", name="r", terminus=source(None))
+    assert client.detached == {"s": "amqp:invalid-field", "r": "amqp:invalid-field"}
+
+
+def test_a_backup_lets_tools_browse_and_use_services_but_change_nothing() -> None:
+    host = AHost(ha_replicate="all")
+    host.broker.log_writer = CountingLogWriter()
+    host.broker.declare_queue("q")
+    host.broker.queues["q"].enqueue(build("m"))
+    host.serving = False
+    pair = Pair(host)
+    _, browsed = pair.receiver("q", name="b", terminus=source("q", distribution="copy"))
+    assert len(browsed.payloads) == 1
+    refused = [
+        pair.receiver("q")[0],
+        pair.sender("q")[0],
+        pair.sender("amq.topic")[0],
+        pair.receiver("amq.topic")[0],
+        pair.sender("new", terminus=target("new", capabilities=["create-on-demand"]))[0],
+    ]
+    assert [condition(link) for link in refused] == ["amqp:not-allowed"] * 5
+    reply, heard = pair.receiver("", name="reply", terminus=source(None, dynamic=True))
+    assert condition(reply) == ""
+    sender, outcomes = pair.sender("", name="anonymous", terminus=target(None))
+    sender.send(build(1, properties={"to": reply.address}))
+    sender.send(build(2, properties={"to": "q"}))
+    pair.turn()
+    assert len(heard.payloads) == 1
+    assert sorted(outcome.state for _, outcome in outcomes.outcomes) == [0x24, 0x25]
+
+
+NUMBERS_OVER_3 = [
+    Described(Symbol("apache.org:selector-filter:string"), "n > 3"),
+    Described(ULong(0x0000468C00000004), "n > 3"),
+    Described(Symbol("amqp:sql-filter"), "n > 3"),
+    Described(Symbol("amqp:properties-filter"), {Symbol("subject"): "a"}),
+    Described(Symbol("amqp:application-properties-filter"), {"n": 3}),
+    Described(Symbol("apache.org:no-local-filter:list"), []),
+]
+
+
+@pytest.mark.parametrize("wanted", NUMBERS_OVER_3)
+@pytest.mark.parametrize("address", ["q", "amq.topic"])
+def test_rabbitmq_d3_and_qpid_2_a_filter_that_is_not_honoured_ends_the_attach(
+    wanted: Described, address: str
+) -> None:
+    pair = Pair()
+    pair.host.broker.declare_queue("q")
+    for number in range(6):
+        pair.host.broker.publish("", "q", build(number), headers=dict)
+    link, heard = pair.receiver(
+        "", name="r", terminus=source(address, filter={Symbol("selector"): wanted})
+    )
+    assert condition(link) == "amqp:not-implemented" and heard.payloads == []
+    assert "filter" in link.error.description and link.error.info["reason"] and link.error.hint
+    assert len(pair.host.broker.queues["q"].messages) == 6
+    assert list(pair.host.broker.queues) == ["q"]
+
+
+def test_a_filter_that_is_no_described_value_is_refused() -> None:
+    pair = Pair()
+    pair.host.broker.declare_queue("q")
+    link, _ = pair.receiver("", name="r", terminus=source("q", filter={Symbol("mine"): "x"}))
+    assert condition(link) == "amqp:invalid-field"
+
+
+TOPIC, DIRECT = (
+    "apache.org:legacy-amqp-topic-binding:string",
+    "apache.org:legacy-amqp-direct-binding:string",
+)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "descriptor", "value", "error"),
+    [
+        ("amq.topic", DIRECT, "a.b", ""),
+        ("amq.direct", TOPIC, "a.b", ""),
+        ("amq.direct", DIRECT, "a.*", ""),
+        ("amq.topic", DIRECT, "a.*", "amqp:not-implemented"),
+        ("amq.direct", TOPIC, "a.#", "amqp:not-implemented"),
+        ("amq.fanout", DIRECT, "a", "amqp:not-implemented"),
+        ("amq.topic", TOPIC, 5, "amqp:invalid-field"),
+    ],
+)
+def test_a_key_without_wildcards_means_the_same_to_a_topic_and_a_direct_exchange(
+    exchange: str, descriptor: str, value: Any, error: str
+) -> None:
+    pair = Pair()
+    wanted = {Symbol("f"): Described(Symbol(descriptor), value)}
+    link, _ = pair.receiver("", name="sub", terminus=source(exchange, filter=wanted))
+    assert condition(link) == error
+    bound = [key for _, key, _ in pair.host.broker.exchanges[exchange].bindings()]
+    assert bound == ([] if error else [value])
+    assert bool(pair.host.broker.queues) is not bool(error)
+
+
+def test_two_keys_of_one_subscription_are_refused() -> None:
+    pair = Pair()
+    topic, direct = (Described(Symbol(name), "a") for name in (TOPIC, DIRECT))
+    both = {Symbol("one"): topic, Symbol("two"): direct}
+    link, _ = pair.receiver("", name="s1", terminus=source("amq.topic", filter=both))
+    assert condition(link) == "amqp:not-implemented"
+    one = {Symbol("one"): topic}
+    link, _ = pair.receiver("", name="s2", terminus=source("amq.topic/b", filter=one))
+    assert condition(link) == "amqp:invalid-field"
+    assert not pair.host.broker.queues
+
+
+@pytest.mark.parametrize("name", ["global", "SHARED-SUBS", "no-such"])
+def test_rabbitmq_d13_a_capability_that_is_not_honoured_ends_the_attach(name: str) -> None:
+    pair = Pair()
+    for sender, terminus in (
+        (False, source("amq.topic", capabilities=["topic", name])),
+        (True, target("amq.topic", capabilities=["topic", name])),
+    ):
+        link, _ = pair.attach("", sender=sender, name="l", terminus=terminus)
+        assert condition(link) == "amqp:not-implemented"
+        assert name in link.error.description and link.error.hint
+    assert not pair.host.broker.queues
+
+
+def test_rabbitmq_d13_a_shared_subscription_of_jms_is_refused() -> None:
+    pair = Pair(properties={"product": "QpidJMS"})
+    terminus = source("amq.topic", capabilities=["topic", "shared"], expiry="never")
+    link, _ = pair.receiver("", name="sub", terminus=terminus)
+    assert condition(link) == "amqp:not-implemented" and "shared" in link.error.description
+    assert not pair.host.broker.queues
+
+
+def test_a_terminus_with_the_capability_durable_is_durable() -> None:
+    pair = Pair()
+    broker = pair.host.broker
+    broker.declare_queue("transient")
+    link, _ = pair.sender("transient", terminus=target("transient", capabilities=["durable"]))
+    assert condition(link) == "amqp:precondition-failed"
+    capabilities = ["create-on-demand", "queue", "durable"]
+    link, _ = pair.sender("new", terminus=target("new", capabilities=capabilities))
+    assert broker.queues["new"].options.durable
+    assert link.remote_target.capabilities == capabilities
+
+
+def test_node_properties_may_be_written_as_text() -> None:
+    pair = Pair()
+    properties = {
+        Symbol("auto-delete"): "False",
+        Symbol("exclusive"): "False",
+        Symbol("durable"): "True",
+        Symbol("qpid.max_count"): "5",
+        Symbol("supported-dist-modes"): "move",
+    }
+    pair.sender("q", terminus=target("q", capabilities=["create-on-demand"], properties=properties))
+    options = pair.host.broker.queues["q"].options
+    assert options.durable and not options.auto_delete and not options.exclusive
+    copies = {Symbol("supported-dist-modes"): "copy"}
+    pair.sender("x", terminus=target("x", capabilities=["create-on-demand"], properties=copies))
+    assert pair.host.broker.exchanges["x"].options.type == "topic"
+
+
+def test_a_property_that_a_node_does_not_have_is_refused_unless_it_would_be_created() -> None:
+    pair = Pair()
+    pair.host.broker.declare_queue("q")
+    properties = {Symbol("x-max-length"): 5}
+    link, _ = pair.sender("q", terminus=target("q", properties=properties))
+    assert condition(link) == "amqp:precondition-failed"
+    link, _ = pair.sender(
+        "q",
+        name="creates",
+        terminus=target("q", capabilities=["create-on-demand"], properties=properties),
+    )
+    assert condition(link) == ""
+
+
+def test_a_dynamic_exchange_is_refused() -> None:
+    pair = Pair()
+    before = list(pair.host.broker.exchanges)
+    for describe in (source, target):
+        link, _ = pair.attach(
+            "",
+            sender=describe is target,
+            name="l",
+            terminus=describe(None, dynamic=True, capabilities=["topic"]),
+        )
+        assert condition(link) == "amqp:not-implemented"
+    assert list(pair.host.broker.exchanges) == before
+
+
+def test_a_subscription_passes_node_properties_to_its_queue() -> None:
+    pair = Pair()
+    properties = {Symbol("x-max-length"): 5}
+    pair.receiver("", name="sub", terminus=source("amq.topic", properties=properties))
+    assert pair.host.broker.queues["client_sub"].max_count == 5

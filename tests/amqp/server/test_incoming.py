@@ -1,0 +1,291 @@
+"""Links from clients: what senders send, and the outcomes they get."""
+
+from __future__ import annotations
+
+import pytest
+
+from qpidha.amqp.peer.terminus import ACCEPTED, REJECTED, RELEASED, Outcome, source, target
+from qpidha.model.encoding import Symbol
+from qpidha.model.message_view import body, build
+from tests.amqp.builders import (
+    SECOND,
+    AHost,
+    CountingLogWriter,
+    Pair,
+    Recording,
+    a_logged_pair,
+    a_pair,
+    bodies,
+)
+from tests.amqp.raw_client import RawClient
+
+
+def in_order(heard: Recording) -> list[Outcome]:
+    """Outcomes by delivery; the engine sends accepted ones in ranges, so that others may overtake
+    them.
+    """
+    return [outcome for _, outcome in sorted(heard.outcomes, key=lambda pair: pair[0])]
+
+
+def test_a_message_is_accepted_only_when_it_is_committed() -> None:
+    pair = a_logged_pair()
+    pair.host.delaying = True
+    link, heard = pair.sender("q")
+    link.send(build("m"))
+    pair.turn()
+    assert heard.outcomes == []
+    pair.host.release_all()
+    pair.turn()
+    assert [outcome.state for outcome in in_order(heard)] == [ACCEPTED]
+
+
+@pytest.mark.parametrize("how", ["close", "lost", "connection"])
+def test_a_release_after_the_link_is_gone_touches_nothing(how: str) -> None:
+    pair = a_logged_pair()
+    pair.host.delaying = True
+    link, _ = pair.sender("q")
+    link.send(build("m"))
+    pair.turn()
+    if how == "close":
+        link.close()
+    elif how == "lost":
+        pair.server.lost("gone")
+    else:
+        pair.client.close()
+    pair.turn()
+    pair.host.release_all()
+    pair.turn()
+    assert len(pair.host.broker.queues["q"].messages) == 1
+
+
+def test_credit_counts_messages_that_are_held() -> None:
+    pair = Pair(AHost(link_credit=10, ha_replicate="all"))
+    pair.host.broker.log_writer = CountingLogWriter()
+    pair.host.broker.declare_queue("q")
+    pair.host.delaying = True
+    link, heard = pair.sender("q")
+    for number in range(25):
+        link.send(build(number))
+    pair.turn()
+    assert len(pair.host.pending) == 10
+    for _ in range(5):
+        pair.host.release_all()
+        pair.turn()
+    assert len(heard.outcomes) == 25
+
+
+def test_pre_settled_messages_arrive_without_an_outcome() -> None:
+    pair = a_pair(link_credit=10)
+    link, heard = pair.sender("q", settled=True)
+    for number in range(100):
+        link.send(build(number))
+    pair.turn()
+    assert len(pair.host.broker.queues["q"].messages) == 100
+    assert heard.outcomes == []
+
+
+def test_settled_and_unsettled_messages_mix_on_one_link() -> None:
+    pair = a_pair()
+    link, heard = pair.sender("q")
+    for number in range(10):
+        link.send(build(number), settled=number % 2 == 0)
+    pair.turn()
+    assert bodies([m.payload for m in pair.host.broker.queues["q"].messages.values()]) == list(
+        range(10)
+    )
+    assert [number for number, _ in heard.outcomes] == [2, 4, 6, 8, 10]
+
+
+def test_a_message_over_a_queue_limit_is_rejected_with_the_reason() -> None:
+    pair = Pair()
+    pair.host.broker.declare_queue("small", arguments={"qpid.max_count": 1})
+    link, heard = pair.sender("small")
+    link.send(build(1))
+    link.send(build(2))
+    pair.turn()
+    accepted, rejected = in_order(heard)
+    assert (accepted.state, rejected.state) == (ACCEPTED, REJECTED)
+    assert rejected.error is not None and rejected.error.condition == "amqp:resource-limit-exceeded"
+    assert link.error is None
+
+
+def test_a_sender_that_knows_no_rejected_gets_released() -> None:
+    pair = Pair()
+    pair.host.broker.declare_queue("small", arguments={"qpid.max_count": 1})
+    link, heard = pair.sender(
+        "small", other=source("me", outcomes=["amqp:accepted:list", "amqp:released:list"])
+    )
+    link.send(build(1))
+    link.send(build(2))
+    pair.turn()
+    assert [outcome.state for outcome in in_order(heard)] == [ACCEPTED, RELEASED]
+
+
+def test_a_payload_that_is_no_message_is_rejected() -> None:
+    pair = a_pair()
+    link, heard = pair.sender("q")
+    link.send(b"this is no message")
+    link.send(build("m"))
+    pair.turn()
+    assert [outcome.state for outcome in in_order(heard)] == [REJECTED, ACCEPTED]
+    assert in_order(heard)[0].error.condition == "amqp:decode-error"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\x00\x53\x70\x45\x00\x53\x73\x45",
+        b"\x00\x53\x70\xc0\x02\x01\x41\x00\x53\x73\x45",
+        b"\x00\x53\x70\x45",
+    ],
+)
+def test_a_message_without_a_body_is_taken_as_it_is(payload: bytes) -> None:
+    pair = a_pair()
+    link, heard = pair.sender("q")
+    link.send(payload)
+    pair.turn()
+    assert [outcome.state for outcome in in_order(heard)] == [ACCEPTED]
+    receiver, messages = pair.receiver("q")
+    assert messages.payloads == [payload]
+
+
+def test_a_large_message_comes_in_many_frames() -> None:
+    pair = a_pair(max_frame_size=1024)
+    link, heard = pair.sender("q")
+    content = bytes(range(256)) * 4000
+    link.send(build(content))
+    pair.turn()
+    assert [outcome.state for outcome in in_order(heard)] == [ACCEPTED]
+    _, received = pair.receiver("q")
+    assert body(received.payloads[0]) == content
+
+
+def test_a_message_over_max_message_size_ends_the_link() -> None:
+    pair = a_pair(max_message_size=10_000)
+    link, heard = pair.sender("q")
+    link.send(build(bytes(20_000)))
+    pair.turn()
+    assert link.error is not None and link.error.condition == "amqp:link:message-size-exceeded"
+    assert not pair.host.broker.queues["q"].messages
+    other, heard = pair.sender("q", name="other")
+    other.send(build("small"))
+    pair.turn()
+    assert len(heard.outcomes) == 1
+
+
+def test_an_aborted_message_leaves_nothing() -> None:
+    pair = a_pair()
+    client = RawClient(pair.host)
+    end = client.attach_sender("q")
+    client.send_part(end, build(bytes(500))[:200])
+    client.turn()
+    client.abort(end)
+    client.turn()
+    end.send(build("whole"))
+    client.turn()
+    assert bodies([m.payload for m in pair.host.broker.queues["q"].messages.values()]) == ["whole"]
+
+
+def test_delivery_annotations_are_not_kept() -> None:
+    pair = a_pair()
+    link, _ = pair.sender("q")
+    bare = build("x", properties={"to": "elsewhere"})
+    link.send(b"\x00\x53\x71\xc1\x01\x00" + bare)
+    pair.turn()
+    (message,) = pair.host.broker.queues["q"].messages.values()
+    assert message.payload == bare
+
+
+def test_a_message_expires_by_its_time_to_live() -> None:
+    pair = a_pair()
+    link, _ = pair.sender("q")
+    link.send(build("old", header={"ttl": 1000}))
+    link.send(build("new"))
+    pair.turn()
+    pair.host.now += 2 * SECOND
+    _, received = pair.receiver("q")
+    assert bodies(received.payloads) == ["new"]
+
+
+def test_a_message_expires_by_the_wall_clock_as_it_is_then() -> None:
+    """The clock was an hour fast when the broker started, and has been set since: to the others it
+    is what it should be.
+    """
+    pair = a_pair()
+    pair.host.broker.ahead = -3600 * SECOND
+    link, _ = pair.sender("q")
+    link.send(build("m", header={"ttl": 1000}))
+    pair.turn()
+    (message,) = pair.host.broker.queues["q"].messages.values()
+    assert message.expires == pair.host.now + (1 - 3600) * SECOND
+
+
+def test_a_deleted_queue_ends_its_senders_and_receivers() -> None:
+    pair = a_pair()
+    sender, _ = pair.sender("q")
+    receiver, _ = pair.receiver("q")
+    pair.host.broker.delete_queue("q")
+    pair.turn()
+    sender.send(build("m"))
+    pair.turn()
+    for link in (sender, receiver):
+        assert link.error is not None and link.error.condition == "amqp:resource-deleted"
+
+
+def test_an_anonymous_sender_reaches_what_each_message_names() -> None:
+    pair = a_pair()
+    pair.host.broker.declare_queue("t")
+    pair.host.broker.bind("amq.topic", "t", "a.#")
+    link, heard = pair.sender("", terminus=target(None), name="anonymous")
+    link.send(build(1, properties={"to": "q"}))
+    link.send(build(2, properties={"to": "nowhere"}))
+    link.send(build(3, properties={"to": "amq.topic", "subject": "a.b"}))
+    link.send(build(4, properties={"to": "amq.topic/a.c"}))
+    link.send(build(5, properties={"to": "amq.topic/b"}))
+    pair.turn()
+    outcomes = in_order(heard)
+    assert [outcome.state for outcome in outcomes] == [
+        ACCEPTED,
+        REJECTED,
+        ACCEPTED,
+        ACCEPTED,
+        RELEASED,
+    ]
+    assert outcomes[1].error is not None and outcomes[1].error.condition == "amqp:not-found"
+    assert len(pair.host.broker.queues["t"].messages) == 2
+
+
+def test_an_anonymous_sender_does_not_reach_the_exclusive_queue_of_somebody_else() -> None:
+    host = AHost()
+    owner, other = Pair(host, container_id="c1"), Pair(host, container_id="c2")
+    own = source("own", capabilities=["create-on-demand"], properties={Symbol("exclusive"): True})
+    owner.receiver("own", terminus=own)
+    found = []
+    for pair in (owner, other):
+        link, heard = pair.sender("", terminus=target(None), name="anonymous")
+        link.send(build("m", properties={"to": "own"}))
+        pair.turn()
+        found += in_order(heard)
+    assert [outcome.state for outcome in found] == [ACCEPTED, REJECTED]
+    assert found[1].error is not None and found[1].error.condition == "amqp:resource-locked"
+
+
+def test_an_exchange_routes_by_key_subject_and_headers() -> None:
+    pair = Pair()
+    broker = pair.host.broker
+    for name in ("direct", "headers"):
+        broker.declare_queue(name)
+    broker.bind("amq.direct", "direct", "k")
+    broker.bind("amq.match", "headers", "h", {"x-match": "all", "colour": "red"})
+    by_address, _ = pair.sender("amq.direct/k")
+    by_subject, _ = pair.sender("amq.direct")
+    by_header, heard = pair.sender("amq.match")
+    by_address.send(build(1))
+    by_subject.send(build(2, properties={"subject": "k"}))
+    by_subject.send(build(3, properties={"subject": "other"}))
+    by_header.send(build(4, application_properties={"colour": "red"}))
+    by_header.send(build(5, application_properties={"colour": "blue"}))
+    pair.turn()
+    assert len(broker.queues["direct"].messages) == 2
+    assert len(broker.queues["headers"].messages) == 1
+    assert [outcome.state for outcome in in_order(heard)] == [ACCEPTED, RELEASED]

@@ -1,0 +1,265 @@
+"""Links to clients: what receivers get, and what they do with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qpidha.amqp.peer.engine import Engine
+from qpidha.amqp.peer.links import Scratch
+from qpidha.amqp.peer.terminus import MODIFIED, REJECTED, RELEASED, Outcome, Terminus, source
+from qpidha.model.encoding import Described, Symbol, decode, sections
+from qpidha.model.message_view import application_properties, body, build, header
+from tests.amqp.builders import AHost, Pair, a_logged_pair, a_pair, bodies
+from tests.amqp.raw_client import RawClient
+
+
+def a_raw_receiver(pair: Pair, **options: Any) -> tuple[RawClient, Any]:
+    client = RawClient(pair.host)
+    return client, client.attach_receiver("q", **options)
+
+
+def fill(pair: Pair, *contents: Any) -> None:
+    for content in contents:
+        pair.host.broker.queues["q"].enqueue(build(content))
+
+
+def test_an_accepted_message_is_gone() -> None:
+    pair = a_pair()
+    fill(pair, "m")
+    client, end = a_raw_receiver(pair)
+    ((delivery, payload),) = client.deliveries(end)
+    assert body(payload) == "m"
+    client.accept(delivery)
+    client.turn()
+    assert not pair.host.broker.queues["q"].messages
+
+
+def test_a_consumer_that_waits_is_settled_when_the_dequeue_is_committed() -> None:
+    pair = a_logged_pair()
+    fill(pair, "m")
+    client, end = a_raw_receiver(pair)
+    pair.host.delaying = True
+    ((delivery, _),) = client.deliveries(end)
+    client.accept(delivery, settled=False)
+    client.turn()
+    assert not client.is_settled(delivery)
+    pair.host.release_all()
+    client.turn()
+    assert client.is_settled(delivery)
+
+
+def test_a_released_message_comes_again_unmarked() -> None:
+    pair = a_pair()
+    fill(pair, "m")
+    client, end = a_raw_receiver(pair)
+    ((delivery, _),) = client.deliveries(end)
+    client.outcome(delivery, Outcome(RELEASED))
+    client.turn()
+    ((_, payload),) = client.deliveries(end)
+    assert payload == build("m")
+
+
+def test_a_modified_message_comes_again_with_count_and_annotations() -> None:
+    pair = a_pair()
+    fill(pair, "m")
+    client, end = a_raw_receiver(pair)
+    ((delivery, _),) = client.deliveries(end)
+    client.outcome(delivery, Outcome(MODIFIED, failed=True, annotations={Symbol("x-why"): "busy"}))
+    client.turn()
+    ((_, payload),) = client.deliveries(end)
+    assert header(payload)["delivery_count"] == 1
+    assert decode(payload, sections(payload)[1][2])[0] == {"x-why": "busy"}
+    assert payload.endswith(build("m"))
+
+
+def test_annotations_of_outcomes_do_not_grow_without_bound() -> None:
+    pair = a_pair()
+    fill(pair, "m")
+    client, end = a_raw_receiver(pair)
+    for number in range(10):
+        ((delivery, payload),) = client.deliveries(end)
+        client.outcome(
+            delivery,
+            Outcome(MODIFIED, failed=True, annotations={Symbol(f"x-{number}"): "x" * 20_000}),
+        )
+        client.turn()
+    ((_, payload),) = client.deliveries(end)
+    assert header(payload)["delivery_count"] == 10
+    assert 20_000 < len(payload) < 70_000
+
+
+def test_a_message_undeliverable_here_goes_to_somebody_else() -> None:
+    pair = a_pair()
+    fill(pair, "m")
+    client, end = a_raw_receiver(pair)
+    ((delivery, _),) = client.deliveries(end)
+    client.outcome(delivery, Outcome(MODIFIED, undeliverable=True))
+    client.turn()
+    assert client.deliveries(end) == []
+    other, other_end = a_raw_receiver(pair)
+    assert len(other.deliveries(other_end)) == 1
+
+
+def test_a_rejected_message_goes_to_the_alternate_exchange() -> None:
+    pair = Pair()
+    broker = pair.host.broker
+    broker.declare_queue("q", alternate="amq.fanout")
+    broker.declare_queue("dead")
+    broker.bind("amq.fanout", "dead")
+    fill(pair, "m")
+    client, end = a_raw_receiver(pair)
+    ((delivery, _),) = client.deliveries(end)
+    client.outcome(delivery, Outcome(REJECTED))
+    client.turn()
+    assert not broker.queues["q"].messages
+    assert len(broker.queues["dead"].messages) == 1
+
+
+@pytest.mark.parametrize("how", ["detach", "close", "lost", "session"])
+def test_unsettled_messages_go_back_marked_as_failed(how: str) -> None:
+    pair = a_pair()
+    fill(pair, 1, 2)
+    client, end = a_raw_receiver(pair)
+    assert len(client.deliveries(end)) == 2
+    if how == "lost":
+        client.server.lost("gone")
+    elif how == "session":
+        client.end_session()
+    else:
+        end.end(closed=how == "close")
+    client.turn()
+    queue = pair.host.broker.queues["q"]
+    assert [message.delivery_count for message in queue.messages.values()] == [1, 1]
+    assert queue.acquired == 0 and not queue.consumers
+
+
+def test_a_browser_sees_everything_and_takes_nothing() -> None:
+    pair = a_pair()
+    fill(pair, 1, 2, 3)
+    _, first = pair.receiver("q", name="b1", terminus=source("q", distribution="copy"))
+    _, second = pair.receiver("q", name="b2", terminus=source("q", distribution="copy"))
+    assert bodies(first.payloads) == bodies(second.payloads) == [1, 2, 3]
+    assert len(pair.host.broker.queues["q"].messages) == 3
+
+
+def test_credit_bounds_what_is_sent_and_drain_gives_it_back() -> None:
+    pair = a_pair()
+    fill(pair, *range(5))
+    client, end = a_raw_receiver(pair, credit=3)
+    assert len(client.deliveries(end)) == 3
+    end.drain(10)
+    client.turn()
+    assert len(client.deliveries(end)) == 2
+    assert end.credit() == 0
+
+
+def test_unacknowledged_messages_of_a_session_are_bounded() -> None:
+    pair = a_pair(session_max_unacked=10)
+    fill(pair, *range(30))
+    client, end = a_raw_receiver(pair, credit=1000)
+    got = client.deliveries(end)
+    assert len(got) == 10
+    seen = 10
+    while got:
+        for delivery, _ in got:
+            client.accept(delivery)
+        client.turn()
+        got = client.deliveries(end)
+        seen += len(got)
+    assert seen == 30
+    assert not pair.host.broker.queues["q"].messages
+
+
+def test_unacknowledged_bytes_of_a_session_are_bounded() -> None:
+    pair = a_pair(max_output_buffer=400_000)
+    fill(pair, *(bytes(30_000) for _ in range(20)))
+    client, end = a_raw_receiver(pair, credit=1000)
+    got = client.deliveries(end)
+    assert len(got) == 4
+    seen = 0
+    while got:
+        seen += len(got)
+        for delivery, _ in got:
+            client.accept(delivery)
+        got = client.deliveries(end)
+    assert seen == 20
+
+
+def test_a_settled_receiver_consumes_what_is_sent() -> None:
+    pair = a_pair()
+    fill(pair, 1, 2)
+    client, end = a_raw_receiver(pair, mode=1)
+    assert len(client.deliveries(end)) == 2
+    assert not pair.host.broker.queues["q"].messages
+
+
+def test_what_is_sent_settled_is_not_bounded_by_what_awaits_a_disposition() -> None:
+    pair = a_pair(session_max_unacked=10)
+    fill(pair, *range(50))
+    client, end = a_raw_receiver(pair, credit=50, mode=1)
+    assert len(client.deliveries(end)) == 50
+
+
+def test_a_deep_queue_arrives_completely_at_a_settled_receiver() -> None:
+    pair = Pair(AHost(default_queue_limit=0))
+    pair.host.broker.declare_queue("q")
+    fill(pair, *(bytes(100_000) for _ in range(120)))
+    client, end = a_raw_receiver(pair, credit=1000, mode=1)
+    assert len(client.deliveries(end)) == 120
+
+
+def test_a_congested_connection_gets_nothing_until_it_is_not() -> None:
+    pair = a_pair()
+    pair.server.set_congested(True)
+    _, received = pair.receiver("q")
+    fill(pair, 1)
+    pair.turn()
+    assert received.payloads == []
+    pair.server.set_congested(False)
+    pair.turn()
+    assert len(received.payloads) == 1
+
+
+def test_a_message_larger_than_a_receiver_takes_ends_its_link_and_stays() -> None:
+    pair = a_pair()
+    fill(pair, bytes(5000))
+    client, end = a_raw_receiver(pair, max_message_size=1000)
+    assert client.deliveries(end) == []
+    assert client.detached[end.name] == "amqp:link:message-size-exceeded"
+    assert len(pair.host.broker.queues["q"].messages) == 1
+
+
+def test_consumers_of_one_queue_share_its_messages() -> None:
+    pair = a_pair()
+    first, second = pair.receiver("q", name="r1")[1], pair.receiver("q", name="r2")[1]
+    fill(pair, *range(10))
+    pair.turn()
+    assert len(first.payloads) == len(second.payloads) == 5
+
+
+def test_message_content_is_not_touched_between_sender_and_receiver() -> None:
+    pair = a_pair()
+    link, _ = pair.sender("q")
+    payload = build(
+        [1, "two", b"3"],
+        properties={"message_id": "m"},
+        application_properties={"a": 1},
+        annotations={"x-a": 1},
+    )
+    link.send(payload)
+    pair.turn()
+    _, received = pair.receiver("q")
+    assert received.payloads == [payload]
+    assert application_properties(received.payloads[0]) == {"a": 1}
+
+
+def test_the_engine_itself_needs_no_connection_of_ours() -> None:
+    """What is used of proton exists: the pinned version is the one this was written for."""
+    engine = Engine(
+        RawClient(AHost()), is_server=True, max_frame_size=512, channel_max=1, scratch=Scratch()
+    )
+    engine.free()
+    engine.free()
+    assert Terminus().kind == 0 and Described("a", 1).value == 1

@@ -1,0 +1,89 @@
+"""Who gets which message: turns, and consumers that do not take everything."""
+
+from __future__ import annotations
+
+from qpidha.broker.queues.dispatch import REFUSALS, Refusals
+from qpidha.broker.queues.queue import Queue
+from qpidha.model.message import Message
+from qpidha.model.records import Cause, Dequeued
+from tests.broker.parts import Taker, Tape, a_broker, a_taker, send
+
+
+def a_queue(*bodies: str) -> Queue:
+    broker = a_broker(Tape())
+    queue, _ = broker.declare_queue("q")
+    send(broker, "q", *bodies)
+    return queue
+
+
+def is_odd(message: Message) -> bool:
+    return int(message.body()) % 2 == 1
+
+
+def test_a_selective_consumer_gets_what_it_accepts_and_others_the_rest() -> None:
+    queue = a_queue(*"123456")
+    odd = a_taker(queue, 2, wants=is_odd)
+    queue.dispatch(1)
+    assert odd.bodies == ["1", "3"]
+    all_ = a_taker(queue, 9)
+    queue.dispatch(1)
+    assert all_.bodies == ["2", "4", "5", "6"]
+
+
+def test_what_no_taker_accepts_stays_first_for_the_next_one() -> None:
+    queue = a_queue(*"2143")
+    odd = a_taker(queue, 9, wants=is_odd)
+    queue.dispatch(1)
+    assert odd.bodies == ["1", "3"]
+    queue.release(odd.got[0])
+    all_ = a_taker(queue, 9)
+    odd.credit = 0
+    queue.dispatch(1)
+    assert all_.bodies == ["2", "1", "4"]
+
+
+def test_selective_consumers_take_turns() -> None:
+    queue = a_queue(*"11111")
+    first, second = a_taker(queue, 9, wants=is_odd), a_taker(queue, 9)
+    queue.dispatch(1)
+    assert (len(first.got), len(second.got)) == (3, 2)
+
+
+def test_a_consumer_that_settles_at_once_may_be_selective() -> None:
+    queue = a_queue(*"12345")
+    odd = a_taker(queue, 9, wants=is_odd, settles=True)
+    queue.dispatch(1)
+    assert odd.bodies == ["1", "3", "5"] and len(queue.messages) == 2
+
+
+def test_an_expired_message_that_is_found_twice_is_recorded_once() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    queue, _ = broker.declare_queue("q")
+    send(broker, "q", "1", "2", "3")
+    first, over, last = queue.messages.values()
+    over.expires = 5
+
+    class GivesBack(Taker):
+        """Releases the first message when it gets the last one."""
+
+        def deliver(self, message: Message) -> None:
+            super().deliver(message)
+            if message is last:
+                queue.release(first)
+
+    taker = GivesBack(queue, credit=9)
+    queue.subscribe(taker)
+    queue.dispatch(9)
+    assert taker.bodies == ["1", "3", "1"]
+    assert [record for _, record in tape.records if isinstance(record, Dequeued)] == [
+        Dequeued(queue.uid, (over.sequence,), Cause.EXPIRED)
+    ]
+    assert queue.expired == 1
+
+
+def test_refusals_of_messages_that_have_left_are_forgotten() -> None:
+    refusals, messages = Refusals(), {7: Message(7, b"")}
+    for sequence in range(3 * REFUSALS):
+        refusals.add(sequence, messages)
+    assert 7 in refusals and len(refusals) < 2 * REFUSALS

@@ -1,0 +1,146 @@
+"""The order of a queue's messages, against the plainest description of it there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.strategies import booleans, data, integers, lists, sampled_from
+
+from qpidha.broker.queues.ordering import SLACK, Fifo
+from qpidha.model.message import Message
+
+
+def filled(*sequences: int) -> tuple[dict[int, Message], Fifo]:
+    messages: dict[int, Message] = {}
+    fifo = Fifo(messages)
+    for sequence in sequences:
+        messages[sequence] = Message(sequence, b"")
+        fifo.add(sequence)
+    return messages, fifo
+
+
+def numbers(found: Iterator[Message]) -> list[int]:
+    return [message.sequence for message in found]
+
+
+def test_a_message_that_is_given_back_while_others_are_taken_comes_again_in_its_place() -> None:
+    _, fifo = filled(1, 2, 3)
+    seen = []
+    for message in iter(fifo.take, None):
+        seen.append(message.sequence)
+        if seen == [1, 2]:
+            fifo.restore(message)
+    assert seen == [1, 2, 2, 3]
+
+
+def test_what_comes_out_of_turn_is_before_those_that_were_passed() -> None:
+    messages, fifo = filled(5, 6)
+    assert numbers(iter(fifo.take, None)) == [5, 6]
+    for message in messages.values():
+        message.acquired = True
+    fifo.out_of_turn()
+    messages[2] = Message(2, b"")
+    fifo.add(2)
+    assert fifo.last == 6
+    fifo.tidy()
+    assert numbers(iter(fifo.take, None)) == [2]
+    assert numbers(fifo.after(0)) == [2, 5, 6]
+    assert fifo.last == 6
+
+
+def test_the_oldest_is_found_without_passing_over_what_has_left_each_time() -> None:
+    messages, fifo = filled(*range(1, SLACK))
+    for sequence in range(1, SLACK - 1):
+        del messages[sequence]
+    assert next(fifo.waiting()).sequence == SLACK - 1
+    assert fifo._head == SLACK - 2
+
+
+class OrderingMachine(RuleBasedStateMachine):
+    """Whatever happens on a backup and then on a primary, the lowest available message is next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages, self.fifo = filled()
+        self.highest = 0
+        self.passed: set[int] = set()
+        """Given by `take`, not acquired and not restored: nobody is to see them."""
+
+    def put(self, sequence: int) -> None:
+        self.messages[sequence] = Message(sequence, b"")
+        self.fifo.add(sequence)
+        self.highest = max(self.highest, sequence)
+
+    @rule(more=integers(1, 3))
+    def add(self, more: int) -> None:
+        self.put(self.highest + more)
+
+    @rule(more=lists(integers(1, 3), min_size=1, max_size=4))
+    def add_run(self, more: list[int]) -> None:
+        run = [self.highest + sum(more[: index + 1]) for index in range(len(more))]
+        self.messages.update((sequence, Message(sequence, b"")) for sequence in run)
+        self.fifo.add_run(run)
+        self.highest = run[-1]
+
+    @rule(sequence=integers(1, 60))
+    def add_out_of_turn(self, sequence: int) -> None:
+        if sequence not in self.messages and sequence not in self.fifo._order:
+            self.fifo.out_of_turn()
+            self.put(sequence)
+
+    @precondition(lambda self: self.messages)
+    @rule(chosen=data())
+    def leave(self, chosen: object) -> None:
+        sequence = chosen.draw(sampled_from(sorted(self.messages)))  # type: ignore[attr-defined]
+        del self.messages[sequence]
+
+    @rule(count=integers(1, 5), acquires=booleans())
+    def take(self, count: int, acquires: bool) -> None:
+        self.fifo.tidy()
+        expected = sorted(
+            sequence for sequence, message in self.messages.items() if not message.acquired
+        )[:count]
+        taken = []
+        for message in iter(self.fifo.take, None):
+            taken.append(message)
+            if len(taken) == count:
+                break
+        assert [message.sequence for message in taken] == expected
+        for message in taken:
+            if acquires:
+                message.acquired = True
+            else:
+                self.fifo.restore(message)
+
+    @precondition(lambda self: any(message.acquired for message in self.messages.values()))
+    @rule(chosen=data())
+    def release(self, chosen: object) -> None:
+        acquired = [message for message in self.messages.values() if message.acquired]
+        message = chosen.draw(sampled_from(acquired))  # type: ignore[attr-defined]
+        message.acquired = False
+        self.fifo.tidy()
+        self.fifo.restore(message)
+
+    @rule()
+    def promote(self) -> None:
+        for message in self.messages.values():
+            message.acquired = False
+        self.fifo.restart()
+
+    @invariant()
+    def last_is_at_least_the_highest_present(self) -> None:
+        assert self.fifo.last >= max(self.messages, default=0)
+
+    @rule(cursor=integers(0, 70))
+    def look(self, cursor: int) -> None:
+        present = sorted(self.messages)
+        assert numbers(self.fifo.after(cursor)) == [one for one in present if one > cursor]
+        assert numbers(self.fifo.waiting()) == [
+            one for one in present if not self.messages[one].acquired
+        ]
+
+
+OrderingMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+TestOrdering = OrderingMachine.TestCase

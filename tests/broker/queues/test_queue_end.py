@@ -1,0 +1,162 @@
+"""How long a queue lives and whose it is: owners, auto-delete and its timeout, lifetime policies,
+deletion.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from qpidha.model.errors import NotFound, PreconditionFailed, ResourceLocked
+from qpidha.model.records import QueueDeleted
+from tests.broker.parts import Taker, Tape, a_broker, a_taker, contents, send
+
+SECOND = 1_000_000_000
+
+
+def test_exclusive_queue_is_its_owners_until_it_goes() -> None:
+    broker = a_broker()
+    mine, other = object(), object()
+    queue, _ = broker.declare_queue("q", exclusive=True, owner=mine)
+    assert broker.declare_queue("q", exclusive=True, owner=mine) == (queue, 0)
+    for attempt in (True, False):
+        with pytest.raises(ResourceLocked):
+            broker.declare_queue("q", exclusive=attempt, owner=other)
+    with pytest.raises(ResourceLocked):
+        queue.check_access(other)
+    queue.check_access(mine)
+    broker.owner_gone(mine)
+    assert broker.declare_queue("q", exclusive=True, owner=other) == (queue, 0)
+    with pytest.raises(ResourceLocked):
+        queue.check_access(mine)
+
+
+def test_auto_delete_queue_goes_with_its_last_consumer_but_not_before_the_first() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    queue, _ = broker.declare_queue("q", auto_delete=True)
+    queue.add_sender()
+    queue.remove_sender()
+    first, second = a_taker(queue), a_taker(queue)
+    queue.unsubscribe(first)
+    assert "q" in broker.queues
+    queue.unsubscribe(second)
+    assert "q" not in broker.queues
+    assert tape.last == QueueDeleted(queue.uid)
+
+
+def test_auto_delete_timeout_starts_when_nobody_uses_the_queue() -> None:
+    broker = a_broker()
+    queue, _ = broker.declare_queue("q", arguments={"qpid.auto_delete_timeout": 1})
+    broker.dispatch(SECOND)
+    taker = a_taker(queue)
+    queue.unsubscribe(taker)
+    broker.dispatch(100 * SECOND)
+    assert broker.next_deadline == 101 * SECOND
+    broker.tick(101 * SECOND - 1)
+    assert "q" in broker.queues
+    broker.tick(101 * SECOND)
+    assert "q" not in broker.queues
+
+
+def test_auto_delete_timeout_is_called_off_by_a_consumer() -> None:
+    broker = a_broker()
+    queue, _ = broker.declare_queue("q", arguments={"qpid.auto_delete_timeout": 1})
+    queue.unsubscribe(a_taker(queue))
+    broker.dispatch(SECOND)
+    taker = a_taker(queue)
+    broker.tick(3 * SECOND)
+    assert "q" in broker.queues
+    queue.unsubscribe(taker)
+    broker.dispatch(4 * SECOND)
+    broker.tick(5 * SECOND)
+    assert "q" not in broker.queues
+
+
+def test_exclusive_auto_delete_queue_goes_with_its_owner() -> None:
+    broker = a_broker()
+    owner = object()
+    queue, _ = broker.declare_queue("q", exclusive=True, auto_delete=True, owner=owner)
+    queue.unsubscribe(a_taker(queue))
+    assert "q" in broker.queues
+    broker.owner_gone(owner)
+    assert "q" not in broker.queues
+    broker.owner_gone(owner)
+
+
+@pytest.mark.parametrize(
+    ("policy", "ends_with"),
+    [
+        ("delete-on-close", "owner"),
+        ("delete-if-unused", "links"),
+        ("delete-if-empty", "messages"),
+        ("delete-if-unused-and-empty", "links and messages"),
+        ("manual", ""),
+    ],
+)
+def test_lifetime_policy_says_when_a_queue_ends(policy: str, ends_with: str) -> None:
+    broker = a_broker()
+    owner = object()
+    queue, _ = broker.declare_queue("q", arguments={"qpid.lifetime-policy": policy}, owner=owner)
+
+    def ended_now(what: str) -> bool:
+        ended.append(what)
+        over = "q" not in broker.queues
+        assert over == (bool(ends_with) and all(part in ended for part in ends_with.split(" and ")))
+        return over
+
+    ended: list[str] = []
+    queue.add_sender()
+    taker = a_taker(queue, 1)
+    send(broker, "q", "a")
+    broker.dispatch(1)
+    queue.unsubscribe(taker)
+    if ended_now("consumers"):
+        return
+    queue.remove_sender()
+    if ended_now("links"):
+        return
+    queue.dequeue(taker.got[0])
+    if ended_now("messages"):
+        return
+    broker.owner_gone(owner)
+    ended_now("owner")
+
+
+def test_delete_respects_if_unused_and_if_empty() -> None:
+    broker = a_broker()
+    queue, _ = broker.declare_queue("q")
+    send(broker, "q", "a")
+    a_taker(queue)
+    with pytest.raises(PreconditionFailed):
+        broker.delete_queue("q", if_unused=True)
+    with pytest.raises(PreconditionFailed):
+        broker.delete_queue("q", if_empty=True)
+    broker.delete_queue("q")
+    with pytest.raises(NotFound):
+        broker.delete_queue("q")
+    with pytest.raises(NotFound):
+        broker.purge("q")
+
+
+def test_redeclared_queue_is_another_queue() -> None:
+    broker = a_broker(Tape())
+    former, _ = broker.declare_queue("q")
+    broker.bind("amq.topic", "q", "k")
+    send(broker, "q", "old")
+    (message,) = former.messages_after(0, 1)
+    broker.delete_queue("q")
+    queue, _ = broker.declare_queue("q")
+    assert (queue.uid, queue.uuid) != (former.uid, former.uuid)
+    assert contents(broker, "q") == [] and queue.bindings == {}
+    assert former.dequeue(message) == 0
+
+
+def test_subscriber_of_a_queue_deleted_by_its_owner_is_told() -> None:
+    broker = a_broker()
+    owner = object()
+    queue, _ = broker.declare_queue(
+        "q", arguments={"qpid.lifetime-policy": "delete-on-close"}, owner=owner
+    )
+    taker: Taker = a_taker(queue)
+    broker.owner_gone(owner)
+    assert taker.is_told

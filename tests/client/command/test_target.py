@@ -1,0 +1,155 @@
+"""Which broker is meant, and where it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from qpidha.client.command.arguments import Options
+from qpidha.client.command.exits import Failure
+from qpidha.client.command.target import Target, brokers_url, parse, resolve
+from qpidha.model.exit_codes import CONFIG
+from qpidha.model.settings import Settings
+from qpidha.runtime.sockets import admin_socket_path
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("QPIDHA_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("os.getuid", lambda: 1000)  # root's daemons of this machine are not ours
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("host", Target(host="host")),
+        ("host:5673", Target(host="host", port=5673)),
+        ("[::1]:5673", Target(host="::1", port=5673)),
+        ("amqp://u:p%40w@host:1", Target(host="host", port=1, user="u", password="p@w")),
+        ("u/p@host", Target(host="host", user="u", password="p")),
+        ("amqps://host", Target(host="host", port=5671, encrypted=True)),
+        ("ssl:host:9", Target(host="host", port=9, encrypted=True)),
+        ("/run/x/admin.sock", Target(socket="/run/x/admin.sock")),
+        ("./admin.sock", Target(socket="./admin.sock")),
+    ],
+)
+def test_a_broker_is_an_address_or_the_path_of_a_socket(text: str, target: Target) -> None:
+    assert parse(text) == target
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["host:x", "host:0", "host:70000", "http://host", "amqp://u%zz@host", "amqp://u%ff@host"],
+)
+def test_other_texts_are_usage_errors(text: str) -> None:
+    with pytest.raises(Failure) as failure:
+        parse(text)
+    assert failure.value.code == 2
+
+
+def test_a_broker_of_the_local_cluster_is_known_by_its_name(nowhere: Path) -> None:
+    brokers = [{"name": "b2", "address": "127.0.0.1:2", "admin_socket": "/d/b2/admin.sock"}]
+    (nowhere / "cluster.json").write_text(json.dumps({"brokers": brokers}))
+    assert resolve(Options(broker="b2")) == Target(socket="/d/b2/admin.sock")
+    with pytest.raises(Failure, match="has no b3; it has b2"):
+        resolve(Options(broker="b3"))
+
+
+def test_without_a_local_cluster_a_name_of_one_is_explained_and_with_a_port_it_is_a_host(
+    nowhere: Path,
+) -> None:
+    with pytest.raises(Failure) as failure:
+        resolve(Options(broker="b1"))
+    assert (
+        failure.value.text == f"no local cluster in {nowhere}"
+        and "QPIDHA_DIR" in failure.value.hint
+    )
+    assert resolve(Options(broker="b1:5672")) == parse("b1:5672") == Target(host="b1")
+
+
+def test_a_cluster_beside_us_is_found_by_its_brokers_names(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("QPIDHA_DIR")
+    monkeypatch.setenv("XDG_STATE_HOME", str(nowhere / "state"))
+    monkeypatch.chdir(nowhere)
+    for place, port, socket in (
+        ("state/qpidha/local", 1, "ended.sock"),
+        ("cluster", 2, "admin.sock"),
+    ):
+        (nowhere / place).mkdir(parents=True)
+        brokers = [
+            {"name": "b1", "address": f"127.0.0.1:{port}", "admin_socket": str(nowhere / socket)}
+        ]
+        (nowhere / place / "cluster.json").write_text(json.dumps({"brokers": brokers}))
+    (nowhere / "admin.sock").touch()
+    assert resolve(Options(broker="b1")) == Target(socket=str(nowhere / "admin.sock"))
+    assert brokers_url(Options(broker="b1")) == "127.0.0.1:2"
+
+
+def test_a_configuration_gives_port_credentials_and_timeout(nowhere: Path) -> None:
+    config = nowhere / "qpidd.conf"
+    config.write_text(
+        "# a broker\nport=5999 # the usual "
+        "one\nha-username=ha\nha-password=a=b\nha-mechanism=PLAIN\nlink-heartbeat-interval=5\n"
+    )
+    options = Options(config=str(config))
+    assert resolve(options) == Target(
+        host="localhost", port=5999, user="ha", password="a=b", mechanism="PLAIN"
+    )
+    assert options.timeout == 5.0
+
+
+def test_a_missing_configuration_is_a_missing_input(nowhere: Path) -> None:
+    with pytest.raises(Failure) as failure:
+        resolve(Options(config=str(nowhere / "none.conf")))
+    assert failure.value.code == 66
+
+
+def test_without_anything_it_is_localhost() -> None:
+    assert resolve(Options()) == Target(host="localhost")
+
+
+@pytest.mark.parametrize("content", [b"# fine\nport=1\nnot a setting\n", b"\xff\xfe"])
+def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "qpidd.conf"
+    path.write_bytes(content)
+    with pytest.raises(Failure) as refused:
+        resolve(Options(config=str(path)))
+    assert refused.value.code == CONFIG
+
+
+@pytest.fixture
+def sockets(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Admin sockets of a user who is not root, path -> state of the broker behind it; empty if
+    there is none any more.
+    """
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    found: dict[str, str] = {}
+    monkeypatch.setattr("qpidha.client.command.target._state", lambda path: found.get(path, ""))
+    return found
+
+
+def put(sockets: dict[str, str], nowhere: Path, port: int, state: str) -> str:
+    path = Path(admin_socket_path(Settings(), port, {"XDG_RUNTIME_DIR": str(nowhere)}))
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    sockets[str(path)] = state
+    return str(path)
+
+
+def test_a_daemon_without_a_data_directory_is_found_by_its_admin_socket(
+    nowhere: Path, sockets: dict[str, str]
+) -> None:
+    put(sockets, nowhere, 6000, "")
+    assert resolve(Options()) == Target(host="localhost")
+    other = put(sockets, nowhere, 5673, "ready")
+    assert resolve(Options()) == Target(socket=other)
+    put(sockets, nowhere, 5674, "ready")
+    assert resolve(Options()) == Target(host="localhost")  # Which of them is meant?
+    usual = put(sockets, nowhere, 5672, "ready")
+    assert resolve(Options()) == Target(socket=usual)

@@ -1,0 +1,193 @@
+"""Who may do what: every rule, and who is let in."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from qpidha.ha.channels import REPLICATION
+from qpidha.management.access import Access
+from qpidha.management.admission import MOST_REFUSED, admit
+from qpidha.management.methods import METHODS
+from qpidha.management.redirects import refusal
+from qpidha.model.broker_states import READY
+from qpidha.model.errors import LimitExceeded, NotAllowed, Unauthorized
+from qpidha.model.event_log import EventSink
+from qpidha.model.events import ConnectionKind
+from qpidha.model.principal import Action, ObjectType, Principal, Role
+from qpidha.model.settings import Settings
+from tests.management.builders import LOCAL
+
+CLIENT = Principal("ann", "PLAIN", "h:1")
+ADMINISTRATOR = CLIENT.with_role(Role.ADMINISTRATOR)
+BROKER = CLIENT.with_role(Role.BROKER)
+EVERYBODY = {"client": CLIENT, "administrator": ADMINISTRATOR, "broker": BROKER, "local": LOCAL}
+
+
+def may(access: Access, principal: Principal, *question: Any) -> bool:
+    try:
+        access.check(principal, *question)
+    except Unauthorized:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "question, allowed",
+    [
+        ((Action.UPDATE, ObjectType.BROKER, "promote"), {"administrator", "local"}),
+        ((Action.ACCESS, ObjectType.BROKER, "status"), set(EVERYBODY)),
+        ((Action.UPDATE, ObjectType.MEMBERSHIP, "recorded"), {"local"}),
+        ((Action.ACCESS, ObjectType.MEMBERSHIP, "recording"), {"local"}),
+        ((Action.ACCESS, ObjectType.SERVICE, REPLICATION), {"broker"}),
+        ((Action.ACCESS, ObjectType.SERVICE, "$management"), set(EVERYBODY)),
+        ((Action.ACCESS, ObjectType.CONNECTION, "list_connections"), set(EVERYBODY)),
+        *(
+            ((action, kind, "x"), set(EVERYBODY))
+            for kind in (ObjectType.QUEUE, ObjectType.EXCHANGE)
+            for action in Action
+        ),
+    ],
+)
+def test_the_rules(question: tuple[Any, ...], allowed: set[str]) -> None:
+    access = Access(Settings())
+    assert {name for name, who in EVERYBODY.items() if may(access, who, *question)} == allowed
+
+
+@pytest.mark.parametrize("role", [Role.ADMINISTRATOR, Role.BROKER])
+def test_a_role_is_for_the_user_of_ha_username(role: Role) -> None:
+    question = (Action.ACCESS, ObjectType.ROLE, role)
+    strict = Access(Settings(auth=True, ha_username="cluster"))
+    assert may(strict, Principal("cluster"), *question)
+    assert not may(strict, CLIENT, *question)
+    assert not may(strict, Principal(), *question)
+    assert may(Access(Settings(auth=False)), CLIENT, *question)
+
+
+def test_every_command_to_the_broker_itself_needs_a_role() -> None:
+    access = Access(Settings())
+    free = {
+        each.name
+        for each in METHODS
+        if may(access, CLIENT, each.action, each.object_type, each.name)
+    }
+    assert {each.name for each in METHODS} - free == {
+        "promote",
+        "demote",
+        "recover",
+        "switchover",
+        "shutdown",
+        "recording",
+        "recorded",
+    }
+
+
+def test_a_principal_shows_its_name() -> None:
+    assert str(CLIENT) == "ann" and str(Principal()) == "anonymous"
+
+
+class AHost:
+    """What admission asks of a broker."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = Settings(**settings)
+        self.access = Access(self.settings)
+        self.cluster: Any = None
+        self.streams = SimpleNamespace(by_id={})
+        self.event_log = EventSink(is_on=True)
+        self.serving = True
+        self.broker = SimpleNamespace(features={})
+        self.refused: dict[str, dict[str, object]] = {}
+        self.said: list[str] = []
+
+    def announce(self, level: str, text: str, **fields: object) -> None:
+        self.said.append(f"{level}: {text}")
+
+
+def a_connection(principal: Principal = CLIENT, **properties: object) -> Any:
+    return SimpleNamespace(
+        connection_id=1,
+        kind=ConnectionKind.CLIENT,
+        principal=principal,
+        remote_properties={f"qpid.ha-{name}": value for name, value in properties.items()},
+    )
+
+
+def test_what_a_connection_claims_becomes_its_role() -> None:
+    host = AHost()
+    host.cluster = SimpleNamespace(primary=object())
+    for claims, role in (
+        ({"admin": True}, Role.ADMINISTRATOR),
+        ({"backup": {}}, Role.BROKER),
+        ({"admin": True, "backup": {}}, Role.BROKER),
+    ):
+        connection = a_connection(**claims)
+        admit(host, connection)
+        assert connection.principal.roles == {role}
+    assert host.event_log.clients == {}, "brokers and administrators are no clients"
+
+
+def test_a_role_is_refused_to_a_stranger_and_a_broker_without_a_cluster_has_no_backups() -> None:
+    host = AHost(auth=True, ha_username="cluster")
+    for claim in ("admin", "backup"):
+        connection = a_connection(**{claim: True})
+        with pytest.raises(Unauthorized, match=f"ann may not use qpid.ha-{claim}"):
+            admit(host, connection)
+        assert connection.principal.is_ordinary
+    with pytest.raises(NotAllowed, match="not in a cluster"):
+        admit(host, a_connection(Principal("cluster"), backup={}))
+
+
+def test_a_broker_that_lacks_an_enabled_feature_is_refused_and_announced_once() -> None:
+    host = AHost()
+    host.cluster = SimpleNamespace(primary=object())
+    host.broker.features = {"a": 3, "b": 4}
+    old = {"system-id": "x", "address": "c:5672"}
+    for _ in range(3):
+        with pytest.raises(NotAllowed, match="c:5672 does not know what this cluster uses: b. Upg"):
+            admit(host, a_connection(backup={**old, "features": ["a"]}))
+    assert len(host.said) == 1 and host.refused["c:5672"]["missing"] == ["b"]
+    for nonsense in ("ab", 3, {"a": 1}):
+        with pytest.raises(NotAllowed, match="uses: a, b. Upgrade qpidha on c:5672"):
+            admit(host, a_connection(backup={**old, "features": nonsense}))
+    admit(host, a_connection(backup={**old, "features": ["z", "b", "a"]}))
+    assert host.refused == {}
+
+
+def test_only_so_many_refused_brokers_are_remembered_and_announced() -> None:
+    host = AHost()
+    host.cluster = SimpleNamespace(primary=object())
+    host.broker.features = {"a": 3}
+    for number in range(MOST_REFUSED + 5):
+        with pytest.raises(NotAllowed):
+            admit(host, a_connection(backup={"system-id": "x", "address": f"c{number}:5672"}))
+    assert len(host.refused) == len(host.said) == MOST_REFUSED
+
+
+def test_an_ordinary_client_is_let_in_up_to_a_number() -> None:
+    host = AHost(max_connections=1)
+    first, second = a_connection(), a_connection()
+    host.streams.by_id = {1: first}
+    admit(host, first)
+    assert host.event_log.clients == {1: "h:1"} and first.principal.is_ordinary
+    host.streams.by_id[2] = second
+    with pytest.raises(LimitExceeded, match="max-connections 1"):
+        admit(host, second)
+    assert host.event_log.hits == {("max-connections", "refused", ""): 1}
+
+
+def test_a_change_is_refused_with_the_reason_that_nothing_is_served() -> None:
+    host = AHost()
+    host.cluster = SimpleNamespace(
+        primary=None,
+        state=READY,
+        handover=None,
+        peers=SimpleNamespace(current_primary=lambda: None),
+    )
+    error = refusal(host)
+    assert error.text == "backups are read only"
+    assert error.reason == "this broker is ready and knows no primary"
+    host.cluster.primary = object()
+    assert refusal(host).text == "this broker is handing over to another one"

@@ -1,0 +1,242 @@
+"""Settings and their sources."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qpidha.model.duration import MILLISECOND, SECOND
+from qpidha.model.errors import InvalidArgument
+from qpidha.model.options import Duration
+from qpidha.model.settings import DEFAULTS, FIELD_OF, GROUPS, OPTIONS, Settings, load_with_origins
+from qpidha.model.url import parse_url
+
+QPIDD_CONF = """\
+# Configuration file for qpidd. Entries are of the form:
+#   name=value
+# (Note: no spaces on either side of '=')
+cluster-mechanism=ANONYMOUS
+acl-file=/etc/qpid/qpidd.acl
+auth=no
+worker-threads=4
+mgmt-enable=yes
+load-module=/usr/lib/qpid/daemon/ha.so
+log-enable=info+
+log-enable=debug+:ha
+log-to-syslog=no
+max-negotiate-time=2000
+ha-cluster=yes
+ha-brokers-url=node1.example.com,node2.example.com,node3.example.com
+ha-public-url=20.0.20.200
+ha-replicate=all
+link-heartbeat-interval=0.25
+"""
+
+
+def load(text=None, env=(), argv=()):
+    return Settings.load(text, dict(env), list(argv), file_name="/etc/qpid/qpidd.conf")
+
+
+def refusal(text=None, env=(), argv=()):
+    with pytest.raises(InvalidArgument) as caught:
+        load(text, env, argv)
+    return caught.value
+
+
+def test_an_unchanged_qpidd_conf_is_read():
+    settings, warnings = load(QPIDD_CONF)
+    assert settings.ha_cluster and settings.ha_replicate == "all" and not settings.auth
+    assert settings.ha_brokers_url == parse_url(
+        "node1.example.com,node2.example.com,node3.example.com"
+    )
+    assert settings.link_heartbeat_interval == SECOND // 4
+    assert settings.max_negotiate_time == 2 * SECOND
+    assert settings.log_level == "info+,debug+:ha"
+    assert [warning.split()[0] for warning in warnings if "is ignored" in warning] == [
+        "cluster-mechanism",
+        "acl-file",
+        "worker-threads",
+        "mgmt-enable",
+        "load-module",
+        "log-to-syslog",
+    ]
+
+
+def test_an_acl_that_is_not_enforced_is_said_loudly():
+    _, warnings = load("acl-file=/etc/qpid/qpidd.acl")
+    assert any("NOT ENFORCED" in warning for warning in warnings)
+
+
+def test_the_command_line_wins_over_qpidha_over_qpid_over_the_file():
+    layers = [
+        ("port=1", {}, ()),
+        ("port=1", {"QPID_PORT": "2"}, ()),
+        ("port=1", {"QPID_PORT": "2", "QPIDHA_PORT": "3"}, ()),
+    ]
+    layers.append(("port=1", {"QPID_PORT": "2", "QPIDHA_PORT": "3"}, ("--port", "4")))
+    assert [load(*layer)[0].port for layer in layers] == [1, 2, 3, 4]
+
+
+def test_a_later_file_wins_and_the_origin_is_known():
+    settings, _, origins = load_with_origins(
+        [("a.conf", "port=1\nrealm=R"), ("b.conf", "port=2")], {}, ["--ha-cluster"]
+    )
+    assert settings.port == 2
+    assert origins == {
+        "port": "line 1 of b.conf",
+        "realm": "line 2 of a.conf",
+        "ha-cluster": "command line",
+    }
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--ha-cluster"],
+        ["--ha-cluster", "yes"],
+        ["--ha-cluster=on"],
+        ["--ha-cluster", "--port", "1"],
+    ],
+)
+def test_a_switch_needs_no_value(argv):
+    assert load(argv=argv)[0].ha_cluster
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "hints"),
+    [
+        ("port=99999", ["port=99999", "line 1 of /etc/qpid/qpidd.conf"], "from 0 to 65535"),
+        ("\nha-replicate=most", ["ha-replicate=most", "line 2 of"], "none, configuration, all"),
+        ("ha-backup-timeout=soon", ["ha-backup-timeout=soon"], "such as 2s, 0.5s, 100ms"),
+        ("ha-clustre=yes", ["unknown option ha-clustre", "line 1"], "did you mean ha-cluster?"),
+        ("quux=yes", ["unknown option quux"], "--help"),
+        ("port=1\nport=2", ["port is given twice", "line 1", "line 2"], "leave one"),
+        ("just words", ["line 1", "not name=value"], "name=value"),
+        ("auth=yes", ["auth", "line 1", "no client could log in"], "users-file"),
+        ("require-encryption=yes", ["require-encryption", "without a certificate"], "ssl-cert"),
+        ("ssl-cert=c\nssl-port=5672", ["ssl-port", "same as port"], "5671"),
+        ("ha-brokers-url=a,,b", ["ha-brokers-url=a,,b", "comma"], "amqp:host1:5672"),
+        ("advertised-address=a b", ["advertised-address"], "host:port"),
+    ],
+)
+def test_an_error_names_key_value_source_and_what_is_accepted(text, says, hints):
+    error = refusal(text)
+    for part in says:
+        assert part in error.text
+    assert hints in error.hint
+
+
+def test_errors_of_environment_and_command_line_name_them():
+    assert "environment variable QPID_PORT" in refusal(env={"QPID_PORT": "x"}).text
+    assert "command line" in refusal(argv=["--port", "x"]).text
+    assert "needs a value" in refusal(argv=["--port"]).text
+
+
+def test_unknown_variables_of_other_programs_are_no_errors():
+    _, warnings = load(env={"QPID_TESTS": "1", "QPIDHA_URL": "x", "QPIDHA_HA_CLUSTR": "yes"})
+    assert len(warnings) == 1 and "did you mean ha-cluster?" in warnings[0]
+
+
+def test_a_secret_is_never_shown():
+    settings, _ = load("ha-username=ha\nha-password=a#b c")
+    assert settings.ha_password == "a#b c"
+    assert "a#b" not in repr(settings)
+
+
+def test_a_users_file_means_authentication():
+    assert load("users-file=/etc/users")[0].auth
+    assert not load("users-file=/etc/users\nauth=no")[0].auth
+
+
+def test_settings_refuse_values_that_are_not_theirs():
+    for wrong in (
+        {"port": "5672"},
+        {"port": -1},
+        {"ha_cluster": 1},
+        {"ha_brokers_url": "a"},
+        {"ha_replicate": "some"},
+    ):
+        with pytest.raises(InvalidArgument):
+            Settings(**wrong)
+
+
+def test_settings_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Settings().port = 1  # type: ignore[misc]
+
+
+def test_every_option_has_help_a_group_and_a_default_that_reads_back():
+    for name, described in OPTIONS.items():
+        default = DEFAULTS[FIELD_OF[name]]
+        assert described.group in GROUPS and described.help.endswith(".") and described.kind.accepts
+        assert described.kind.check(default)
+        shown = described.kind.show(default)
+        assert described.kind.parse(shown) == default
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, described in OPTIONS.items() if isinstance(described.kind, Duration)]
+)
+def test_every_duration_takes_less_than_a_second(name):
+    assert getattr(load(f"{name}=20ms")[0], FIELD_OF[name]) == 20 * MILLISECOND
+
+
+@given(st.text(max_size=60), st.lists(st.text(max_size=20), max_size=4))
+def test_any_text_gives_settings_or_a_clear_refusal(text, argv):
+    try:
+        Settings.load(text, {}, argv)
+    except InvalidArgument as error:
+        assert error.text and error.hint
+
+
+TWO = "ha-cluster=yes\nha-brokers-url=a,b\ndata-dir=/tmp/x\nha-replicate=all\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "is_worried"),
+    [("", True), ("ha-recorder=manager", False), ("ha-safety=trust-manager", False)],
+)
+def test_two_brokers_that_need_a_majority_are_worried_about(more, is_worried):
+    _, warnings = Settings.load(TWO + more, {}, [])
+    assert (
+        any(
+            "Set ha-recorder=manager where the cluster manager keeps the record" in text
+            for text in warnings
+        )
+        is is_worried
+    )
+
+
+def test_a_store_for_what_is_not_recorded_is_refused():
+    error = refusal(TWO + "ha-safety=trust-manager\nha-recorder=manager")
+    assert (
+        "ha-recorder (line 6 of" in error.text
+        and "with ha-safety=trust-manager no set is recorded" in error.text
+    )
+    assert "set ha-safety=strict" in error.hint
+
+
+def test_a_relative_path_begins_where_it_was_written():
+    settings, _ = load(
+        "data-dir=data\nadmin-socket=/run/a.sock\nlog-to-file=\nssl-cert=../tls/cert.pem\nrealm=x"
+    )
+    assert (settings.data_dir, settings.admin_socket, settings.log_to_file) == (
+        "/etc/qpid/data",
+        "/run/a.sock",
+        "",
+    )
+    assert (settings.ssl_cert, settings.realm) == ("/etc/qpid/../tls/cert.pem", "x")
+    assert load("data-dir=data", argv=["--data-dir", "other"])[0].data_dir == "other"
+    assert load("data-dir=data", env={"QPIDHA_DATA_DIR": "third"})[0].data_dir == "third"
+    files = [
+        ("/etc/qpidha/qpidha.conf", "data-dir=a\nusers-file=u"),
+        ("/etc/qpidha/conf.d/x.conf", "data-dir=b"),
+    ]
+    settings, _, _ = load_with_origins(files, {}, [])
+    assert (settings.data_dir, settings.users_file) == ("/etc/qpidha/conf.d/b", "/etc/qpidha/u")
+    assert Settings.load("data-dir=data", {}, [], file_name="here.conf")[0].data_dir == "data", (
+        "both in the working directory"
+    )

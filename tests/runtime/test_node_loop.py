@@ -1,0 +1,143 @@
+"""One step a turn, and the timer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from qpidha.amqp.peer.sasl import Users
+from qpidha.broker.broker import EXPIRY_INTERVAL
+from qpidha.model.effects import Announce, SaveState
+from qpidha.model.events import StopRequested, Tick
+from qpidha.model.settings import Settings
+from qpidha.node import Node
+from qpidha.runtime.clock import Clock
+from qpidha.runtime.node_loop import NodeLoop
+
+SECOND = 1_000_000_000
+HOUR = 3600 * SECOND
+
+
+class Recording:
+    """A node that notes its steps."""
+
+    def __init__(self, effects=()):
+        self.next_deadline = 0
+        self.steps = []
+        self.effects = list(effects)
+        self.stepped = asyncio.Event()
+
+    def start(self, now):
+        self.started = now
+        return []
+
+    def step(self, events, now, ahead):
+        self.ahead = ahead
+        self.steps.append((events, now))
+        self.next_deadline = 0
+        self.stepped.set()
+        return self.effects
+
+
+def test_all_that_happens_in_one_turn_is_one_step():
+    async def play():
+        loop = NodeLoop(asyncio.get_running_loop(), Clock())
+        node = Recording()
+        loop.put(StopRequested())
+        loop.start(node, {})
+        loop.put(Tick())
+        loop.put(Tick())
+        await node.stepped.wait()
+        assert [len(events) for events, _ in node.steps] == [3]
+        loop.put(Tick())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [len(events) for events, _ in node.steps] == [3, 1]
+
+    asyncio.run(play())
+
+
+def test_the_deadline_ticks_the_node_once_and_not_before():
+    async def play():
+        clock = Clock()
+        loop = NodeLoop(asyncio.get_running_loop(), clock)
+        node = Recording()
+        node.next_deadline = due = clock.now() + 20_000_000
+        loop.start(node, {})
+        await asyncio.wait_for(node.stepped.wait(), 60)
+        ((events, now),) = node.steps
+        assert [type(event) for event in events] == [Tick] and now >= due
+
+    asyncio.run(play())
+
+
+def test_a_deadline_that_moves_away_does_not_tick():
+    async def play():
+        clock = Clock()
+        loop = NodeLoop(asyncio.get_running_loop(), clock)
+        node = Recording()
+        node.next_deadline = clock.now() + 5_000_000
+        loop.start(node, {})
+        node.next_deadline = due = clock.now() + 40_000_000
+        await asyncio.wait_for(node.stepped.wait(), 60)
+        assert len(node.steps) == 1 and node.steps[0][1] >= due
+
+    asyncio.run(play())
+
+
+def test_nothing_follows_a_state_that_could_not_be_saved():
+    async def play():
+        loop = NodeLoop(asyncio.get_running_loop(), Clock())
+        said = []
+        node = Recording([SaveState(b""), Announce("notice", "ha", "promised")])
+        loop.start(node, {SaveState: lambda effect: loop.stop(), Announce: said.append})
+        loop.put(Tick())
+        await node.stepped.wait()
+        loop.put(Tick())
+        for _ in range(3):  # turns of the loop in which a step would come
+            await asyncio.sleep(0)
+        assert said == [] and len(node.steps) == 1
+
+    asyncio.run(play())
+
+
+def test_a_step_is_told_what_the_wall_clock_is_ahead(monkeypatch):
+    """Somebody set it an hour back: what is timed goes on, and the node knows."""
+
+    async def play():
+        clock = Clock()
+        loop = NodeLoop(asyncio.get_running_loop(), clock)
+        node = Recording()
+        loop.start(node, {})
+        before, real = clock.now(), time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: real() - HOUR)
+        loop.put(Tick())
+        await node.stepped.wait()
+        assert abs(node.ahead + HOUR) < SECOND
+        assert 0 <= node.steps[0][1] - before < SECOND
+
+    asyncio.run(play())
+
+
+def test_a_node_lets_messages_expire_by_the_wall_clock():
+    node = Node(
+        Settings(),
+        system_id="x",
+        users=Users.parse(""),
+        state=b"",
+        address="h:1",
+        make_uuid=lambda: "u",
+    )
+    node.start(HOUR)
+    queue, _ = node.broker.declare_queue("q")
+    node.broker.publish("", "q", b"m", headers=dict, expires=HOUR)
+    node.step([Tick()], HOUR + EXPIRY_INTERVAL, -HOUR)
+    assert queue.messages
+    node.step([Tick()], HOUR + 2 * EXPIRY_INTERVAL, -EXPIRY_INTERVAL)
+    assert not queue.messages
+
+
+def test_the_clock_never_goes_back():
+    clock = Clock()
+    seen = [clock.now() for _ in range(1000)]
+    assert seen == sorted(seen)

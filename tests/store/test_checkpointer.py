@@ -1,0 +1,343 @@
+"""The checkpointer: checkpoints come when they are worth it, show a moment of the log, and no body
+points to a file that is gone.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from qpidha.model.message import Message
+from qpidha.store import log as log_module
+from qpidha.store.recovery import snapshot_objects
+from tests.store.durable import Machine, a_message
+from tests.store.test_write_ahead_log import words
+
+SECOND = 1_000_000_000
+
+
+def ticks(machine: Machine, n: int, *, since: int = 1) -> int:
+    """Let some seconds go by; return how many checkpoints were made."""
+    made = 0
+    for second in range(since, since + n):
+        before = machine.wal.checkpoint_size, machine.wal.report()["written"]
+        machine.checkpointer.tick(second * 2 * SECOND)
+        machine.settle()
+        made += (machine.wal.checkpoint_size, machine.wal.report()["written"]) != before
+    return made
+
+
+def test_a_broker_with_many_tiny_messages_makes_no_checkpoint_after_checkpoint() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    for _ in range(30):
+        machine.publish("q", *[b""] * 200, durable=False)
+        machine.turn()
+    ticks(machine, 2)
+    assert ticks(machine, 10, since=10) == 0
+
+
+def test_a_broker_with_many_objects_and_no_messages_makes_no_checkpoint_after_checkpoint() -> None:
+    machine = Machine(log_disk=0)
+    for number in range(300):
+        machine.broker.declare_queue(f"q{number}", durable=True)
+    machine.turn()
+    ticks(machine, 2)
+    assert ticks(machine, 10, since=10) == 0
+    again = machine.restart("lose", log_disk=0)
+    assert ticks(again, 10) == 0
+
+
+def test_what_a_large_checkpoint_held_is_reclaimed_when_it_was_consumed() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    for _ in range(30):
+        machine.publish("q", *words(200))
+        machine.turn()
+    machine.checkpointer.checkpoint(machine.log.last)
+    machine.settle()
+    assert machine.wal.checkpoint_size > 16 * 4096
+    machine.take("q", 6000)
+    machine.turn()
+    ticks(machine, 3)
+    assert machine.wal.size < 8 * 4096
+
+
+def test_a_broker_that_never_rests_makes_its_checkpoints_all_the_same() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    for second in range(1, 60):
+        machine.publish("q", *words(50))
+        machine.turn()
+        machine.take("q", 50)
+        machine.checkpointer.tick(second * 2 * SECOND)  # with something pending, whenever it comes
+        machine.turn()
+    assert machine.wal.size < 16 * 4096
+
+
+def test_a_start_is_followed_by_a_look_at_the_journal() -> None:
+    machine = Machine()
+    machine.turn()
+    assert machine.restart().checkpointer.next_deadline > 0
+
+
+def test_a_checkpoint_shows_nothing_that_is_not_in_the_log_yet() -> None:
+    machine = Machine()
+    machine.broker.declare_queue("q", durable=True)
+    machine.publish("q", *words(5))
+    machine.turn()
+    machine.checkpointer.checkpoint(machine.log.last)
+    machine.take("q", 5)
+    for _ in range(20):  # as on a primary whose backups take no batch now
+        machine.checkpointer.turn(machine.log.last)
+        while machine.disk.pump():
+            pass
+    assert machine.restart("keep").bodies("q") == words(5)
+
+
+def test_nothing_is_taken_while_the_disk_is_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "BACKLOG", 10_000)
+    machine = Machine()
+    machine.broker.declare_queue("q", durable=True)
+    machine.turn()
+    machine.publish("q", *[bytes(200)] * 150, durable=False)
+    machine.turn(pumps=0)
+    machine.turn(pumps=0)
+    assert "disk" in machine.broker.refuse_publishing
+    machine.turn()
+    machine.turn()
+    assert machine.broker.refuse_publishing == ""
+
+
+def partials(machine: Machine) -> list[str]:
+    return [name for name in machine.files.written if name.endswith(".partial")]
+
+
+def test_no_checkpoint_is_begun_for_which_there_is_no_space_and_that_is_said_once() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    for number in range(40):
+        machine.publish("q", *words(100))
+        machine.turn()
+        if number >= 5:
+            machine.take("q", 100)
+        machine.turn()
+    size = machine.wal.size
+    machine.disk.free = 3000
+    said = []
+    for second in range(1, 10):
+        said += machine.checkpointer.tick(second * 2 * SECOND)
+        machine.settle()
+    assert machine.wal.checkpoint_size == 0
+    (told,) = said
+    assert told.level == "warning" and "no checkpoint" in told.text
+    again = machine.restart("keep", log_disk=0)
+    again.disk.free = 3000
+    assert [told.text for told in again.checkpointer.tick(SECOND)] != []
+    again.settle()
+    assert again.wal.checkpoint_size == 0
+    again.take("q", 490)
+    again.turn()
+    assert ticks(again, 3, since=10) == 1  # it is small enough now, and gives back all the rest
+    assert again.wal.size < size / 4
+
+
+def test_a_checkpoint_that_the_disk_has_no_space_for_is_given_up_and_nothing_is_missing() -> None:
+    machine = Machine(log_disk=0, queue_memory=1)
+    machine.broker.declare_queue("q", durable=True)
+    for _ in range(80):
+        machine.publish("q", *words(40, b"x" * 90))
+        machine.turn()
+    machine.turn()
+    before = machine.bodies("q")
+    machine.checkpointer.checkpoint(machine.log.last)
+    for _ in range(4):
+        machine.turn(pumps=3)
+    assert partials(machine)
+    machine.disk.free = 1
+    machine.settle()
+    assert (
+        machine.checkpointer.has_given_up
+        and partials(machine) == []
+        and not machine.wal.is_snapshotting
+    )
+    assert machine.broker.queue("q").paged_out > 0 and machine.bodies("q") == before
+    (told,) = machine.checkpointer.tick(SECOND)
+    assert told.level == "warning" and "given up" in told.text
+    machine.publish("q", b"later")
+    machine.disk.free = 1 << 40
+    machine.settle()
+    again = machine.restart("lose", log_disk=0)
+    assert again.bodies("q") == [*before, b"later"]
+    machine = again
+    machine.checkpointer.checkpoint(machine.log.last)
+    machine.settle()
+    assert machine.restart("lose").bodies("q") == [*before, b"later"]
+
+
+def test_a_queue_within_its_memory_keeps_its_bodies_there_when_a_checkpoint_is_read() -> None:
+    machine = Machine(log_disk=0, queue_memory=300)
+    for name, n in ("long", 100), ("short", 5):
+        machine.broker.declare_queue(name, durable=True)
+        machine.publish(name, *words(n))
+    machine.turn()
+    machine.checkpointer.checkpoint(machine.log.last)
+    machine.settle()
+    again = machine.restart(log_disk=0, queue_memory=300)
+    assert again.broker.queue("long").paged_out > 0
+    assert again.broker.queue("short").paged_out == 0
+    assert again.bodies("long") == words(100) and again.bodies("short") == words(5)
+
+
+def test_a_part_of_a_checkpoint_that_would_take_all_the_space_is_not_written() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    machine.turn()
+    machine.disk.free = len(next(snapshot_objects(machine.broker)))
+    machine.checkpointer.checkpoint(machine.log.last)
+    machine.settle()
+    assert machine.checkpointer.has_given_up and machine.wal.checkpoint_size == 0
+
+
+def test_after_one_was_given_up_another_checkpoint_is_not_tried_at_once() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    for _ in range(40):
+        machine.publish("q", *words(100))
+        machine.turn()
+    machine.checkpointer.checkpoint(machine.log.last)
+    machine.disk.free = 1
+    machine.settle()
+    machine.disk.free = 1 << 40
+    machine.take("q", 3900)
+    machine.turn()
+    assert ticks(machine, 20) == 0
+    assert ticks(machine, 20, since=30) == 1
+
+
+def test_old_segments_go_when_the_disk_gets_full_though_a_backup_could_use_them() -> None:
+    machine = Machine(log_disk=1 << 30)
+    machine.broker.declare_queue("q", durable=True)
+    for _ in range(40):
+        machine.publish("q", *words(100))
+        machine.turn()
+        machine.take("q", 100)
+        machine.turn()
+    machine.checkpointer.checkpoint(machine.log.last)
+    machine.settle()
+    size = machine.wal.size
+    assert size > 16 * 4096
+    machine.disk.free = 20_000
+    ticks(machine, 2)
+    assert machine.wal.size < 8 * 4096
+    machine.publish("q", *words(3))
+    machine.turn()
+    assert machine.restart("drop").bodies("q") == words(3)
+
+
+class Life:
+    """Random things done to a durable broker whose queues keep next to nothing in memory."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.options: dict[str, Any] = {
+            "queue_memory": self.rng.choice([1, 60, 200]),
+            "log_memory": self.rng.choice([0, 2000]),
+            "log_disk": self.rng.choice([0, 9000]),
+        }
+        self.machine = Machine(seed=seed, **self.options)
+        self.expected: dict[str, dict[int, bytes]] = {}
+        self.acquired: list[tuple[str, Message]] = []
+        self.number = 0
+        self.second = 0
+
+    def step(self) -> None:
+        rng, machine = self.rng, self.machine
+        name = rng.choice(["a", "b", "c"])
+        roll = rng.random()
+        if name not in machine.broker.queues:
+            machine.broker.declare_queue(
+                name, durable=True, alternate="amq.fanout" if name == "a" else ""
+            )
+            if name == "c":
+                machine.broker.bind("amq.fanout", "c")
+        elif roll < 0.45:
+            self.publish(name)
+        elif roll < 0.6:
+            self.acquire(name)
+        elif roll < 0.75:
+            self.settle()
+        elif roll < 0.8:
+            machine.broker.delete_queue(name)
+            self.acquired = [(held, message) for held, message in self.acquired if held != name]
+        elif roll < 0.9 and not machine.wal.is_snapshotting and not machine.log.has_pending:
+            machine.checkpointer.checkpoint(machine.log.last)
+        elif roll < 0.93:
+            self.second += 2
+            machine.disk.free = rng.choice([500, 5000, 1 << 40])
+            machine.checkpointer.tick(self.second * SECOND)
+        elif roll < 0.94:
+            kept = machine.log.durable_to
+            self.machine = machine.restart("keep", **self.options)
+            self.acquired.clear()
+            for known in (
+                self.expected.values()
+            ):  # what was not kept is gone, and others may have its numbers
+                for sequence in [sequence for sequence in known if sequence > kept]:
+                    del known[sequence]
+        self.machine.turn(pumps=rng.choice([0, 1, 3, 1000]))
+
+    def publish(self, name: str) -> None:
+        for _ in range(self.rng.randint(1, 30)):
+            self.number += 1
+            body = b"%d" % self.number * self.rng.randint(1, 30)
+            if self.rng.random() < 0.1:
+                self.machine.broker.publish("amq.fanout", "", a_message(body[:200]), headers=dict)
+            else:
+                self.machine.publish(name, body[:200])
+
+    def acquire(self, name: str) -> None:
+        queue = self.machine.broker.queue(name)
+        for message in queue.available()[: self.rng.randint(1, 10)]:
+            queue.acquire(message)
+            self.acquired.append((name, message))
+
+    def settle(self) -> None:
+        self.rng.shuffle(self.acquired)
+        for _ in range(self.rng.randint(0, len(self.acquired))):
+            name, message = self.acquired.pop()
+            queue = self.machine.broker.queue(name)
+            how = self.rng.choice(["dequeue", "release", "requeue", "reject"])
+            if how == "dequeue":
+                queue.dequeue(message)
+            elif how == "release":
+                queue.release(message)
+            elif how == "requeue":
+                queue.requeue(message, failed=True)
+            else:
+                queue.reject(message)
+
+    def look(self) -> None:
+        """Every message that is anywhere can be read, and is what it was."""
+        for name, queue in self.machine.broker.queues.items():
+            known = self.expected.setdefault(f"{name} {queue.uid}", {})
+            for message in queue.messages.values():
+                body = message.body()
+                assert len(body) == message.size
+                assert known.setdefault(message.sequence, body) == body, (name, message.sequence)
+            warm = sum(
+                message.size
+                for message in queue.messages.values()
+                if isinstance(message.payload, bytes)
+            )
+            assert queue.bytes - queue.paged_out == warm, name
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_every_body_can_be_read_at_any_time(seed: int) -> None:
+    life = Life(seed)
+    for _ in range(60):
+        life.step()
+        life.look()

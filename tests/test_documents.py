@@ -1,0 +1,55 @@
+"""The sessions of README and docs do what they are said to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.documents import PAGES, ROOT, RUN, Block, blocks, commands, missing, run
+
+SESSIONS = {
+    page.relative_to(ROOT).as_posix(): found
+    for page in PAGES
+    if (found := [each for each in blocks(page) if each.tag in RUN and not each.played_by])
+}
+
+
+@pytest.mark.system
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("page", SESSIONS)
+def test_what_a_page_shows_is_what_happens(page: str, tmp_path: Path) -> None:
+    wrong = run(SESSIONS[page], tmp_path)
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_a_session_that_prints_something_else_is_found(tmp_path: Path) -> None:
+    text = (
+        '```console\n$ echo "12 of 12 accepted"\n7 of 7 accepted\n$ echo x; \\\n  echo y\ny\nz\n```'
+    )
+    (wrong,) = run(blocks(tmp_path / "page.md", text), tmp_path)
+    assert "is said to print: z" in wrong
+
+
+def test_a_session_that_breaks_off_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    wrong = run([Block(page, 1, "sh", "exit 3"), Block(page, 2, "sh", "true")], tmp_path)
+    (only,) = wrong
+    assert only.startswith("$ true") and only.endswith("was not reached")
+
+
+def test_a_program_that_fails_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    (only,) = run([Block(page, 1, "python", "raise SystemExit(1)")], tmp_path)
+    assert only.endswith("failed")
+
+
+def test_lines_are_looked_for_in_their_order() -> None:
+    assert missing(["a 1", "b"], "a  2\nx\nb") == []
+    assert missing(["b", "a 1"], "a 2\nb") == ["a 1"]
+    assert missing(["waits: the consent..."], "waits: the consent of all") == []
+
+
+def test_a_command_may_have_several_lines() -> None:
+    (only,) = commands("$ a \\\n  b\nprinted")
+    assert (only.text, only.printed) == ("a \\\n  b", ["printed"])
