@@ -31,6 +31,7 @@ class Message:
         "delivery_count",
         "expires",
         "payload",
+        "released",
         "sequence",
         "size",
     )
@@ -58,6 +59,8 @@ class Message:
         """An encoded message-annotations section that replaces the one in the payload, or empty."""
         self.acquired = False
         """Whether a consumer has it at present."""
+        self.released = False
+        """Whether a consumer had it and gave it back to this broker."""
 
     def __repr__(self) -> str:
         return f"Message({self.sequence}, {self.size} bytes{', acquired' if self.acquired else ''})"

@@ -259,9 +259,12 @@ def _arrival(payload: bytes, now: int) -> tuple[bytes, int]:
     ), expires if expires <= LATEST else 0
 
 
-def departure(payload: bytes, delivery_count: int, annotations: bytes) -> bytes:
+def departure(
+    payload: bytes, delivery_count: int, annotations: bytes, *, acquired_before: bool = False
+) -> bytes:
     """Make the message that is sent on: with its delivery count in a fresh header, and with other
-    annotations if there are any.
+    annotations if there are any. `acquired_before` is whether another link may have acquired it:
+    its header then does not say first-acquirer (AMQP 1.0 section 3.2.1).
     """
     fields: dict[str, Any] = {}
     parts = []
@@ -274,6 +277,7 @@ def departure(payload: bytes, delivery_count: int, annotations: bytes) -> bytes:
         fields["delivery_count"] = min(
             fields.get("delivery_count", 0) + delivery_count, LARGEST["delivery_count"]
         )
+    if delivery_count or acquired_before:
         fields["first_acquirer"] = False
     return _header(fields) + annotations + b"".join(parts)
 

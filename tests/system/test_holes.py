@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import pytest
 
+from qpidha.client.message import Message
+from qpidha.model.message_view import build
 from tests.system.clients import browse, connect, receive, send, wait_browse
 from tests.system.cluster import Admin, wait_for
 from tests.system.failover_clients import FailoverSender
 from tests.system.test_store import declare
 
 pytestmark = pytest.mark.system
+NEW = {"first_acquirer": True}
 
 
 def test_a_backup_is_not_ready_before_it_has_all_exchanges_and_bindings(a_cluster):
@@ -103,6 +106,32 @@ def test_a_redelivery_is_marked_after_a_failover(a_cluster):
     with connect(cluster[1]) as client:
         message = client.receiver("q").receive()
     assert message.body == "x" and message.header.delivery_count == 1
+
+
+def test_d7_what_was_in_a_consumers_hands_at_a_failover_says_so(a_cluster):
+    """100 messages with a consumer, 40 of them done with: after the primary's death the other 60
+    come, in order, each marked and none as new; what is sent afterwards is not marked.
+    """
+    cluster = a_cluster(2)
+    cluster[0].declare_queue("q")
+    with connect(cluster[0]) as client:
+        sender = client.sender("q")
+        for number in range(100):
+            sender.send(Message.decode(build(number, header=NEW)))
+        receiver = client.receiver("q", credit=100, confirm=True)
+        had = [receiver.receive() for _ in range(100)]
+        for message in had[:40]:
+            message.accept()
+        receiver.wait_confirmed()
+        cluster.kill(0, promote=1)
+    with connect(cluster[1]) as client:
+        client.sender("q").send(Message.decode(build(100, header=NEW)))
+        receiver = client.receiver("q")
+        again = [receiver.receive() for _ in range(61)]
+    assert [message.body for message in again] == list(range(40, 101))
+    assert [message.header.first_acquirer for message in again] == [False] * 60 + [True]
+    marks = [message.message_annotations.get("x-opt-ha-failover", False) for message in again]
+    assert marks == [True] * 60 + [False]
 
 
 def test_a_broker_is_added_by_a_rolling_restart_under_load(a_cluster):

@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     from qpidha.broker.queues.queue import Queue
     from qpidha.model.message import Message
 
+FAILED_OVER = {Symbol("x-opt-ha-failover"): True}
+"""The message annotation of a message that was on its queue when its primary changed. Who had it
+then is not replicated, so it may have been with a consumer or not.
+"""
 TURN_BYTES = 4 << 20
 """Bytes of messages put into one connection in one turn, so that one consumer of a deep queue does
 not hold up all others.
@@ -176,8 +180,9 @@ class OutgoingLink(ClientLink):
         if end is None or queue is None:
             return
         payload = message.body()
-        if message.delivery_count or message.annotations:
-            payload = _departing(message)
+        inherited = message.sequence <= queue.inherited
+        if inherited or message.delivery_count or message.annotations or message.released:
+            payload = _departing(message, payload, inherited=inherited)
         if self._max_size and len(payload) > self._max_size:
             self._break(message, queue)
             return
@@ -528,9 +533,19 @@ class _Answers:
             self._link.answer(*item)
 
 
-def _departing(message: Message) -> bytes:
-    """Make the message with what is beside it; one that cannot be read leaves as it came."""
+def _departing(message: Message, payload: bytes, *, inherited: bool) -> bytes:
+    """Make the message with what is beside it, and with a mark if it may have been with a consumer
+    before this broker was primary. One that cannot be read leaves as it came.
+    """
+    annotations = message.annotations
     try:
-        return departure(message.body(), message.delivery_count, message.annotations)
+        if inherited:
+            annotations = merge_annotations(payload, annotations, FAILED_OVER)
+        return departure(
+            payload,
+            message.delivery_count,
+            annotations,
+            acquired_before=inherited or message.released,
+        )
     except ProtocolViolation:
-        return message.body()
+        return payload

@@ -118,6 +118,7 @@ class Queue(Backlog):
         "ends_empty",
         "enqueued",
         "fast_path_limit",
+        "inherited",
         "is_replica",
         "is_used",
         "lifetime",
@@ -169,6 +170,10 @@ class Queue(Backlog):
         self.enqueued = self.released = self.deduplicated = 0  # totals
         self.not_rerouted = 0
         """Messages, in total, that were to go to the alternate exchange and found no room there."""
+        self.inherited = 0
+        """The last sequence that was here when this broker began to decide: up to it, any message
+        may have been with a consumer of another broker, or of this one before it was restarted.
+        """
         self._host = host
         self._local = 0
         """The number of the last message that is not logged."""
@@ -351,6 +356,7 @@ class Queue(Backlog):
         # Not recorded: a message that is on the queue is available to a successor in any case.
         if message.acquired and message.sequence in self.messages:
             message.acquired = False
+            message.released = True
             self.acquired -= 1
             self.released += 1
             self.ordering.restore(message)
@@ -457,6 +463,7 @@ class Queue(Backlog):
         self.syncs = self.durable and bool(self.messages)
         if not self.logged:
             self._local = max(self._local, self.ordering.last)
+        self.inherited = self.ordering.last
         self.acquired = 0
         for message in self.messages.values():
             message.acquired = False

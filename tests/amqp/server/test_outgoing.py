@@ -10,7 +10,13 @@ from qpidha.amqp.peer.engine import Engine
 from qpidha.amqp.peer.links import Scratch
 from qpidha.amqp.peer.terminus import MODIFIED, REJECTED, RELEASED, Outcome, Terminus, source
 from qpidha.model.encoding import Described, Symbol, decode, sections
-from qpidha.model.message_view import application_properties, body, build, header
+from qpidha.model.message_view import (
+    application_properties,
+    body,
+    build,
+    header,
+    message_annotations,
+)
 from tests.amqp.builders import AHost, Pair, a_logged_pair, a_pair, bodies
 from tests.amqp.raw_client import RawClient
 
@@ -50,15 +56,49 @@ def test_a_consumer_that_waits_is_settled_when_the_dequeue_is_committed() -> Non
     assert client.is_settled(delivery)
 
 
-def test_a_released_message_comes_again_unmarked() -> None:
+def claims_to_be_new(payload: bytes) -> bool:
+    """Whether the header says that no other link has acquired the message."""
+    return bool(header(payload).get("first_acquirer", False))
+
+
+def test_d8_a_released_message_comes_again_and_does_not_claim_to_be_new() -> None:
+    """AMQP 1.0 section 3.2.1: first-acquirer is for the first link only."""
     pair = a_pair()
-    fill(pair, "m")
+    pair.host.broker.queues["q"].enqueue(build("m", header={"first_acquirer": True}))
     client, end = a_raw_receiver(pair)
-    ((delivery, _),) = client.deliveries(end)
+    ((delivery, payload),) = client.deliveries(end)
+    assert claims_to_be_new(payload)
     client.outcome(delivery, Outcome(RELEASED))
+    end.end(closed=True)
     client.turn()
-    ((_, payload),) = client.deliveries(end)
-    assert payload == build("m")
+    other, other_end = a_raw_receiver(pair)
+    ((_, payload),) = other.deliveries(other_end)
+    assert not claims_to_be_new(payload)
+    assert "delivery_count" not in header(payload)
+    assert payload.endswith(build("m"))
+
+
+def test_d7_what_was_here_at_a_promotion_is_marked_and_what_came_later_is_not() -> None:
+    pair = a_logged_pair()
+    queue = pair.host.broker.queues["q"]
+    new = {"first_acquirer": True}
+    for number in range(3):
+        queue.enqueue(build(number, header=new, annotations={Symbol("x-opt-mine"): number}))
+    client, end = a_raw_receiver(pair, credit=2)
+    assert len(client.deliveries(end)) == 2
+    client.server.lost("the broker died")
+    pair.host.broker.promoted(0)
+    queue.enqueue(build(3, header=new))
+    client, end = a_raw_receiver(pair)
+    payloads = [payload for _, payload in client.deliveries(end)]
+    assert bodies(payloads) == [0, 1, 2, 3]
+    assert [claims_to_be_new(payload) for payload in payloads] == [False, False, False, True]
+    assert [message_annotations(payload) for payload in payloads] == [
+        {"x-opt-mine": 0, "x-opt-ha-failover": True},
+        {"x-opt-mine": 1, "x-opt-ha-failover": True},
+        {"x-opt-mine": 2, "x-opt-ha-failover": True},
+        {},
+    ]
 
 
 def test_a_modified_message_comes_again_with_count_and_annotations() -> None:
