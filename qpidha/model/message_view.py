@@ -282,6 +282,27 @@ def departure(
     return _header(fields) + annotations + b"".join(parts)
 
 
+def place_of_annotations(payload: bytes) -> int:
+    """Return the offset at which a section of message annotations can be put into a message as it
+    is; -1 if it has such a section, its header says anything of first-acquirer or later fields, or
+    it is built in an unusual way. Seen from a few bytes, as messages are many after a failover.
+    """
+    try:
+        at = 0
+        if payload[2] == HEADER:
+            if payload[3] == 0x45:
+                at = 4
+            elif payload[3] == 0xC0 and payload[5] < 4:
+                at = 5 + payload[4]
+            else:
+                return -1
+        usual = not payload[0] and payload[1] == 0x53
+        usual = usual and not payload[at] and payload[at + 1] == 0x53
+        return at if usual and PROPERTIES <= payload[at + 2] <= VALUE else -1
+    except IndexError:
+        return -1
+
+
 def _legal(fields: dict[str, Any]) -> dict[str, Any]:
     """Keep the fields of a header that are what they must be: a header that is written anew has to
     be right.

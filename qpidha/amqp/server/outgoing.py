@@ -42,7 +42,7 @@ from qpidha.model.errors import (
     QpidHaError,
     ResourceDeleted,
 )
-from qpidha.model.message_view import departure, merge_annotations
+from qpidha.model.message_view import departure, merge_annotations, place_of_annotations
 
 if TYPE_CHECKING:
     from qpidha.amqp.peer.links import LinkEnd, SessionEnd
@@ -55,6 +55,7 @@ FAILED_OVER = {Symbol("x-opt-ha-failover"): True}
 """The message annotation of a message that was on its queue when its primary changed. Who had it
 then is not replicated, so it may have been with a consumer or not.
 """
+_FAILED_OVER_SECTION = merge_annotations(b"", b"", FAILED_OVER)
 TURN_BYTES = 4 << 20
 """Bytes of messages put into one connection in one turn, so that one consumer of a deep queue does
 not hold up all others.
@@ -539,6 +540,10 @@ def _departing(message: Message, payload: bytes, *, inherited: bool) -> bytes:
     """
     annotations = message.annotations
     try:
+        if inherited and not annotations and not message.delivery_count:
+            at = place_of_annotations(payload)
+            if at >= 0:
+                return payload[:at] + _FAILED_OVER_SECTION + payload[at:]
         if inherited:
             annotations = merge_annotations(payload, annotations, FAILED_OVER)
         return departure(

@@ -11,6 +11,8 @@ from qpidha.amqp.peer.links import Scratch
 from qpidha.amqp.peer.terminus import MODIFIED, REJECTED, RELEASED, Outcome, Terminus, source
 from qpidha.model.encoding import Described, Symbol, decode, sections
 from qpidha.model.message_view import (
+    HEADER,
+    MESSAGE_ANNOTATIONS,
     application_properties,
     body,
     build,
@@ -155,6 +157,42 @@ def test_a_rejected_message_goes_to_the_alternate_exchange() -> None:
     client.turn()
     assert not broker.queues["q"].messages
     assert len(broker.queues["dead"].messages) == 1
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        build("m"),
+        build(b"m" * 300, properties={"message_id": "1"}, application_properties={"a": 1}),
+        build("m", header={"durable": True}),
+        build("m", header={"durable": True, "priority": 9, "ttl": 2**32 - 1}),
+        build("m", header={"first_acquirer": True, "delivery_count": 3}),
+        build("m", annotations={Symbol("x-opt-mine"): "y" * 300}),
+        build("m", header={"durable": True}, annotations={Symbol("x-opt-mine"): 1}),
+        bytes.fromhex("005370 45") + build("m"),
+        bytes.fromhex("005370 d0 00000005 00000001 41") + build("m"),
+        bytes.fromhex("0080 0000000000000070 c0 02 01 41") + build("m"),
+    ],
+    ids=range(10),
+)
+def test_d7_the_mark_changes_nothing_else(payload: bytes) -> None:
+    pair = a_logged_pair()
+    queue = pair.host.broker.queues["q"]
+    queue.enqueue(payload)
+    pair.host.broker.promoted(0)
+    client, end = a_raw_receiver(pair)
+    ((_, marked),) = client.deliveries(end)
+    assert {**header(marked), "first_acquirer": False} == {
+        **header(payload),
+        "first_acquirer": False,
+    }
+    assert not claims_to_be_new(marked)
+    annotations = {**message_annotations(payload), "x-opt-ha-failover": True}
+    assert message_annotations(marked) == annotations
+    bare = min(start for code, start, *_ in sections(payload) if code > MESSAGE_ANNOTATIONS)
+    assert marked.endswith(payload[bare:])
+    codes = [code for code, *_ in sections(marked) if code != HEADER]
+    assert codes == [MESSAGE_ANNOTATIONS, *(code for code, *_ in sections(payload[bare:]))]
 
 
 @pytest.mark.parametrize("how", ["detach", "close", "lost", "session"])
