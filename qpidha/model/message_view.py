@@ -8,6 +8,7 @@ Source: AMQP 1.0 section 3.2.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -190,6 +191,27 @@ def merge_annotations(payload: bytes, current: bytes, changes: Mapping[Any, Any]
     merged = message_annotations(current or payload)
     merged.update(changes)
     return _section_of(MESSAGE_ANNOTATIONS, merged)
+
+
+def add_annotation(payload: bytes, current: bytes, name: str, value: Any) -> bytes:
+    """Make the message-annotations section with one entry more than `current`, or than the one of
+    the payload if that is empty. The other entries stay as they are, byte for byte, unless one of
+    them has this name.
+    """
+    content, count = b"", 0
+    source = current or payload
+    for code, _, start, end in sections(source):
+        if code == MESSAGE_ANNOTATIONS:
+            kind = source[start]
+            width = 1 if kind == 0xC1 else 4
+            first = start + 1 + 2 * width
+            count = int.from_bytes(source[first - width : first])
+            content = source[first:end]
+            if kind not in (0xC1, 0xD1) or name.encode() in content:
+                return merge_annotations(payload, current, {Symbol(name): value})
+    content += encode(Symbol(name)) + encode(value)
+    size = struct.pack(">BII", 0xD1, len(content) + 4, count + 2)
+    return bytes((0, 0x53, MESSAGE_ANNOTATIONS)) + size + content
 
 
 def arrival(payload: bytes, now: int) -> tuple[bytes, int]:

@@ -76,16 +76,35 @@ def number_of(encoded):
     return int.from_bytes(encoded[1:], "big")
 
 
-def assert_same(sent, received, first=0):
+MARK = b"\xa3\x11x-opt-ha-failover\x41"
+
+
+def annotation_entries(message):
+    """Return the number of keys and values in the message annotations, and their bytes."""
+    section = annotations(message)
+    if not section:
+        return 0, b""
+    start = skip(section, 1)
+    width = {0xC1: 1, 0xD1: 4}[section[start]]
+    first = start + 1 + 2 * width
+    return int.from_bytes(section[first - width : first]), section[first:]
+
+
+def assert_same(sent, received, first=0, *, marked=False):
     """Compare two runs of messages: hash of the bare message, annotations, and what the header
-    means.
+    means. After a failover each is `marked`, and nothing else is new in its annotations.
     """
     assert len(received) == len(sent)
     for number, (before, after) in enumerate(zip(sent, received, strict=True), first):
         assert digest(bare(after)) == digest(bare(before)), (
             f"message {number}: {before[:200].hex()} became {after[:200].hex()}"
         )
-        assert annotations(after) == annotations(before), f"annotations of message {number}"
+        if marked:
+            count, entries = annotation_entries(before)
+            wanted = (count + 2, entries + MARK)
+            assert annotation_entries(after) == wanted, f"annotations of message {number}"
+        else:
+            assert annotations(after) == annotations(before), f"annotations of message {number}"
         wanted, found = header_fields(before), header_fields(after)
         for name in ("durable", "priority", "delivery_count"):
             assert found[name] == wanted[name], f"{name} of message {number}"
@@ -138,11 +157,17 @@ def test_the_bare_message_survives_replication_byte_for_byte(a_cluster, frame_si
     cluster.kill(0, promote=1)
     cluster[2].wait_state("ready")
     assert_same(
-        messages[500:750], receive_raw(cluster[1].address, "q", 250, max_frame_size=frame_size), 500
+        messages[500:750],
+        receive_raw(cluster[1].address, "q", 250, max_frame_size=frame_size),
+        500,
+        marked=True,
     )
     cluster.kill(1, promote=2)
     assert_same(
-        messages[750:], receive_raw(cluster[2].address, "q", 250, max_frame_size=frame_size), 750
+        messages[750:],
+        receive_raw(cluster[2].address, "q", 250, max_frame_size=frame_size),
+        750,
+        marked=True,
     )
     assert (
         next(queue for queue in cluster[2].call("list_queues") if queue["name"] == "q")["messages"]
@@ -160,7 +185,7 @@ def test_the_bare_message_survives_a_snapshot(a_cluster):
     cluster[1].wait_up()
     cluster.wait_settled(0)
     cluster.kill(0, promote=1)
-    assert_same(messages, receive_raw(cluster[1].address, "q", 250))
+    assert_same(messages, receive_raw(cluster[1].address, "q", 250), marked=True)
 
 
 def test_a_message_given_back_keeps_its_bare_message(a_cluster):

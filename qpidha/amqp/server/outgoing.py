@@ -42,7 +42,12 @@ from qpidha.model.errors import (
     QpidHaError,
     ResourceDeleted,
 )
-from qpidha.model.message_view import departure, merge_annotations, place_of_annotations
+from qpidha.model.message_view import (
+    add_annotation,
+    departure,
+    merge_annotations,
+    place_of_annotations,
+)
 
 if TYPE_CHECKING:
     from qpidha.amqp.peer.links import LinkEnd, SessionEnd
@@ -51,11 +56,11 @@ if TYPE_CHECKING:
     from qpidha.broker.queues.queue import Queue
     from qpidha.model.message import Message
 
-FAILED_OVER = {Symbol("x-opt-ha-failover"): True}
+FAILED_OVER = "x-opt-ha-failover"
 """The message annotation of a message that was on its queue when its primary changed. Who had it
 then is not replicated, so it may have been with a consumer or not.
 """
-_FAILED_OVER_SECTION = merge_annotations(b"", b"", FAILED_OVER)
+_FAILED_OVER_SECTION = add_annotation(b"", b"", FAILED_OVER, True)
 TURN_BYTES = 4 << 20
 """Bytes of messages put into one connection in one turn, so that one consumer of a deep queue does
 not hold up all others.
@@ -545,7 +550,7 @@ def _departing(message: Message, payload: bytes, *, inherited: bool) -> bytes:
             if at >= 0:
                 return payload[:at] + _FAILED_OVER_SECTION + payload[at:]
         if inherited:
-            annotations = merge_annotations(payload, annotations, FAILED_OVER)
+            annotations = add_annotation(payload, annotations, FAILED_OVER, True)
         return departure(
             payload,
             message.delivery_count,
