@@ -7,19 +7,24 @@ every other command loads only its own module.
 
 from __future__ import annotations
 
-import os
+import errno
 import sys
 from importlib import import_module
 
 from qpidha.cli.status import ping, status
 from qpidha.client.command.arguments import Options, hoist
 from qpidha.client.command.exits import Failure, report
-from qpidha.model.exit_codes import INTERRUPTED, NO, OK, SOFTWARE, USAGE
+from qpidha.client.command.streams import mend_streams, silence_output
+from qpidha.model.exit_codes import INTERRUPTED, IO_ERROR, NO, OK, SOFTWARE, USAGE
+
+NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""Errors of a write; where it names no file, it was to standard output."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
+    mend_streams()
     options = Options(output="json" if "json" in given else "text")
     try:
         options, rest = hoist(given)
@@ -36,15 +41,31 @@ def main(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader has enough; let the interpreter's own flush go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence_output()
         return OK
     except Exception as error:
         if options.verbose:
             raise
-        return report(_failure_of(error), as_json=options.as_json)
+        found = _failure_of(error)
+        if found.code == IO_ERROR:
+            silence_output()
+        return report(found, as_json=options.as_json)
 
 
 def _failure_of(error: Exception) -> Failure:
+    if isinstance(error, UnicodeEncodeError):
+        # Bytes of the command line that are no text are surrogates in Python.
+        return Failure(
+            USAGE,
+            f"{error.object!r} is not text in UTF-8",
+            hint="names and addresses are; messages may be anything",
+        )
+    if isinstance(error, OSError) and error.errno in NOT_WRITTEN and not error.filename:
+        return Failure(
+            IO_ERROR,
+            f"cannot write: {str(error.strerror).lower()}",
+            hint="is standard output closed, or its disk full? What was asked for may be done",
+        )
     if isinstance(error, OSError) and error.filename:
         return Failure(
             NO,

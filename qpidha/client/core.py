@@ -23,6 +23,8 @@ from qpidha.amqp.peer.sasl import Users
 from qpidha.amqp.peer.terminus import PeerError
 from qpidha.client.endpoint import Endpoint
 from qpidha.client.errors import (
+    NO_LOGIN,
+    WRONG_LOGIN,
     ClientError,
     Closed,
     ConnectError,
@@ -130,7 +132,7 @@ class Core:
         self._last_error: ClientError | None = None
         self._fatal: ClientError | None = None
         """An error that a second attempt does not mend, at an address of this round."""
-        self._is_ours = False
+        self._is_ours = self._is_tls = False
         """Whether the peer's first bytes were AMQP."""
         self._coordinator: Coordinator | None = None
 
@@ -199,7 +201,7 @@ class Core:
         self.now = now
         self.state = OPENING
         self.tick_at = 0
-        self._is_ours = False
+        self._is_ours = self._is_tls = False
         endpoint, options = self.endpoint, self.options
         self.connection = connection = Connection(
             1, self, kind=ConnectionKind.OUTGOING, peer=str(endpoint), encrypted=encrypted
@@ -236,6 +238,9 @@ class Core:
         """Hear that the stream has ended."""
         self.now = now
         if self.connection is not None:
+            if self.state == OPENING and not (self._is_ours or self.endpoint.tls):
+                self._is_tls = True
+                reason = "it hung up without a word, as a port for TLS does"
             self.connection.lost(reason)
             self._look(self.connection)
 
@@ -332,7 +337,7 @@ class Core:
                     f"{self.endpoint} does not let the client in",
                     reason=error.explanation,
                     condition=error.condition,
-                    hint="name a user and a password, or a mechanism that the broker offers",
+                    hint=WRONG_LOGIN if self.endpoint.user else NO_LOGIN,
                     info=error.info,
                 )
             )
@@ -342,7 +347,7 @@ class Core:
         lost = ConnectError(
             f"the connection to {self.endpoint} was {'lost' if was_open else 'refused'}",
             reason=error.explanation,
-            hint=error.hint,
+            hint=f"amqps://{self.endpoint} as its address" if self._is_tls else error.hint,
             condition=error.condition,
             info=error.info,
         )

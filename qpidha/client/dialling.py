@@ -4,17 +4,22 @@ reached or did not accept a message.
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
 
 from qpidha.client.endpoint import Brokers, Endpoint, parse_endpoints
-from qpidha.client.errors import ClientError, ConnectError, NotAccepted, TlsError
+from qpidha.client.errors import UNTRUSTED, ClientError, ConnectError, NotAccepted, TlsError
 from qpidha.client.links import Delivery
 from qpidha.client.links import Sender as SenderLink
 
 NOT_TLS = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE")
 """What OpenSSL calls answers that are not TLS."""
+OTHER_NAME = (62, 63, 64)
+"""What OpenSSL calls a certificate that is for another host, mail address or IP address."""
+OTHER_TIME = (9, 10)
+"""What it calls one that is not valid yet, or no more."""
 DEFAULT = -1.0
 """The timeout that was given to the client."""
 Timeout = float | None
@@ -37,11 +42,7 @@ def dial_error(endpoint: Endpoint, error: Exception, limit: float) -> ClientErro
     if isinstance(error, TimeoutError):
         return ConnectError(f"{endpoint} did not answer", reason=f"within {limit:.3g} s")
     if isinstance(error, ssl.SSLCertVerificationError):
-        return TlsError(
-            f"the certificate of {endpoint} is not trusted",
-            reason=error.verify_message,
-            hint="name the certificate of the authority that signed it as trusted",
-        )
+        return _distrust(endpoint, error)
     if endpoint.tls and (
         isinstance(error, ConnectionResetError)
         or (isinstance(error, ssl.SSLError) and error.reason in NOT_TLS)
@@ -52,12 +53,33 @@ def dial_error(endpoint: Endpoint, error: Exception, limit: float) -> ClientErro
         )
     if isinstance(error, ssl.SSLError):
         return TlsError(f"no TLS with {endpoint}", reason=error.reason or str(error))
+    if isinstance(error, socket.gaierror):
+        return ConnectError(
+            f"{endpoint} cannot be reached",
+            reason=error.strerror or str(error),
+            hint="is the name right? The name service, and /etc/hosts, do not have it",
+        )
     if isinstance(error, OSError):
         return ConnectError(f"{endpoint} cannot be reached", reason=error.strerror or str(error))
     return ConnectError(
         f"{endpoint} cannot be reached",
         reason=f"its host is no name of a host: {error}",
         hint="labels of a name, between dots, have 1 to 63 characters",
+    )
+
+
+def _distrust(endpoint: Endpoint, error: ssl.SSLCertVerificationError) -> TlsError:
+    """Say what is wrong with a certificate."""
+    hint = UNTRUSTED
+    if error.verify_code in OTHER_NAME:
+        hint = "an address that is in the certificate, or a certificate with this one"
+    elif error.verify_code in OTHER_TIME:
+        hint = "renew it at the broker, or set the clock"
+    return TlsError(
+        f"the certificate of {endpoint} is not "
+        + ("for this address" if error.verify_code in OTHER_NAME else "trusted"),
+        reason=error.verify_message,
+        hint=hint,
     )
 
 

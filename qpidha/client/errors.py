@@ -10,6 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+NO_LOGIN = "name a user and a password, or a mechanism that the broker offers"
+WRONG_LOGIN = "another user, password or mechanism"
+UNTRUSTED = "name the certificate of the authority that signed it as trusted"
+"""Hints that commands give in the words of their options."""
+
 
 class ClientError(Exception):
     """The client could not do what it was asked.

@@ -118,6 +118,12 @@ class ClientFace(ABC, Generic[SenderT, ReceiverT]):
         return self._core.connects
 
     @property
+    def mechanism(self) -> str:
+        """The SASL mechanism of the connection, or empty."""
+        connection = self._core.connection
+        return connection.principal.mechanism if connection is not None else ""
+
+    @property
     def broker_properties(self) -> dict[Any, Any]:
         """What the broker says of itself (AMQP 1.0 section 2.7.1)."""
         connection = self._core.connection

@@ -87,6 +87,11 @@ class AmqpManagement:
             if answered == asked:
                 return self._result(answer)
 
+    @property
+    def mechanism(self) -> str:
+        """The SASL mechanism of the login."""
+        return self._client.mechanism
+
     def close(self) -> None:
         """Hang up."""
         self._client.close()

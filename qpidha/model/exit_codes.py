@@ -22,7 +22,7 @@ SOFTWARE = 70
 CANNOT_CREATE = 73
 """A file cannot be made."""
 IO_ERROR = 74
-"""The disk failed: the state or the write-ahead log cannot be kept."""
+"""The disk failed: the state or the write-ahead log cannot be kept; or output is not written."""
 TIMED_OUT = 75
 """It did not happen in time; it may succeed later."""
 NO_PERMISSION = 77

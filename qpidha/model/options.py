@@ -20,6 +20,8 @@ TRUE = ("yes", "true", "on", "1")
 FALSE = ("no", "false", "off", "0")
 LEVELS = ("trace", "debug", "info", "notice", "warning", "error", "critical")
 """Levels of the log, the least important first."""
+CATEGORIES = ("broker", "events", "ha", "network", "security", "store")
+"""What a line of the log can be about."""
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
@@ -278,8 +280,8 @@ class LogSelectors:
     """What is logged: `LEVEL`, `LEVEL+` or either with `:category`, several separated by commas."""
 
     accepts: str = (
-        f"LEVEL[+][:category] with a level of {', '.join(LEVELS)}; such as notice+ or "
-        "info+,debug+:ha"
+        f"LEVEL[+][:category] with a level of {', '.join(LEVELS)} and a category of "
+        f"{', '.join(CATEGORIES)}; such as notice+ or info+,debug+:ha"
     )
 
     def parse(self, text: str) -> str:

@@ -18,6 +18,7 @@ from qpidha.model.duration import MILLISECOND, SECOND
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.event_log import LEVELS as NOTE_LEVELS
 from qpidha.model.options import (
+    CATEGORIES,
     Bool,
     Choice,
     Duration,
@@ -41,6 +42,8 @@ RECORDERS = ("brokers", "manager")
 REFUSALS = ("auto", "drop", "redirect")
 UNROUTABLE = ("release", "accept")
 PORT = Integer(0, 65535)
+LONG_HEARTBEAT = 10 * SECOND
+"""A heartbeat beyond this lets a hung broker hold up a cluster for long."""
 
 HA = "High availability"
 NETWORK = "Network"
@@ -487,6 +490,10 @@ def _check_together(settings: Settings, given: Mapping[str, Given]) -> None:
             "set ha-safety=strict, or leave ha-recorder out",
         )
     brokers = len(settings.ha_brokers_url)
+    places = [address.host_port for address in settings.ha_brokers_url]
+    repeated = next((place for place in places if places.count(place) > 1), "")
+    if repeated:
+        _refuse(given, "ha-brokers-url", f"{repeated} is listed twice", "list each broker once")
     if settings.ha_cluster and settings.ha_min_in_sync > max(brokers, 1):
         _refuse(
             given,
@@ -537,6 +544,56 @@ def _worries(settings: Settings) -> list[str]:
         )
     if settings.ha_queue_replication:
         worries.append("ha-queue-replication=yes has no effect yet: only whole clusters replicate")
-    if settings.ha_cluster and settings.link_heartbeat_interval == 0:
+    heartbeat = settings.link_heartbeat_interval
+    if settings.ha_cluster and heartbeat == 0:
         worries.append("link-heartbeat-interval=0: a hung broker is never noticed")
+    if settings.ha_cluster and heartbeat > LONG_HEARTBEAT:
+        worries.append(
+            f"link-heartbeat-interval={heartbeat // SECOND}: a hung broker is noticed after "
+            f"{2 * heartbeat // SECOND} s. Set it to 1"
+        )
+    return [*worries, *_open_doors(settings), *_odd_brokers(settings), *_odd_selectors(settings)]
+
+
+def _open_doors(settings: Settings) -> list[str]:
+    """Say who may come in, where that is everybody."""
+    if settings.auth or (settings.interface and not any(map(_is_public, settings.interface))):
+        return []
+    claims = ", and claim to be a broker of the cluster" if settings.ha_cluster else ""
+    return [
+        f"auth=no: whoever reaches this host may do everything{claims}. Set users-file, or "
+        "interface to an address that only you reach"
+    ]
+
+
+def _is_public(interface: str) -> bool:
+    return interface not in ("lo", "localhost", "::1", "[::1]") and not interface.startswith("127.")
+
+
+def _odd_brokers(settings: Settings) -> list[str]:
+    """Say what is wrong about how brokers reach each other."""
+    worries = []
+    encrypted = [str(address) for address in settings.ha_brokers_url if address.encrypted]
+    if encrypted and not settings.ssl_cert:
+        worries.append(
+            f"ha-brokers-url has {encrypted[0]}, and without ssl-cert this broker speaks no TLS "
+            "itself. Set ssl-cert, or leave amqps: and ssl: out"
+        )
+    user = settings.ha_username or settings.ha_brokers_url.user
+    password = settings.ha_password or settings.ha_brokers_url.password
+    if user and not password and settings.ha_mechanism not in ("EXTERNAL", "ANONYMOUS"):
+        worries.append(
+            f"ha-username={user} without ha-password: only a client certificate lets this broker "
+            "in at the others"
+        )
     return worries
+
+
+def _odd_selectors(settings: Settings) -> list[str]:
+    """Name the selectors of the log that select nothing; qpidd has other categories."""
+    only = [part.partition(":")[2].strip().lower() for part in settings.log_level.split(",")]
+    return [
+        f"log-enable: no line is of category {name}; there are {', '.join(CATEGORIES)}"
+        for name in only
+        if not any(category.startswith(name) for category in CATEGORIES)
+    ]

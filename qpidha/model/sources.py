@@ -98,6 +98,8 @@ _SWITCHES = ("daemon", "quit", "no-module-dir", "wait")
 _SHORT = {"-p": "port", "-i": "interface"}
 _ENVIRONMENTS = ("QPID_", "QPIDHA_")
 """The later one wins."""
+_OF_OTHERS = ("config", "daemon", "dir", "lab", "password", "soak", "url", "user")
+"""Variables with our prefix that are no options: what the commands and tests read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +237,8 @@ def _from_file(text: str, file_name: str) -> Iterator[_Raw]:
 def _from_environment(
     options: Mapping[str, Option], env: Mapping[str, str], prefix: str, warnings: dict[str, None]
 ) -> Iterator[_Raw]:
-    """Options of the environment; other programs use the prefixes too, so unknown names are no
-    errors.
+    """Options of the environment; other programs use qpidd's prefix too, so that unknown names are
+    no errors.
     """
     for variable in sorted(env):
         if not variable.startswith(prefix):
@@ -245,7 +247,7 @@ def _from_environment(
         raw = _translated(name, env[variable].strip(), f"environment variable {variable}")
         if raw.name in options:
             yield raw
-        elif prefix == "QPIDHA_" and difflib.get_close_matches(name, options, n=1, cutoff=0.85):
+        elif prefix == "QPIDHA_" and not name.startswith(("verify-", *_OF_OTHERS)):
             warnings[f"environment variable {variable} is no option; {_nearest(options, name)}"] = (
                 None
             )

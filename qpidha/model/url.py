@@ -18,7 +18,7 @@ SECURE_PORT = 5671
 """IANA's port for AMQP over TLS."""
 _ADDRESS = re.compile(
     r"(?:(?P<protocol>tcp|ssl):)?"
-    r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s:/@\[\],]+)"
+    r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s:;/@\[\],=]+)"
     r"(?::(?P<port>[0-9]{1,5}))?"
 )
 

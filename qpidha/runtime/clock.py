@@ -61,8 +61,11 @@ def new_uuid() -> str:
 
 
 def local_time(now: int) -> str:
-    """Write `now` as date and local time to the second."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now // 1_000_000_000))
+    """Write `now` as date and local time with milliseconds and the offset from UTC."""
+    seconds, rest = divmod(now, 1_000_000_000)
+    local = time.localtime(seconds)
+    day, zone = time.strftime("%Y-%m-%d %H:%M:%S", local), time.strftime("%z", local)
+    return f"{day}.{rest // 1_000_000:03d}{zone[:3]}:{zone[3:]}"
 
 
 def utc_time(now: int) -> str:

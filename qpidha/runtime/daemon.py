@@ -34,7 +34,7 @@ from qpidha.node import VERSION, Node
 from qpidha.runtime.clock import Clock, new_uuid
 from qpidha.runtime.configuration import Configuration, configure
 from qpidha.runtime.data_dir import Disk
-from qpidha.runtime.describe import config_text, help_text
+from qpidha.runtime.describe import changed_text, config_text, help_text
 from qpidha.runtime.event_log import EventLogWriter
 from qpidha.runtime.exits import CannotStart, reason_of
 from qpidha.runtime.log_disk import LOG_FOLDER, SWITCH_INTERVAL, LogDisk
@@ -90,7 +90,11 @@ class Daemon:
     async def run(self, warnings: Sequence[str]) -> int:
         """Serve until asked to stop; the exit code."""
         try:
-            await self._start(warnings)
+            try:
+                await self._start(warnings)
+            except CannotStart:
+                self._disk.forget()
+                raise
             code = await self._ended
             self._node_loop.stop()
             await self._network.close(_FLUSH)
@@ -128,6 +132,11 @@ class Daemon:
         )
         self._log.name = settings.name or address.host_port
         self._log.state = "joining" if settings.ha_cluster else "standalone"
+        self._log.write(
+            "notice",
+            "broker",
+            f"qpidha {VERSION} starts, process {os.getpid()}: {changed_text(settings)}",
+        )
         for warning in warnings:
             self._log.write("warning", "broker", warning)
         path = admin_socket_path(settings, port, self._env)
@@ -154,14 +163,6 @@ class Daemon:
         await self._network.serve(self._plain)
         if tls is not None:
             await self._network.serve(self._secure, tls)
-        ports = [f"port {_port_of(self._plain)}"] * bool(self._plain) + [
-            f"port {_port_of(self._secure)} (TLS)"
-        ] * bool(self._secure)
-        self._log.write(
-            "notice",
-            "network",
-            f"listening on {' and '.join(ports) or 'no port'}; admin socket {path}",
-        )
         self._tell_ready(port)
         # What exists by now lives as long as the process; the collector need not look at it again.
         gc.freeze()
@@ -258,7 +259,15 @@ class Daemon:
             listen(self._secure, settings.connection_backlog, "ssl-port")
 
     def _tell_ready(self, port: int) -> None:
-        """Tell the parent that clients are served, and where."""
+        """Tell the log and the parent that clients are served, and where."""
+        ports = [f"port {_port_of(self._plain)}"] * bool(self._plain) + [
+            f"port {_port_of(self._secure)} (TLS)"
+        ] * bool(self._secure)
+        self._log.write(
+            "notice",
+            "network",
+            f"listening on {' and '.join(ports) or 'no port'}; admin socket {self._admin_path}",
+        )
         if self._settings.port == 0 and not self._settings.socket_fd:
             print(port, flush=True)
         if self._settings.ready_fd >= 0:
@@ -457,20 +466,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return CONFIG
     try:
         configuration = configure(sys.argv[1:] if argv is None else argv, os.environ)
-        if configuration.command == "help":
-            print(help_text())
-        elif configuration.command == "version":
-            print(f"qpidhad {VERSION}")
-        elif configuration.command == "print-config":
-            print(config_text(configuration.settings, configuration.origins), end="")
-        elif configuration.command == "check":
-            _check(configuration.settings)
-            for warning in configuration.warnings:
-                print(f"qpidhad: warning: {warning}", file=sys.stderr)
-            print("the configuration is good")
-        else:
-            return _serve(configuration)
-        return OK
+        if configuration.command:
+            _tell(configuration)
+            return OK
+        return _serve(configuration)
     except CannotStart as error:
         print(f"qpidhad: error: {error.text}\n  next: {error.hint}", file=sys.stderr)
         return error.code
@@ -480,6 +479,32 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return SOFTWARE
+
+
+def _tell(configuration: Configuration) -> None:
+    """Print what the command line asks for."""
+    if configuration.command == "check":
+        _check(configuration.settings)
+        for warning in configuration.warnings:
+            print(f"qpidhad: warning: {warning}", file=sys.stderr)
+    texts: dict[str, Callable[[], str]] = {
+        "help": help_text,
+        "version": lambda: f"qpidhad {VERSION}\n",
+        "print-config": lambda: config_text(configuration.settings, configuration.origins),
+        "check": lambda: "the configuration is good\n",
+    }
+    try:
+        sys.stdout.write(texts[configuration.command]())
+        sys.stdout.flush()
+    except OSError as error:
+        # Let the interpreter's own flush go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise CannotStart(
+                f"standard output cannot be written: {reason_of(error)}",
+                hint="send it to where there is space",
+                code=IO_ERROR,
+            ) from error
 
 
 if __name__ == "__main__":

@@ -26,17 +26,21 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class Disk:
     """What one broker keeps over a restart. With an empty `directory` it keeps nothing."""
 
-    __slots__ = ("_lock", "directory", "state", "system_id")
+    __slots__ = ("_is_fresh", "_lock", "_made", "directory", "state", "system_id")
 
     def __init__(self, directory: str = "") -> None:
         self.directory = os.path.abspath(directory) if directory else ""
         self.state = b""
         self._lock = -1
+        self._made: list[str] = []
+        """Directories that were not there before."""
+        self._is_fresh = False
+        """Whether the identity was not there before."""
         if not self.directory:
             self.system_id = new_uuid()
             return
         try:
-            _make_directory(self.directory)
+            self._made = _make_directory(self.directory)
             self._take_lock()
             self.system_id = self._load_system_id()
             self.state = self._read(STATE) or b""
@@ -65,6 +69,20 @@ class Disk:
             os.close(self._lock)
             self._lock = -1
 
+    def forget(self) -> None:
+        """Remove an identity that was never used, as that of a broker that could not start."""
+        if not self._is_fresh or self._lock < 0:
+            return
+        try:
+            if sorted(os.listdir(self.directory)) != sorted((LOCK, SYSTEM_ID)):
+                return
+            for name in (SYSTEM_ID, LOCK):
+                os.unlink(os.path.join(self.directory, name))
+            for level in self._made:
+                os.rmdir(level)
+        except OSError:
+            pass  # What is left harms nobody.
+
     def _take_lock(self) -> None:
         self._lock = os.open(
             os.path.join(self.directory, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640
@@ -85,6 +103,7 @@ class Disk:
         found = self._read(SYSTEM_ID)
         if found is None:
             fresh = new_uuid()
+            self._is_fresh = True
             self._replace(SYSTEM_ID, f"{fresh}\n".encode())
             return fresh
         text = found.decode(errors="replace").strip().lower()
@@ -126,9 +145,9 @@ def sync_folder(path: str) -> None:
         os.close(folder)
 
 
-def _make_directory(path: str) -> None:
-    """Make a directory, and those above it that are missing; a power cut must not take the name of
-    one with all that is in it.
+def _make_directory(path: str) -> list[str]:
+    """Make a directory, and those above it that are missing; return them, the deepest first. A
+    power cut must not take the name of one with all that is in it.
     """
     missing: list[str] = []
     level = path
@@ -141,3 +160,4 @@ def _make_directory(path: str) -> None:
         # it.
         with contextlib.suppress(PermissionError):
             sync_folder(os.path.dirname(level))
+    return missing

@@ -24,6 +24,17 @@ Commands:
   --print-config      Print every option with its value, its source and its purpose.
   --version           Print the version.
   --help              Print this text.
+
+Exit codes:
+  0   It was asked to stop (SIGTERM, SIGINT, qpid-ha), or a command above is done.
+  1   It gave up: the log says why.
+  65  The write-ahead log or the state file is damaged, or of another broker.
+  69  A port, the admin socket or the data directory is in use.
+  70  An internal error.
+  73  A file or directory cannot be made.
+  74  The disk failed: the state or the write-ahead log cannot be kept.
+  77  A file, directory or port is not permitted.
+  78  The configuration is wrong, or a file that it names cannot be used.
 """
 _WIDTH = 110
 
@@ -44,7 +55,7 @@ def help_text() -> str:
                 textwrap.wrap(text, _WIDTH, initial_indent=" " * 22, subsequent_indent=" " * 22)
             )
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def config_text(settings: Settings, origins: Mapping[str, str]) -> str:
@@ -82,3 +93,13 @@ def config_text(settings: Settings, origins: Mapping[str, str]) -> str:
             else:
                 lines.append(f"#{name}={shown}")
     return "\n".join(lines) + "\n"
+
+
+def changed_text(settings: Settings) -> str:
+    """The options that differ from their defaults, in one line and without secrets."""
+    given = []
+    for name, described in OPTIONS.items():
+        value = getattr(settings, FIELD_OF[name])
+        if value != DEFAULTS[FIELD_OF[name]]:
+            given.append(f"{name}={'(secret)' if described.secret else described.kind.show(value)}")
+    return " ".join(given) or "all defaults"

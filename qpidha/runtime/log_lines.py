@@ -1,8 +1,8 @@
 """Log: turns announcements into lines; text in Qpid's shape or JSON, filtered by `log-enable`.
 
-`2026-11-20 15:41:23 [HA] notice b2(ready): text`. The state in the parentheses is that after the
-last announced change of it. Control characters are escaped, since names and texts come from
-clients. Must not be called for every message. Source: Qpid src/qpid/log/Statement.h.
+`2026-11-20 15:41:23.123+01:00 [HA] notice b2(ready): text`. The state in the parentheses is that
+after the last announced change of it. Control characters are escaped, since names and texts come
+from clients. Must not be called for every message. Source: Qpid src/qpid/log/Statement.h.
 """
 
 from __future__ import annotations

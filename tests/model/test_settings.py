@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from qpidha.model.duration import MILLISECOND, SECOND
 from qpidha.model.errors import InvalidArgument
-from qpidha.model.options import Duration
+from qpidha.model.options import CATEGORIES, Duration
 from qpidha.model.settings import DEFAULTS, FIELD_OF, GROUPS, OPTIONS, Settings, load_with_origins
 from qpidha.model.url import parse_url
 
@@ -120,6 +122,8 @@ def test_a_switch_needs_no_value(argv):
         ("ssl-cert=c\nssl-port=5672", ["ssl-port", "same as port"], "5671"),
         ("ha-brokers-url=a,,b", ["ha-brokers-url=a,,b", "comma"], "amqp:host1:5672"),
         ("advertised-address=a b", ["advertised-address"], "host:port"),
+        ("ha-brokers-url=node1;node2", ["node1;node2 is not an address"], "amqp:host1:5672"),
+        ("ha-brokers-url=a,b,a:5672", ["ha-brokers-url", "a:5672 is listed twice"], "once"),
     ],
 )
 def test_an_error_names_key_value_source_and_what_is_accepted(text, says, hints):
@@ -137,7 +141,47 @@ def test_errors_of_environment_and_command_line_name_them():
 
 def test_unknown_variables_of_other_programs_are_no_errors():
     _, warnings = load(env={"QPID_TESTS": "1", "QPIDHA_URL": "x", "QPIDHA_HA_CLUSTR": "yes"})
-    assert len(warnings) == 1 and "did you mean ha-cluster?" in warnings[0]
+    assert _about(warnings, "QPIDHA_") == [warnings[0]]
+    assert "did you mean ha-cluster?" in warnings[0]
+    _, warnings = load(env={"QPIDHA_NOSUCH": "1"})
+    assert len(_about(warnings, "QPIDHA_NOSUCH is no option")) == 1
+
+
+def _about(warnings: list[str], text: str) -> list[str]:
+    return [warning for warning in warnings if text in warning]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "auth=no: whoever reaches this host"),
+        ("interface=eth0", "auth=no: "),
+        ("interface=127.0.0.1\nauth=no", ""),
+        ("interface=lo,::1", ""),
+        ("interface=127.0.0.1\nha-cluster=yes", "link-heartbeat-interval=120: "),
+        ("interface=lo\nha-brokers-url=amqps:a,b", "ha-brokers-url has ssl:a:5671"),
+        ("interface=lo\nha-brokers-url=amqps:a,b\nssl-cert=c", ""),
+        ("interface=lo\nha-username=u", "ha-username=u without ha-password"),
+        ("interface=lo\nha-username=u\nha-mechanism=EXTERNAL", ""),
+        ("interface=lo\nlog-enable=info+,debug+:nosuch", "no line is of category nosuch"),
+        ("interface=lo\nlog-enable=info+,debug+:HA,trace:net", ""),
+    ],
+)
+def test_an_operator_is_told_of_what_is_hardly_wanted(text, says):
+    _, warnings = load(text)
+    assert _about(warnings, says) if says else not warnings, warnings
+
+
+def test_every_category_of_a_line_of_the_log_can_be_selected():
+    used = set()
+    for path in (Path(__file__).parents[2] / "qpidha").rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Announce":
+                assert isinstance(call.args[1], ast.Constant), (path, call.lineno)
+                used.add(str(call.args[1].value).lower())
+            elif isinstance(call, ast.Call) and ast.unparse(call).startswith("self._log.write("):
+                used.add(ast.literal_eval(call.args[1]).lower() if len(call.args) == 3 else "ha")
+    assert used <= set(CATEGORIES)
 
 
 def test_a_secret_is_never_shown():

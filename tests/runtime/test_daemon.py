@@ -11,6 +11,18 @@ import sys
 
 import pytest
 
+from qpidha.model.exit_codes import (
+    CANNOT_CREATE,
+    CONFIG,
+    DATA_ERROR,
+    IO_ERROR,
+    NO,
+    NO_PERMISSION,
+    OK,
+    SOFTWARE,
+    UNAVAILABLE,
+)
+from qpidha.node import VERSION
 from tests.runtime.daemons import COMMAND, ENVIRONMENT, Running, run
 
 
@@ -185,3 +197,51 @@ sys.exit(f"{before} {'scramp' in sys.modules}")
         [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False
     )
     assert done.stderr.strip() == "False True"
+
+
+def test_a_reader_of_the_help_that_has_enough_is_no_error():
+    with subprocess.Popen(
+        [*COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_output_that_cannot_be_written_is_told():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, "--print-config"], stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT
+        )
+    assert done.returncode == 74 and b"no space left" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_help_names_every_exit_code_of_the_daemon():
+    text = run("--help")[1]
+    codes = (OK, NO, DATA_ERROR, UNAVAILABLE, SOFTWARE, CANNOT_CREATE, IO_ERROR, NO_PERMISSION)
+    for code in (*codes, CONFIG):
+        assert f"\n  {code:<3} " in text
+
+
+def test_the_log_begins_with_version_and_settings_without_secrets(place):
+    options = ("--ha-username", "ha", "--ha-password", "hidden", "--max-queues", "7")
+    with Running("--name", "b1", *options) as daemon:
+        _, log = daemon.end(signal.SIGTERM)
+    first = log.splitlines()[0]
+    assert f"qpidha {VERSION} starts" in first and "name=b1" in first and "max-queues=7" in first
+    assert "hidden" not in log
+
+
+@pytest.mark.parametrize("options", [["--admin-socket", "/tmp/" + "x" * 120], ["--port", "TAKEN"]])
+def test_a_start_that_fails_leaves_no_identity_behind(place, options):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        words = [port if word == "TAKEN" else word for word in options]
+        deep = place / "a" / "b"
+        assert run("--port", "0", *words, "--data-dir", deep)[0] in (69, 78)
+        assert os.listdir(place) == []
+        (place / "systemId").write_text("11111111-1111-1111-1111-111111111111\n")
+        assert run("--port", "0", *words, "--data-dir", place)[0] in (69, 78)
+        assert "systemId" in os.listdir(place)

@@ -20,7 +20,8 @@ def lines(log_options, *calls):
 
 def test_a_line_has_the_shape_of_qpid():
     (line,) = lines({}, ("notice", "HA", "ready"))
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[HA\] notice b2: ready", line)
+    when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d"
+    assert re.fullmatch(rf"{when} \[HA\] notice b2: ready", line)
 
 
 def test_the_state_follows_announced_changes():

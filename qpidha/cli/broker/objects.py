@@ -16,6 +16,8 @@ from qpidha.client.command.output import EPILOG, print_json, print_table, talk
 from qpidha.model.exit_codes import NO, USAGE
 from qpidha.model.replication_level import LEVELS
 
+LARGEST = (1 << 63) - 1
+"""Largest number that AMQP has for an argument, a long."""
 TYPES = ("direct", "topic", "fanout", "headers")
 QUEUE_COLUMNS = (
     "name",
@@ -76,8 +78,12 @@ def _queue_add(
     replicate: Replicate = None,
     durable: Durable = False,
     alternate: Alternate = "",
-    max_queue_count: Annotated[int | None, typer.Option(help="most messages")] = None,
-    max_queue_size: Annotated[int | None, typer.Option(help="most bytes")] = None,
+    max_queue_count: Annotated[
+        int | None, typer.Option(help="most messages", min=0, max=LARGEST)
+    ] = None,
+    max_queue_size: Annotated[
+        int | None, typer.Option(help="most bytes", min=0, max=LARGEST)
+    ] = None,
     limit_policy: Annotated[
         str | None, typer.Option(help="what a full queue does: reject or ring")
     ] = None,
@@ -330,6 +336,10 @@ def _arguments(given: list[str] | None) -> dict[str, Any]:
                 hint="--argument qpid.max_count=1000",
             )
         arguments[key] = _value(value)
+        if isinstance(arguments[key], int) and not -LARGEST <= arguments[key] <= LARGEST:
+            raise Failure(
+                USAGE, f"--argument {entry!r}: the number is too large", hint=f"at most {LARGEST}"
+            )
     return arguments
 
 

@@ -7,7 +7,7 @@ left is the command with its own options.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from qpidha.client.command.exits import Failure
 from qpidha.model.duration import SECOND, parse_duration
@@ -63,6 +63,8 @@ class Options:
     quiet: bool = False
     verbose: bool = False
     cluster_manager: bool = False
+    told: set[str] = field(default_factory=set)
+    """Warnings that were given: once is enough."""
 
     @property
     def as_json(self) -> bool:

@@ -35,7 +35,10 @@ class BrokerLink:
         self._carrier = carrier
 
     def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
-        """Ask and return the result."""
+        """Ask and return the result. Raises UnicodeEncodeError for a name that is no text."""
+        for value in (params or {}).values():
+            if isinstance(value, str):
+                value.encode()
         with failures():
             return self._carrier.call(method, params)
 

@@ -35,6 +35,8 @@ class CommandClient:
         self.served = False
         """Whether a broker has let us in."""
         self.connected = False
+        self.last: ClientError | None = None
+        """Why the last address that was tried does not serve."""
         self.options = options
         self.patience = options.patience()
         with self.failures():
@@ -57,6 +59,7 @@ class CommandClient:
     def opened(self) -> Iterator[Client]:
         """Connect for the block; errors in it become failures."""
         with self.failures(), self.client:
+            _tell_unused(self.options, self.client.endpoint, self.client.mechanism)
             yield self.client
 
     @contextmanager
@@ -67,13 +70,19 @@ class CommandClient:
         except TimedOut as error:
             if self.connected:
                 raise failure_of(error) from error
-            text = f"no broker served within {self.patience or 0:g} s"
-            raise Failure(UNAVAILABLE, text, hint="qpid-ha list, or a longer --timeout") from error
+            last = failure_of(self.last) if self.last is not None else Failure(UNAVAILABLE, "")
+            raise Failure(
+                UNAVAILABLE,
+                f"no broker served within {self.patience or 0:g} s",
+                reason=": ".join(part for part in (last.text, last.reason) if part),
+                hint=last.hint or "qpid-ha list, or a longer --timeout",
+            ) from error
         except (ClientError, QpidHaError) as error:
             raise failure_of(error) from error
 
     def _on_event(self, event: str, endpoint: Endpoint, error: ClientError | None) -> None:
         self.connected = event == "connected"
+        self.last = error
         self.served = self.served or self.connected
         if event == "lost" and error is not None:
             why = f": {error.reason}" if error.reason else ""
@@ -82,12 +91,32 @@ class CommandClient:
 
 def management(target: Target, options: Options) -> AmqpManagement:
     """Open a conversation with one broker over AMQP."""
+    endpoint = endpoint_of(target)
     try:
-        return AmqpManagement(endpoint_of(target), tls=tls_of(options), timeout=options.patience())
+        found = AmqpManagement(endpoint, tls=tls_of(options), timeout=options.patience())
+        _tell_unused(options, endpoint, found.mechanism)
+        return found
     except NotPrimary as error:
         raise Failure(
             NO_PERMISSION, error.text, hint=error.hint, condition=error.condition
         ) from error
+
+
+def _tell_unused(options: Options, endpoint: Endpoint, mechanism: str) -> None:
+    """Say which of the options about safety had no effect: one may rely on them."""
+    texts = []
+    is_given = options.user or "@" in options.broker
+    if is_given and endpoint.user and mechanism in ("ANONYMOUS", "EXTERNAL"):
+        texts.append(f"{endpoint} asks for no password: user {endpoint.user} is not used")
+    if (options.ssl_trusted or options.ssl_certificate) and not endpoint.tls:
+        texts.append(
+            f"there is no TLS to {endpoint}: the --ssl options are not used; with TLS it is "
+            "-b amqps://host:port"
+        )
+    for text in texts:
+        if text not in options.told:
+            options.told.add(text)
+            talk(options, f"warning: {text}")
 
 
 def endpoint_of(target: Target) -> Endpoint:

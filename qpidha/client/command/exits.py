@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 from qpidha.client.admin import LinkDenied, LinkTimeout
 from qpidha.client.errors import (
+    UNTRUSTED,
+    WRONG_LOGIN,
     ClientError,
     ConnectError,
     LinkError,
@@ -70,11 +72,16 @@ def _of_client(error: ClientError) -> Failure:
         return refused(error.condition, error.text, hint or "qpid-ha queue list", error.reason)
     if isinstance(error, LoginError):
         code, hint = NO_PERMISSION, "--user and --password, or -b amqp://user:password@host:port"
+        if error.hint == WRONG_LOGIN:
+            hint = (
+                "another user, password or --sasl-mechanism; qpid-ha user list FILE has the users"
+            )
     elif isinstance(error, TlsError) and error.__cause__ is not None:
         is_missing = isinstance(error.__cause__, FileNotFoundError | PermissionError)
         code, hint = NO_INPUT if is_missing else DATA_ERROR, "PEM files are needed"
     elif isinstance(error, TlsError):
-        hint = "--ssl-trusted FILE, with the certificate of the authority that signed the broker's"
+        if error.hint in ("", UNTRUSTED):
+            hint = "--ssl-trusted FILE, with the certificate of who signed the broker's"
     elif isinstance(error, TimedOut):
         code, hint = TIMED_OUT, WAITING
     elif error.hint.startswith(("amqp://", "amqps://")):
@@ -82,7 +89,7 @@ def _of_client(error: ClientError) -> Failure:
     elif isinstance(error, WrongProtocol):
         hint = "-b with the AMQP address of a broker, usually host:5672"
     elif isinstance(error, ConnectError):
-        hint = "is a broker running there? qpid-ha local status"
+        hint = error.hint or "is a broker running there? qpid-ha local status"
     return Failure(code, error.text, reason=error.reason, hint=hint, condition=error.condition)
 
 

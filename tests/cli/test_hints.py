@@ -1,0 +1,128 @@
+"""What is said when a broker cannot be reached, trusted or logged in to, and what to do next."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.cli.conftest import Said
+from tests.system.credentials import Authority, users_file
+
+Run = Callable[..., Said]
+ROOT = Path(__file__).parent.parent.parent
+
+
+class Served(NamedTuple):
+    """A broker with a plain port where everybody may in, and one with TLS."""
+
+    plain: str
+    secure: str
+    trusted: str
+    strict: str
+    """Where one must log in."""
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """Two brokers: one without authentication and with TLS, and one with users."""
+    with tempfile.TemporaryDirectory(prefix="qpidha-") as name:
+        directory = Path(name)
+        authority = Authority(directory)
+        certificate, key = authority.issue("broker", "DNS:localhost")
+        ports = []
+        for _ in range(3):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                ports.append(str(probe.getsockname()[1]))
+        users = users_file(directory / "users", {"ann": "ann"})
+        tls = ["--ssl-cert", str(certificate), "--ssl-key", str(key), "--ssl-port", ports[1]]
+        with (
+            _broker("--port", ports[0], *tls, "--admin-socket", f"{name}/a.sock"),
+            _broker("--port", ports[2], "--users-file", str(users), "--admin-socket", f"{name}/b"),
+        ):
+            yield Served(
+                f"127.0.0.1:{ports[0]}",
+                ports[1],
+                str(authority.certificate),
+                f"127.0.0.1:{ports[2]}",
+            )
+
+
+class _broker:
+    """A daemon that serves, for a block."""
+
+    def __init__(self, *options: str) -> None:
+        self.read, write = os.pipe()
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "qpidha.runtime.daemon", "--interface", "127.0.0.1"),
+                *(*options, "--ready-fd", str(write)),
+            ],
+            pass_fds=(write,),
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        os.close(write)
+
+    def __enter__(self) -> None:
+        assert os.read(self.read, 64), "the broker did not start"
+
+    def __exit__(self, *ignored: object) -> None:
+        os.close(self.read)
+        self.process.terminate()
+        self.process.wait(30)
+
+
+COMMANDS = [("status",), ("send", "q", "x"), ("receive", "q")]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_plain_client_of_a_tls_port_is_told_of_tls(
+    served: Served, qpid_ha: Run, command: tuple[str, ...]
+) -> None:
+    said = qpid_ha(*command, "-b", f"127.0.0.1:{served.secure}", "--timeout", "1")
+    assert said.code == 69 and "without a word, as a port for TLS does" in said.err
+    assert said.err.endswith(f"Try: -b amqps://127.0.0.1:{served.secure}\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_certificate_for_another_name_is_not_called_untrusted(
+    served: Served, qpid_ha: Run, command: tuple[str, ...]
+) -> None:
+    at = ("-b", f"amqps://127.0.0.1:{served.secure}", "--ssl-trusted", served.trusted)
+    said = qpid_ha(*command, *at)
+    assert said.code == 69 and "is not for this address" in said.err
+    assert "an address that is in the certificate" in said.err and "--ssl-trusted" not in said.err
+    untrusted = qpid_ha(*command, "-b", f"amqps://localhost:{served.secure}")
+    assert untrusted.code == 69 and "Try: --ssl-trusted FILE" in untrusted.err
+
+
+def test_an_unknown_host_is_not_asked_whether_its_broker_runs(qpid_ha: Run) -> None:
+    said = qpid_ha("status", "-b", "no-such-host.invalid")
+    assert said.code == 69 and "is the name right?" in said.err and "local status" not in said.err
+
+
+def test_a_wrong_password_is_told_from_none(served: Served, qpid_ha: Run) -> None:
+    none = qpid_ha("status", "-b", served.strict)
+    assert none.code == 77 and "Try: --user and --password" in none.err
+    wrong = qpid_ha("status", "-b", served.strict, "--user", "ann", "--password", "bob")
+    assert wrong.code == 77 and "refused user 'ann'" in wrong.err
+    assert "Try: another user, password or --sasl-mechanism" in wrong.err
+
+
+def test_options_about_safety_that_have_no_effect_are_told(served: Served, qpid_ha: Run) -> None:
+    given = ("--user", "ann", "--password", "x", "--ssl-trusted", served.trusted)
+    said = qpid_ha("queue", "list", "-b", served.plain, *given)
+    assert said.code == 0 and "user ann is not used" in said.err and "there is no TLS" in said.err
+    assert said.err.count("warning: ") == 2
+    assert qpid_ha("queue", "list", "-b", served.plain, *given, "-q").err == ""
+    right = ("-b", f"amqps://localhost:{served.secure}", "--ssl-trusted", served.trusted)
+    assert "warning" not in qpid_ha("queue", "list", *right).err
