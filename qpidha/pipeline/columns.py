@@ -77,7 +77,7 @@ _OPERATION: tuple[Column, ...] = (
 )
 _PLACE: tuple[Column, ...] = (
     ("msg", "string", "", "message id"),
-    ("node", "string", "", "who wrote it down"),
+    ("node", "string", "", "the writer of the entry"),
     ("boot", "string", "", ""),
     ("epoch", "bigint", "", ""),
     ("position", "bigint", "count", "sequence in the replication log"),
@@ -88,7 +88,7 @@ _PLACE: tuple[Column, ...] = (
     ("judged", "bigint", "count", "of these, how many can be judged"),
 )
 _POSITION: tuple[Column, ...] = (
-    ("node", "string", "", "who wrote it down"),
+    ("node", "string", "", "the writer of the entry"),
     ("boot", "string", "", ""),
     ("epoch", "bigint", "", ""),
     ("position", "bigint", "count", "sequence in the replication log"),
@@ -162,7 +162,7 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
         ),
     ),
     "roles": (
-        "who was what, from when to when",
+        "one row for each time that a broker was in one role",
         (
             ("node", "string", "", ""),
             ("boot", "string", "", ""),

@@ -68,7 +68,7 @@ class Field:
 
 FIELDS = (
     Field(
-        "n", "node", "string", "", "who writes: `client-<host>`, `nemesis`, or the name of a broker"
+        "n", "node", "string", "", "the writer: `client-<host>`, `nemesis`, or the name of a broker"
     ),
     Field("b", "boot", "string", "", "8 hex digits, new for each start of the writer"),
     Field(
