@@ -180,11 +180,16 @@ def _invoke(app: typer.Typer, options: Options, words: list[str]) -> int:
 
 
 def _help_all(options: Options) -> int:
+    """Print the help of every command, and of the commands of groups."""
     print(overview(options))
     for name in COMMANDS:
         if name != "help" and (options.cluster_manager or name not in MANAGER_COMMANDS):
-            print()
-            _invoke(_app([COMMANDS[name][0]]), options, [name, "--help"])
+            app = _app([COMMANDS[name][0]])
+            group: Any = get_command(app)
+            of_group = getattr(group.commands[name], "commands", {})
+            for words in ([name], *([name, one] for one in of_group)):
+                print()
+                _invoke(app, options, [*words, "--help"])
     return OK
 
 

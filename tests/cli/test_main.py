@@ -7,9 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from qpidha.cli.app import COMMANDS, GROUPS, _app
 from qpidha.client.command.target import addresses
 from qpidha.management.methods import METHODS, find, reference
 from tests.cli.conftest import FakeBroker, Said
@@ -308,6 +311,14 @@ def test_every_command_has_help(qpid_ha: Run) -> None:
     assert said.code == 0
     for name in ("ping", "wait", "local", "demo", "bench", "send", "receive", "queue", "promote"):
         assert f"Usage: qpid-ha {name}" in said.out
+
+
+def test_help_all_explains_the_commands_of_groups_too(qpid_ha: Run) -> None:
+    said = qpid_ha("help-all")
+    for group in GROUPS:
+        of_group: Any = get_command(_app([COMMANDS[group][0]]))
+        for name in of_group.commands[group].commands:
+            assert f"Usage: qpid-ha {group} {name} " in said.out
 
 
 def test_a_reader_that_has_enough_is_no_error(broker: FakeBroker) -> None:
