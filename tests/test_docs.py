@@ -18,7 +18,7 @@ from qpidha.cli.app import COMMANDS
 from qpidha.cli.app import _app as tree
 from qpidha.client.command.arguments import FLAGS, VALUED
 from qpidha.model.settings import Settings
-from tests import rooms
+from tests import mutants, rooms
 from tests.documents import PAGES, READ, ROOT, RUN, blocks
 
 HOLES = ROOT / "docs" / "holes.md"
@@ -47,6 +47,14 @@ def missing(text: str) -> list[str]:
 
 def test_every_test_that_a_document_names_exists() -> None:
     assert {path.name: absent for path in PAGES if (absent := missing(path.read_text()))} == {}
+
+
+def test_every_mutant_that_is_explained_can_still_be_made() -> None:
+    page = mutants.EXPLAINED.read_text()
+    assert mutants.gone(page) == []
+    old = "head > COMPACT_AFTER"
+    assert old in page and len(mutants.gone(page.replace(old, "head > GONE"))) == 1
+    assert len(mutants.gone("- `qpidha/ha/gone.py release: a -> b`: why")) == 1
 
 
 def numbered(text: str) -> list[tuple[str, str]]:
