@@ -107,7 +107,9 @@ BROKER = (
         runs=False,
         deed="wrong parameter",
     ),
-    Row("not running, the agent is run as `nobody`", "7 7 7 4 4 4 0 0 0", runs=False, deed="nobody"),
+    Row(
+        "not running, the agent is run as `nobody`", "7 7 7 4 4 4 0 0 0", runs=False, deed="nobody"
+    ),
     Row("runs, the agent is run as `nobody`", "4 4 4 4 4 4 4 0 0", deed="nobody"),
 )
 QPIDD_ACTIONS = ("probe", "monitor", "start", "stop", "validate-all")
