@@ -96,8 +96,8 @@ RESTART_PATIENCE = 2.0
 promotion.
 """
 SHORT_LIFE = 2.0
-"""Seconds; a broker that ends by itself sooner, or is killed sooner twice in a row, is started
-again with growing pauses.
+"""Seconds; a broker that ends by itself sooner, or before it served, or that is killed sooner twice
+in a row, is started again with growing pauses.
 """
 HAND_OVER_PATIENCE = 10.0
 """Seconds for which nobody is promoted because a primary hands over to another broker."""
@@ -499,7 +499,9 @@ class LocalManager:
         broker.hung_since = 0.0
         lived = time.monotonic() - broker.launched
         broker.short_lives = broker.short_lives + 1 if lived < SHORT_LIFE else 0
-        gave_up = process.exit_code is not None and process.exit_code > 0 and lived < SHORT_LIFE
+        # On a busy machine a start takes long, so a broker that never served gave up at any age.
+        is_early = was == "starting" or lived < SHORT_LIFE
+        gave_up = process.exit_code is not None and process.exit_code > 0 and is_early
         broker.backoff = _longer(broker.backoff) if gave_up or broker.short_lives > 1 else 0.0
         where = str(broker.spec.log) if gave_up else ""
         fields = {

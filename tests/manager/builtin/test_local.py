@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
+from qpidha.manager.builtin import supervisor
 from qpidha.manager.builtin.cluster import ClusterOptions, read_state
 from qpidha.manager.builtin.process import start_time
 from qpidha.model.errors import InvalidArgument
@@ -269,5 +272,22 @@ def test_one_early_end_is_followed_by_a_start_at_once(directory: Path) -> None:
             kill(watched, "b2")
             await watched.event("exited", broker="b2")
             assert watched.manager.brokers["b2"].backoff == 0.0
+
+    asyncio.run(play())
+
+
+def test_a_broker_that_ends_before_it_served_gave_up_however_slow_its_start_was(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "QPIDHA_DAEMON", shlex.join([sys.executable, "-S", "-c", "raise SystemExit(78)"])
+    )
+    monkeypatch.setattr(supervisor, "SHORT_LIFE", 0.0)  # each start takes longer
+
+    async def play() -> None:
+        async with running(directory) as watched:
+            exited = await watched.event("exited", broker="b1")
+            assert exited["code"] == 78 and exited["gave_up"] and exited["was"] == "starting"
+            assert watched.manager.brokers["b1"].backoff > 0.0
 
     asyncio.run(play())
