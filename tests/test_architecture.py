@@ -182,16 +182,9 @@ EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc", "
 FUNCTION_LINES = 60
 # A longer function -> why it is not cut in two.
 LONG = {
-    "qpidha.cli.broker.journal._list": "options with their help, then a table",
-    "qpidha.cli.verification.pipeline._check": "options with their help, then one call",
-    "qpidha.cli.verification.pipeline._watch": "options with their help, then one call",
-    "qpidha.cli.verification.verify._run": "options with their help, then one call",
-    "qpidha.manager.pacemaker.plan._two_primitives": "one step of a plan after another",
-    "qpidha.model.settings._check_together": "one rule about options after another",
+    "qpidha.cli.verification.verify._run": "50 lines of options with their help, then one call",
     "qpidha.node.__init__": "all rooms are put together here",
-    "qpidha.pipeline.spark.safe.positions": "one query",
     "qpidha.store.log.__init__": "each field of the log with its meaning",
-    "qpidha.store.log_reader.chunks": "one pass over the files, one kind of frame after another",
 }
 COLUMNS = 100
 FORMATTER_EXEMPTIONS = 20

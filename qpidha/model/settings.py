@@ -434,6 +434,18 @@ def _refuse(given: Mapping[str, Given], name: str, why: str, hint: str) -> None:
 
 def _check_together(settings: Settings, given: Mapping[str, Given]) -> None:
     """Refuse combinations that cannot work."""
+    _check_tls(settings, given)
+    _check_login(settings, given)
+    _check_ha(settings, given)
+    if settings.advertised_address:
+        try:
+            parse_address(settings.advertised_address)
+        except ValueError as error:
+            _refuse(given, "advertised-address", str(error), "give host or host:port")
+
+
+def _check_tls(settings: Settings, given: Mapping[str, Given]) -> None:
+    """Refuse options of TLS without what they need."""
     tls = bool(settings.ssl_cert)
     if settings.require_encryption and not tls:
         _refuse(
@@ -465,6 +477,10 @@ def _check_together(settings: Settings, given: Mapping[str, Given]) -> None:
             f"it is the same as port ({settings.port})",
             "give TLS a port of its own, such as 5671",
         )
+
+
+def _check_login(settings: Settings, given: Mapping[str, Given]) -> None:
+    """Refuse options with which no client, or every client, could log in."""
     if settings.auth and not settings.users_file and not settings.ssl_trusted:
         _refuse(
             given,
@@ -479,6 +495,10 @@ def _check_together(settings: Settings, given: Mapping[str, Given]) -> None:
             "ANONYMOUS contradicts auth=yes",
             "leave ANONYMOUS out, or set auth=no",
         )
+
+
+def _check_ha(settings: Settings, given: Mapping[str, Given]) -> None:
+    """Refuse options of a cluster that contradict each other."""
     if settings.ha_password and not settings.ha_username:
         _refuse(given, "ha-password", "it needs ha-username", "set ha-username too")
     if settings.ha_recorder == "manager" and settings.ha_safety != "strict":
@@ -502,11 +522,6 @@ def _check_together(settings: Settings, given: Mapping[str, Given]) -> None:
             "be acknowledged",
             "lower it, or add brokers",
         )
-    if settings.advertised_address:
-        try:
-            parse_address(settings.advertised_address)
-        except ValueError as error:
-            _refuse(given, "advertised-address", str(error), "give host or host:port")
 
 
 def _worries(settings: Settings) -> list[str]:

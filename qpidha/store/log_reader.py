@@ -147,47 +147,21 @@ class LogReader:
         """Yield, in order, encoded records to apply, each with the place where they are."""
         disk = self._disk
         sizes = disk.sizes()
-        names = {
-            (int(match[1]), match[2]): name for name in sizes if (match := NAME.fullmatch(name))
-        }
-        for number, kind in list(names):
-            if kind == "partial":
-                disk.remove(names.pop((number, kind)))
-        numbers = [number for number, kind in names if kind == "checkpoint"]
+        checkpoints, logs = self._clear_partial(sizes)
+        newest = max([*checkpoints, *logs], default=0)
         checkpoint: File | None = None
-        logs = sorted(number for number, kind in names if kind == "log")
-        if numbers:
-            reader = SegmentReader(
-                disk, names[max(numbers), "checkpoint"], sizes[names[max(numbers), "checkpoint"]]
-            )
-            checkpoint, fields = self._open_checkpoint(reader, max(numbers))
-            is_whole = False
-            for frame in reader:
-                if frame.kind == CHUNK:
-                    yield Chunk(
-                        frame.data,
-                        0,
-                        0,
-                        PayloadRef(self._wal, checkpoint, frame.offset, frame.end - frame.offset),
-                    )
-                elif frame.kind == END:
-                    is_whole, self.snapshot_through = True, frame.last
-            if not is_whole or reader.offset != checkpoint.size:
-                raise self._damaged(
-                    reader, "a checkpoint is complete, or it would not have this name"
-                )
-            former = [names[number, "checkpoint"] for number in sorted(numbers)[:-1]]
+        if checkpoints:
+            number = max(checkpoints)
+            name = checkpoints.pop(number)
+            reader = SegmentReader(disk, name, sizes[name])
+            checkpoint, fields = self._open_checkpoint(reader, number)
+            yield from self._chunks_of(checkpoint, reader)
+            former = [checkpoints[one] for one in sorted(checkpoints)]
             if fields["reset"]:
-                former += [names[number, "log"] for number in logs if number < max(numbers)]
-                logs = [number for number in logs if number > max(numbers)]
+                former += [logs.pop(one) for one in sorted(logs) if one < number]
             clear_away(disk, former, fields["discard"], self._wal.salt)
-        files = self._open_segments(
-            [
-                SegmentReader(disk, names[number, "log"], sizes[names[number, "log"]])
-                for number in logs
-            ],
-            checkpoint,
-        )
+        readers = [SegmentReader(disk, logs[one], sizes[logs[one]]) for one in sorted(logs)]
+        files = self._open_segments(readers, checkpoint)
         yield from self._batches(files)
         self.committed = max(
             min(max(self.committed, self.snapshot_through), self.last), self._point
@@ -198,14 +172,33 @@ class LogReader:
             self.committed = max(self.committed, self.tail[0].last)
             yield self._applied(self.tail.popleft())
         self.bodies = [self._found.pop((batch.epoch, batch.first)) for batch in self.tail]
-        self._wal.adopt(
-            [file for file, _ in files],
-            checkpoint,
-            max([number for number, _ in names], default=0),
-            is_torn=self._is_torn,
-        )
+        self._wal.adopt([file for file, _ in files], checkpoint, newest, is_torn=self._is_torn)
 
     # -- files ------------------------------------------------------------------------------------
+
+    def _clear_partial(self, names: Iterable[str]) -> tuple[dict[int, str], dict[int, str]]:
+        """Return the checkpoints and the segments, by their numbers; remove checkpoints that were
+        never complete.
+        """
+        found: dict[str, dict[int, str]] = {"checkpoint": {}, "log": {}, "partial": {}}
+        for name in names:
+            if match := NAME.fullmatch(name):
+                found[match[2]][int(match[1])] = name
+        for name in found["partial"].values():
+            self._disk.remove(name)
+        return found["checkpoint"], found["log"]
+
+    def _chunks_of(self, checkpoint: File, reader: SegmentReader) -> Iterator[Chunk]:
+        """Yield the parts of a checkpoint, which is complete or damaged."""
+        is_whole = False
+        for frame in reader:
+            if frame.kind == CHUNK:
+                size = frame.end - frame.offset
+                yield Chunk(frame.data, 0, 0, PayloadRef(self._wal, checkpoint, frame.offset, size))
+            elif frame.kind == END:
+                is_whole, self.snapshot_through = True, frame.last
+        if not is_whole or reader.offset != checkpoint.size:
+            raise self._damaged(reader, "a checkpoint is complete, or it would not have this name")
 
     def _open_checkpoint(self, reader: SegmentReader, number: int) -> tuple[File, dict[str, Any]]:
         frame = reader.first()
@@ -235,11 +228,9 @@ class LogReader:
                     "that never was complete; removed"
                 )
                 void = number
-            elif (
-                after < void
-                # it follows something else; the void ones were removed before, and are there again
-                # after a crash
-            ):
+            elif after < void:
+                # It follows something else: the void ones were removed before it was begun, and
+                # are there again after a crash.
                 void = HEADLESS
             if void <= number:
                 self._disk.remove(reader.name)
@@ -247,9 +238,8 @@ class LogReader:
             epoch, start = (0, HEADLESS) if frame is None else (frame.epoch, frame.last)
             file = File(number, "log", epoch=epoch, start=start, base=base)
             file.size = reader.size
-            while (
-                opened and opened[-1][0].number > after
-            ):  # removed before this one was begun, and there again after a crash
+            while opened and opened[-1][0].number > after:
+                # Removed before this one was begun, and there again after a crash.
                 self._disk.remove(opened.pop()[0].name)
             opened.append((file, reader))
         while len(opened) > 1 and opened[1][0].start <= self._point:

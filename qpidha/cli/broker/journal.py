@@ -204,7 +204,26 @@ def _list(context: typer.Context, directory: Directory) -> None:
     options = settings_of(context)
     with stopped_broker(directory) as stopped:
         content = Content(stopped.journal())
-        queues = [
+        listed = _listed(stopped, content)
+    if options.as_json:
+        print_json({"schema_version": 1, **listed})
+    else:
+        _print_listed(listed)
+        _tell_unread(options, listed["unread"])
+    raise typer.Exit(DATA_ERROR if listed["unread"] else OK)
+
+
+def _listed(stopped: StoppedBroker, content: Content) -> dict[str, Any]:
+    """Return what the write-ahead log has, as it is printed as JSON."""
+    return {
+        "system_id": stopped.system_id,
+        "epoch": content.epoch,
+        "last": content.last,
+        "safe": content.committed,
+        "committed": content.committed,
+        **_saved(stopped),
+        "bytes": sum(found.size for found in content.folder.files),
+        "queues": [
             {
                 "queue": queue.name,
                 "uid": queue.uid,
@@ -214,53 +233,34 @@ def _list(context: typer.Context, directory: Directory) -> None:
                 "replicate": queue.declared.replicate if queue.declared is not None else None,
             }
             for queue in content.queues.values()
-        ]
-        discarded = [discarded_summary(stopped, name) for name in stopped.discarded()]
-        head = {
-            "system_id": stopped.system_id,
-            "epoch": content.epoch,
-            "last": content.last,
-            "safe": content.committed,
-            "committed": content.committed,
-            **_saved(stopped),
-        }
-        size = sum(found.size for found in content.folder.files)
-        unread = _unread(content)
-    if options.as_json:
-        print_json(
-            {
-                "schema_version": 1,
-                **head,
-                "bytes": size,
-                "queues": queues,
-                "discarded": discarded,
-                "unread": unread,
-            }
-        )
-        raise typer.Exit(DATA_ERROR if unread else OK)
-    set_ = head["in_sync"]
+        ],
+        "discarded": [discarded_summary(stopped, name) for name in stopped.discarded()],
+        "unread": _unread(content),
+    }
+
+
+def _print_listed(listed: dict[str, Any]) -> None:
+    in_sync = listed["in_sync"]
     print(
-        f"broker {head['system_id']}   epoch {head['epoch']}   promised "
-        f"{head['promised']}   log ends with {head['last']:,}",
-        end="",
+        f"broker {listed['system_id']}   epoch {listed['epoch']}   "
+        f"promised {listed['promised']}   log ends with {listed['last']:,}, "
+        f"committed up to {listed['committed']:,}   {listed['bytes']:,} bytes"
     )
-    print(f", committed up to {head['committed']:,}   {size:,} bytes")
     print(
-        f"in-sync set of epoch {set_['epoch']}, version {set_['version']}: "
-        f"{', '.join(set_['members']) or 'none'}"
+        f"in-sync set of epoch {in_sync['epoch']}, version {in_sync['version']}: "
+        f"{', '.join(in_sync['members']) or 'none'}"
     )
-    print_table(
-        [column.upper() for column in QUEUE_COLUMNS],
-        [[row[column] for column in QUEUE_COLUMNS] for row in queues],
-    )
-    if discarded:
+    _print_rows(QUEUE_COLUMNS, listed["queues"])
+    if listed["discarded"]:
         print("\ndiscarded, because a primary did not have it:")
-        print_table(
-            [column.upper() for column in DISCARDED_COLUMNS],
-            [[row[column] for column in DISCARDED_COLUMNS] for row in discarded],
-        )
-    _tell_unread(options, unread)
-    raise typer.Exit(DATA_ERROR if unread else OK)
+        _print_rows(DISCARDED_COLUMNS, listed["discarded"])
+
+
+def _print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    print_table(
+        [column.upper() for column in columns],
+        [[row[column] for column in columns] for row in rows],
+    )
 
 
 def _saved(stopped: StoppedBroker) -> dict[str, Any]:

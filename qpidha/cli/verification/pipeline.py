@@ -51,6 +51,10 @@ Paths = Annotated[
     list[Path],
     typer.Argument(metavar="PATH...", help="segments, or directories with them at any depth"),
 ]
+Journals = Annotated[
+    list[Path],
+    typer.Argument(metavar="DIR...", help="where the segments of a running cluster appear"),
+]
 Lake = Annotated[
     str,
     typer.Option(
@@ -92,13 +96,13 @@ Mutex = Annotated[
         "--mutex", help="overlapping holds that are invalid: strict, lease, report (none)"
     ),
 ]
-Unavailable = Annotated[
+Pause = Annotated[
     float,
     typer.Option(
         "--unavailable", metavar="SECONDS", help="a shorter pause is none", callback=seconds
     ),
 ]
-MaxUnavailable = Annotated[
+LongestPause = Annotated[
     float,
     typer.Option(
         "--max-unavailable",
@@ -115,6 +119,22 @@ ClockError = Annotated[
         help="how far clocks of two hosts may be apart; default: as files say",
     ),
 ]
+Every = Annotated[
+    float, typer.Option("--every", metavar="SECONDS", min=0.1, help="time between checks")
+]
+Trigger = Annotated[
+    float | None,
+    typer.Option(
+        "--trigger",
+        metavar="SECONDS",
+        min=0.1,
+        help="how often new segments are looked for; default 2",
+    ),
+]
+AllOffenders = Annotated[
+    bool, typer.Option("--all-offenders", help="write every offender into --out")
+]
+WithReport = Annotated[bool, typer.Option("--report", help="write a report into --out, too")]
 
 
 def refuse_wrong_values(engine: str, mutex: str) -> None:
@@ -135,6 +155,16 @@ def refuse_words_for_spark(engine: str, words: dict[str, object]) -> None:
             BAD_INPUT,
             f"{', '.join(names)} and {last} are for Spark",
             hint="--engine spark, or leave them out",
+        )
+
+
+def refuse_no_lake(engine: str, lake: str) -> None:
+    """Raise Failure if Spark, which follows a cluster in tables, gets no place for them."""
+    if engine == "spark" and not lake:
+        raise Failure(
+            BAD_INPUT,
+            "watch needs a lake, or the Python engine",
+            hint="--lake DIR, or --engine python",
         )
 
 
@@ -170,15 +200,35 @@ def refuse_wrong_words(
         raise Failure(BAD_INPUT, "--all-offenders needs a place", hint="--out DIR")
 
 
-def error_ns(seconds: float | None) -> int | None:
-    """Return a bound of the error between clocks in ns. Raises Failure if it is none."""
-    if seconds is None:
-        return None
-    if not 0 <= seconds <= LARGEST_ERROR:
+def _settings(
+    run: str,
+    exactly_once: bool,
+    strict_ack: bool,
+    strict_order: bool,
+    mutex: str,
+    pause: float,
+    longest_pause: float,
+    clock_error: float | None,
+) -> Settings:
+    """Return what is asked of the checks, from options in seconds. Raises Failure for an error of
+    clocks that cannot be.
+    """
+    if clock_error is not None and not 0 <= clock_error <= LARGEST_ERROR:
         raise Failure(
-            BAD_INPUT, f"--clock-error cannot be {seconds:g}", hint=f"seconds, 0 to {LARGEST_ERROR}"
+            BAD_INPUT,
+            f"--clock-error cannot be {clock_error:g}",
+            hint=f"seconds, 0 to {LARGEST_ERROR}",
         )
-    return round(seconds * SECOND)
+    return Settings(
+        run,
+        exactly_once,
+        strict_ack,
+        strict_order,
+        mutex,
+        round(pause * SECOND),
+        round(longest_pause * SECOND),
+        clock_error_ns=None if clock_error is None else round(clock_error * SECOND),
+    )
 
 
 ENTRY = Path(__file__).parents[1] / "main.py"
@@ -407,15 +457,11 @@ def _check(
     strict_ack: StrictAck = False,
     strict_order: StrictOrder = False,
     mutex: Mutex = "strict",
-    unavailable: Unavailable = 1.0,
-    max_unavailable: MaxUnavailable = 0.0,
+    pause: Pause = 1.0,
+    longest_pause: LongestPause = 0.0,
     clock_error: ClockError = None,
-    all_offenders: Annotated[
-        bool, typer.Option("--all-offenders", help="write every offender into --out")
-    ] = False,
-    report: Annotated[
-        bool, typer.Option("--report", help="write a report into --out, too")
-    ] = False,
+    all_offenders: AllOffenders = False,
+    report: WithReport = False,
     engine: Engine = "spark",
     master: Master = "",
     conf: Conf = None,
@@ -425,15 +471,8 @@ def _check(
     Example: qpid-ha pipeline check run --out checked --report
     """
     options = settings_of(context)
-    settings = Settings(
-        run,
-        exactly_once,
-        strict_ack,
-        strict_order,
-        mutex,
-        round(unavailable * SECOND),
-        round(max_unavailable * SECOND),
-        clock_error_ns=error_ns(clock_error),
+    settings = _settings(
+        run, exactly_once, strict_ack, strict_order, mutex, pause, longest_pause, clock_error
     )
     names = [name for name in checks.split(",") if name]
     refuse_wrong_words(
@@ -580,31 +619,18 @@ def _number(name: str, number: int) -> str:
 
 def _watch(
     context: typer.Context,
-    journals: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR...", help="where the segments of a running cluster appear"),
-    ],
+    journals: Journals,
     lake: Lake = "",
-    every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.1, help="time between checks")
-    ] = 10.0,
-    trigger: Annotated[
-        float | None,
-        typer.Option(
-            "--trigger",
-            metavar="SECONDS",
-            min=0.1,
-            help="how often new segments are looked for; default 2",
-        ),
-    ] = None,
+    every: Every = 10.0,
+    trigger: Trigger = None,
     run: Run = "",
     checks: Checks = "",
     exactly_once: ExactlyOnce = False,
     strict_ack: StrictAck = False,
     strict_order: StrictOrder = False,
     mutex: Mutex = "strict",
-    unavailable: Unavailable = 1.0,
-    max_unavailable: MaxUnavailable = 0.0,
+    pause: Pause = 1.0,
+    longest_pause: LongestPause = 0.0,
     clock_error: ClockError = None,
     engine: Engine = "spark",
     master: Master = "",
@@ -620,27 +646,15 @@ def _watch(
     Example: qpid-ha pipeline watch run --lake lake
     """
     options = settings_of(context)
-    settings = Settings(
-        run,
-        exactly_once,
-        strict_ack,
-        strict_order,
-        mutex,
-        round(unavailable * SECOND),
-        round(max_unavailable * SECOND),
-        clock_error_ns=error_ns(clock_error),
+    settings = _settings(
+        run, exactly_once, strict_ack, strict_order, mutex, pause, longest_pause, clock_error
     )
     names = [name for name in checks.split(",") if name]
     refuse_wrong_values(engine, mutex)
     refuse_words_for_spark(
         engine, {"--lake": lake, "--master": master, "--conf": conf, "--trigger": trigger}
     )
-    if engine == "spark" and not lake:
-        raise Failure(
-            BAD_INPUT,
-            "watch needs a lake, or the Python engine",
-            hint="--lake DIR, or --engine python",
-        )
+    refuse_no_lake(engine, lake)
     with _judging():
         if engine == "python":
             code = _looks(

@@ -101,76 +101,8 @@ def _run(
         for kind in (faults or ("none" if brokers else "kill,stop")).split(",")
         if kind and kind != "none"
     ]
-    if workload not in WORKLOADS:
-        raise Failure(
-            USAGE, f"{workload!r} is not a workload", hint=f"--workload {' or '.join(WORKLOADS)}"
-        )
-    if journal not in LEVELS:
-        raise Failure(
-            USAGE, f"{journal!r} is not a level", hint=f"--journal with one of {', '.join(LEVELS)}"
-        )
-    if (
-        min(queues, senders, receivers) < 1
-        or not all(0 < number < math.inf for number in (minutes, rate, heartbeat))
-        or size < 0
-    ):
-        hint = "qpid-ha verify run --queues 3 --senders 3 --receivers 3 --minutes 2 --rate 100"
-        raise Failure(
-            USAGE,
-            "queues, senders, receivers, minutes, rate and heartbeat must be above 0, "
-            "and size not below",
-            hint=hint,
-        )
-    if workload == "queue" and receivers < queues:
-        raise Failure(
-            USAGE,
-            f"{queues} queues need as many receivers at least, and there are {receivers}",
-            hint=f"--receivers {queues}",
-        )
-    if brokers and kinds and not fault_command:
-        hint = "--faults none, or --fault-command with a program that does them"
-        raise Failure(USAGE, "faults can be done to a cluster that is started here only", hint=hint)
-    if fault_command and not brokers:
-        raise Failure(
-            USAGE,
-            "--fault-command is for a given cluster",
-            hint="name it with --brokers, or leave --fault-command out",
-        )
-    if fault_command and not kinds:
-        hint = "--faults with names that the command knows, or leave --fault-command out"
-        raise Failure(
-            USAGE, "no faults are named, and --fault-command would never be called", hint=hint
-        )
-    if brokers:
-        _refuse(
-            context,
-            {"journal": "--journal", "setting": "--set"},
-            "brokers that are started",
-            "leave out --brokers, or",
-        )
-    if workload == "mutex":
-        _refuse(
-            context,
-            {name: f"--{name}" for name in ("senders", "rate", "size")},
-            "--workload queue",
-            "leave out",
-        )
-    unknown = [kind for kind in kinds if kind not in KINDS and not fault_command]
-    if unknown:
-        raise Failure(
-            USAGE,
-            f"{unknown[0]!r} is not a fault",
-            hint=f"--faults with some of {','.join(KINDS)}, or none",
-        )
-    where = (out or default_directory("verify")).absolute()
-    if where.exists() and (not where.is_dir() or any(where.iterdir())):
-        raise Failure(
-            NO,
-            f"{where} is there already, and histories of two runs do not belong together",
-            hint="another --out, or remove it",
-        )
     asked = VerifyOptions(
-        directory=where,
+        directory=(out or default_directory("verify")).absolute(),
         brokers=parse_brokers(brokers),
         workload=workload,
         queues=queues,
@@ -186,12 +118,99 @@ def _run(
         journal=journal,
         settings=settings_of_brokers(setting or []),
     )
+    _refuse_wrong_values(asked)
+    _refuse_wrong_faults(asked)
+    if brokers:
+        _refuse(
+            context,
+            {"journal": "--journal", "setting": "--set"},
+            "brokers that are started",
+            "leave out --brokers, or",
+        )
+    if workload == "mutex":
+        _refuse(
+            context,
+            {name: f"--{name}" for name in ("senders", "rate", "size")},
+            "--workload queue",
+            "leave out",
+        )
+    _refuse_used_directory(asked.directory)
     summary, code = Verify(asked, options).run()
     if options.as_json:
         print_json(summary)
     else:
         print("\n".join(verdict(summary)))
     raise typer.Exit(code)
+
+
+def _refuse_wrong_values(asked: VerifyOptions) -> None:
+    """Raise Failure for a word or a number that cannot be."""
+    if asked.workload not in WORKLOADS:
+        raise Failure(
+            USAGE,
+            f"{asked.workload!r} is not a workload",
+            hint=f"--workload {' or '.join(WORKLOADS)}",
+        )
+    if asked.journal not in LEVELS:
+        raise Failure(
+            USAGE,
+            f"{asked.journal!r} is not a level",
+            hint=f"--journal with one of {', '.join(LEVELS)}",
+        )
+    if (
+        min(asked.queues, asked.senders, asked.receivers) < 1
+        or not all(0 < number < math.inf for number in (asked.minutes, asked.rate, asked.heartbeat))
+        or asked.size < 0
+    ):
+        hint = "qpid-ha verify run --queues 3 --senders 3 --receivers 3 --minutes 2 --rate 100"
+        raise Failure(
+            USAGE,
+            "queues, senders, receivers, minutes, rate and heartbeat must be above 0, "
+            "and size not below",
+            hint=hint,
+        )
+    if asked.workload == "queue" and asked.receivers < asked.queues:
+        raise Failure(
+            USAGE,
+            f"{asked.queues} queues need as many receivers at least, and there are "
+            f"{asked.receivers}",
+            hint=f"--receivers {asked.queues}",
+        )
+
+
+def _refuse_wrong_faults(asked: VerifyOptions) -> None:
+    """Raise Failure for faults that nothing would do, and for a command that nothing would call."""
+    if asked.brokers and asked.faults and not asked.fault_command:
+        hint = "--faults none, or --fault-command with a program that does them"
+        raise Failure(USAGE, "faults can be done to a cluster that is started here only", hint=hint)
+    if asked.fault_command and not asked.brokers:
+        raise Failure(
+            USAGE,
+            "--fault-command is for a given cluster",
+            hint="name it with --brokers, or leave --fault-command out",
+        )
+    if asked.fault_command and not asked.faults:
+        hint = "--faults with names that the command knows, or leave --fault-command out"
+        raise Failure(
+            USAGE, "no faults are named, and --fault-command would never be called", hint=hint
+        )
+    unknown = [kind for kind in asked.faults if kind not in KINDS and not asked.fault_command]
+    if unknown:
+        raise Failure(
+            USAGE,
+            f"{unknown[0]!r} is not a fault",
+            hint=f"--faults with some of {','.join(KINDS)}, or none",
+        )
+
+
+def _refuse_used_directory(where: Path) -> None:
+    """Raise Failure unless the directory is new or empty."""
+    if where.exists() and (not where.is_dir() or any(where.iterdir())):
+        raise Failure(
+            NO,
+            f"{where} is there already, and histories of two runs do not belong together",
+            hint="another --out, or remove it",
+        )
 
 
 def _refuse(context: typer.Context, options: dict[str, str], purpose: str, advice: str) -> None:

@@ -66,8 +66,8 @@ def _part(row: Record) -> tuple[int, int]:
 
 
 def closer(tables: RunTables, row: Record, look: Closer, *, has_operations: bool) -> Chart:
-    """Draw one failover: the role of each broker, and how many enqueues ended, in milliseconds since the
-    fault.
+    """Draw one failover: the role of each broker, and how many enqueues ended, in milliseconds
+    since the fault.
     """
     name = f"failover-{row['epoch']}"
 

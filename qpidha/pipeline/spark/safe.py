@@ -81,28 +81,6 @@ def positions(tables: Tables) -> DataFrame:
     assert tables.places is not None
     reigns = reigns_of(tables)
     numbers = _numbers(tables, reigns)
-    events = tables.events.where((F.col("kind_group") == "msg") & F.col("kind").isin(REP, CONF))
-    events = events.select(
-        *REIGN,
-        "kind",
-        "s",
-        "at",
-        "peer",
-        "position",
-        F.coalesce("position_to", "position").alias("last"),
-    )
-    events = events.join(numbers, [*REIGN])
-    member = F.when(F.col("kind") == REP, F.array_position("members", F.col("peer")) - 1)
-    is_accepted = (
-        (F.col("kind") == CONF)
-        & (F.col("begin") < F.col("s"))
-        & (F.col("last") >= F.col("position"))
-    )
-    accepted_s = F.when(is_accepted, F.col("s"))
-    events = events.select(
-        "reign", "last", "s", "at", member.alias("member"), accepted_s.alias("accepted_s")
-    )
-    events = events.where((F.col("member") >= 0) | F.col("accepted_s").isNotNull())
     told = (
         _open_places(tables)
         .where("is_judged")
@@ -115,7 +93,8 @@ def positions(tables: Tables) -> DataFrame:
         for name in ("s", "at")
     ]
     rows = (
-        events.unionByName(told, allowMissingColumns=True)
+        _answers(tables, numbers)
+        .unionByName(told, allowMissingColumns=True)
         .groupBy("reign", "last")
         .agg(
             *answers,
@@ -137,6 +116,34 @@ def positions(tables: Tables) -> DataFrame:
         "told",
     )
     return rows.join(numbers, "reign").drop("reign", "begin", "members")
+
+
+def _answers(tables: Tables, numbers: DataFrame) -> DataFrame:
+    """Return one row for each confirmation by a member, and for each acceptance since the sets of
+    its reign are known: its position is `last`.
+    """
+    events = tables.events.where((F.col("kind_group") == "msg") & F.col("kind").isin(REP, CONF))
+    events = events.select(
+        *REIGN,
+        "kind",
+        "s",
+        "at",
+        "peer",
+        "position",
+        F.coalesce("position_to", "position").alias("last"),
+    )
+    events = events.join(numbers, [*REIGN])
+    member = F.when(F.col("kind") == REP, F.array_position("members", F.col("peer")) - 1)
+    is_accepted = (
+        (F.col("kind") == CONF)
+        & (F.col("begin") < F.col("s"))
+        & (F.col("last") >= F.col("position"))
+    )
+    accepted_s = F.when(is_accepted, F.col("s"))
+    events = events.select(
+        "reign", "last", "s", "at", member.alias("member"), accepted_s.alias("accepted_s")
+    )
+    return events.where((F.col("member") >= 0) | F.col("accepted_s").isNotNull())
 
 
 def _open_places(tables: Tables) -> DataFrame:
