@@ -365,9 +365,8 @@ def _promotable(options: PlanOptions) -> list[Step]:
     return made
 
 
-def _two_primitives(options: PlanOptions) -> list[Step]:
+def _broker_and_primary(options: PlanOptions) -> tuple[Resource, Resource]:
     every = ((options.monitor, ""),)
-    clone = f"{PLAIN_BROKER}-clone"
     timeout = _patience(options)
     broker = Resource(
         PLAIN_BROKER,
@@ -380,7 +379,12 @@ def _two_primitives(options: PlanOptions) -> list[Step]:
     )
     shared = {name: value for name, value in options.broker.items() if name in SHARED}
     meta = {**_give_up(), "resource-stickiness": "0", **_first_to_stay(options)}
-    primary = Resource(PRIMARY, "ocf:qpidha:qpidd-primary", shared, every, timeout, meta)
+    return broker, Resource(PRIMARY, "ocf:qpidha:qpidd-primary", shared, every, timeout, meta)
+
+
+def _two_primitives(options: PlanOptions) -> list[Step]:
+    clone = f"{PLAIN_BROKER}-clone"
+    broker, primary = _broker_and_primary(options)
     names = [name for name, _ in _named(options)]
     defined, missing = (
         (f"{word} {READY}",) if options.pcs >= RULES_IN_ONE_WORD else (word, READY)
