@@ -41,8 +41,10 @@ CONGESTED = 4 << 20
 """Bytes that may wait for one peer before it gets no more messages; what it is owed otherwise still
 goes out.
 """
-TURN_BYTES = 256 << 10
-"""Bytes read from one client before the others and the turn have theirs."""
+TURN_BYTES = 64 << 10
+"""Bytes of one client that a turn handles before the others have theirs: the costliest frames in
+them take a tenth of a second.
+"""
 LINGER = 5.0
 """Seconds that what was written before a Disconnect may take to leave."""
 
@@ -51,11 +53,10 @@ class Stream(asyncio.Protocol):
     """One connection."""
 
     __slots__ = (
-        "_is_resting",
+        "_kept",
         "_kind",
         "_network",
         "_put",
-        "_taken",
         "connection_id",
         "is_closing",
         "is_open",
@@ -68,8 +69,7 @@ class Stream(asyncio.Protocol):
         self._network = network
         self._put = network.put
         self._kind = kind
-        self._taken = 0
-        self._is_resting = False
+        self._kept = b""
         self.connection_id = connection_id
         self.transport: asyncio.Transport | None = None
         self.reason = ""
@@ -89,27 +89,31 @@ class Stream(asyncio.Protocol):
         self._put(opened)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on."""
+        """Pass bytes on; of a client no more in one turn than its share, while nothing more is
+        read of it.
+        """
         if self.is_closing:
             return
-        self._put(BytesReceived(self.connection_id, data))
-        self._taken += len(data)
-        if (
-            self._taken > TURN_BYTES
-            and self._kind is ConnectionKind.CLIENT
-            and not self._is_resting
-        ):
-            # The loop reads as long as there is something; one peer must not fill a turn and keep
-            # the others waiting.
-            self._is_resting = True
+        if self._kind is not ConnectionKind.CLIENT or len(data) <= TURN_BYTES and not self._kept:
+            self._put(BytesReceived(self.connection_id, data))
+            return
+        is_first = not self._kept
+        self._kept += data
+        if is_first:
             self.transport.pause_reading()  # type: ignore[union-attr]
-            self._network.rest(self)
+            self.go_on()
 
     def go_on(self) -> None:
-        """Read again, once the turn is over."""
-        self._taken = 0
-        self._is_resting = False
-        if self.is_open and not self.is_closing:
+        """Pass a share of what was kept on, the next one when the turn is over, and then read
+        again.
+        """
+        if not self.is_open or self.is_closing:
+            return
+        share, self._kept = self._kept[:TURN_BYTES], self._kept[TURN_BYTES:]
+        if share:
+            self._put(BytesReceived(self.connection_id, share))
+            self._network.rest(self)
+        else:
             self.transport.resume_reading()  # type: ignore[union-attr]
 
     def eof_received(self) -> bool:
@@ -278,7 +282,7 @@ class Network:
         transport.abort()
 
     def rest(self, stream: Stream) -> None:
-        """Let a stream go on after the turn that its first bytes have asked for."""
+        """Let a stream go on after the turn that its bytes have asked for."""
         self._loop.call_soon(stream.go_on)
 
     def close_soon(self, stream: Stream) -> None:

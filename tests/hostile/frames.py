@@ -23,6 +23,7 @@ from tests.fidelity.raw_types import (
     symbol,
     uint,
 )
+from tests.patience import STATE
 
 SASL_HEADER, AMQP_HEADER = b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
@@ -216,7 +217,7 @@ off for its window.
 class Peer:
     """A socket that does not mind."""
 
-    def __init__(self, address: str, *, timeout: float = 5.0, receive_buffer: int = 0) -> None:
+    def __init__(self, address: str, *, timeout: float = STATE, receive_buffer: int = 0) -> None:
         host, port = address.split(":")
         self.socket = socket.socket()
         if receive_buffer:
@@ -278,7 +279,7 @@ class Peer:
         )
         return time.monotonic() - begun
 
-    def wait_for(self, code: int, deadline: float = 60.0) -> bytes:
+    def wait_for(self, code: int, deadline: float = STATE) -> bytes:
         """Read until a frame with this performative has come since the last call; give its body."""
         end = time.monotonic() + deadline
         while True:

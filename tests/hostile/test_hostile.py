@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections import Counter
 
@@ -32,17 +33,15 @@ from tests.hostile.frames import (
     sasl_init,
     transfer_frame,
 )
+from tests.patience import STATE
 from tests.system.clients import Refusal, connect, send
 from tests.system.cluster import Cluster, wait_for
-
-pytestmark = [pytest.mark.timeout(240)]
 
 SEED = 20260102
 COUNT = 1000
 MIB = 1 << 20
 OPTIONS = {
     "link_heartbeat_interval": "20",
-    "max_negotiate_time": "600ms",
     "max_message_size": str(MIB),
     "max_output_buffer": str(MIB),
     "max_connections": "60",
@@ -249,7 +248,22 @@ FAULTS = {
 @pytest.fixture(scope="module")
 def faults_broker(tmp_path_factory):
     """One broker for all the faults."""
-    cluster = Cluster(tmp_path_factory.mktemp("faults"), 1, options=OPTIONS)
+    with a_broker(tmp_path_factory.mktemp("faults"), OPTIONS) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def hasty_broker(tmp_path_factory):
+    """One that soon gives up those who do not open their connection."""
+    options = {**OPTIONS, "max_negotiate_time": "3s"}
+    with a_broker(tmp_path_factory.mktemp("hasty"), options) as broker:
+        yield broker
+
+
+@contextlib.contextmanager
+def a_broker(folder, options):
+    """A broker with queues for hostile and for normal clients; nothing of it may fail."""
+    cluster = Cluster(folder, 1, options=options)
     try:
         cluster.start()
         cluster[0].declare_queue(QUEUE, max_count=50, policy_type="ring")
@@ -271,7 +285,7 @@ def test_a_fault_closes_its_connection_with_an_error(faults_broker, fault):
         peer.send(before)
         peer.read(0.03)
         peer.send(data)
-        peer.wait_ended(60)
+        peer.wait_ended(STATE)
         assert peer.error() in conditions, peer.performatives()
     visit(faults_broker)
 
@@ -371,9 +385,11 @@ def test_sessions_and_links_are_limited(faults_broker):
     """
     with Peer(faults_broker.address) as peer:
         peer.send(
-            handshake() + b"".join(attach_frame(f"l{i}", i, string(QUEUE)) for i in range(200))
+            handshake()
+            + b"".join(attach_frame(f"l{i}", i, string(QUEUE)) for i in range(200))
+            + performative(frames.CLOSE)
         )
-        peer.read(0.3)
+        peer.wait_ended(STATE)
         attaches = [body for code, body in peer.performatives() if code == frames.ATTACH]
         refusals = [condition for condition in ends_of_links(peer) if condition]
         assert len(attaches) - len(refusals) == 64 or peer.error(), (len(attaches), refusals[:3])
@@ -413,20 +429,34 @@ def test_a_flood_of_frames_leaves_nothing_behind(faults_broker, what):
 
 
 def test_a_flood_of_attaches_does_not_keep_others_waiting(faults_broker):
-    """Three MiB of the costliest frames in one go: somebody else is served between them."""
-    with Peer(faults_broker.address) as peer:
+    """Two MiB of the costliest frames in one go: somebody else is served before half of them is
+    answered.
+    """
+    count = 20_000
+    flood = (attach_frame("l", 0, string(QUEUE)) + frames.detach_frame(0)) * count
+    with Peer(faults_broker.address, timeout=STATE) as peer:
+
+        def answered():
+            return sum(code == frames.DETACH for code, _ in peer.performatives())
+
         peer.send(handshake())
         peer.wait_for(frames.BEGIN)
-        for _ in range(80):
-            if not peer.send((attach_frame("l", 0, string(QUEUE)) + frames.detach_frame(0)) * 500):
-                break
-            peer.read(0.001)
-        begun = processor_seconds(faults_broker)
+        threads = [
+            threading.Thread(target=peer.read, args=(STATE,)),
+            threading.Thread(target=peer.send, args=(flood + performative(frames.CLOSE),)),
+        ]
+        for thread in threads:
+            thread.start()
+        before = wait_for(answered, what="answers to the flood")
         call_by(faults_broker)
-        assert processor_seconds(faults_broker) - begun < 6
+        meanwhile = answered() - before
+        for thread in threads:
+            thread.join()
+        assert answered() == count
+        assert meanwhile < count / 2
 
 
-def test_a_handshake_that_stops_halfway_ends_after_max_negotiate_time(faults_broker):
+def test_a_handshake_that_stops_halfway_ends_after_max_negotiate_time(hasty_broker):
     """Wherever it stops, and also if it creeps on a byte at a time; meanwhile and afterwards others
     are served.
     """
@@ -443,40 +473,43 @@ def test_a_handshake_that_stops_halfway_ends_after_max_negotiate_time(faults_bro
         len(START) + 10,
         len(whole) - 1,
     )
-    peers = [Peer(faults_broker.address) for _ in cuts]
-    begun = time.monotonic()
+    peers = [Peer(hasty_broker.address) for _ in cuts]
     for peer, cut in zip(peers, cuts, strict=True):
         peer.send(whole[:cut])
-    creeping = Peer(faults_broker.address)
+    creeping = Peer(hasty_broker.address)
     sent = 0
-    while time.monotonic() - begun < 0.8:
-        creeping.send(whole[sent : sent + 1])
+    while not creeping.ended:
+        creeping.send(whole[:-1][sent : sent + 1])
         sent += 1
-        visit(faults_broker)
-    for peer in (*peers, creeping):
-        peer.wait_ended(60)
+        visit(hasty_broker)
+        creeping.read(0.001)
+    peers.append(creeping)
+    for peer in peers:
+        peer.wait_ended(STATE)
         peer.close()
-    assert time.monotonic() - begun > 0.5
-    visit(faults_broker)
+    # Who has not logged in is told nothing.
+    told = [cut >= len(SASL_HEADER + sasl_init()) for cut in (*cuts, len(whole))]
+    assert [b"max-negotiate-time 3000 ms" in peer.received for peer in peers] == told
+    visit(hasty_broker)
 
 
-def test_a_tcp_connection_that_says_nothing_does_not_take_the_places_of_others(faults_broker):
+def test_a_tcp_connection_that_says_nothing_does_not_take_the_places_of_others(hasty_broker):
     """max-connections is reached by silent ones; they are thrown out, and everybody is served
     again.
     """
     silent = []
     with contextlib.suppress(OSError):
         for _ in range(100):
-            silent.append(Peer(faults_broker.address, timeout=1))
+            silent.append(Peer(hasty_broker.address, timeout=1))
 
     def served():
         try:
-            visit(faults_broker)
+            visit(hasty_broker)
         except Exception as refused:
             return repr(refused)
         return ""
 
-    wait_for(served, lambda error: not error, what="why a client is not served", deadline=60)
+    wait_for(served, lambda error: not error, what="why a client is not served")
     for peer in silent:
         peer.close()
 
@@ -491,16 +524,16 @@ def test_a_half_closed_connection_gets_its_answers(faults_broker):
         peer.send(transfer_frame(0, 0, message()) + performative(frames.CLOSE))
         peer.half_close()
         peer.wait_for(frames.CLOSE)
-        peer.wait_ended(60)
+        peer.wait_ended(STATE)
     with Peer(faults_broker.address) as peer:
         peer.send(SENDER)
         peer.half_close()
-        peer.wait_ended(60)
+        peer.wait_ended(STATE)
     visit(faults_broker)
 
 
 def test_a_disposition_of_four_thousand_million_deliveries_is_answered_at_once(faults_broker):
-    """The range is not walked through."""
+    """The range is not walked through: it costs no more than some normal clients do."""
     receiver = attach_frame("b", 1, string(QUEUE), receiver=True) + flow_frame(1, 5)
     with Peer(faults_broker.address) as peer:
         peer.send(SENDER)
@@ -514,7 +547,11 @@ def test_a_disposition_of_four_thousand_million_deliveries_is_answered_at_once(f
         )
         begun = processor_seconds(faults_broker)
         visit(faults_broker)
-        assert processor_seconds(faults_broker) - begun < 2
+        ranges = processor_seconds(faults_broker) - begun
+        for _ in range(20):
+            visit(faults_broker)
+        visits = processor_seconds(faults_broker) - begun - ranges
+        assert ranges < 5 * visits
 
 
 def test_receivers_that_never_read_are_bounded(a_target, record_property):

@@ -13,12 +13,17 @@ from typing import Any
 
 import pytest
 
+from qpidha.manager.builtin import supervisor
 from qpidha.manager.builtin.cluster import ClusterOptions
 from qpidha.manager.builtin.supervisor import LocalManager
 from qpidha.manager.placement import primary_of
+from tests.patience import STATE
 
 FAKE = Path(__file__).parent / "fake_daemon.py"
-DEADLINE = 60.0
+CALM = 10.0
+"""A heartbeat with which nobody is thought hung, however busy the machine is."""
+BRISK = 2.0
+"""A heartbeat for tests of brokers that hang."""
 
 
 class Watched:
@@ -26,21 +31,37 @@ class Watched:
 
     def __init__(self, manager: LocalManager) -> None:
         self.manager = manager
+        self.ended = False
         self._news = asyncio.Event()
         manager.events.subscribe(lambda entry: self._news.set())
 
+    async def work(self) -> None:
+        """Let the manager work; who waits for an event hears of its end too."""
+        try:
+            await self.manager.run()
+        finally:
+            self.ended = True
+            self._news.set()
+
+    def look(self) -> None:
+        """Have the manager ask every broker now instead of in half a heartbeat."""
+        for broker in self.manager.brokers.values():
+            broker.poke.set()
+
     async def until(self, test: Any, what: str) -> Any:
         """Wait until a test of the manager's events holds; return what it found."""
-        async with asyncio.timeout(DEADLINE):
-            while not (found := test()):
-                self._news.clear()
-                try:
+        try:
+            async with asyncio.timeout(STATE):
+                while not (found := test()):
+                    assert not self.ended, f"the manager ended; {self._story(what)}"
+                    self._news.clear()
                     await self._news.wait()
-                except asyncio.CancelledError:
-                    raise AssertionError(
-                        f"no {what}; events: {list(self.manager.events.history)}"
-                    ) from None
+        except TimeoutError:
+            raise AssertionError(self._story(what)) from None
         return found
+
+    def _story(self, what: str) -> str:
+        return f"no {what}; events: {list(self.manager.events.history)}"
 
     def find(self, event: str, after: int = 0, **fields: object) -> dict[str, Any] | None:
         """Find an event by its kind and fields."""
@@ -69,13 +90,15 @@ class Watched:
 def directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A short path, because of the limit on socket paths, and the pretended daemon."""
     monkeypatch.setenv("QPIDHA_DAEMON", shlex.join([sys.executable, "-S", str(FAKE)]))
+    # However slowly they start, b1 is promoted first.
+    monkeypatch.setattr(supervisor, "START_PATIENCE", STATE)
     with tempfile.TemporaryDirectory(prefix="qpidha-") as path:
         yield Path(path)
 
 
 @asynccontextmanager
 async def running(
-    directory: Path, *, fence: bool = True, heartbeat: float = 0.4
+    directory: Path, *, fence: bool = True, heartbeat: float = CALM
 ) -> AsyncIterator[Watched]:
     """Run a manager of three pretended brokers."""
     manager = LocalManager(
@@ -83,7 +106,7 @@ async def running(
     )
     watched = Watched(manager)
     await manager.start()
-    working = asyncio.create_task(manager.run())
+    working = asyncio.create_task(watched.work())
     try:
         yield watched
     finally:

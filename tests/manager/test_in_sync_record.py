@@ -45,6 +45,7 @@ def test_a_broker_that_was_dropped_is_not_promoted_though_it_knows_of_no_newer_s
             (directory / "b1" / "in_sync").write_text(
                 json.dumps({"epoch": 1, "version": 2, "members": ["b1", "b3"]})
             )
+            watched.look()
             await watched.event("in-sync set", epoch=1, version=2)
             (directory / "b2" / "sequence").write_text("99")
             kill(watched, "b1")

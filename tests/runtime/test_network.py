@@ -15,15 +15,16 @@ import pytest
 import uvloop
 
 from qpidha.model.effects import Announce, SaveState, Stop
-from qpidha.model.events import ConnectionKind
+from qpidha.model.events import BytesReceived, ConnectionKind
 from qpidha.model.settings import Settings
 from qpidha.runtime import network
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.log_lines import Log
-from qpidha.runtime.network import ADMIN_CONNECTIONS, RESERVED_CONNECTIONS, Network
+from qpidha.runtime.network import ADMIN_CONNECTIONS, RESERVED_CONNECTIONS, TURN_BYTES, Network
 from qpidha.runtime.node_loop import NodeLoop
 from qpidha.runtime.sockets import bind_admin, bind_port
 from qpidha.runtime.tls import identity_of, server_context
+from tests.patience import STATE
 from tests.runtime.echo import EchoNode
 
 
@@ -65,7 +66,7 @@ class World:
         return await asyncio.open_connection("127.0.0.1", self.port, **options)
 
     async def until(self, condition):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(STATE):
             while not condition():
                 await asyncio.sleep(0.002)
 
@@ -110,6 +111,24 @@ def test_bytes_of_many_connections_share_a_step():
         assert len(world.node.steps) - before < 20
         for _, writer in streams:
             writer.close()
+
+    play(scene)
+
+
+def test_no_client_fills_a_turn_and_all_it_sent_arrives_in_order():
+    flood = b"".join(b"%07d " % number for number in range(200_000))
+
+    async def scene(world):
+        reader, writer = await world.connect()
+        writer.write(flood)
+        assert await reader.readexactly(len(flood)) == flood
+        shares = [
+            sum(len(event.data) for event in events if isinstance(event, BytesReceived))
+            for events in world.node.steps
+        ]
+        assert sum(shares) == len(flood) and max(shares) <= TURN_BYTES
+        writer.close()
+        await world.until(lambda: world.node.lost)
 
     play(scene)
 
@@ -251,7 +270,7 @@ def test_the_admin_socket_serves_root_and_our_user_only(tmp_path, monkeypatch, u
         await world.network.serve_admin(bind_admin("admin.sock"))
         reader, writer = await asyncio.open_unix_connection("admin.sock")
         if uid == "another":
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(STATE):
                 assert await reader.read() == b""
             assert not world.node.opened
             assert "on the admin socket: not root nor our user" in world.output.getvalue()
@@ -280,7 +299,7 @@ def test_a_process_of_another_user_is_refused_on_the_admin_socket(monkeypatch):
             sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
         )
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(STATE):
                 out, _ = await other.communicate()
         finally:
             if other.returncode is None:

@@ -49,8 +49,8 @@ def test_heartbeat_python(a_cluster):
     """
     (broker,) = a_cluster(1)
     broker.declare_queue("q")
-    receiver = connect(broker, heartbeat=0.2).receiver("q")
-    sender = connect(broker, heartbeat=0.2).sender("q")
+    receiver = connect(broker, heartbeat=1).receiver("q")
+    sender = connect(broker, heartbeat=1).sender("q")
     broker.stop()
     try:
         with pytest.raises(ConnectError):
@@ -58,7 +58,7 @@ def test_heartbeat_python(a_cluster):
         with pytest.raises(ConnectError):
             sender.send("x")
         with pytest.raises((ConnectError, TimedOut)):
-            connect(broker, heartbeat=0.2, timeout=0.5)
+            connect(broker, heartbeat=1, timeout=2)
     finally:
         broker.cont()
 

@@ -57,6 +57,7 @@ def test_a_hand_over_that_somebody_else_asked_for_is_waited_for(directory: Path)
         async with running(directory) as watched:
             settled = await watched.event("settled")
             await hand_over_to_b2(directory)
+            watched.look()
             await watched.event("switchover", after=settled["time_ns"], broker="b1", to="b2")
             (directory / "wait").unlink()
             await has_taken_over(watched, "b2", settled["time_ns"])
@@ -73,6 +74,7 @@ def test_a_successor_that_never_comes_is_waited_for_only_so_long(
         async with running(directory) as watched:
             settled = await watched.event("settled")
             await hand_over_to_b2(directory)
+            watched.look()
             handed = await watched.event("switchover", after=settled["time_ns"])
             promoted = await watched.event("promote", after=handed["time_ns"])
             assert promoted["time_ns"] - handed["time_ns"] >= 0.2e9

@@ -17,7 +17,8 @@ from qpidha.manager.builtin import supervisor
 from qpidha.manager.builtin.cluster import ClusterOptions, read_state
 from qpidha.manager.builtin.process import start_time
 from qpidha.model.errors import InvalidArgument
-from tests.manager.conftest import Watched, running
+from tests.manager.conftest import BRISK, Watched, running
+from tests.patience import STATE
 
 
 def kill(watched: Watched, name: str, number: int = signal.SIGKILL) -> int:
@@ -60,7 +61,7 @@ def test_a_killed_primary_is_replaced_by_the_furthest_backup_and_comes_back_as_a
 
 def test_a_hung_primary_is_dead_before_another_is_promoted(directory: Path) -> None:
     async def play() -> None:
-        async with running(directory) as watched:
+        async with running(directory, heartbeat=BRISK) as watched:
             await watched.event("settled")
             pid = kill(watched, "b1", signal.SIGSTOP)
             hung = await watched.event("hung", broker="b1")
@@ -81,7 +82,7 @@ def test_without_fencing_a_hung_primary_is_left_alone_and_rejoins_when_it_wakes(
     directory: Path,
 ) -> None:
     async def play() -> None:
-        async with running(directory, fence=False) as watched:
+        async with running(directory, fence=False, heartbeat=BRISK) as watched:
             await watched.event("settled")
             pid = kill(watched, "b1", signal.SIGSTOP)
             promoted = await watched.event(
@@ -183,7 +184,7 @@ def test_a_broker_that_freezes_while_it_is_promoted_is_dead_before_another_is_pr
     directory: Path,
 ) -> None:
     async def play() -> None:
-        async with running(directory) as watched:
+        async with running(directory, heartbeat=BRISK) as watched:
             settled = await watched.event("settled")
             for name in ("b2", "b3"):
                 (directory / name / "freeze").touch()
@@ -234,12 +235,15 @@ def test_a_full_disk_keeps_the_manager_from_writing_and_not_from_working(directo
 
 
 def test_a_broker_that_is_killed_again_and_again_is_started_with_growing_pauses(
-    directory: Path,
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("qpidha.manager.builtin.supervisor.SHORT_LIFE", STATE)
+
     async def play() -> None:
         async with running(directory) as watched:
             settled = await watched.event("settled")
             (directory / "b2" / "crash").touch()
+            watched.look()
             await watched.until(
                 lambda: watched.manager.brokers["b2"].backoff >= 1.0, "pause of a second"
             )
