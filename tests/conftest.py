@@ -9,18 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.patience import LONG_TEST, TEST
+
 ROOT = Path(__file__).parent
-# Folders whose tests start real brokers -> seconds a test may take.
-REAL_BROKERS = {
-    "system": 180,
-    "interop": 180,
-    "fidelity": 180,
-    "hostile": 240,
-    "ocf": 180,
-    "agents": 240,
-    "lab": 240,
-    "connector": 180,
-}
+REAL_BROKERS = frozenset(
+    ("system", "interop", "fidelity", "hostile", "ocf", "agents", "lab", "connector")
+)
+"""Folders whose tests start real brokers."""
 SPARK = ROOT / "pipeline" / "spark"
 
 # Deadlines would make a busy machine fail tests; one fixed seed in CI, so that a change is judged
@@ -47,18 +42,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests with real brokers, and keep those of the one lab in one worker."""
+    """Mark the tests with real brokers, keep those of the one lab in one worker, and end every test
+    that hangs.
+    """
     for item in items:
         folder = item.path.relative_to(ROOT).parts[0]
-        if folder not in REAL_BROKERS:
-            continue
-        item.add_marker(getattr(pytest.mark, folder))
+        is_real = folder in REAL_BROKERS
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONG_TEST if is_real else TEST))
+        if is_real:
+            item.add_marker(getattr(pytest.mark, folder))
         if folder == "lab":
             item.add_marker(pytest.mark.xdist_group("lab"))
-        if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(REAL_BROKERS[folder]))
     # One worker has the lab and then Spark; the other brokers, and then quick tests.
-    order = {"lab": 0, **dict.fromkeys(REAL_BROKERS.keys() - {"lab"}, 1)}
+    order = {"lab": 0, **dict.fromkeys(REAL_BROKERS - {"lab"}, 1)}
     items.sort(
         key=lambda item: (
             2 if SPARK in item.path.parents else order.get(item.path.relative_to(ROOT).parts[0], 3)

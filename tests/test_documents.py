@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import PAGES, ROOT, RUN, Block, blocks, commands, missing, run
+from tests.patience import LONG_TEST
 
 SESSIONS = {
     page.relative_to(ROOT).as_posix(): found
@@ -16,7 +17,7 @@ SESSIONS = {
 
 
 @pytest.mark.system
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(LONG_TEST)
 @pytest.mark.parametrize("page", SESSIONS)
 def test_what_a_page_shows_is_what_happens(page: str, tmp_path: Path) -> None:
     wrong = run(SESSIONS[page], tmp_path)

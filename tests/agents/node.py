@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qpidha.client.admin import LinkBroken
+from tests.patience import STATE
 from tests.system.cluster import Admin, Port, wait_for
 
 AGENTS = Path(__file__).parent.parent.parent / "agents"
@@ -60,7 +61,7 @@ class Call:
         """Wait for the end of the call; a daemon that kept our pipe would keep us waiting, and fail
         the test.
         """
-        text, _ = self.process.communicate(timeout=120)
+        text, _ = self.process.communicate(timeout=STATE)
         return Outcome(self.process.returncode, text)
 
 

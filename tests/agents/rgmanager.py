@@ -158,7 +158,7 @@ class Rgmanager:
             return in_place, sorted(states.values())
 
         try:
-            wait_for(look, lambda seen: seen == (True, expected), what="the cluster", deadline=60)
+            wait_for(look, lambda seen: seen == (True, expected), what="the cluster")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.story()}") from None
         assert self.primary.owner is not None

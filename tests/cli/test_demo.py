@@ -14,9 +14,9 @@ import pytest
 
 from qpidha.bench.demo import DemoOptions, verdict
 from tests.cli.conftest import Said
+from tests.patience import STATE
 
 
-@pytest.mark.timeout(90)
 def test_a_killed_primary_loses_nothing_and_the_result_has_every_number(
     qpid_ha: Callable[..., Said],
 ) -> None:
@@ -27,7 +27,7 @@ def test_a_killed_primary_loses_nothing_and_the_result_has_every_number(
         assert result["lost"] == 0 and result["accepted"] == result["received"] > 0
         assert result["victim"] == "b1" and result["new_primary"] != "b1"
         assert set(result["phases"]) == {"detect", "promote", "recover"}
-        assert 0 < result["client_gap_seconds"] < 10 and 0 < result["failover_seconds"] < 10
+        assert 0 < result["client_gap_seconds"] < STATE and 0 < result["failover_seconds"] < STATE
         assert json.loads((Path(directory) / "result.json").read_text()) == result
         ElementTree.parse(Path(directory) / "timeline.svg")
 
@@ -47,7 +47,6 @@ sys.exit(main(sys.argv[1:]))
 """A broker that accepts every hundredth message and forgets it."""
 
 
-@pytest.mark.timeout(90)
 def test_a_broker_that_loses_what_it_accepted_fails_the_demo(
     qpid_ha: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

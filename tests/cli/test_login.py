@@ -16,6 +16,7 @@ import pytest
 
 from qpidha.cli.main import main
 from tests.cli.conftest import Said
+from tests.patience import STATE
 
 Run = Callable[..., Said]
 ROOT = Path(__file__).parent.parent.parent
@@ -80,7 +81,7 @@ def address() -> Iterator[str]:
         finally:
             os.close(read)
             process.terminate()
-            process.wait(10)
+            process.wait(STATE)
 
 
 @pytest.fixture

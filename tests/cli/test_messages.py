@@ -18,6 +18,7 @@ import pytest
 
 from qpidha.broker.vocabulary import TABLE, Entry, Fate, Kind
 from tests.cli.conftest import Said
+from tests.patience import STATE
 
 Run = Callable[..., Said]
 ROOT = Path(__file__).parent.parent.parent
@@ -48,7 +49,7 @@ def address() -> Iterator[str]:
         finally:
             os.close(read)
             process.terminate()
-            process.wait(10)
+            process.wait(STATE)
 
 
 @pytest.fixture

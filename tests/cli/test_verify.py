@@ -26,9 +26,10 @@ from qpidha.pipeline.verdict import Verdict
 from qpidha.pipeline.workload.faults import Nemesis
 from qpidha.pipeline.workload.run import next_command
 from tests.cli.conftest import Said
+from tests.patience import LONG_TEST
 from tests.system.cluster import Cluster
 
-pytestmark = [pytest.mark.xdist_group("real-brokers"), pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.xdist_group("real-brokers"), pytest.mark.timeout(LONG_TEST)]
 
 Events = list[dict[str, Any]]
 Fits = Callable[[dict[str, Any]], bool]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.manager.vip_hosts import VIP, need_namespaces
+from tests.patience import STATE
 
 
 def test_without_pyroute2_it_says_what_to_install(
@@ -51,7 +52,7 @@ def test_who_may_not_change_addresses_is_told_so(words: tuple[str, ...], tmp_pat
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=STATE,
     )
     assert (said.returncode, said.stderr) == (
         77,

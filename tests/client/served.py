@@ -12,6 +12,7 @@ from typing import Any, Self
 from qpidha.amqp.server.served_connection import ServedConnection
 from qpidha.model.events import ConnectionKind
 from tests.amqp.builders import AHost
+from tests.patience import STATE
 
 
 class Served:
@@ -43,7 +44,7 @@ class Served:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self.reads.set()
-        self._thread.join(10)
+        self._thread.join(STATE)
         self._listener.close()
 
     def do(self, task: Callable[[Any], object]) -> None:
@@ -53,7 +54,7 @@ class Served:
     def pause(self) -> None:
         """Read nothing from now on; a connection is served."""
         self.reads.clear()
-        assert self._paused.wait(10)
+        assert self._paused.wait(STATE)
 
     def hang_up(self) -> None:
         """End the connection of the moment without a word."""

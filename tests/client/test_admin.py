@@ -15,6 +15,7 @@ import pytest
 from qpidha.client import admin
 from qpidha.client.admin import AdminLink, LinkBroken, LinkDenied, LinkTimeout, ask
 from qpidha.model.errors import RefusedRequest
+from tests.patience import STATE
 
 Ask = Callable[..., Any]
 
@@ -75,7 +76,7 @@ def test_the_answer_to_our_request_is_found_among_others(
     broker: Callable[[bytes], str], question: Ask
 ) -> None:
     path = broker(b'{"id": 9, "result": 1}\n{"event": "state"}\n{"id": 1, "result": {"x": 2}}\n')
-    assert question(path, "status", timeout=20) == {"x": 2}
+    assert question(path, "status", timeout=STATE) == {"x": 2}
 
 
 @both
@@ -86,7 +87,7 @@ def test_a_no_keeps_its_fields(
     error = {"condition": "amqp:not-found", "message": "no", "reason": "why", "hint": "next"}
     path = broker(json.dumps({"id": identity, "error": error}).encode() + b"\n")
     with pytest.raises(RefusedRequest) as refused:
-        question(path, "status", timeout=20)
+        question(path, "status", timeout=STATE)
     found = refused.value
     assert (found.condition, found.text, found.reason, found.hint) == tuple(error.values())
 
@@ -112,7 +113,7 @@ def test_no_answer_is_one_clear_error(
 ) -> None:
     monkeypatch.setattr(admin, "LONGEST_ANSWER", 1000)
     with pytest.raises(LinkBroken, match=says) as broken:
-        question(broker(reply), "status", timeout=0.2 if kind is LinkTimeout else 20)
+        question(broker(reply), "status", timeout=0.2 if kind is LinkTimeout else STATE)
     assert type(broken.value) is kind
 
 
@@ -159,15 +160,15 @@ def test_a_slow_answer_holds_up_no_other_and_a_hang_up_fails_what_waits(tmp_path
 
         server = await asyncio.start_unix_server(serve, tmp_path / "admin.sock")
         link = await AdminLink.open(str(tmp_path / "admin.sock"))
-        slow = asyncio.create_task(link.call("promote", timeout=60))
-        assert await link.call("ping", timeout=60) == {}
+        slow = asyncio.create_task(link.call("promote", timeout=STATE))
+        assert await link.call("ping", timeout=STATE) == {}
         with pytest.raises(LinkBroken, match="hung up"):
-            await link.call("end", timeout=60)
+            await link.call("end", timeout=STATE)
         with pytest.raises(LinkBroken, match="hung up"):
             await slow
         assert link.closed
         with pytest.raises(LinkBroken, match="hung up"):
-            await link.call("ping", timeout=60)
+            await link.call("ping", timeout=STATE)
         link.close()
         server.close()
 
@@ -180,7 +181,7 @@ def test_a_call_that_is_cancelled_while_its_answer_comes_is_cancelled(tmp_path: 
             lambda reader, writer: None, tmp_path / "admin.sock"
         )
         link = await AdminLink.open(str(tmp_path / "admin.sock"))
-        call = asyncio.create_task(link.call("ping", timeout=60))
+        call = asyncio.create_task(link.call("ping", timeout=STATE))
         await asyncio.sleep(0)
         (answer,) = link._waiting.values()
         answer.set_result({})

@@ -19,6 +19,7 @@ from qpidha.client.errors import ClientError, ConnectError, LinkError, TimedOut,
 from qpidha.client.links import Delivery
 from qpidha.model.errors import NotFound
 from tests.client.served import Served
+from tests.patience import STATE
 
 COUNT = 60
 BODY = bytes(100_000)
@@ -47,7 +48,7 @@ def test_a_close_waits_until_a_slow_broker_has_everything() -> None:
         for _ in range(COUNT):
             sender.send_nowait(BODY)
         client.close()
-        assert broker.ended.wait(10)
+        assert broker.ended.wait(STATE)
         assert len(broker.host.broker.queue("q").messages) == COUNT
 
 
@@ -63,7 +64,7 @@ def test_a_close_waits_until_a_slow_broker_has_everything_with_asyncio() -> None
 
     with Served("q") as broker:
         asyncio.run(main(broker))
-        assert broker.ended.wait(10)
+        assert broker.ended.wait(STATE)
         assert len(broker.host.broker.queue("q").messages) == COUNT
 
 
@@ -83,8 +84,8 @@ def test_a_host_that_cannot_exist_is_an_address_that_does_not_serve(scheme: str)
 def test_a_host_that_cannot_exist_does_not_serve_with_asyncio(scheme: str) -> None:
     async def main(broker: Served) -> None:
         with pytest.raises(ConnectError, match="no name of a host"):
-            await aio.Client(f"{scheme}://{LONG}.example", fail_fast=True).open(timeout=5.0)
-        async with aio.Client([f"{LONG}.example", broker.address], timeout=5.0) as client:
+            await aio.Client(f"{scheme}://{LONG}.example", fail_fast=True).open(timeout=STATE)
+        async with aio.Client([f"{LONG}.example", broker.address], timeout=STATE) as client:
             await (await client.sender("q")).send("here")
 
     with Served("q") as broker:
@@ -103,7 +104,7 @@ def broken(event: str, endpoint: Endpoint, error: ClientError | None) -> None:
 
 def test_an_error_of_a_callback_wakes_whoever_waits_with_asyncio() -> None:
     async def main() -> None:
-        client = aio.Client(NOWHERE, on_event=broken, timeout=30.0)
+        client = aio.Client(NOWHERE, on_event=broken, timeout=STATE)
         for _ in range(2):
             with pytest.raises(ClientError, match="a callback's own: failed") as failed:
                 await client.open()
@@ -115,7 +116,7 @@ def test_an_error_of_a_callback_wakes_whoever_waits_with_asyncio() -> None:
 
 def test_an_error_of_a_callback_fails_deliveries_with_asyncio() -> None:
     async def main(broker: Served) -> None:
-        client = aio.Client(broker.address, on_event=broken, timeout=30.0)
+        client = aio.Client(broker.address, on_event=broken, timeout=STATE)
         sender = await client.sender("q")
         broker.pause()
         sending = [asyncio.create_task(sender.send("never")) for _ in range(2)]
@@ -162,7 +163,7 @@ def test_an_error_of_a_callback_in_a_call_ends_the_deliveries_of_a_client() -> N
         raise KeyError("a callback's own: an outcome")
 
     with Served("q") as broker:
-        client = Client(broker.address, timeout=30.0)
+        client = Client(broker.address, timeout=STATE)
         sender = client.sender("q", on_outcome=outcome)
         other = client.sender("q")
         for call in (lambda: sender.send("one"), lambda: other.send("two"), other.flush):
@@ -224,7 +225,7 @@ def test_a_client_that_is_closed_gives_up_its_dial(slow_names: threading.Event) 
         client.close()
         assert client._dial is None
         slow_names.set()
-        assert dial._done.wait(30)
+        assert dial._done.wait(STATE)
         assert dial._stream is None
 
 
@@ -307,7 +308,7 @@ def sessions(broker: Served) -> list[Any]:
     """Return the sessions of the connection of the moment."""
     found: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
     broker.do(lambda server: found.put(list(server._engine._sessions)))
-    return found.get(timeout=10)
+    return found.get(timeout=STATE)
 
 
 def delete_replies(broker: Served, after: int) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from qpidha.model.events import LogFailed, LogWritten
 from qpidha.runtime.log_disk import LogDisk
+from tests.patience import STATE
 from tests.sim.disk import FakeDisk, Files
 
 ONE, TWO, THREE = "00000001.log", "00000002.log", "00000003.checkpoint"
@@ -34,7 +35,7 @@ class Real:
         return self.disk
 
     def next_event(self):
-        return self.events.get(timeout=60)
+        return self.events.get(timeout=STATE)
 
     def restart(self):
         assert self.disk.close(10)

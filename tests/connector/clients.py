@@ -23,7 +23,7 @@ def options_of(brokers: Sequence[Broker], queue: str, **more: object) -> dict[st
     return {
         "url": ",".join(broker.address for broker in brokers),
         "queue": queue,
-        "timeout": "20",
+        "timeout": "100",
     } | {k: str(v) for k, v in more.items()}
 
 

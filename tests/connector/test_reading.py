@@ -237,10 +237,10 @@ def test_users_log_in_over_tls_and_nobody_else_does(a_cluster, tmp_path, monkeyp
         read(
             cluster,
             "q",
-            **{**login, "tlsCa": Authority(_folder(tmp_path)).certificate, "timeout": 1},
+            **{**login, "tlsCa": Authority(_folder(tmp_path)).certificate, "timeout": 4},
         )
     with pytest.raises(ConnectorFailure, match="no primary among .*certificate"):
-        read(cluster, "q", **{**login, "tlsCa": "", "timeout": 1})
+        read(cluster, "q", **{**login, "tlsCa": "", "timeout": 4})
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
     assert read(cluster, "q", **{**login, "tlsCa": ""}) == ["a"]  # now it is one of the system's
 

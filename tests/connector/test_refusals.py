@@ -44,7 +44,7 @@ def message(name: str) -> bytes:
 def test_a_receiver_that_is_ended_for_now_is_attached_again(broker: Served) -> None:
     for name in "abc":
         broker.host.broker.queues["q"].enqueue(message(name), 0)
-    options = parse_options({"url": broker.address, "timeout": "20"})
+    options = parse_options({"url": broker.address, "timeout": "100"})
     with Inbox(options, "q", until_empty=True) as inbox:
         first = inbox.take(1, 1000, 10.0)
         assert [item.payload for item in first] == [message("a")]
@@ -63,7 +63,7 @@ def test_a_receiver_that_is_ended_for_now_is_attached_again(broker: Served) -> N
 
 
 def test_a_sender_that_is_ended_for_now_is_attached_again(broker: Served) -> None:
-    with Outbox(parse_options({"url": broker.address, "timeout": "20"})) as outbox:
+    with Outbox(parse_options({"url": broker.address, "timeout": "100"})) as outbox:
         outbox.send("q", message("a"), "a")
         outbox.finish()
         broker.do(end_links)
@@ -128,7 +128,7 @@ def test_after_a_failover_a_broker_may_be_wrong_in_any_way_for_a_while(
     broker: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What answers there is no broker, until it is one again."""
-    with Outbox(parse_options({"url": broker.address, "timeout": "20"})) as outbox:
+    with Outbox(parse_options({"url": broker.address, "timeout": "100"})) as outbox:
         outbox.send("q", message("a"), "a")
         outbox.finish()
         strange = [b"HTTP/1.1 503 \r\n"] * 3
@@ -149,6 +149,6 @@ def test_after_a_failover_a_broker_may_be_wrong_in_any_way_for_a_while(
 
 
 def put_to(broker: Served) -> None:
-    with Outbox(parse_options({"url": broker.address, "timeout": "20"})) as outbox:
+    with Outbox(parse_options({"url": broker.address, "timeout": "100"})) as outbox:
         outbox.send("q", message("c"), "c")
         outbox.finish()

@@ -277,7 +277,7 @@ def test_a_signal_gives_back_what_waits(a_cluster):
 def test_the_query_fails_when_there_is_no_primary_for_too_long(a_cluster):
     cluster = a_cluster(1, ha_cluster="no", promote=False)
     cluster[0].declare_queue("q")
-    with Query(cluster, "q", timeout=1) as query:
+    with Query(cluster, "q", timeout=5) as query:
         query.trigger()
         cluster[0].kill()
         with pytest.raises(ConnectorFailure, match="no primary among .*refused"):

@@ -120,9 +120,9 @@ def test_what_is_not_accepted_in_time_is_named(a_cluster):
     cluster[1].stop()
     with pytest.raises(
         ConnectorFailure,
-        match=r"message run/0/0 was not accepted on queue q within 1 s \(option timeout\)",
+        match=r"message run/0/0 was not accepted on queue q within 5 s \(option timeout\)",
     ):
-        put(cluster, "q", ["a"], timeout=1)
+        put(cluster, "q", ["a"], timeout=5)
     cluster[1].cont()
 
 
@@ -161,7 +161,7 @@ def test_messages_that_are_given_back_are_sent_again_in_order():
     thread = threading.Thread(target=Container(broker).run)
     thread.start()
     with Outbox(
-        parse_options({"url": f"127.0.0.1:{broker.port.number}", "timeout": "20"})
+        parse_options({"url": f"127.0.0.1:{broker.port.number}", "timeout": "100"})
     ) as outbox:
         for name in NAMES[:20]:
             outbox.send("q", _message(name), name)

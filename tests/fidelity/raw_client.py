@@ -13,7 +13,9 @@ from typing import Any
 from proton import Delivery, Event, Handler
 from proton.reactor import Container
 
-PATIENCE = 60.0
+from tests.patience import STATE
+
+PATIENCE = STATE
 OUTCOMES = {
     "accepted": Delivery.ACCEPTED,
     "released": Delivery.RELEASED,

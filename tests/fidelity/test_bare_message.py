@@ -29,7 +29,6 @@ from tests.fidelity.raw_types import (
     walk,
 )
 
-pytestmark = [pytest.mark.timeout(180)]
 COUNT = 1000
 SEED = 20260101
 

@@ -13,6 +13,7 @@ import threading
 
 import pytest
 
+from tests.patience import STATE
 from tests.system.clients import browse
 from tests.system.cluster import wait_for
 
@@ -25,10 +26,10 @@ if shutil.which(SENDER) is None:
 def run(command, *options, url):
     """Run a client to its end; give what it printed of each message."""
     done = subprocess.run(
-        [command, "--broker-url", url, "--timeout", "20", "--log-msgs", "dict", *options],
+        [command, "--broker-url", url, "--timeout", "100", "--log-msgs", "dict", *options],
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=STATE,
     )
     assert done.returncode == 0, done.stderr
     return messages(done.stdout)
@@ -106,7 +107,7 @@ def test_a_backup_refuses(a_cluster):
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
     to_a_backup = [SENDER, "--broker-url", f"{cluster[1].address}/q", "--conn-reconnect", "false"]
-    refused = subprocess.run(to_a_backup, capture_output=True, text=True, timeout=40)
+    refused = subprocess.run(to_a_backup, capture_output=True, text=True, timeout=STATE)
     assert refused.returncode != 0, refused.stderr
     send_numbers(url=f"{cluster[0].address}/q")
     assert browse(cluster[0], "q") == NUMBERS
@@ -229,7 +230,7 @@ class Client:
         self.process.communicate()
 
     def wait_done(self):
-        out, errors = self.process.communicate(timeout=40)
+        out, errors = self.process.communicate(timeout=STATE)
         assert self.process.returncode == 0, out + errors
         return messages(out)
 

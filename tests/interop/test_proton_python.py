@@ -13,10 +13,11 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, Copy
 from proton.utils import BlockingConnection
 
+from tests.patience import STATE
 from tests.system.clients import browse
 from tests.system.cluster import wait_for
 
-PATIENCE = 60.0
+PATIENCE = STATE
 
 
 def urls(cluster, first):

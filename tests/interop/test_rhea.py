@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import STATE
 from tests.system.cluster import wait_for
 
 HERE = Path(__file__).parent
@@ -26,7 +27,7 @@ def node():
             cwd=HERE,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=STATE,
         )
         if done.returncode:
             pytest.skip(f"npm ci cannot install rhea: {done.stderr[-500:]}")
@@ -65,7 +66,7 @@ class Script:
 
     def wait_done(self):
         try:
-            code = self.process.wait(30)
+            code = self.process.wait(STATE)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} goes on after {self.events()[-5:]}") from None
         assert code == 0, self.errors.read_text()

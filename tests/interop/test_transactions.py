@@ -12,9 +12,10 @@ from proton import Message
 from proton.handlers import MessagingHandler, TransactionHandler
 from proton.reactor import Container
 
+from tests.patience import STATE
 from tests.system.clients import browse, send, wait_browse
 
-PATIENCE = 60.0
+PATIENCE = STATE
 
 
 class Application(MessagingHandler, TransactionHandler):

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from tests.patience import STATE
 from tests.system.clients import send, wait_browse
 
 SENDER, RECEIVER = "cli-proton-python-sender", "cli-proton-python-receiver"
@@ -26,10 +27,10 @@ def cluster(a_cluster):
 
 def run(command, *options, broker):
     done = subprocess.run(
-        [command, "--broker-url", f"{broker.address}/q", "--timeout", "20", *options],
+        [command, "--broker-url", f"{broker.address}/q", "--timeout", "100", *options],
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=STATE,
     )
     assert done.returncode == 0, done.stderr
 

@@ -17,6 +17,7 @@ from qpidha.manager.builtin.events import ManagerEvents
 from qpidha.manager.json_server import JsonServer
 from qpidha.model.errors import PreconditionFailed
 from qpidha.model.json_lines import LONGEST_REQUEST, MOST_WAITING
+from tests.patience import STATE
 
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 
@@ -69,7 +70,7 @@ async def serving(path: Path) -> AsyncIterator[tuple[Served, Reader, Writer]]:
 
 async def answer(reader: Reader) -> dict[str, Any]:
     """The next line."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(STATE):
         reply: dict[str, Any] = json.loads(await reader.readline())
     return reply
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import STATE
+
 VIP = "10.99.0.100"
 VIP6 = "fd99::100"
 
@@ -55,7 +57,7 @@ class Hosts:
     def run(self, host: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command on a host."""
         return subprocess.run(
-            self.command(host, *words), capture_output=True, text=True, check=False, timeout=30
+            self.command(host, *words), capture_output=True, text=True, check=False, timeout=STATE
         )
 
     def vip(self, host: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

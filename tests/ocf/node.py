@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.patience import STATE
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 AGENTS = ("broker", "vip", "qpidd", "qpidd-primary")
-DEADLINE = 60.0
+DEADLINE = STATE
 NODE_PYTHON = Path("/usr/bin/python3")
 
 
@@ -112,7 +114,7 @@ class Node:
         )
 
         def done() -> Done:
-            output, log = process.communicate(timeout=40)
+            output, log = process.communicate(timeout=STATE)
             reasons = [
                 line.partition(":")[2]
                 for line in log.splitlines()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.ocf.node import Node
+from tests.patience import LONG_TEST
 
 TESTER = shutil.which("ocf-tester", path=f"{os.environ['PATH']}:/usr/sbin")
 
@@ -44,7 +45,7 @@ def checked(node: Node, agent: str, parameters: dict[str, str]) -> str:
     ]
     environment = {**node.environment, "PATH": f"{node.environment['PATH']}:/usr/sbin"}
     return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=120
+        command, env=environment, capture_output=True, text=True, timeout=LONG_TEST
     ).stdout
 
 

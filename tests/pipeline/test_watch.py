@@ -19,6 +19,7 @@ from qpidha.pipeline.history import History
 from qpidha.pipeline.oracle.engine import check, check_paths
 from qpidha.pipeline.segments import Inputs
 from qpidha.pipeline.verdict import Verdict
+from tests.patience import STATE
 from tests.pipeline.builders import Story
 
 ROOT = Path(__file__).parents[2]
@@ -175,7 +176,7 @@ def test_a_watch_of_a_growing_history_is_never_invalid_without_cause(tmp_path: P
                 seen.append(json.loads(watch.stdout.readline())["valid"])
             watch.send_signal(signal.SIGINT)
             seen += [json.loads(each)["valid"] for each in watch.stdout.read().splitlines()]
-            assert watch.wait(30) == 2, "the sender may have more to say"
+            assert watch.wait(STATE) == 2, "the sender may have more to say"
         finally:
             watch.kill()
     assert set(seen) == {"unknown", True}

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import STATE
+
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "qpidha.runtime.daemon", "--interface", "127.0.0.1"]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("QPID")} | {
@@ -36,7 +38,7 @@ class Running:
 
     def end(self, number):
         self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=60)
+        _, log = self.process.communicate(timeout=STATE)
         return self.process.returncode, log
 
 
@@ -46,6 +48,6 @@ def run(*options, python=()):
         capture_output=True,
         text=True,
         env=ENVIRONMENT,
-        timeout=60,
+        timeout=STATE,
     )
     return done.returncode, done.stdout, done.stderr

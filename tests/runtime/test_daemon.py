@@ -23,15 +23,16 @@ from qpidha.model.exit_codes import (
     UNAVAILABLE,
 )
 from qpidha.node import VERSION
+from tests.patience import STATE
 from tests.runtime.daemons import COMMAND, ENVIRONMENT, Running, run
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(place, number):
     with Running("--data-dir", place) as daemon:
-        with socket.create_connection(("127.0.0.1", daemon.port), timeout=60) as client:
+        with socket.create_connection(("127.0.0.1", daemon.port), timeout=STATE) as client:
             code, log = daemon.end(number)
-            client.settimeout(60)
+            client.settimeout(STATE)
         assert code == 0
         assert f"listening on port {daemon.port}" in log and f"127.0.0.1:{daemon.port}" in log
     assert sorted(os.listdir(place)) == ["events", "journal", "lock", "systemId"]
@@ -40,7 +41,7 @@ def test_a_signal_ends_it_cleanly(place, number):
 def test_the_admin_socket_answers(place):
     with Running("--data-dir", place, "--name", "b1") as daemon:
         with socket.socket(socket.AF_UNIX) as admin:
-            admin.settimeout(60)
+            admin.settimeout(STATE)
             admin.connect(str(place / "admin.sock"))
             admin.sendall(b'{"id": 1, "method": "status", "params": {}}\n')
             status = json.loads(admin.makefile().readline())["result"]
@@ -104,7 +105,7 @@ def test_the_parent_is_told_when_clients_are_served(place):
     try:
         with os.fdopen(reader) as ready:
             port = int(ready.read())
-        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+        socket.create_connection(("127.0.0.1", port), timeout=STATE).close()
     finally:
         process.kill()
         process.wait()
@@ -134,7 +135,7 @@ def test_the_socket_of_the_parent_is_served(place):
     try:
         with os.fdopen(reader) as ready:
             assert int(ready.read()) == port
-        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+        socket.create_connection(("127.0.0.1", port), timeout=STATE).close()
     finally:
         process.kill()
         process.wait()
@@ -165,11 +166,11 @@ def test_a_state_that_cannot_be_saved_ends_it(place):
             assert any("listening on" in line for line in process.stderr)
             (place / "state.new").mkdir()
             with socket.socket(socket.AF_UNIX) as admin:
-                admin.settimeout(10)
+                admin.settimeout(STATE)
                 admin.connect(str(place / "admin.sock"))
                 admin.sendall(b'{"id": 1, "method": "promote", "params": {}}\n')
                 assert b"result" not in admin.recv(1000)
-            _, log = process.communicate(timeout=10)
+            _, log = process.communicate(timeout=STATE)
         finally:
             process.kill()
             process.wait()

@@ -9,6 +9,7 @@ import pytest
 
 from qpidha.client.errors import ClientError, NotAccepted
 from qpidha.client.message import Message
+from tests.patience import STATE
 from tests.runtime.daemons import Running, run
 from tests.system.clients import CREATE, connect, contents
 from tests.system.cluster import Admin, wait_for
@@ -74,7 +75,7 @@ def test_a_journal_that_cannot_be_written_ends_it_and_nothing_accepted_is_lost(p
             for number in range(100):
                 sender.send(Message(f"{number} {'x' * 1000}", durable=True))
                 accepted.append(number)
-        _, log = daemon.process.communicate(timeout=60)
+        _, log = daemon.process.communicate(timeout=STATE)
     assert daemon.process.returncode == 74 and 0 < len(accepted) < 20
     assert "00000001.log cannot be written: file too large" in log and "Traceback" not in log
     with Running("--data-dir", place) as daemon:
@@ -192,7 +193,7 @@ def test_a_body_that_the_disk_does_not_give_back_ends_it_and_is_not_delivered(pl
             file.write(data)
         with pytest.raises(ClientError):
             content(daemon)
-        _, log = daemon.process.communicate(timeout=60)
+        _, log = daemon.process.communicate(timeout=STATE)
     assert (
         daemon.process.returncode == 65
         and "00000001.log is damaged at byte" in log

@@ -14,6 +14,7 @@ from qpidha.model.settings import Settings
 from qpidha.pipeline.segments import Reader
 from qpidha.runtime import event_log
 from qpidha.runtime.event_log import EventLogWriter
+from tests.patience import STATE
 
 ROW = '"k":"conn","x":"here","f":"up"'
 
@@ -159,7 +160,7 @@ def test_with_too_little_space_nothing_is_written(place: Path) -> None:
 def test_a_segment_of_an_idle_broker_is_closed_when_its_time_is_over(place: Path) -> None:
     journalled = Journalled(place, journal_events_interval=20_000_000)
     journalled.note()
-    until = time.monotonic() + 60
+    until = time.monotonic() + STATE
     while not list((place / "events").glob("journal-*.jsonl")) and time.monotonic() < until:
         pass
     assert [event["s"] for event in journalled.end()] == [0]

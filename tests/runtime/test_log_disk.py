@@ -22,6 +22,7 @@ from qpidha.model.exit_codes import CANNOT_CREATE
 from qpidha.runtime.disk_space import DiskSpace
 from qpidha.runtime.exits import CannotStart
 from qpidha.runtime.log_disk import LogDisk
+from tests.patience import STATE
 
 ONE, TWO = "00000001.log", "00000002.log"
 
@@ -35,7 +36,7 @@ class DiskUnderTest:
         self.disk = LogDisk(str(directory), self.events.put, **options)
 
     def next(self):
-        return self.events.get(timeout=60)
+        return self.events.get(timeout=STATE)
 
     def settle(self, mark=1):
         self.disk.mark(mark, sync=True)
@@ -69,7 +70,7 @@ class Edge:
 
     def _before(self, fd):
         self.waits.set()
-        assert self.may_go.wait(10)
+        assert self.may_go.wait(STATE)
         if self.error:
             raise OSError(self.error, os.strerror(self.error))
         self.synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
@@ -100,7 +101,7 @@ def test_one_sync_serves_all_that_arrived_meanwhile(edge, journal):
     edge.written.clear()
     journal.disk.append(ONE, b"x")
     journal.disk.mark(2, sync=True)
-    assert edge.waits.wait(10)
+    assert edge.waits.wait(STATE)
     for mark in range(3, 103):
         journal.disk.append(ONE, b"y")
         journal.disk.mark(mark, sync=True)
@@ -115,7 +116,7 @@ def test_a_mark_is_not_answered_before_its_sync_is_done(edge, journal):
     edge.waits.clear()
     journal.disk.append(ONE, b"x")
     journal.disk.mark(2, sync=True)
-    assert edge.waits.wait(10) and journal.events.empty()
+    assert edge.waits.wait(STATE) and journal.events.empty()
     edge.may_go.set()
     assert journal.next() == LogWritten(2)
 
@@ -232,7 +233,7 @@ def test_more_buffers_than_the_system_takes_at_once_are_all_written_in_order(edg
     edge.may_go.clear()
     journal.disk.append(TWO, b"x")
     journal.disk.mark(2, sync=True)
-    assert edge.waits.wait(10)
+    assert edge.waits.wait(STATE)
     parts = [b"%05d" % number for number in range(2500)]
     for part in parts:
         journal.disk.append(ONE, part)
@@ -269,7 +270,7 @@ assert journal.disk.failure == event.reason
         [sys.executable, "-c", code, tmp_path / "journal"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=STATE,
     )
     assert done.returncode == 0, done.stderr
     assert (
@@ -396,7 +397,7 @@ def test_a_file_can_be_read_while_its_rename_is_not_carried_out(edge, journal):
     edge.waits.clear()
     edge.may_go.clear()
     journal.disk.rename(ONE, TWO)
-    assert edge.waits.wait(10)
+    assert edge.waits.wait(STATE)
     assert (journal.directory / ONE).exists() and journal.disk.read(TWO, 0, 3) == b"abc"
     edge.may_go.set()
     journal.settle(2)
@@ -504,7 +505,10 @@ for place, says in ((theirs, theirs), (ours, ours / ONE)):
         ours.mkdir()
         (ours / ONE).write_text("")
         done = subprocess.run(
-            [sys.executable, "-c", code, theirs, ours], capture_output=True, text=True, timeout=30
+            [sys.executable, "-c", code, theirs, ours],
+            capture_output=True,
+            text=True,
+            timeout=STATE,
         )
     assert done.returncode == 0, done.stderr
 

@@ -13,6 +13,7 @@ from qpidha.model.settings import Settings
 from qpidha.node import Node
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.node_loop import NodeLoop
+from tests.patience import STATE
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
@@ -64,7 +65,7 @@ def test_the_deadline_ticks_the_node_once_and_not_before():
         node = Recording()
         node.next_deadline = due = clock.now() + 20_000_000
         loop.start(node, {})
-        await asyncio.wait_for(node.stepped.wait(), 60)
+        await asyncio.wait_for(node.stepped.wait(), STATE)
         ((events, now),) = node.steps
         assert [type(event) for event in events] == [Tick] and now >= due
 
@@ -79,7 +80,7 @@ def test_a_deadline_that_moves_away_does_not_tick():
         node.next_deadline = clock.now() + 5_000_000
         loop.start(node, {})
         node.next_deadline = due = clock.now() + 40_000_000
-        await asyncio.wait_for(node.stepped.wait(), 60)
+        await asyncio.wait_for(node.stepped.wait(), STATE)
         assert len(node.steps) == 1 and node.steps[0][1] >= due
 
     asyncio.run(play())

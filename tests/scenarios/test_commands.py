@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG_TEST
 from tests.scenarios.stage import COMMANDS, PlayError, Stage
 from tests.scenarios.test_scenarios import act
 
@@ -27,7 +28,7 @@ for play in sorted(Path("tests/scenarios").glob("*.txt"))[::3]:
 """
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(LONG_TEST)
 def test_a_play_is_the_same_under_any_hash_seed() -> None:
     # Every third one: all are compared with their texts, each time under a hash seed that nobody
     # chose, in test_scenarios.

@@ -14,6 +14,7 @@ import pytest
 from qpidha.model.effects import WriteEvents
 from qpidha.pipeline.events import Event, examine
 from qpidha.pipeline.oracle.engine import check
+from tests.patience import LONG_TEST
 from tests.sim import workload
 from tests.sim.__main__ import play
 from tests.sim.machine import Machine
@@ -21,7 +22,7 @@ from tests.sim.plan import draw
 
 SEEDS = range(8)
 
-pytestmark = pytest.mark.timeout(180)  # One history on the wire is 9 s of CPU.
+pytestmark = pytest.mark.timeout(LONG_TEST)  # One history on the wire is 9 s of CPU.
 
 
 class Books:

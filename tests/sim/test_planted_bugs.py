@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG_TEST
 from tests.sim.__main__ import play
 from tests.sim.planted_bugs import BUGS
 
@@ -26,7 +27,7 @@ def test_the_page_names_every_bug() -> None:
     assert NOTICED.keys() == BUGS.keys()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(LONG_TEST)
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_noticed(bug: str) -> None:
     for seed in (NOTICED.get(bug, 0), *range(MOST)):

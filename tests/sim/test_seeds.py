@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG_TEST
 from tests.sim.__main__ import command, play
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL_SEEDS, WIRE_SEEDS, BLOCKS = 160, 40, 8
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(LONG_TEST)
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.timeout(150)]
+from tests.patience import LONG_TEST
+
+pytestmark = [pytest.mark.timeout(LONG_TEST)]
 
 LOSSY = """
 import sys

@@ -20,11 +20,12 @@ from qpidha.client.core import REDIRECT, Core, CoreOptions
 from qpidha.client.dialling import named
 from qpidha.client.errors import LinkError, NotAccepted
 from qpidha.client.message import Message
+from tests.patience import STATE
 from tests.system.cluster import Broker, wait_for
 
 __all__ = ["REDIRECT"]
 
-PATIENCE = 60.0
+PATIENCE = STATE
 """Seconds that a blocking call may take."""
 ADMIN = {"qpid.ha-admin": True}
 """The connection property with which tools are let in by a backup."""

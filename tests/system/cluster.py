@@ -21,11 +21,12 @@ from typing import Any, TypeVar
 
 from qpidha.client.admin import AdminSocket, LinkBroken
 from qpidha.model.errors import RefusedRequest
+from tests.patience import STATE
 from tests.system import forked
 from tests.system.net import Host, Network
 
 T = TypeVar("T")
-DEADLINE = 60.0
+DEADLINE = STATE
 """Seconds after which a state that did not come is a failure; generous, because nothing waits
 longer than it must.
 """
@@ -128,6 +129,7 @@ class Broker:
         self.admin_socket = self.socket_dir / "admin.sock"
         self.options: dict[str, object] = dict(options)
         self.process: subprocess.Popen[bytes] | forked.Forked | None = None
+        self.is_frozen = False
 
     def __repr__(self) -> str:
         return f"Broker({self.name} at {self.address})"
@@ -215,14 +217,17 @@ class Broker:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        self.is_frozen = False
 
     def stop(self) -> None:
         """Freeze the process with SIGSTOP."""
         self.signal(signal.SIGSTOP)
+        self.is_frozen = True
 
     def cont(self) -> None:
         """Let a frozen process go on."""
         self.signal(signal.SIGCONT)
+        self.is_frozen = False
 
     def close(self) -> None:
         self.kill()
@@ -240,8 +245,10 @@ class Broker:
 
     def status(self) -> dict[str, Any]:
         """Return what `status` says, or nothing while nobody answers."""
+        if self.is_frozen:
+            return {}
         try:
-            with Admin(self.admin_socket, timeout=2.0) as admin:
+            with Admin(self.admin_socket, timeout=20.0) as admin:
                 return dict(admin.call("status"))
         except LinkBroken:
             return {}
@@ -252,7 +259,7 @@ class Broker:
 
     @property
     def system_id(self) -> str:
-        return str(self.status()["system_id"])
+        return str(self.call("status")["system_id"])
 
     def wait_state(self, *states: str, deadline: float = DEADLINE) -> None:
         what = f"{self.name}, expected to be {' or '.join(states)},"
@@ -375,13 +382,13 @@ class Cluster(Sequence[Broker]):
         not in an earlier one.
         """
         self[primary].wait_state("active")
-        epoch = self[primary].status()["epoch"]
+        epoch = self[primary].call("status")["epoch"]
         for i, broker in enumerate(self.brokers):
             if i != primary and broker.is_running:
                 wait_for(
-                    lambda broker=broker: (broker.state, broker.status()["epoch"]),
-                    lambda found: found == ("ready", epoch),
-                    what=f"state and epoch of {broker.name}",
+                    broker.status,
+                    lambda status: (status.get("state"), status.get("epoch")) == ("ready", epoch),
+                    what=f"the status of {broker.name}",
                 )
 
     def wait_connected(self) -> None:
@@ -391,7 +398,7 @@ class Cluster(Sequence[Broker]):
             others = {other.address for other in running if other is not broker}
             wait_for(
                 lambda broker=broker: {
-                    row["address"] for row in broker.status()["members"] if row["connected"]
+                    row["address"] for row in broker.call("status")["members"] if row["connected"]
                 },
                 lambda found, others=others: others <= found,
                 what=f"the connections of {broker.name}",

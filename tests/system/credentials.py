@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.patience import STATE
+
 ITERATIONS = 4096
 
 
@@ -101,5 +103,5 @@ class Authority:
 
     def _openssl(self, *arguments: object) -> None:
         subprocess.run(
-            ["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=20
+            ["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=STATE
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from qpidha.model.errors import RefusedRequest
+from tests.patience import STATE
 from tests.system.clients import browse, send
 from tests.system.cluster import Admin
 
@@ -121,7 +122,7 @@ def test_shutdown_ends_the_process_cleanly(a_cluster):
     """It answers first; the exit code is 0."""
     (broker,) = a_cluster(1)
     broker.call("shutdown")
-    assert broker.process.wait(10) == 0
+    assert broker.process.wait(STATE) == 0
 
 
 def test_promoting_the_primary_again_changes_nothing(a_cluster):
@@ -139,7 +140,7 @@ def test_a_second_broker_on_the_same_data_directory_does_not_start(a_cluster):
     first = broker.process
     broker.start()
     second, broker.process = broker.process, first
-    assert second.wait(10) != 0
+    assert second.wait(STATE) != 0
     assert broker.state == "active"
 
 

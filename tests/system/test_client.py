@@ -17,6 +17,7 @@ from qpidha.client import aio
 from qpidha.client.blocking import Client
 from qpidha.client.endpoint import Tls
 from qpidha.client.errors import ConnectError, DeliveryLost, LoginError, TlsError, TransactionLost
+from tests.patience import STATE
 from tests.system.cluster import wait_for
 from tests.system.credentials import Authority, users_file
 
@@ -61,7 +62,7 @@ def options(authority) -> dict[str, object]:
         "password": "p@ss/word:",
         "tls": Tls(str(authority.certificate)),
         "heartbeat": 1.0,
-        "timeout": 60.0,
+        "timeout": STATE,
     }
 
 
@@ -269,7 +270,7 @@ def test_the_examples_survive(three, authority, fault) -> None:
     got = [receiver.stdout.readline().strip()]
     strike(three, fault)
     got += [line.strip() for line in receiver.stdout]
-    assert sender.wait(60) == 0
-    assert receiver.wait(60) == 0
+    assert sender.wait(STATE) == 0
+    assert receiver.wait(STATE) == 0
     rest = firsts(got)
     assert rest == [f"message {number}" for number in range(len(rest))]

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from qpidha.client.errors import ConnectError
+from tests.patience import STATE
 from tests.system.clients import browse
 from tests.system.cluster import Broker, Cluster, wait_for
 from tests.system.failover_clients import FailoverSender
@@ -37,7 +38,7 @@ def promoting(broker: Broker) -> subprocess.Popen[str]:
 
 def outcome(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Return the exit code and what was said."""
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=STATE)
     return process.returncode, out + err
 
 

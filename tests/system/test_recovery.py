@@ -147,7 +147,6 @@ def test_a_new_backup_gets_messages_larger_than_max_output_buffer(a_cluster):
     assert "does not read" not in cluster[0].log.read_text()
 
 
-@pytest.mark.timeout(90)
 def test_failover_send_receive(a_cluster):
     """Ten numbered senders and receivers see no gap over three random bounces of a broker; a short
     version.

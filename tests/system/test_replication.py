@@ -17,6 +17,7 @@ import pytest
 from qpidha.client.errors import LinkError, NotAccepted
 from qpidha.client.message import Message
 from qpidha.model.errors import RefusedRequest
+from tests.patience import STATE
 from tests.system.clients import (
     CREATE,
     browse,
@@ -167,7 +168,7 @@ def test_qpid_config_replication(a_cluster):
         "-b",
         primary.address,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=STATE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     send(primary, "q", ["foo"])
     wait_browse(backup, "q", ["foo"])

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from qpidha.model.features import FEATURES
+from tests.patience import STATE
 from tests.system.clients import browse, wait_browse
 from tests.system.cluster import Broker, Cluster, wait_for
 from tests.system.failover_clients import FailoverReceiver, FailoverSender, first_gap
@@ -55,7 +56,7 @@ def install(broker: Broker, base: Path | None) -> None:
     assert broker.process is not None
     if broker.is_running:
         broker.call("shutdown")
-        broker.process.wait(timeout=30)
+        broker.process.wait(timeout=STATE)
     broker.module = [str(base)] if base is not None else ["-m", "qpidha.runtime.daemon"]
     broker.start()
 
@@ -137,7 +138,7 @@ def test_a_broker_that_goes_back_is_refused_with_what_to_upgrade(
 
     # On its own files it does not start: it says which version they need.
     install(old, base)
-    assert old.process is not None and old.process.wait(timeout=30) != 0
+    assert old.process is not None and old.process.wait(timeout=STATE) != 0
     assert re.search(r"cannot be read|has format 3, this version reads 2", old.log.read_text())
 
     # With none it starts, and both others refuse it. Each of them says so once, and so does it.

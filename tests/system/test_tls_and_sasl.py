@@ -10,6 +10,7 @@ import pytest
 
 from qpidha.client.endpoint import Tls
 from qpidha.client.errors import ConnectError, LoginError
+from tests.patience import STATE
 from tests.system.clients import connect, wait_browse
 from tests.system.credentials import Authority, users_file
 
@@ -88,7 +89,7 @@ def test_require_encryption_closes_the_plain_port(a_cluster, authority):
     (broker,) = a_cluster(1, encrypted=True, require_encryption="yes", **encryption(authority))
     with (
         pytest.raises(OSError),
-        socket.create_connection(("127.0.0.1", broker.port.number), timeout=60),
+        socket.create_connection(("127.0.0.1", broker.port.number), timeout=STATE),
     ):
         pass
     encrypted(broker, authority).close()
@@ -98,7 +99,7 @@ def test_plain_bytes_on_the_tls_port_end_that_connection_only(a_cluster, authori
     """A client that speaks AMQP without TLS there is dropped, and the next one is served."""
     (broker,) = a_cluster(1, encrypted=True, **encryption(authority))
     with socket.create_connection(
-        ("127.0.0.1", broker.encrypted_port.number), timeout=60
+        ("127.0.0.1", broker.encrypted_port.number), timeout=STATE
     ) as stream:
         stream.sendall(b"AMQP\x00\x01\x00\x00")
         while stream.recv(4096):

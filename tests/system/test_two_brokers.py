@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from qpidha.model.errors import RefusedRequest
+from tests.patience import STATE
 from tests.system.clients import browse
 from tests.system.cluster import Cluster, wait_for
 from tests.system.failover_clients import FailoverReceiver, FailoverSender, first_gap
@@ -227,7 +228,7 @@ def local(folder: str, *words: str) -> dict[str, Any]:
         "json",
     ]
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=STATE, check=True
     )
     return dict(json.loads(done.stdout or "{}"))
 
@@ -239,7 +240,7 @@ def test_the_built_in_manager_keeps_two_brokers_serving_whichever_dies() -> None
             addresses = [broker["address"] for broker in brokers]
             subprocess.run(
                 [sys.executable, "-m", "qpidha.cli.main", "queue", "add", "q", "-b", addresses[0]],
-                timeout=60,
+                timeout=STATE,
                 check=True,
             )
             with FailoverSender(addresses, "q", rate=20) as sender:

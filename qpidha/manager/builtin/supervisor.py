@@ -390,7 +390,9 @@ class LocalManager:
         for _ in range(2):
             asked = time.monotonic()
             try:
-                self._learn(broker, await link.call("status", timeout=heartbeat), asked)
+                status = await link.call("status", timeout=heartbeat)
+                if broker.link is link and broker.running:  # else the dead have spoken
+                    self._learn(broker, status, asked)
                 return
             except RefusedRequest as error:
                 self.events.add(

@@ -12,6 +12,7 @@ import pytest
 from qpidha.client.admin import AdminLink
 from qpidha.model.errors import NotAllowed, NotFound
 from tests.manager.conftest import Watched, running
+from tests.patience import STATE
 
 
 def promotions(watched: Watched) -> list[str]:
@@ -26,7 +27,7 @@ async def hand_over_to_b2(directory: Path) -> None:
     """
     (directory / "wait").touch()
     link = await AdminLink.open(str(directory / "b1" / "admin.sock"))
-    await link.call("switchover", {"target": "127.0.0.1:2"}, timeout=60.0)
+    await link.call("switchover", {"target": "127.0.0.1:2"}, timeout=STATE)
     link.close()
 
 

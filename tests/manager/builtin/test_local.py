@@ -10,9 +10,11 @@ import shlex
 import signal
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from qpidha.client.admin import AdminLink
 from qpidha.manager.builtin import supervisor
 from qpidha.manager.builtin.cluster import ClusterOptions, read_state
 from qpidha.manager.builtin.process import start_time
@@ -55,6 +57,40 @@ def test_a_killed_primary_is_replaced_by_the_furthest_backup_and_comes_back_as_a
             await watched.event("settled", after=gone["time_ns"], backups=2)
             assert watched.primary() == "b3" and first["broker"] == "b1"
             assert watched.manager.brokers["b1"].restarts == 1
+
+    asyncio.run(play())
+
+
+class LastWord:
+    """A link over which the last answer of a broker is read when its process has ended already."""
+
+    closed = False
+
+    def __init__(self, watched: Watched, name: str) -> None:
+        self.watched, self.name = watched, name
+        self.link = watched.manager.brokers[name].link
+
+    async def call(self, method: str, *, timeout: float) -> dict[str, Any]:
+        assert self.link is not None
+        answer = await self.link.call(method, timeout=timeout)
+        process = self.watched.manager.brokers[self.name].process
+        assert process is not None
+        kill(self.watched, self.name)
+        await process.ended()
+        return answer
+
+
+def test_the_last_answer_of_a_killed_primary_does_not_make_it_primary_again(
+    directory: Path,
+) -> None:
+    async def play() -> None:
+        async with running(directory) as watched:
+            settled = await watched.event("settled")
+            last_word = LastWord(watched, "b1")
+            watched.manager.brokers["b1"].link = cast("AdminLink", last_word)
+            await watched.manager.refresh()
+            assert watched.primary() != "b1"
+            await watched.event("settled", after=settled["time_ns"], backups=2)
 
     asyncio.run(play())
 

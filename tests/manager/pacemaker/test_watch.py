@@ -23,6 +23,7 @@ from qpidha.client.admin import LinkBroken
 from qpidha.client.admin import ask as ask_admin
 from qpidha.model.errors import RefusedRequest
 from tests.manager.vip_hosts import VIP, Hosts, need_namespaces
+from tests.patience import STATE
 from tests.system.cluster import wait_for
 
 TOOL = """#!/bin/sh
@@ -143,7 +144,7 @@ class Room:
 
 def ask(path: str, method: str, **params: Any) -> Any:
     """Ask over a socket in JSON lines."""
-    return ask_admin(path, method, params, timeout=20)
+    return ask_admin(path, method, params, timeout=STATE)
 
 
 def answers(path: str, method: str = "status") -> bool:
@@ -237,7 +238,7 @@ def test_the_death_of_the_broker_takes_the_address_away_and_is_told_once(
     assert room.ask("vip_add", address=VIP, prefix=24, interface="eth0")["changed"] is False
     assert hosts.has("a", VIP)
     broker.process.kill()
-    assert watch.wait(20) == 0
+    assert watch.wait(STATE) == 0
     assert not hosts.has("a", VIP) and not list(room.vips.iterdir()) and not room.socket.exists()
     assert room.calls("--fail") == [FAIL] and room.calls(DELETE) == [DELETE]
 
@@ -246,7 +247,7 @@ def test_a_broker_that_is_dead_already_is_told_as_well(room: Room) -> None:
     broker = room.broker()
     broker.process.kill()
     broker.process.wait()
-    assert room.watch(broker).wait(20) == 0
+    assert room.watch(broker).wait(STATE) == 0
     assert room.calls("--fail") == [FAIL]
 
 
@@ -255,7 +256,7 @@ def test_told_to_stop_it_removes_the_addresses_and_tells_nothing(room: Room, hos
     watch = room.watch(broker, hosts=hosts)
     room.ask("vip_add", address=VIP)
     watch.terminate()
-    assert watch.wait(20) == 0
+    assert watch.wait(STATE) == 0
     assert not hosts.has("a", VIP) and not room.calls("--fail") and broker.process.poll() is None
 
 
@@ -277,7 +278,7 @@ def test_a_hung_broker_loses_address_and_score_and_is_told_once_until_it_is_well
     broker.process.send_signal(signal.SIGSTOP)
     wait_for(lambda: len(room.calls("--fail")), (2).__eq__)
     broker.process.kill()  # as the agent does because of what was told
-    assert watch.wait(20) == 0 and len(room.calls("--fail")) == 2
+    assert watch.wait(STATE) == 0 and len(room.calls("--fail")) == 2
 
 
 def test_an_address_goes_with_the_part_of_the_primary_and_does_not_come_back(
@@ -328,7 +329,7 @@ def test_addresses_are_removed_one_by_one_or_all_at_once(room: Room, hosts: Host
 def test_only_one_watch_answers_at_a_socket(room: Room) -> None:
     broker = room.broker()
     room.watch(broker)
-    assert room.watch(broker).wait(20) == 1
+    assert room.watch(broker).wait(STATE) == 1
     assert "another watch has" in room.output()
     with pytest.raises(RefusedRequest, match="no method 'vip_dance'"):
         room.ask("vip_dance")
@@ -339,7 +340,7 @@ def test_the_score_is_an_attribute_in_the_style_of_two_primitives(room: Room) ->
     watch = room.watch(broker, "--publish", "attribute")
     wait_for(lambda: room.calls("attrd_updater -n qpid-ready -U 1000"))
     broker.process.kill()
-    watch.wait(20)
+    watch.wait(STATE)
     assert room.calls("attrd_updater -n qpid-ready -D") and room.calls("--fail") == [FAIL]
 
 
@@ -354,7 +355,7 @@ def test_the_broker_does_without_pacemaker(room: Room) -> None:
         lambda: room.ask("status")["complaint"]
     )
     broker.process.kill()
-    assert watch.wait(20) == 0
+    assert watch.wait(STATE) == 0
     assert f"reported the failure to Pacemaker: {DELETE}: exit code 102" in room.output()
 
 
@@ -461,7 +462,7 @@ def test_no_score_is_set_after_the_watch_was_told_to_stop(room: Room) -> None:
     watch = room.watch(room.broker())
     wait_for((room.path / "updating").exists)
     watch.terminate()
-    assert watch.wait(60) == 0
+    assert watch.wait(STATE) == 0
     (room.path / "go").touch()
     room.start("true").wait()
     assert not room.calls("-v 1000")

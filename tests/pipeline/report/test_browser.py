@@ -20,13 +20,14 @@ import pytest
 from matplotlib import image
 
 from qpidha.pipeline.report.page import write_report
+from tests.patience import STATE
 from tests.pipeline.report.lakes import around, lake_of
 from tests.pipeline.report.test_page import SECTIONS, cluster
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
-SECONDS = 90
+SECONDS = STATE
 FLAGS = (
     "--headless",
     "--disable-gpu",

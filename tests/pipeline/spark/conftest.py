@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from qpidha.pipeline.generate import histories as generate
+from tests.patience import LONG_TEST
 from tests.system.conftest import a_cluster, pytest_runtest_makereport
 
 __all__ = ["a_cluster", "pytest_runtest_makereport"]
 
 HERE = Path(__file__).parent
-SECONDS = 600
-"""Of one test: the first one starts the session."""
 MASTER = "local[2]"
 
 
@@ -44,7 +43,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         pytest.mark.xdist_group("lab")
     )  # After the lab, by the same worker: together they leave each other no time.
     if item.get_closest_marker("timeout") is None:
-        item.add_marker(pytest.mark.timeout(SECONDS))
+        item.add_marker(pytest.mark.timeout(LONG_TEST))
     if missing := absent():
         item.add_marker(pytest.mark.skip(reason=f"not installed: {missing}"))
 

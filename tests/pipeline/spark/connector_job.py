@@ -37,7 +37,7 @@ def main(url: str, folder: Path) -> None:
     def stream(queue: str) -> Any:
         return (
             spark.readStream.format("qpidha")
-            .options(url=url, queue=queue, rowsPerBatch=300, timeout=30)
+            .options(url=url, queue=queue, rowsPerBatch=300, timeout=100)
             .load()
         )
 
@@ -62,7 +62,7 @@ def main(url: str, folder: Path) -> None:
         ).start()
 
     def to(rows: Any, queue: str) -> Any:
-        return rows.writeStream.format("qpidha").options(url=url, queue=queue, timeout=30)
+        return rows.writeStream.format("qpidha").options(url=url, queue=queue, timeout=100)
 
     start(stream("in").writeStream.foreachBatch(write), "sink")
     start(to(stream("in2").select("message_id", "body", "body_type"), "out"), "out")

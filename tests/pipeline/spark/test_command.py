@@ -24,6 +24,7 @@ import pytest
 from qpidha.cli.main import main
 from qpidha.pipeline.generate.histories import Plan, write
 from qpidha.pipeline.workload.run import next_command
+from tests.patience import LONG_TEST, STATE
 
 ROOT = Path(__file__).parents[3]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -295,7 +296,7 @@ def test_a_watch_follows_and_ends_with_the_verdict(tmp_path: Path) -> None:
             (journals / f".{segments[-1].name}.open").write_bytes(segments[-1].read_bytes())
             watch.send_signal(signal.SIGINT)
             lines = watch.stdout.read().splitlines()
-            assert watch.wait(60) == 1
+            assert watch.wait(STATE) == 1
         finally:
             watch.kill()
     last = json.loads(lines[-1])
@@ -350,7 +351,7 @@ def standalone(folder: Path) -> Iterator[str]:
                 started.append(
                     subprocess.Popen(list(map(str, line)), env=quick, stdout=log, stderr=log)
                 )
-        wanted = time.monotonic() + 60
+        wanted = time.monotonic() + STATE
         while (folder / "log-0").read_text().count("Registering worker") < 2:
             assert time.monotonic() < wanted, (folder / "log-0").read_text()
             time.sleep(0.1)
@@ -359,7 +360,7 @@ def standalone(folder: Path) -> Iterator[str]:
         for process in reversed(started):
             process.terminate()
         for process in started:
-            process.wait(30)
+            process.wait(STATE)
 
 
 def test_the_same_command_runs_on_a_standalone_master_with_two_workers(
@@ -408,7 +409,7 @@ def test_the_same_command_runs_on_a_standalone_master_with_two_workers(
             env=environment(),
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=LONG_TEST,
             check=False,
         )
         assert done.returncode == 1, done.stderr[-3000:]

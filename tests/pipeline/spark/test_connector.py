@@ -100,7 +100,7 @@ def test_a_stream_settles_on_an_idle_queue_and_empties_it(
         .start()
     )
     try:
-        wait_for(lambda: sum(seen), lambda count: count >= 300, what="rows that came", deadline=60)
+        wait_for(lambda: sum(seen), lambda count: count >= 300, what="rows that came")
         batches = len(seen)
         wait_for(
             lambda: messages(cluster[0], "q"),
@@ -109,7 +109,7 @@ def test_a_stream_settles_on_an_idle_queue_and_empties_it(
         )
         assert sum(seen) == 300 and len(seen) == batches and max(seen) <= 100
         fill(spark, cluster, 5)
-        wait_for(lambda: sum(seen), lambda count: count >= 305, what="rows that came", deadline=60)
+        wait_for(lambda: sum(seen), lambda count: count >= 305, what="rows that came")
         assert query.exception() is None
     finally:
         query.stop()
