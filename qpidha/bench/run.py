@@ -20,10 +20,10 @@ from qpidha.bench.demo import lanes
 from qpidha.bench.load_processes import LoadProcess
 from qpidha.bench.timeline import Timeline, rates, svg
 from qpidha.client.command.arguments import Options
-from qpidha.client.command.ask import ask
+from qpidha.client.command.ask import ask, chosen
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import Progress, talk
-from qpidha.client.command.target import Target, local_cluster, resolve
+from qpidha.client.command.target import Target, local_cluster
 from qpidha.manager.builtin.cluster import ClusterOptions
 from qpidha.manager.builtin.launch import (
     DOWN_PATIENCE,
@@ -113,7 +113,7 @@ class Bench:
 
     def _find_cluster(self) -> None:
         if self.cli.broker or self.cli.config:
-            self._use(resolve(self.cli), {})
+            self._use(chosen(self.cli), {})
             return
         cluster = local_cluster()
         if not self.options.temporary and cluster is not None and cluster.get("manager_pid"):

@@ -95,8 +95,9 @@ MANAGER_COMMANDS = ("promote",)
 """
 OPTIONS_HELP = """Options of every command, before or after it:
   -b, --broker ADDR        host:port, amqp://user:password@host:port, an admin socket's path,
-                           or b1, b2, ... of the local cluster
-  --config FILE            take port, credentials and admin socket from a qpidd.conf
+                           or b1, b2, ... of the local cluster; several with commas: the
+                           primary among them is asked, else the first that answers
+  --config FILE            take port, login, TLS files, brokers and admin socket from a qpidd.conf
   --timeout SECONDS        how long to wait for an answer (10; 0 is for ever)
   --user, --password, --sasl-mechanism, --ssl-certificate, --ssl-key, --ssl-trusted
   -o, --output text|json   form of the data on standard output

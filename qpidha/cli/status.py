@@ -11,7 +11,7 @@ import json
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import ask, ask_all
 from qpidha.client.command.exits import Failure
-from qpidha.model.broker_states import PRIMARY_STATES, STATES
+from qpidha.model.broker_states import EXPECTED, PRIMARY_STATES
 from qpidha.model.exit_codes import NO, OK, USAGE
 
 
@@ -23,12 +23,14 @@ def ping(options: Options) -> int:
 
 def status(options: Options, *, every: bool, expect: str | None, is_primary: bool) -> int:
     """Print the state of a broker, or of all brokers; or answer a question about it."""
-    if expect is not None and not is_primary and expect not in STATES:
-        raise Failure(USAGE, f"{expect!r} is not a state", hint=f"one of {', '.join(STATES)}")
+    if expect is not None and not is_primary and expect not in EXPECTED:
+        raise Failure(
+            USAGE, f"{expect!r} is no state and no role", hint=f"one of {', '.join(EXPECTED)}"
+        )
     if is_primary:
         return OK if ask(options, "status")["state"] in PRIMARY_STATES else NO
     if expect is not None:
-        return OK if ask(options, "status")["state"] == expect else NO
+        return OK if ask(options, "status")["state"] in EXPECTED[expect] else NO
     if every:
         return _status_all(options)
     found = ask(options, "status")
@@ -37,7 +39,7 @@ def status(options: Options, *, every: bool, expect: str | None, is_primary: boo
 
 
 def _status_all(options: Options) -> int:
-    answers = ask_all(options, "status")
+    answers = ask_all(options)
     if options.as_json:
         rows = [
             {"address": address, "error": answer.text}

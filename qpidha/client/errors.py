@@ -60,6 +60,10 @@ class WrongProtocol(ConnectError):
     """What listens there does not speak AMQP, or speaks it under TLS only."""
 
 
+class NotPrimary(ClientError):
+    """The broker is a backup, which only administrators may ask; the hint names the primary."""
+
+
 class TimedOut(ClientError, TimeoutError):
     """The time for a call was over; what was begun goes on."""
 

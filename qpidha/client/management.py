@@ -9,29 +9,35 @@ from typing import Any
 
 from qpidha.client.blocking import Client, Receiver, Sender
 from qpidha.client.endpoint import Endpoint, Tls
-from qpidha.client.errors import ClientError, LoginError
+from qpidha.client.errors import ClientError, LoginError, NotPrimary
 from qpidha.client.message import Message
-from qpidha.model.errors import RefusedRequest
+from qpidha.model.errors import NotServing, RefusedRequest
 
 ADDRESS = "$management"
 ADMINISTRATOR = "log in as the user that ha-username names"
 UNAUTHORIZED = "amqp:unauthorized-access"
-
-
-class NotPrimary(ClientError):
-    """The broker is a backup, which only administrators may ask; the hint names the primary."""
+NOT_SERVING = 503
+"""Status code of a change that is asked of a broker which is not primary."""
 
 
 class AmqpManagement:
     """A conversation with one broker over AMQP; `timeout` is in seconds for each answer, None waits
     for ever. Raises ClientError if the broker does not serve, RefusedRequest for a no.
+
+    With `follow` the conversation goes on with the primary where this broker is a backup that
+    changes nothing, or that the user may not ask.
     """
 
-    def __init__(self, endpoint: Endpoint, *, tls: Tls | None, timeout: float | None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, *, tls: Tls | None, timeout: float | None, follow: bool = False
+    ) -> None:
         self._endpoint = endpoint
         self._tls = tls
         self._timeout = timeout
+        self._follows = follow
         self._is_admin = True
+        self._not_primary: NotPrimary | None = None
+        """Why nothing but a ping is answered."""
         try:
             self._client = self._open({"qpid.ha-admin": True})
         except LoginError as denied:
@@ -42,14 +48,14 @@ class AmqpManagement:
                 raise
             self._client = self._open({}, follow=True)
             serving = self._client.endpoint
-            if serving.place != endpoint.place:
+            if serving.place != endpoint.place and not follow:
                 self._client.close()
-                raise NotPrimary(
+                self._not_primary = NotPrimary(
                     f"{endpoint} is a backup, which user {endpoint.user} may not ask; the primary "
                     f"is {serving}",
-                    hint=f"-b {serving}, or {ADMINISTRATOR}",
+                    hint=f"-b {serving.url if endpoint.tls else serving}, or {ADMINISTRATOR}",
                     condition=denied.condition,
-                ) from None
+                )
         self._links: tuple[Sender, Receiver] | None = None
         self._last = 0
         self._unanswered: set[object] = set()
@@ -59,6 +65,16 @@ class AmqpManagement:
         """Ask and return the result. A ping is answered by the connection itself."""
         if method == "ping":
             return {}
+        if self._not_primary is not None:
+            raise self._not_primary
+        try:
+            return self._ask(method, params)
+        except NotServing:
+            if not self._follows or not self._is_admin or not self._go_to_primary():
+                raise
+        return self._ask(method, params)
+
+    def _ask(self, method: str, params: dict[str, Any] | None) -> Any:
         if self._links is None:
             self._links = self._client.sender(ADDRESS), self._client.receiver(ADDRESS)
         requests, answers = self._links
@@ -96,6 +112,18 @@ class AmqpManagement:
         """Hang up."""
         self._client.close()
 
+    def _go_to_primary(self) -> bool:
+        """Go where a backup sends clients; whether that leads anywhere. Only the broker knows which
+        address of the primary a client can use.
+        """
+        try:
+            client = self._open({}, follow=True)
+        except ClientError:
+            return False
+        self._client.close()
+        self._client, self._links, self._is_admin = client, None, False
+        return True
+
     def _open(self, properties: dict[str, Any], *, follow: bool = False) -> Client:
         client = Client(
             self._endpoint,
@@ -119,7 +147,7 @@ class AmqpManagement:
         code = int(status.get("statusCode", 500))
         if code < 400:
             return answer.body
-        refused = RefusedRequest(
+        refused = (NotServing if code == NOT_SERVING else RefusedRequest)(
             str(status.get("statusDescription", "refused")),
             reason=str(status.get("reason", "")),
             hint=str(status.get("hint", "")),

@@ -16,7 +16,7 @@ from qpidha.ha.peers import PeerState, incompatible_text
 from qpidha.ha.port import Log
 from qpidha.ha.primary import Primary
 from qpidha.ha.wire import Status
-from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.broker_states import UNREACHABLE, BrokerStatus
 
 Entry = dict[str, object]
 
@@ -211,7 +211,9 @@ def _without_primary(cluster: Cluster) -> Entry:
 
 
 def describe_members(cluster: Cluster) -> list[Entry]:
-    """Return what is known of every broker, this one first."""
+    """Return what is known of every broker, this one first. The state of one that is not connected
+    is not known: what it said last may be long ago.
+    """
     confirmed = {}
     in_sync: tuple[str, ...] = ()
     if cluster.primary is not None:
@@ -228,7 +230,7 @@ def describe_members(cluster: Cluster) -> list[Entry]:
             "system_id": "",
             "name": "",
             "address": address,
-            "state": "unknown",
+            "state": UNREACHABLE,
             "epoch": 0,
             "sequence": 0,
         }
@@ -236,7 +238,7 @@ def describe_members(cluster: Cluster) -> list[Entry]:
             row |= {
                 "system_id": status.system_id,
                 "name": status.name,
-                "state": status.state,
+                "state": status.state if connected else UNREACHABLE,
                 "epoch": status.epoch,
                 "sequence": confirmed.get(status.system_id, status.sequence),
             }

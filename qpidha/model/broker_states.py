@@ -47,3 +47,11 @@ IN_SYNC_STATES = (READY, *PRIMARY_STATES)
 """The states of a broker that is in the in-sync set."""
 SERVING_STATES = (*PRIMARY_STATES, STANDALONE)
 """The states in which a broker serves clients."""
+UNREACHABLE = "unreachable"
+"""What stands in place of the state of a broker that cannot be asked."""
+EXPECTED: dict[str, tuple[BrokerStatus, ...]] = {
+    **{state.value: (state,) for state in STATES},
+    "primary": PRIMARY_STATES,
+    "backup": BACKUP_STATES,
+}
+"""What `qpid-ha status --expect` takes: a state, or a role; and the states that it stands for."""

@@ -26,8 +26,8 @@ STATUS: dict[str, Any] = {
     "primary": {"system_id": "11111111-1111-1111-1111-111111111111", "address": "127.0.0.1:5672"},
     "in_sync": {"epoch": 2, "version": 1, "members": ["11111111-1111-1111-1111-111111111111"]},
     "members": [
-        {"address": "127.0.0.1:5672", "state": "active"},
-        {"address": "127.0.0.1:5673", "state": "ready"},
+        {"address": "127.0.0.1:5672", "state": "active", "connected": True, "in_sync": True},
+        {"address": "127.0.0.1:5673", "state": "ready", "connected": True, "in_sync": True},
     ],
     "brokers_url": "amqp:127.0.0.1:5672",
     "public_url": "amqp:10.0.0.9:5672",

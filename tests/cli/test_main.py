@@ -41,7 +41,9 @@ def test_is_primary_says_nothing_and_answers_by_its_exit_code(
     assert qpid_ha("-b", broker.socket, "status", "--is-primary") == Said(code, "", "")
 
 
-@pytest.mark.parametrize(("expected", "code"), [("active", 0), ("ready", 1)])
+@pytest.mark.parametrize(
+    ("expected", "code"), [("active", 0), ("ready", 1), ("primary", 0), ("backup", 1)]
+)
 def test_expect_says_nothing_and_compares_exactly(
     broker: FakeBroker, qpid_ha: Run, expected: str, code: int
 ) -> None:
@@ -103,7 +105,8 @@ def test_all_brokers_are_asked_though_the_first_is_down(
 
 
 def test_a_tls_address_of_the_brokers_url_stays_one() -> None:
-    assert addresses("amqp:ssl:b1:5671,tcp:b2:5672,b3") == ["ssl:b1:5671", "b2:5672", "b3"]
+    assert addresses("amqp:ssl:b1:5671,tcp:b2:5672,b3") == ["ssl:b1:5671", "b2:5672", "b3:5672"]
+    assert addresses("amqps:b1,b2:1") == ["ssl:b1:5671", "ssl:b2:1"]
 
 
 def test_a_broker_that_is_not_there_is_69_with_nothing_on_stdout(qpid_ha: Run) -> None:
@@ -193,12 +196,13 @@ def test_wait_succeeds_when_the_condition_holds_and_times_out_otherwise(
     )
 
 
+@pytest.mark.parametrize("missing", ["connected", "in_sync"])
 @pytest.mark.parametrize("condition", ["ready=1", "synced"])
 def test_a_backup_that_was_ready_when_it_was_lost_is_waited_for(
-    broker: FakeBroker, qpid_ha: Run, condition: str
+    broker: FakeBroker, qpid_ha: Run, condition: str, missing: str
 ) -> None:
     primary, backup = broker.answers["status"]["members"]
-    lost = {**backup, "connected": False}
+    lost = {**backup, missing: False}
     broker.answers["status"] |= {"members": [primary, lost]}
     said = qpid_ha("wait", "--for", condition, "--timeout", "10ms", "-b", broker.socket)
     assert said.code == 75

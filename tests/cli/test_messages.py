@@ -96,6 +96,14 @@ def test_what_was_not_printed_stays_in_the_queue(at: Run, monkeypatch: pytest.Mo
     ]
 
 
+def test_a_queue_that_takes_each_id_once_takes_the_messages_of_every_call(at: Run) -> None:
+    assert at("queue", "add", "once", "--argument", "qpidha.dedup=message-id").code == 0
+    assert at("send", "once", "alpha", "beta").code == 0
+    assert at("send", "once", "gamma", "delta").code == 0
+    assert at("receive", "once", "-m", "4").out.split() == ["alpha", "beta", "gamma", "delta"]
+    assert at("queue", "del", "once", "--force").code == 0
+
+
 def test_more_than_a_window_of_messages_goes_through(at: Run) -> None:
     assert (
         json.loads(at("send", "q", "-m", "1200", "--content-size", "50", "-o", "json").out)[

@@ -66,7 +66,7 @@ def test_a_relative_path_in_the_file_is_beside_it_for_everybody(
             there = folder / socket
             wait_for(lambda: answers(there), what=f"{there}")
             assert read_broker_file(str(config)).admin_socket == str(there)
-            assert resolve(Options(config=str(config))).socket == str(there)
+            assert resolve(Options(config=str(config)))[0].socket == str(there)
             assert list(tmp_path.iterdir()) == []
             if AGENT_PYTHON.exists():
                 found = {
@@ -82,6 +82,6 @@ def test_a_relative_path_in_the_file_is_beside_it_for_everybody(
                 )
                 assert probe.returncode == 0, probe.stderr
             monkeypatch.chdir(folder)
-            assert resolve(Options(config="qpidha.conf")).socket == socket
+            assert resolve(Options(config="qpidha.conf"))[0].socket == socket
         finally:
             daemon.terminate()

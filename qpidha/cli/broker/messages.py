@@ -10,6 +10,7 @@ import os
 import sys
 from dataclasses import asdict
 from typing import Annotated
+from uuid import uuid4
 
 import typer
 
@@ -20,7 +21,7 @@ from qpidha.client.command.ask import ask
 from qpidha.client.command.clients import CommandClient
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, print_json, talk
-from qpidha.client.command.target import Target, local_cluster, resolve
+from qpidha.client.command.target import Target, beside, local_cluster, resolve
 from qpidha.client.errors import DeliveryLost, TimedOut
 from qpidha.client.links import Delivery, Received
 from qpidha.client.message import Message, Outcome
@@ -56,6 +57,7 @@ class _Sending:
         """What became of others, by the number of the message."""
         self.begun = False
         self.contents = contents
+        self._id = uuid4().hex
         self._durable = durable
         self._subject = subject or None
 
@@ -69,9 +71,13 @@ class _Sending:
         sender = client.sender(self.address, window=WINDOW, on_outcome=self._decide)
         for number, content in enumerate(self.contents, 1):
             self.begun = True
-            # The id stays when a message is sent again: who gets both can tell.
+            # The id stays when a message is sent again: who gets both can tell. No other call uses
+            # it: a queue with qpidha.dedup=message-id takes each id once.
             message = Message(
-                content, durable=self._durable, subject=self._subject, message_id=str(number)
+                content,
+                durable=self._durable,
+                subject=self._subject,
+                message_id=f"{self._id}-{number}",
             )
             sender.send_nowait(message)
         sender.flush()
@@ -121,7 +127,7 @@ def _send(
     sending = _Sending(
         address, _contents(list(text or []), messages, size), durable=durable, subject=subject
     )
-    command = CommandClient(_amqp_target(options), options, heartbeat=SENDER_HEARTBEAT)
+    command = CommandClient(_amqp_targets(options), options, heartbeat=SENDER_HEARTBEAT)
     try:
         with command.opened() as client:
             sending.run(client)
@@ -221,7 +227,7 @@ def _receive(
     options = settings_of(context)
     receiving = _Receiving(options, address, messages, None if forever else idle, browse)
     command = CommandClient(
-        _amqp_target(options), options, heartbeat=RECEIVER_HEARTBEAT, forever=forever
+        _amqp_targets(options), options, heartbeat=RECEIVER_HEARTBEAT, forever=forever
     )
     try:
         with command.opened() as client:
@@ -314,14 +320,27 @@ def _show(options: Options, message: Message) -> None:
         print(content, flush=True)
 
 
-def _amqp_target(options: Options) -> Target:
-    """Messages need an AMQP address: for an admin socket, ask its broker for it."""
-    target = resolve(options)
+def _amqp_targets(options: Options) -> list[Target]:
+    """Messages need AMQP addresses: for an admin socket, ask its broker for it. One that does not
+    answer is left out where others are named.
+    """
+    found: list[Target] = []
+    targets = resolve(options)
+    for target in targets:
+        try:
+            found.append(_amqp_target(target, options))
+        except Failure:
+            if target is targets[-1] and not found:
+                raise
+    return found
+
+
+def _amqp_target(target: Target, options: Options) -> Target:
     if not target.socket:
         return target
     for broker in (local_cluster() or {}).get("brokers", []):
         if broker["admin_socket"] == target.socket:
-            return _at(broker["address"], options)
+            return beside(broker["address"], target)
     status = ask(options, "status", target=target)
     primary = status.get("primary") or {}
     address = (
@@ -329,15 +348,4 @@ def _amqp_target(options: Options) -> Target:
         if status["state"] in SERVING_STATES
         else primary.get("address") or status["address"]
     )
-    return _at(str(address), options)
-
-
-def _at(address: str, options: Options) -> Target:
-    host, _, port = address.rpartition(":")
-    return Target(
-        host=host.strip("[]"),
-        port=int(port),
-        user=options.user,
-        password=options.password,
-        mechanism=options.sasl_mechanism,
-    )
+    return beside(str(address), target)

@@ -10,7 +10,7 @@ import typer
 
 from qpidha.cli.app import settings_of
 from qpidha.client.command.arguments import Options
-from qpidha.client.command.ask import ask
+from qpidha.client.command.ask import ask, ask_primary
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, print_json, print_table, talk
 from qpidha.model.exit_codes import NO, USAGE
@@ -274,7 +274,7 @@ def _unbind(
 def _ask(options: Options, method: str, params: dict[str, Any]) -> Any:
     """Ask for a change; what is not found is answered by how to see what there is."""
     try:
-        return ask(options, method, params)
+        return ask_primary(options, method, params)
     except Failure as failure:
         if failure.condition == "amqp:not-found":
             shown = (

@@ -12,12 +12,12 @@ import typer
 from qpidha.cli.app import settings_of
 from qpidha.cli.status import ping, status
 from qpidha.client.command.arguments import Options
-from qpidha.client.command.ask import ask, ask_all
+from qpidha.client.command.ask import Brokers, ask, ask_all
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.output import EPILOG, Progress, print_json, print_table
-from qpidha.client.command.target import beside, local_cluster, resolve
+from qpidha.client.command.output import EPILOG, Progress, print_json, print_table, talk
+from qpidha.client.command.target import PLAIN_ADDRESS, local_cluster
 from qpidha.model.broker_states import IN_SYNC_STATES, PRIMARY_STATES, STATES
-from qpidha.model.exit_codes import OK, TIMED_OUT, UNAVAILABLE, USAGE
+from qpidha.model.exit_codes import NO_PERMISSION, OK, TIMED_OUT, UNAVAILABLE, USAGE
 
 NEXT = {
     "majority": "start one of those that have not answered",
@@ -124,7 +124,10 @@ def _status(
         bool, typer.Option("--all", help="print the state of every broker of the cluster")
     ] = False,
     expect: Annotated[
-        str | None, typer.Option(help="print nothing; succeed if this is the state")
+        str | None,
+        typer.Option(
+            help="print nothing; succeed if this is the state, or the role: primary or backup"
+        ),
     ] = None,
     is_primary: Annotated[
         bool, typer.Option("--is-primary", help="print nothing; succeed if the broker is primary")
@@ -178,7 +181,7 @@ def _query(
         else:
             _print_query(found)
         return
-    answers = ask_all(options, "status")
+    answers = ask_all(options)
     if options.as_json:
         rows = [_row(address, answer) for address, answer in answers]
         print_json({"schema_version": 1, "brokers": rows})
@@ -226,7 +229,8 @@ def _list(context: typer.Context) -> None:
     Example: qpid-ha list -b node1
     """
     options = settings_of(context)
-    answers = ask_all(options, "status")
+    brokers = Brokers.find(options)
+    answers = brokers.statuses()
     known = [answer for _, answer in answers if not isinstance(answer, Failure)]
     if not known:
         raise next(answer for _, answer in answers if isinstance(answer, Failure))
@@ -240,9 +244,12 @@ def _list(context: typer.Context) -> None:
     names = {
         broker["address"]: broker["name"] for broker in (local_cluster() or {}).get("brokers", [])
     }
-    rows = [_member(address, answer, members, names) for address, answer in answers]
+    rows = [
+        _member(address, answer, members, names) | _seen_by(primary, address, answer)
+        for address, answer in answers
+    ]
     waits_for = _waits_for(newest, rows) if newest["state"] == "recovering" else []
-    unreplicated = _unreplicated(options, primary)
+    unreplicated = _unreplicated(options, brokers, primary)
     if options.as_json:
         where = primary and primary.get("address")
         head = {
@@ -265,6 +272,10 @@ def _list(context: typer.Context) -> None:
     )
     if waits_for:
         print(f"recovering: waits for {', '.join(waits_for)}")
+    _print_members(options, rows, members)
+
+
+def _print_members(options: Options, rows: list[dict[str, Any]], members: list[str]) -> None:
     fields = ("name", "address", "state", "epoch", "sequence")
     heads = [*(field.upper() for field in fields), "IN SYNC", "SINCE"]
     print_table(
@@ -274,9 +285,33 @@ def _list(context: typer.Context) -> None:
             for row in rows
         ],
     )
+    for row in rows:
+        if row["seen_by"]:
+            talk(options, f"{row['address']}, as the primary sees it: {row['error']}")
 
 
-def _unreplicated(options: Options, primary: dict[str, Any] | None) -> dict[str, Any]:
+def _seen_by(primary: dict[str, Any] | None, address: str, answer: Any) -> dict[str, Any]:
+    """What the primary knows of a broker that this user may not ask."""
+    member = next(
+        (one for one in (primary or {}).get("members", []) if one["address"] == address), None
+    )
+    if not _may_not_be_asked(answer) or member is None:
+        return {"seen_by": None}
+    known = ("name", "state", "epoch", "sequence", "system_id")
+    in_sync = bool(member["in_sync"]) and member["state"] in IN_SYNC_STATES
+    seen = {name: member[name] for name in known if member.get(name)}
+    return {**seen, "in_sync": in_sync, "seen_by": "primary"}
+
+
+def _may_not_be_asked(answer: Any) -> bool:
+    return isinstance(answer, Failure) and (
+        answer.code == NO_PERMISSION or answer.condition == PLAIN_ADDRESS
+    )
+
+
+def _unreplicated(
+    options: Options, brokers: Brokers, primary: dict[str, Any] | None
+) -> dict[str, Any]:
     """Ask the primary how many messages, in how many queues, are not yet on every in-sync
     broker.
     """
@@ -284,9 +319,7 @@ def _unreplicated(options: Options, primary: dict[str, Any] | None) -> dict[str,
     if primary is None:
         return dict.fromkeys(names)
     try:
-        found = ask(
-            options, "explain", target=beside(str(primary.get("address", "")), resolve(options))
-        )
+        found = ask(options, "explain", target=brokers.target(str(primary.get("address", ""))))
     except Failure:
         found = {}  # It has just gone, which the next look will show.
     return {name: found.get(name) for name in names}
@@ -316,7 +349,7 @@ def _member(address: str, answer: Any, members: list[str], names: dict[str, str]
         "connections": found.get("connections"),
         "held": found.get("held"),
         "system_id": found.get("system_id"),
-        "error": answer.text if isinstance(answer, Failure) else None,
+        "error": answer.explanation if isinstance(answer, Failure) else None,
     }
 
 
@@ -356,6 +389,11 @@ def _wait(
 ) -> None:
     """Wait until a condition holds: for 60 s, or for --timeout; 0 is for ever.
 
+    ready=N counts backups that are connected to the primary and in the in-sync set; synced is true
+    when all backups are, and nothing waits for them.
+
+    Exit code: 0 it holds; 75 it did not come true; 69 no broker could be asked all the time.
+
     Example: qpid-ha wait --for synced -b node1
     """
     options = settings_of(context)
@@ -364,11 +402,12 @@ def _wait(
     began = time.monotonic()
     progress = Progress(options)
     asking = replace(options, timeout=1.0)
-    last = "no answer yet"
+    last, code = "no answer yet", UNAVAILABLE
     while True:
         try:
             found = ask(asking, "status")
-            last = f"{found.get('address') or found.get('name')} is {found['state']}"
+            code = TIMED_OUT
+            last = _away(found) + f"{found.get('address') or found.get('name')} is {found['state']}"
             if test(found):
                 progress.clear()
                 if options.as_json:
@@ -385,21 +424,35 @@ def _wait(
         except Failure as failure:
             if failure.code not in (UNAVAILABLE, TIMED_OUT):
                 raise
-            last = failure.text
+            last, code = failure.text, max(code, failure.code)
         waited = time.monotonic() - began
         if patience is not None and waited >= patience:
             progress.clear()
-            hint = "a longer --timeout, or qpid-ha list"
-            if condition.startswith(("synced", "ready=")) and not last.endswith(PRIMARY_STATES):
-                hint = (
-                    "only the primary knows of that: qpid-ha list shows which broker to name "
-                    "with -b"
-                )
-            raise Failure(
-                TIMED_OUT, f"{condition} did not come true within {patience:g} s: {last}", hint=hint
-            )
+            raise _not_in_time(condition, patience, last, code)
         progress.show(f"waiting for {condition}: {waited:.0f} s, {last}")
         select.select([], [], [], LOOK)
+
+
+def _not_in_time(condition: str, patience: float, last: str, code: int) -> Failure:
+    if code == UNAVAILABLE:
+        text = f"no broker could be asked within {patience:g} s: {last}"
+        return Failure(code, text, hint="start one, or name others with -b")
+    hint = "a longer --timeout, or qpid-ha list"
+    if condition.startswith(("synced", "ready=")) and not last.endswith(PRIMARY_STATES):
+        hint = "only the primary knows of that: name all brokers, -b host1,host2,host3"
+    return Failure(code, f"{condition} did not come true within {patience:g} s: {last}", hint=hint)
+
+
+def _away(found: dict[str, Any]) -> str:
+    """Name the backups that a primary misses."""
+    if found["state"] not in PRIMARY_STATES:
+        return ""
+    away = [
+        f"{member['address']} is {member['state']}"
+        for member in found.get("members", [])
+        if member["state"] not in PRIMARY_STATES and not _is_ready(member)
+    ]
+    return "".join(f"{text}, " for text in away)
 
 
 def _condition(text: str) -> Any:
@@ -423,11 +476,12 @@ def _condition(text: str) -> Any:
 
 
 def _ready_backups(found: dict[str, Any]) -> int:
-    """Count the backups that are ready; of a lost one the status has the last known state."""
-    return sum(
-        member.get("state") == "ready" and member.get("connected", True)
-        for member in found.get("members", [])
-    )
+    """Count the backups that are connected to the primary, ready, and in the in-sync set."""
+    return sum(_is_ready(member) for member in found.get("members", []))
+
+
+def _is_ready(member: dict[str, Any]) -> bool:
+    return bool(member.get("connected") and member.get("in_sync")) and member["state"] == "ready"
 
 
 def _has_no_pending(found: dict[str, Any]) -> bool:

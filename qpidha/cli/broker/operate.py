@@ -18,21 +18,22 @@ import typer
 from qpidha.cli.app import settings_of
 from qpidha.cli.manager_errors import manager_failures
 from qpidha.client.command.arguments import Options
-from qpidha.client.command.ask import ask, ask_all
+from qpidha.client.command.ask import Brokers, ask
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, print_json, print_table, talk
-from qpidha.client.command.target import (
-    Target,
-    beside,
-    cluster_places,
-    local_cluster,
-    place_of,
-    resolve,
-)
+from qpidha.client.command.target import Target, cluster_places, local_cluster, place_of
 from qpidha.manager.plugins import manager_of
 from qpidha.manager.resource_manager import BrokerPlace, ResourceManager
-from qpidha.model.broker_states import PRIMARY_STATES
-from qpidha.model.exit_codes import NO, NOT_CONFIRMED, OK, TIMED_OUT, UNAVAILABLE, USAGE
+from qpidha.model.broker_states import BACKUP_STATES, PRIMARY_STATES
+from qpidha.model.exit_codes import (
+    NO,
+    NO_PERMISSION,
+    NOT_CONFIRMED,
+    OK,
+    TIMED_OUT,
+    UNAVAILABLE,
+    USAGE,
+)
 
 PATIENCE = 30.0
 """Seconds for a new primary to be active."""
@@ -82,8 +83,8 @@ def _switchover(
     Example: qpid-ha switchover node2
     """
     options = settings_of(context)
-    first = resolve(options)
-    statuses = _statuses(options)
+    brokers = Brokers.find(options)
+    statuses = _statuses(brokers)
     primary = _primary(statuses)
     if dry_run:
         raise typer.Exit(_plan(options, statuses, primary))
@@ -95,13 +96,13 @@ def _switchover(
         )
     chosen = _chosen(statuses, primary, target)
     began = time.monotonic()
-    manager = _manager(first)
+    manager = _manager(brokers.first)
     if manager is not None:
         with manager_failures():
             manager.switch_over(chosen[0])
     else:
-        ask(options, "switchover", {"target": chosen[0]}, target=beside(primary[0], first))
-    _report_change(options, first, primary, chosen, began)
+        ask(options, "switchover", {"target": chosen[0]}, target=brokers.target(primary[0]))
+    _report_change(options, brokers, primary, chosen, began)
 
 
 def _failover(
@@ -121,13 +122,13 @@ def _failover(
     Example: qpid-ha failover node2
     """
     options = settings_of(context)
-    first = resolve(options)
-    statuses = _statuses(
+    brokers = Brokers.find(
         replace(options, timeout=QUICK if options.timeout is None else options.timeout)
     )
+    statuses = _statuses(brokers)
     primary = _primary(statuses)
     began = time.monotonic()
-    manager = _manager(first)
+    manager = _manager(brokers.first)
     last: Failure | None = None
     for chosen in (
         [_chosen(statuses, primary, target)] if target else _candidates(statuses, primary)
@@ -137,12 +138,12 @@ def _failover(
                 with manager_failures():
                     manager.take_over(chosen[0])
             else:
-                ask(options, "promote", target=beside(chosen[0], first))
+                ask(options, "promote", target=brokers.target(chosen[0]))
         except Failure as failure:
             talk(options, f"{_name(chosen)}: {failure.text}")
             last = failure
             continue
-        _report_change(options, first, primary, chosen, began)
+        _report_change(options, brokers, primary, chosen, began)
         return
     if last is not None:
         raise last
@@ -178,7 +179,6 @@ def _recover(
             "--accept-loss and --yes mean nothing without --promote",
             hint="qpid-ha recover --promote --accept-loss",
         )
-    first = resolve(options)
     found = ask(options, "recover")
     best = _row(found, found.get("recommended"))
     is_safe = best is not None and not _unheard(found, best)
@@ -197,7 +197,7 @@ def _recover(
         options,
         "promote",
         {} if best is not None else {"accept_loss": True},
-        target=_reach(chosen, first),
+        target=Brokers.find(options).target(str(chosen["address"])),
     )
     if options.as_json:
         print_json(
@@ -273,10 +273,19 @@ def _promote(context: typer.Context, accept_loss: AcceptLoss = False, yes: Yes =
 # What they share: who is there.
 
 
-def _statuses(options: Options) -> Statuses:
-    """Ask every broker; those that do not answer are left out, unless none does."""
-    answers = ask_all(options, "status")
+def _statuses(brokers: Brokers) -> Statuses:
+    """Ask every broker; those that do not answer are left out, unless none does. Who may ask none
+    of the backups may not command them either, and is told so.
+    """
+    answers = brokers.statuses()
     known = [(address, answer) for address, answer in answers if not isinstance(answer, Failure)]
+    denied = [
+        answer
+        for _, answer in answers
+        if isinstance(answer, Failure) and answer.code == NO_PERMISSION
+    ]
+    if denied and not any(answer.get("state") in BACKUP_STATES for _, answer in known):
+        raise denied[0]
     if not known:
         raise next(answer for _, answer in answers if isinstance(answer, Failure))
     if all(answer.get("state") == "standalone" for _, answer in known):
@@ -332,10 +341,12 @@ def _chosen(
     named = {
         broker["name"]: broker["address"] for broker in (local_cluster() or {}).get("brokers", [])
     }
+    at_host = [one for one in statuses if one[0].rpartition(":")[0].strip("[]") == target]
     for one in statuses:
         if (
             target in (one[0], one[1].get("name"), one[1].get("system_id"), one[1].get("address"))
             or named.get(target) == one[0]
+            or at_host == [one]
         ):
             why = _unfit(one, statuses, primary)
             if why:
@@ -400,14 +411,14 @@ def _manager(target: Target) -> ResourceManager | None:
 
 def _report_change(
     options: Options,
-    first: Target,
+    brokers: Brokers,
     before: tuple[str, dict[str, Any]] | None,
     after: tuple[str, dict[str, Any]],
     began: float,
 ) -> None:
     """Wait until the new primary is active, and say so."""
     patience = options.patience(PATIENCE)
-    target = beside(after[0], first)
+    target = brokers.target(after[0])
     while True:
         try:
             found = ask(options, "status", target=target)
@@ -490,16 +501,6 @@ def _unheard(found: dict[str, Any], row: dict[str, Any]) -> list[str]:
         if row.get("is_complete")
         else list(_of_losses(found, str(row["address"])).get("not_heard") or [])
     )
-
-
-def _reach(row: dict[str, Any], first: Target) -> Target:
-    """Say how to reach a broker of the comparison: the one that was asked may be it, by its
-    socket.
-    """
-    for broker in (local_cluster() or {}).get("brokers", []):
-        if broker["address"] == row["address"]:
-            return Target(socket=broker["admin_socket"])
-    return beside(str(row["address"]), first)
 
 
 def _show_comparison(options: Options, found: dict[str, Any]) -> None:

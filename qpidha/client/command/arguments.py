@@ -63,6 +63,8 @@ class Options:
     quiet: bool = False
     verbose: bool = False
     cluster_manager: bool = False
+    configured_tls: tuple[str, str, str] = ("", "", "")
+    """What --config says of TLS: the authorities, this broker's certificate and its key."""
     told: set[str] = field(default_factory=set)
     """Warnings that were given: once is enough."""
 

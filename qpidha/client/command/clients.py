@@ -8,20 +8,19 @@ brokers tell. Where no broker has served for `--timeout`, the command ends.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from qpidha.client.blocking import Client
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure, failure_of
 from qpidha.client.command.output import talk
-from qpidha.client.command.target import Target, addresses, brokers_url, parse
+from qpidha.client.command.target import Target, beside, known_brokers
 from qpidha.client.endpoint import Endpoint, Tls
 from qpidha.client.errors import ClientError, TimedOut
-from qpidha.client.management import AmqpManagement, NotPrimary
+from qpidha.client.management import AmqpManagement
 from qpidha.model.errors import QpidHaError
-from qpidha.model.exit_codes import NO_PERMISSION, UNAVAILABLE
+from qpidha.model.exit_codes import UNAVAILABLE
 
 
 class CommandClient:
@@ -30,7 +29,12 @@ class CommandClient:
     """
 
     def __init__(
-        self, target: Target, options: Options, *, heartbeat: float, forever: bool = False
+        self,
+        targets: Sequence[Target],
+        options: Options,
+        *,
+        heartbeat: float,
+        forever: bool = False,
     ) -> None:
         self.served = False
         """Whether a broker has let us in."""
@@ -41,7 +45,7 @@ class CommandClient:
         self.patience = options.patience()
         with self.failures():
             self.client = Client(
-                _endpoints(target, options),
+                _endpoints(targets, options),
                 tls=tls_of(options),
                 timeout=self.patience,
                 reconnect_timeout=None if forever else self.patience,
@@ -89,17 +93,12 @@ class CommandClient:
             talk(self.options, f"{error.text}{why}; going on elsewhere")
 
 
-def management(target: Target, options: Options) -> AmqpManagement:
-    """Open a conversation with one broker over AMQP."""
+def management(target: Target, options: Options, *, follow: bool) -> AmqpManagement:
+    """Open a conversation with one broker over AMQP; with `follow`, with the primary."""
     endpoint = endpoint_of(target)
-    try:
-        found = AmqpManagement(endpoint, tls=tls_of(options), timeout=options.patience())
-        _tell_unused(options, endpoint, found.mechanism)
-        return found
-    except NotPrimary as error:
-        raise Failure(
-            NO_PERMISSION, error.text, hint=error.hint, condition=error.condition
-        ) from error
+    found = AmqpManagement(endpoint, tls=tls_of(options), timeout=options.patience(), follow=follow)
+    _tell_unused(options, endpoint, found.mechanism)
+    return found
 
 
 def _tell_unused(options: Options, endpoint: Endpoint, mechanism: str) -> None:
@@ -128,16 +127,20 @@ def endpoint_of(target: Target) -> Endpoint:
 
 def tls_of(options: Options) -> Tls:
     """The TLS files of the global options."""
-    return Tls(options.ssl_trusted, options.ssl_certificate, options.ssl_key)
+    trusted, certificate, key = options.configured_tls
+    if options.ssl_certificate:
+        certificate, key = options.ssl_certificate, options.ssl_key
+    return Tls(options.ssl_trusted or trusted, certificate, key)
 
 
-def _endpoints(first: Target, options: Options) -> list[Endpoint]:
-    """The given address, and those of its cluster as far as this machine knows them; one logs in
-    there as at the first.
+def _endpoints(targets: Sequence[Target], options: Options) -> list[Endpoint]:
+    """The given addresses, and those of their cluster as far as this machine knows them; one logs
+    in there as at the first, and does not go from TLS to a plain port.
     """
-    listed = addresses(brokers_url(options))
-    others = [
-        replace(parse(address), user=first.user, password=first.password, mechanism=first.mechanism)
-        for address in (listed if options.config or str(first) in listed else [])
-    ]
-    return [endpoint_of(target) for target in (first, *others)]
+    first = targets[0]
+    listed = known_brokers(options)
+    others = []
+    for address in listed if options.config or str(first) in listed else []:
+        with suppress(Failure):
+            others.append(beside(address, first))
+    return [endpoint_of(target) for target in (*targets, *others)]

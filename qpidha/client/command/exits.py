@@ -17,6 +17,7 @@ from qpidha.client.errors import (
     ConnectError,
     LinkError,
     LoginError,
+    NotPrimary,
     TimedOut,
     TlsError,
     WrongProtocol,
@@ -37,6 +38,11 @@ class Failure(Exception):
         self.reason = reason
         self.hint = hint
         self.condition = condition
+
+    @property
+    def explanation(self) -> str:
+        """What failed, and why."""
+        return f"{self.text}: {self.reason}" if self.reason else self.text
 
 
 def refused(condition: str, text: str, hint: str, reason: str = "") -> Failure:
@@ -76,6 +82,8 @@ def _of_client(error: ClientError) -> Failure:
             hint = (
                 "another user, password or --sasl-mechanism; qpid-ha user list FILE has the users"
             )
+    elif isinstance(error, NotPrimary):
+        code, hint = NO_PERMISSION, error.hint
     elif isinstance(error, TlsError) and error.__cause__ is not None:
         is_missing = isinstance(error.__cause__, FileNotFoundError | PermissionError)
         code, hint = NO_INPUT if is_missing else DATA_ERROR, "PEM files are needed"
@@ -86,6 +94,8 @@ def _of_client(error: ClientError) -> Failure:
         code, hint = TIMED_OUT, WAITING
     elif error.hint.startswith(("amqp://", "amqps://")):
         hint = f"-b {error.hint.removesuffix(' as its address')}"
+    elif isinstance(error, ConnectError) and error.condition.startswith("amqp:connection:"):
+        hint = "name the addresses of all brokers, -b host1,host2,host3; or again in a moment"
     elif isinstance(error, WrongProtocol):
         hint = "-b with the AMQP address of a broker, usually host:5672"
     elif isinstance(error, ConnectError):
@@ -116,8 +126,7 @@ def report(failure: Failure, *, as_json: bool) -> int:
             print(json.dumps({"error": error}), file=sys.stderr)
         else:
             hint = f". Try: {failure.hint}" if failure.hint else ""
-            reason = f": {failure.reason}" if failure.reason else ""
-            print(f"error: {failure.text}{reason}{hint}", file=sys.stderr)
+            print(f"error: {failure.explanation}{hint}", file=sys.stderr)
     except OSError:
         pass  # Nobody reads our errors; the code still says it.
     return failure.code

@@ -1,8 +1,8 @@
-"""Targets: which broker a command speaks to, and how.
+"""Targets: which brokers a command may speak to, and how.
 
 `-b` names a UNIX admin socket, `[amqp://[user[:password]@]]host[:port]`, or a broker of the local
-cluster (`b2`). Without it: the settings file of `--config`, the local cluster's primary, the
-daemon's admin socket, then localhost:5672.
+cluster (`b2`), or several of them with commas. Without it: the settings file of `--config`, the
+local cluster's primary, the daemon's admin socket, then localhost:5672.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ from qpidha.client.command.exits import Failure
 from qpidha.model.broker_states import PRIMARY_STATES
 from qpidha.model.errors import InvalidArgument, QpidHaError
 from qpidha.model.exit_codes import CONFIG, NO_INPUT, UNAVAILABLE, USAGE
+from qpidha.model.options import TRUE
 from qpidha.model.paths import admin_socket
 from qpidha.model.percent import decode_part
+from qpidha.model.url import parse_url
 
 DEFAULT_PORT = 5672
+SECURE_PORT = 5671
 LOCAL_NAME = re.compile("b[1-9]")
 """What brokers of a local cluster are called."""
 QUICK = 0.5
 """Seconds allowed to each local broker while the primary is looked for."""
+PLAIN_ADDRESS = "qpidha:plain-address"
+"""Condition of the failure to go from a broker that is spoken to by TLS to a plain port."""
 
 
 @dataclass(slots=True)
@@ -69,29 +74,48 @@ def local_cluster(directory: str = "") -> dict[str, Any] | None:
     return state
 
 
-def resolve(options: Options) -> Target:
-    """Decide which broker is meant."""
+def resolve(options: Options) -> list[Target]:
+    """Decide which brokers may be meant: those that -b names, or one."""
     configured = _configured(options)
     if options.broker:
-        target = _named(options.broker) or parse(options.broker)
+        targets = _several(options.broker)
     elif options.config:
-        target = configured
+        targets = [configured]
     else:
-        target = _default()
-    if not target.socket:
+        targets = [_default()]
+    for target in targets:
         target.user = target.user or options.user or configured.user
         target.password = target.password or options.password or configured.password
         target.mechanism = options.sasl_mechanism or configured.mechanism
-    return target
+    return targets
 
 
-def parse(text: str) -> Target:
-    """Read what stands after `-b`."""
+def _several(text: str) -> list[Target]:
+    """Read one broker, or several with commas; those behind the first are spoken to as the first,
+    by TLS and with its credentials, unless they say otherwise.
+    """
+    parts = [text] if os.path.exists(text) else [part.strip() for part in text.split(",")]
+    found: list[Target] = []
+    for part in parts:
+        if not part and len(parts) > 1:
+            continue
+        first = found[0] if found else None
+        target = _named(part) or parse(part, encrypted=first is not None and first.encrypted)
+        if first is not None and not target.user:
+            target.user, target.password = first.user, first.password
+        if str(target) not in [str(known) for known in found]:
+            found.append(target)
+    if not found:
+        raise Failure(USAGE, f"-b {text!r} names no broker", hint="-b host:port, or several with ,")
+    return found
+
+
+def parse(text: str, *, encrypted: bool = False) -> Target:
+    """Read what stands after `-b`; `encrypted` is whether TLS is meant where no scheme says."""
     if "/" in text and "://" not in text and "@" not in text:
         return Target(socket=text)
     rest = text
     scheme, separator, after = text.partition("://")
-    encrypted = False
     if separator:
         if scheme not in ("amqp", "amqps"):
             raise Failure(
@@ -114,9 +138,17 @@ def parse(text: str) -> Target:
 
 def beside(address: str, first: Target) -> Target:
     """Say how to reach another broker of the cluster of `first`: one logs in there as at that
-    one.
+    one. Raises Failure where that would lead from TLS to a plain port.
     """
     target = parse(address)
+    if first.encrypted and not target.encrypted:
+        raise Failure(
+            UNAVAILABLE,
+            f"{address} is not asked",
+            reason=f"it is a plain port, and {first} is spoken to by TLS",
+            hint="name the TLS addresses of all brokers: -b amqps://host1,host2,host3",
+            condition=PLAIN_ADDRESS,
+        )
     target.user, target.password, target.mechanism = (
         target.user or first.user,
         target.password or first.password,
@@ -242,26 +274,34 @@ def _state(path: str) -> str:
         return ""
 
 
-def brokers_url(options: Options) -> str:
+def known_brokers(options: Options) -> list[str]:
     """The addresses of all brokers, as far as this machine knows them without asking: by --config,
     or the local cluster.
     """
     if options.config:
-        return _values(options.config).get("ha-brokers-url", "").removeprefix("none")
+        url = _values(options.config).get("ha-brokers-url", "")
+        try:
+            return addresses(url)
+        except ValueError as error:
+            raise Failure(
+                CONFIG, f"{options.config}: ha-brokers-url: {error}", hint="qpidhad --check"
+            ) from error
     brokers = (_cluster_with(options.broker) or local_cluster() or {}).get("brokers", [])
     if options.broker and options.broker not in [
         broker[name] for broker in brokers for name in ("name", "address", "admin_socket")
     ]:
-        return ""
-    return ",".join(broker["address"] for broker in brokers)
+        return []
+    return [broker["address"] for broker in brokers]
 
 
 def addresses(url: object) -> list[str]:
-    """List the addresses of a brokers URL: host:port, or ssl:host:port."""
-    if isinstance(url, (list, tuple)):
-        return [str(entry) for entry in url]
-    rest = str(url).removeprefix("amqp://").removeprefix("amqp:").rpartition("@")[2]
-    return [part.removeprefix("tcp:") for part in rest.split(",") if part]
+    """List the addresses of a brokers URL: host:port, or ssl:host:port; admin sockets stay as they
+    are. Raises ValueError.
+    """
+    text = str(url)
+    if "/" in text.removeprefix("amqp://").removeprefix("amqps://").rpartition("@")[2]:
+        return text.removeprefix("amqp:").split(",")
+    return [str(address) for address in parse_url(text)]
 
 
 def _values(path: str) -> dict[str, str]:
@@ -288,14 +328,25 @@ def _configured(options: Options) -> Target:
     if not options.config:
         return target
     values = _values(options.config)
+    target.encrypted = values.get("require-encryption", "").lower() in TRUE
+    name, usual = ("ssl-port", SECURE_PORT) if target.encrypted else ("port", DEFAULT_PORT)
     try:
-        target.port = int(values.get("port", DEFAULT_PORT))
+        target.port = int(values.get(name, usual))
     except ValueError as error:
         raise Failure(
-            CONFIG, f"{options.config}: port={values['port']} is not a number", hint="port=5672"
+            CONFIG,
+            f"{options.config}: {name}={values[name]} is not a number",
+            hint=f"{name}={usual}",
         ) from error
     target.user, target.password = values.get("ha-username", ""), values.get("ha-password", "")
     target.mechanism = values.get("ha-mechanism", "")
+    folder = os.path.dirname(options.config)
+    files = {name: os.path.join(folder, path) for name, path in values.items() if path}
+    own = ("", "")
+    if target.mechanism == "EXTERNAL":
+        # As brokers do among themselves: the certificate of this one says who it is.
+        own = files.get("ssl-cert", ""), files.get("ssl-key", "")
+    options.configured_tls = (files.get("ssl-trusted", ""), *own)
     if options.timeout is None:
         interval = values.get("ha-heartbeat-interval") or values.get("link-heartbeat-interval")
         if interval and interval.replace(".", "", 1).isdigit():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ from qpidha.client.blocking import Client, Sender
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.clients import CommandClient
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.target import parse
+from qpidha.client.command.target import resolve
 from qpidha.client.links import Delivery
 from qpidha.client.message import Message
 from qpidha.model.errors import ProtocolViolation
@@ -70,14 +71,9 @@ class Salvage:
 
     def send(self, options: Options, url: str) -> None:
         """Send everything and wait until each message has its outcome."""
-        target = parse(url)
-        target.user, target.password = (
-            target.user or options.user,
-            target.password or options.password,
-        )
-        target.mechanism = options.sasl_mechanism
+        targets = resolve(replace(options, broker=url))
         try:
-            with CommandClient(target, options, heartbeat=HEARTBEAT).opened() as client:
+            with CommandClient(targets, options, heartbeat=HEARTBEAT).opened() as client:
                 self._run(client)
         except Failure as failure:
             counts = (

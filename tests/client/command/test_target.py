@@ -9,7 +9,7 @@ import pytest
 
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.target import Target, brokers_url, parse, resolve
+from qpidha.client.command.target import Target, known_brokers, parse, resolve
 from qpidha.model.exit_codes import CONFIG
 from qpidha.model.settings import Settings
 from qpidha.runtime.sockets import admin_socket_path
@@ -54,7 +54,7 @@ def test_other_texts_are_usage_errors(text: str) -> None:
 def test_a_broker_of_the_local_cluster_is_known_by_its_name(nowhere: Path) -> None:
     brokers = [{"name": "b2", "address": "127.0.0.1:2", "admin_socket": "/d/b2/admin.sock"}]
     (nowhere / "cluster.json").write_text(json.dumps({"brokers": brokers}))
-    assert resolve(Options(broker="b2")) == Target(socket="/d/b2/admin.sock")
+    assert resolve(Options(broker="b2"))[0] == Target(socket="/d/b2/admin.sock")
     with pytest.raises(Failure, match="has no b3; it has b2"):
         resolve(Options(broker="b3"))
 
@@ -68,7 +68,7 @@ def test_without_a_local_cluster_a_name_of_one_is_explained_and_with_a_port_it_i
         failure.value.text == f"no local cluster in {nowhere}"
         and "QPIDHA_DIR" in failure.value.hint
     )
-    assert resolve(Options(broker="b1:5672")) == parse("b1:5672") == Target(host="b1")
+    assert resolve(Options(broker="b1:5672"))[0] == parse("b1:5672") == Target(host="b1")
 
 
 def test_a_cluster_beside_us_is_found_by_its_brokers_names(
@@ -87,8 +87,8 @@ def test_a_cluster_beside_us_is_found_by_its_brokers_names(
         ]
         (nowhere / place / "cluster.json").write_text(json.dumps({"brokers": brokers}))
     (nowhere / "admin.sock").touch()
-    assert resolve(Options(broker="b1")) == Target(socket=str(nowhere / "admin.sock"))
-    assert brokers_url(Options(broker="b1")) == "127.0.0.1:2"
+    assert resolve(Options(broker="b1"))[0] == Target(socket=str(nowhere / "admin.sock"))
+    assert known_brokers(Options(broker="b1")) == ["127.0.0.1:2"]
 
 
 def test_a_configuration_gives_port_credentials_and_timeout(nowhere: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_configuration_gives_port_credentials_and_timeout(nowhere: Path) -> No
         "one\nha-username=ha\nha-password=a=b\nha-mechanism=PLAIN\nlink-heartbeat-interval=5\n"
     )
     options = Options(config=str(config))
-    assert resolve(options) == Target(
+    assert resolve(options)[0] == Target(
         host="localhost", port=5999, user="ha", password="a=b", mechanism="PLAIN"
     )
     assert options.timeout == 5.0
@@ -111,7 +111,7 @@ def test_a_missing_configuration_is_a_missing_input(nowhere: Path) -> None:
 
 
 def test_without_anything_it_is_localhost() -> None:
-    assert resolve(Options()) == Target(host="localhost")
+    assert resolve(Options())[0] == Target(host="localhost")
 
 
 @pytest.mark.parametrize("content", [b"# fine\nport=1\nnot a setting\n", b"\xff\xfe"])
@@ -146,10 +146,10 @@ def test_a_daemon_without_a_data_directory_is_found_by_its_admin_socket(
     nowhere: Path, sockets: dict[str, str]
 ) -> None:
     put(sockets, nowhere, 6000, "")
-    assert resolve(Options()) == Target(host="localhost")
+    assert resolve(Options())[0] == Target(host="localhost")
     other = put(sockets, nowhere, 5673, "ready")
-    assert resolve(Options()) == Target(socket=other)
+    assert resolve(Options())[0] == Target(socket=other)
     put(sockets, nowhere, 5674, "ready")
-    assert resolve(Options()) == Target(host="localhost")  # Which of them is meant?
+    assert resolve(Options())[0] == Target(host="localhost")  # Which of them is meant?
     usual = put(sockets, nowhere, 5672, "ready")
-    assert resolve(Options()) == Target(socket=usual)
+    assert resolve(Options())[0] == Target(socket=usual)
