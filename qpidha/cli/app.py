@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
+from qpidha.cli.words import COMPLETIONS, dress, nearest, words_of
 from qpidha.client.command.arguments import FLAGS, VALUED, Options
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, print_json
@@ -89,10 +89,17 @@ GROUPS = (
 """Commands that have commands of their own."""
 USAGES = {"pipeline": 3}
 """Command -> exit code for wrong words, where 2 is a verdict."""
+GONE = {
+    "replicate": "replication of single queues is not offered: ha-replicate and qpid.replicate "
+    "(qpid-ha queue add --replicate) say what a cluster replicates"
+}
+"""Historic commands that are not offered, and what to do instead."""
 MANAGER_COMMANDS = ("promote",)
 """Commands that only a cluster resource manager should use; historic: shown and allowed with
 --cluster-manager.
 """
+WIDEST = 120
+"""Columns that help takes on a wide terminal."""
 OPTIONS_HELP = """Options of every command, before or after it:
   -b, --broker ADDR        host:port, amqp://user:password@host:port, an admin socket's path,
                            or b1, b2, ... of the local cluster; several with commas: the
@@ -117,7 +124,7 @@ def run(options: Options, words: list[str]) -> int:
         return OK
     if words[0] in ("help-all", "--help-all"):
         return _help_all(options)
-    if words[0] == "help":
+    if words[0] in ("help", "--help", "-h", "-help"):
         words = [*words[1:], "--help"]
     if words == ["--version"]:
         words = ["version"]
@@ -145,7 +152,7 @@ def overview(options: Options) -> str:
 
 
 def _app(modules: Sequence[str]) -> typer.Typer:
-    names = {"help_option_names": ["-h", "--help"]}
+    names = {"help_option_names": ["-h", "--help"], "max_content_width": WIDEST}
     app = typer.Typer(
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -163,10 +170,10 @@ def _group() -> None:
 
 
 def _invoke(app: typer.Typer, options: Options, words: list[str]) -> int:
+    command = get_command(app)
+    dress(command)
     try:
-        code = get_command(app).main(
-            args=words, prog_name="qpid-ha", standalone_mode=False, obj=options
-        )
+        code = command.main(args=words, prog_name="qpid-ha", standalone_mode=False, obj=options)
     except typer.Abort:
         return INTERRUPTED
     except Exception as error:
@@ -174,8 +181,10 @@ def _invoke(app: typer.Typer, options: Options, words: list[str]) -> int:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
+        text, _, near = _plain(str(message())).partition(" Did you mean ")
+        hint = f"did you mean {near} " if near else ""
         raise Failure(
-            USAGES.get(words[0], USAGE), _plain(str(message())), hint=_advice(error, words)
+            USAGES.get(words[0], USAGE), text.rstrip("."), hint=hint + _advice(error, words)
         ) from error
     return code if isinstance(code, int) else OK
 
@@ -198,10 +207,12 @@ def _unknown(name: str) -> Failure:
     if name.startswith("-"):
         known = [*(word for word in (*VALUED, *FLAGS) if word.startswith("--")), "--help"]
         what = "option"
+    elif name in GONE:
+        return Failure(USAGE, f"there is no command {name!r}", hint=GONE[name])
     else:
         known, what = list(COMMANDS), "command"
-    near = get_close_matches(name, known, 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else "qpid-ha help"
+    near = nearest(name, known)
+    hint = f"did you mean {near}?" if near else "qpid-ha help"
     return Failure(USAGE, f"there is no {what} {name!r}", hint=hint)
 
 
@@ -233,14 +244,6 @@ def settings_of(context: Any) -> Options:
     return options
 
 
-BASH = """_qpid_ha() {{ COMPREPLY=($(compgen -W "{words}" -- "${{COMP_WORDS[COMP_CWORD]}}")); }}
-complete -F _qpid_ha qpid-ha"""
-ZSH = """#compdef qpid-ha
-compadd {words}"""
-FISH = """complete -c qpid-ha -f -n __fish_use_subcommand -a "{words}\""""
-SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
-
-
 def add(app: typer.Typer) -> None:
     """Put the commands into the tree."""
     app.command("version", epilog=EPILOG)(_version)
@@ -269,6 +272,19 @@ def _completion(
 
     Example: qpid-ha completion bash > /etc/bash_completion.d/qpid-ha
     """
-    if shell not in SHELLS:
-        raise Failure(USAGE, f"no completion for {shell!r}", hint=f"one of {', '.join(SHELLS)}")
-    print(SHELLS[shell].format(words=" ".join(COMMANDS)))
+    if shell not in COMPLETIONS:
+        hint = f"one of {', '.join(COMPLETIONS)}"
+        raise Failure(USAGE, f"no completion for {shell!r}", hint=hint)
+    shown = {
+        name: module
+        for name, (module, _) in COMMANDS.items()
+        if settings_of(context).cluster_manager or name not in MANAGER_COMMANDS
+    }
+    common = [word for word in (*VALUED, *FLAGS) if word.startswith("--")]
+    tree = {"": [*shown, *common]}
+    for name, module in shown.items():
+        command: Any = get_command(_app([module]))
+        found = command.commands.get(name)
+        if found is not None:
+            tree |= words_of(found, name, common)
+    print(COMPLETIONS[shell](tree))

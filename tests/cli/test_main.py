@@ -280,8 +280,11 @@ def test_wrong_values_are_found_before_anything_is_asked(
 
 def test_a_list_that_matches_nothing_is_1(broker: FakeBroker, qpid_ha: Run) -> None:
     broker.answers["list_queues"] = []
-    assert qpid_ha("queue", "list", "zzz", "-b", broker.socket).code == 1
+    said = qpid_ha("queue", "list", "zzz", "-b", broker.socket)
+    assert said.code == 1 and said.err == "no queues with 'zzz' in their names\n"
     assert broker.asked == [("list_queues", {"match": "zzz"})]
+    said = qpid_ha("queue", "list", "-b", broker.socket)
+    assert said.code == 0 and said.err == "no queues\n"
 
 
 def test_local_commands_say_so_when_no_cluster_runs(broker: FakeBroker, qpid_ha: Run) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from qpidha.manager.vip.state import Wanted
+from qpidha.model.errors import InvalidArgument
 from tests.manager.vip_hosts import VIP, need_namespaces
 from tests.patience import STATE
 
@@ -94,3 +96,31 @@ def test_what_is_no_address_is_a_usage_error(
 def test_a_wrong_subcommand_is_answered_with_the_right_ones(qpid_ha: Callable[..., Any]) -> None:
     said = qpid_ha("vip", "dance")
     assert said.code == 2 and "qpid-ha vip with one of add, remove, show" in said.err
+
+
+@pytest.mark.parametrize("words", [("10.1.2.3/24@",), ("10.1.2.3/24@lo", "--interface", "eth0")])
+def test_an_interface_is_named_once_and_not_empty(
+    qpid_ha: Callable[..., Any], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    said = qpid_ha("vip", "add", *words, "--vips", str(tmp_path))
+    assert said.code == 2 and "interface" in said.err and "10.1.2.3/24@eth0" in said.err
+
+
+def test_the_interface_may_stand_behind_the_address(
+    qpid_ha: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Wanted] = []
+
+    class Addresses:
+        def remove(self, address: str) -> bool:
+            return False
+
+        def add(self, wanted: Wanted, *, force: bool) -> Any:
+            asked.append(wanted)
+            raise InvalidArgument("no")
+
+    monkeypatch.setattr("qpidha.cli.clusters.vip._addresses", lambda folder: Addresses())
+    for words in (("10.1.2.3/24@lo",), ("10.1.2.3/24", "--interface", "lo")):
+        qpid_ha("vip", "add", *words, "--vips", str(tmp_path))
+    assert asked == [Wanted("10.1.2.3", 24, "lo")] * 2
+    assert qpid_ha("vip", "remove", "10.1.2.3/24@lo").code == 0

@@ -33,6 +33,8 @@ QUEUE_COLUMNS = (
 BINDING_COLUMNS = ("exchange", "queue", "key", "arguments")
 EXCHANGE_COLUMNS = ("name", "type", "bindings", "received", "dropped", "replicate", "durable")
 
+QueueName = Annotated[str, typer.Argument(help="name of a queue")]
+ExchangeName = Annotated[str, typer.Argument(help="name of an exchange")]
 Replicate = Annotated[
     str | None, typer.Option(help="replication level: none, configuration or all")
 ]
@@ -74,16 +76,12 @@ def add(app: typer.Typer) -> None:
 
 def _queue_add(
     context: typer.Context,
-    name: str,
+    name: QueueName,
     replicate: Replicate = None,
     durable: Durable = False,
     alternate: Alternate = "",
-    max_queue_count: Annotated[
-        int | None, typer.Option(help="most messages", min=0, max=LARGEST)
-    ] = None,
-    max_queue_size: Annotated[
-        int | None, typer.Option(help="most bytes", min=0, max=LARGEST)
-    ] = None,
+    max_queue_count: Annotated[int | None, typer.Option(help="most messages", min=0)] = None,
+    max_queue_size: Annotated[int | None, typer.Option(help="most bytes", min=0)] = None,
     limit_policy: Annotated[
         str | None, typer.Option(help="what a full queue does: reject or ring")
     ] = None,
@@ -109,7 +107,7 @@ def _queue_add(
 
 def _queue_del(
     context: typer.Context,
-    name: str,
+    name: QueueName,
     force: Annotated[
         bool, typer.Option("--force", help="even if it is in use or has messages")
     ] = False,
@@ -145,7 +143,7 @@ def _queue_list(
     _print_list(context, "list_queues", QUEUE_COLUMNS, match)
 
 
-def _queue_purge(context: typer.Context, name: str) -> None:
+def _queue_purge(context: typer.Context, name: QueueName) -> None:
     """Remove the messages of a queue, except those that a consumer has.
 
     Example: qpid-ha queue purge orders
@@ -161,7 +159,7 @@ def _queue_purge(context: typer.Context, name: str) -> None:
 def _exchange_add(
     context: typer.Context,
     type: Annotated[str, typer.Argument(help="direct, topic, fanout or headers")],
-    name: str,
+    name: ExchangeName,
     replicate: Replicate = None,
     durable: Durable = False,
     alternate: Alternate = "",
@@ -187,7 +185,7 @@ def _exchange_add(
     _change(context, "declare_exchange", params, f"exchange {name} exists")
 
 
-def _exchange_del(context: typer.Context, name: str) -> None:
+def _exchange_del(context: typer.Context, name: ExchangeName) -> None:
     """Delete an exchange.
 
     Example: qpid-ha exchange del events
@@ -234,8 +232,8 @@ def _print_bindings(options: Options, match: str) -> None:
 
 def _bind(
     context: typer.Context,
-    exchange: str,
-    queue: str,
+    exchange: ExchangeName,
+    queue: QueueName,
     key: Annotated[str, typer.Argument(help="binding key")] = "",
     match: Annotated[
         list[str] | None, typer.Argument(help="for headers exchanges: all or any, then k=v ...")
@@ -255,8 +253,8 @@ def _bind(
 
 def _unbind(
     context: typer.Context,
-    exchange: str,
-    queue: str,
+    exchange: ExchangeName,
+    queue: QueueName,
     key: Annotated[str, typer.Argument(help="binding key")] = "",
 ) -> None:
     """Remove a binding.
@@ -269,6 +267,14 @@ def _unbind(
         {"exchange": exchange, "queue": queue, "key": key},
         f"{queue} is no longer bound to {exchange} by {key!r}",
     )
+
+
+def _within_range(arguments: dict[str, Any]) -> None:
+    for key, value in arguments.items():
+        if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+            raise Failure(
+                USAGE, f"{key}: the number {value} is too large", hint=f"at most {LARGEST}"
+            )
 
 
 def _ask(options: Options, method: str, params: dict[str, Any]) -> Any:
@@ -296,6 +302,7 @@ def _given(name: str) -> str:
 
 def _change(context: typer.Context, method: str, params: dict[str, Any], done: str) -> None:
     options = settings_of(context)
+    _within_range(params.get("arguments", {}))
     result = _ask(options, method, params)
     if options.as_json:
         print_json({"schema_version": 1, **(result if isinstance(result, dict) else {})})
@@ -313,6 +320,9 @@ def _print_list(context: typer.Context, method: str, columns: tuple[str, ...], m
             [column.upper() for column in columns],
             [[row.get(column) for column in columns] for row in rows],
         )
+        if not rows:
+            what = method.removeprefix("list_")
+            talk(options, f"no {what} with {match!r} in their names" if match else f"no {what}")
     if match and not rows:
         raise typer.Exit(NO)
 

@@ -33,6 +33,7 @@ MODE = 0o600
 FORBIDDEN = "$:"
 """Characters that would end a name before its end."""
 
+UserName = Annotated[str, typer.Argument(help="name of the user, with or without @REALM")]
 UsersFile = Annotated[
     str,
     typer.Option(
@@ -80,7 +81,7 @@ def add(app: typer.Typer) -> None:
 
 def _add(
     context: typer.Context,
-    name: str,
+    name: UserName,
     users_file: UsersFile,
     password_stdin: Annotated[
         bool, typer.Option("--password-stdin", help="read the password from standard input")
@@ -119,7 +120,7 @@ def _add(
 
 
 def _del(
-    context: typer.Context, name: str, users_file: UsersFile, realm: Realm = DEFAULTS["realm"]
+    context: typer.Context, name: UserName, users_file: UsersFile, realm: Realm = DEFAULTS["realm"]
 ) -> None:
     """Delete a user.
 

@@ -43,7 +43,12 @@ def add(app: typer.Typer) -> None:
 
 def _add(
     context: typer.Context,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS[/PREFIX]")],
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS[/PREFIX][@IF]", help="a virtual address; IF as --interface"
+        ),
+    ],
     interface: Annotated[
         str, typer.Option("--interface", help="default: the one whose network holds the address")
     ] = "",
@@ -75,7 +80,11 @@ def _add(
 
 
 def _remove(
-    context: typer.Context, address: Annotated[str, typer.Argument()], folder: Folder = FOLDER
+    context: typer.Context,
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS[/PREFIX][@IF]", help="a virtual address")
+    ],
+    folder: Folder = FOLDER,
 ) -> None:
     """Remove a virtual address; succeed also if it is not here.
 
@@ -107,7 +116,15 @@ def _show(context: typer.Context, folder: Folder = FOLDER) -> None:
         )
 
 
-def _wanted(address: str, interface: str = "") -> Wanted:
+def _wanted(text: str, interface: str = "") -> Wanted:
+    address, at, named = text.partition("@")
+    if at and (not named or interface not in ("", named)):
+        raise Failure(
+            USAGE,
+            f"{text!r} names no interface, or another one than --interface",
+            hint=f"{address}@eth0, or {address} --interface eth0",
+        )
+    interface = interface or named
     try:
         return Wanted.parse(address, interface)
     except InvalidArgument as error:

@@ -1,0 +1,155 @@
+"""Words of the command line for people: how parameters look in help, which word was meant, and what
+a shell may complete.
+
+Must not know any command.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from qpidha.model.settings import OPTIONS
+
+FARTHEST = 2
+"""Letters that may be wrong, missing or too many in a word that is recognised."""
+
+# -- help -----------------------------------------------------------------------------------------
+
+
+def dress(command: Any) -> None:
+    """Let help show words in place of Python's types, and whole sentences in lists of commands."""
+    for param in command.params:
+        if param.param_type_name == "argument":
+            _dress_argument(param)
+        elif param.metavar is None and not getattr(param, "is_flag", False):
+            long = max(param.opts, key=len)
+            param.metavar = "N" if _is_number(param) else long.rpartition("-")[2].upper()
+    for name in getattr(command, "commands", {}):
+        inner = command.commands[name]
+        inner.short_help = (inner.help or "").partition("\n\n")[0].replace("\n", " ")
+        dress(inner)
+
+
+def _is_number(param: Any) -> bool:
+    kind = param.display_type(None) if hasattr(param, "display_type") else param.type.name
+    return kind.strip("<>").removesuffix(" range") in ("int", "integer", "float")
+
+
+def _dress_argument(param: Any) -> None:
+    shown = (param.metavar or param.name.replace("_", "-")).upper()
+    shown += "..." if param.nargs != 1 else ""
+    text = param.help or ""
+    default = param.default
+    if isinstance(default, (str, int)) and default:
+        text += f"  [default: {default}]"
+    param.get_usage_pieces = lambda ctx: [shown if param.required else f"[{shown}]"]
+    param.get_help_record = lambda ctx: (shown, text)
+
+
+# -- mistakes -------------------------------------------------------------------------------------
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the known word that was most likely meant, or nothing."""
+    distance, found = min((_distance(word, other), other) for other in known)
+    return found if distance <= FARTHEST and 2 * distance < len(word) else ""
+
+
+def _distance(one: str, other: str) -> int:
+    """How many letters are to be put in, left out or changed."""
+    row = list(range(len(other) + 1))
+    for number, letter in enumerate(one, 1):
+        before, row[0] = row[0], number
+        for place, with_letter in enumerate(other, 1):
+            cost = before + (letter != with_letter)
+            before = row[place]
+            row[place] = min(cost, row[place] + 1, row[place - 1] + 1)
+    return row[-1]
+
+
+# -- completion -----------------------------------------------------------------------------------
+
+Tree = Mapping[str, list[str]]
+"""What may follow, by the words of the command so far."""
+
+
+def words_of(command: Any, path: str, common: list[str]) -> dict[str, list[str]]:
+    """What may follow a command, and each of its own."""
+    options = [
+        word
+        for param in command.params
+        if param.param_type_name == "option"
+        for word in param.opts
+        if word.startswith("--")
+    ]
+    inner = getattr(command, "commands", {})
+    found = {path: [*inner, *options, *([] if inner else common), "--help"]}
+    for name in inner:
+        found |= words_of(inner[name], f"{path} {name}", common)
+    return found
+
+
+def _bash(tree: Tree) -> str:
+    rows = "\n".join(
+        f"  [{shlex.quote(path or '_')}]={shlex.quote(' '.join(words))}"
+        for path, words in tree.items()
+    )
+    return f"""declare -gA _qpid_ha_words=(
+{rows}
+)
+_qpid_ha() {{
+  local at=_ word next
+  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+    if [ "$at" = _ ]; then next=$word; else next="$at $word"; fi
+    [ -n "$next" ] && [ -n "${{_qpid_ha_words[$next]+is}}" ] && at=$next
+  done
+  COMPREPLY=($(compgen -W "${{_qpid_ha_words[$at]}}" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+}}
+complete -o default -F _qpid_ha qpid-ha
+complete -o default -W {shlex.quote(" ".join(_daemon()))} qpidhad"""
+
+
+def _zsh(tree: Tree) -> str:
+    rows = "\n".join(
+        f"    {shlex.quote(path or '_')} {shlex.quote(' '.join(words))}"
+        for path, words in tree.items()
+    )
+    return f"""#compdef qpid-ha qpidhad
+_qpid_ha() {{
+  local at=_ word next
+  local -A table
+  if [[ $service = qpidhad ]]; then compadd -- {" ".join(_daemon())}; return; fi
+  table=(
+{rows}
+  )
+  for word in ${{words[2,CURRENT-1]}}; do
+    if [[ $at = _ ]]; then next=$word; else next="$at $word"; fi
+    (( ${{+table[$next]}} )) && at=$next
+  done
+  compadd -- ${{=table[$at]}}
+}}
+_qpid_ha "$@\""""
+
+
+def _fish(tree: Tree) -> str:
+    lines = []
+    for path, words in tree.items():
+        seen = [f"__fish_seen_subcommand_from {word}" for word in path.split()]
+        inner = [word for word in words if not word.startswith("-")]
+        if inner and path:
+            seen.append(f"not __fish_seen_subcommand_from {' '.join(inner)}")
+        when = "; and ".join(seen) or "__fish_use_subcommand"
+        lines.append(f'complete -c qpid-ha -f -n "{when}" -a "{" ".join(words)}"')
+    lines.append(f'complete -c qpidhad -a "{" ".join(_daemon())}"')
+    return "\n".join(lines)
+
+
+def _daemon() -> list[str]:
+    commands = ["--config", "--check", "--print-config", "--version", "--help"]
+    return [*commands, *(f"--{name}" for name in OPTIONS)]
+
+
+COMPLETIONS: dict[str, Callable[[Tree], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+"""Shell -> its script."""

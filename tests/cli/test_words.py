@@ -1,0 +1,112 @@
+"""Words for people: help of every command, which word was meant, and completion."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from qpidha.cli.app import COMMANDS, _app
+from qpidha.cli.words import nearest
+from tests.cli.conftest import Said
+
+Run = Callable[..., Said]
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command that does something, with its words."""
+
+    def inside(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+        inner = getattr(command, "commands", {})
+        for name in inner:
+            yield from inside(f"{path} {name}", inner[name])
+        if not inner:
+            yield path, command
+
+    for name, (module, _) in COMMANDS.items():
+        tree: Any = get_command(_app([module]))
+        if name in tree.commands:
+            yield from inside(name, tree.commands[name])
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()))
+def test_help_has_words_for_each_parameter_an_example_and_no_types(
+    qpid_ha: Run, path: str, command: Any
+) -> None:
+    text = qpid_ha(*path.split(), "--help", "--cluster-manager").out
+    for param in command.params:
+        assert param.name in ("help",) or getattr(param, "help", ""), param.name
+    for kind in ("<str", "<int", "<float", "<path", "<list", "{", "922337"):
+        assert kind not in text
+    assert f"Example: qpid-ha {path}" in " ".join(text.split())
+
+
+def test_lists_of_commands_are_whole_sentences(
+    qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for columns in ("60", "160"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert "..." not in qpid_ha("journal", "--help").out.replace("[ARGS]...", "").replace(
+            "--user, ...", ""
+        )
+    assert max(map(len, qpid_ha("journal", "--help").out.splitlines())) > 80
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("stauts", "status"),
+        ("recieve", "receive"),
+        ("lst", "list"),
+        ("nosuch", ""),
+        ("connection", ""),
+        ("ls", ""),
+    ],
+)
+def test_only_a_word_that_is_near_was_meant(word: str, meant: str) -> None:
+    assert nearest(word, COMMANDS) == meant
+
+
+def test_a_historic_command_that_is_not_offered_says_so(qpid_ha: Run) -> None:
+    said = qpid_ha("replicate", "q", "other")
+    assert said.code == 2 and "not offered" in said.err and "qpid.replicate" in said.err
+
+
+def test_a_misspelt_subcommand_is_answered_in_one_clean_line(qpid_ha: Run) -> None:
+    assert qpid_ha("queue", "ad", "x").err == (
+        "error: no such command 'ad'. Try: did you mean 'add'? "
+        "qpid-ha queue with one of add, del, list, purge\n"
+    )
+
+
+@pytest.mark.parametrize("word", ["-h", "--help", "help"])
+def test_help_may_stand_before_the_command(qpid_ha: Run, word: str) -> None:
+    assert qpid_ha(word, "queue", "add") == qpid_ha("queue", "add", "--help")
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("st", ["status"]),
+        ("queue ", ["add", "del", "list", "purge", "--help"]),
+        ("-b host queue add --du", ["--durable"]),
+        ("queue list --time", ["--timeout"]),
+        ("promo", []),
+    ],
+)
+def test_bash_completes_by_what_stands_before(qpid_ha: Run, line: str, offered: list[str]) -> None:
+    script = qpid_ha("completion", "bash").out
+    words = line.split(" ")
+    asked = f"{script}\nCOMP_WORDS=(qpid-ha {' '.join(words[:-1])} '{words[-1]}')\n"
+    asked += f'COMP_CWORD={len(words)}; _qpid_ha; echo "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_and_the_options_of_the_daemon(qpid_ha: Run, shell: str) -> None:
+    script = qpid_ha("completion", shell).out
+    assert "qpidhad" in script and "--ha-brokers-url" in script and "--max-queue-count" in script
