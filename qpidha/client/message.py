@@ -25,9 +25,18 @@ from qpidha.model.encoding import (
     sections,
 )
 from qpidha.model.errors import ProtocolViolation
+from qpidha.model.message_view import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+)
 
-HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
-APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x74, 0x75, 0x76, 0x77, 0x78
 KINDS = {"data": DATA, "sequence": SEQUENCE, "value": VALUE}
 KIND_NAMES = {code: name for name, code in KINDS.items()}
 SECOND_MS = 1000

@@ -27,14 +27,8 @@ from qpidha.model.encoding import (
 )
 from qpidha.model.errors import ProtocolViolation
 
-HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = (
-    0x70,
-    0x71,
-    0x72,
-    0x73,
-    0x74,
-)
-DATA, SEQUENCE, VALUE, FOOTER = 0x75, 0x76, 0x77, 0x78
+HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
+APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x74, 0x75, 0x76, 0x77, 0x78
 
 HEADER_FIELDS = ("durable", "priority", "ttl", "first_acquirer", "delivery_count")
 PROPERTY_FIELDS = (

@@ -65,6 +65,11 @@ class Bool:
         return "yes" if value else "no"
 
 
+def _is_within(value: Any, minimum: int, maximum: int) -> bool:
+    """Whether a value is a whole number in a range; a truth value is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum
+
+
 @dataclass(frozen=True, slots=True)
 class Integer:
     """A whole number from `minimum` to `maximum`."""
@@ -85,11 +90,7 @@ class Integer:
 
     def check(self, value: Any) -> bool:
         """Whether it is in range."""
-        return (
-            isinstance(value, int)
-            and not isinstance(value, bool)
-            and self.minimum <= value <= self.maximum
-        )
+        return _is_within(value, self.minimum, self.maximum)
 
     def show(self, value: Any) -> str:
         """Write the number."""
@@ -118,11 +119,7 @@ class Size:
 
     def check(self, value: Any) -> bool:
         """Whether it is in range."""
-        return (
-            isinstance(value, int)
-            and not isinstance(value, bool)
-            and self.minimum <= value <= self.maximum
-        )
+        return _is_within(value, self.minimum, self.maximum)
 
     def show(self, value: Any) -> str:
         """Write the bytes with the largest suffix that keeps them exact."""
@@ -155,11 +152,7 @@ class Duration:
 
     def check(self, value: Any) -> bool:
         """Whether it is in range."""
-        return (
-            isinstance(value, int)
-            and not isinstance(value, bool)
-            and self.minimum <= value <= self.maximum
-        )
+        return _is_within(value, self.minimum, self.maximum)
 
     def show(self, value: Any) -> str:
         """Write it with a unit."""
