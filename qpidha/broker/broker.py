@@ -24,7 +24,8 @@ from qpidha.broker.exchange import Exchange, application_properties, subject
 from qpidha.broker.queues.arguments import check_name, check_plain
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
 from qpidha.broker.state import LOCAL_UID, State
-from qpidha.broker.vocabulary import Kind, translate
+from qpidha.broker.translation import translate
+from qpidha.broker.vocabulary import Kind
 from qpidha.model.duration import SECOND
 from qpidha.model.effects import Announce
 from qpidha.model.errors import LimitExceeded, NotFound, PreconditionFailed, RefusedRequest

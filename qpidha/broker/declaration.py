@@ -13,6 +13,7 @@ from qpidha.broker.exchange import EXCHANGE_TYPES
 from qpidha.broker.queues.arguments import check_name, check_plain
 from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT
 from qpidha.broker.queues.spec import check_queue_arguments
+from qpidha.broker.translation import take_option, translate
 from qpidha.broker.vocabulary import (
     ALTERNATE,
     AUTO_DELETE,
@@ -21,8 +22,6 @@ from qpidha.broker.vocabulary import (
     QUEUE_TYPE,
     QUORUM,
     Kind,
-    take_option,
-    translate,
 )
 from qpidha.model.errors import (
     InvalidArgument,

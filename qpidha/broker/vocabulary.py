@@ -4,13 +4,7 @@ it here.
 Clients of RabbitMQ, Qpid, Artemis and JMS ask by names: arguments of queues, exchanges and
 bindings, keys of policies, filters and capabilities of termini, properties of links. `TABLE` has
 each of these names once. It is known, or an alias of a known one, or refused with the reason; none
-is taken and not followed. An argument that is not in the table is refused if it looks like an
-instruction (`INSTRUCTIONS`); any other is the application's own data, is kept and shown. Filters
-and capabilities are no place for data, so every one that is not in the table is refused.
-
-Each window asks here: a declaration reads its arguments with `translate`, an attach checks the rest
-with `check_capabilities`, `check_link_properties` and `binding_of`. Records hold known names only,
-so backups and older brokers need not know any alias. docs/arguments.md is made from the table.
+is taken and not followed. `translation.py` looks names up, and docs/arguments.md is made from them.
 
 Must not know what an argument does: the parts of a queue check the values of known arguments, and
 an alias is one only if it means the same there and here.
@@ -20,9 +14,8 @@ RabbitMQ's guides to queues, policies and AMQP 1.0; Artemis' queue attributes; A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
@@ -30,13 +23,6 @@ from qpidha.broker.exchange import MATCH, MATCH_ALL, MATCH_ANY
 from qpidha.broker.queues.dedup import DEDUP, DEDUP_WINDOW
 from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, POLICIES
 from qpidha.broker.queues.limits import MAX_COUNT, MAX_SIZE, POLICY_TYPE, REJECT, RING
-from qpidha.model.encoding import Described
-from qpidha.model.errors import (
-    InvalidArgument,
-    NotImplementedHere,
-    PreconditionFailed,
-    RefusedRequest,
-)
 from qpidha.model.replication_level import ALL, HA_UUID, LEVELS, REPLICATE
 
 INSTRUCTIONS = ("qpid.", "qpidha.", "x-", "ha-", "rabbitmq:")
@@ -62,9 +48,6 @@ class Fate(StrEnum):
     KNOWN = "known"  # it is followed
     ALIAS = "alias of"  # it is followed as a known one
     REFUSED = "refused because"
-
-
-ARGUMENTS = (Kind.QUEUE, Kind.EXCHANGE, Kind.BINDING, Kind.POLICY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +91,14 @@ def _alias(kind: Kind, name: str, origin: str, alias_of: str, text: str, **more:
 def _refused(kind: Kind, name: str, origin: str, reason: str, **more: Any) -> Entry:
     more.setdefault("example", 1)
     return Entry(kind, name, origin, Fate.REFUSED, reason, **more)
+
+
+def _each_refused(
+    kind: Kind, origin: str, reason: str, examples: Mapping[str, Any], **more: Any
+) -> Iterator[Entry]:
+    """Yield names that are refused for one reason, each with a value that clients give."""
+    for name, example in examples.items():
+        yield _refused(kind, name, origin, reason, example=example, **more)
 
 
 # -- values ---------------------------------------------------------------------------------------
@@ -175,12 +166,10 @@ _NO_PRIORITIES = "queues give messages in the order of arrival"
 _ONE_PRIMARY = "all queues are served by the primary of the cluster and are on every broker"
 _NO_STREAMS = "streams are not offered"
 _NO_GROUPS = "message groups are not offered yet"
+_NO_LAST_VALUES = "last-value queues are not offered yet"
 _NO_PAGING = "the bytes in memory are limited for all queues alike"
-_NO_STORE_SIZES = "there is one log for all queues"
-_NO_FLOW_ARGUMENTS = "credit is the same for all queues"
-_NO_ALERTS = "queues raise no alerts yet"
 _NO_DELAY = "messages are given out as soon as they are there"
-_LOOK = "leave it out"
+LEAVE_OUT = "leave it out"
 
 _QUEUES = (
     _known(
@@ -327,13 +316,16 @@ _QUEUES = (
         example=60000,
         hint=f"{AUTO_DELETE_TIMEOUT} deletes a queue that was used and then left, after seconds",
     ),
-    *(
-        _refused(Kind.QUEUE, name, RABBITMQ, _NO_DEAD_LETTERS, hint=_USE_ALTERNATE, example=example)
-        for name, example in (
-            ("x-dead-letter-exchange", "dlx"),
-            ("x-dead-letter-routing-key", "dead"),
-            ("x-dead-letter-strategy", "at-least-once"),
-        )
+    *_each_refused(
+        Kind.QUEUE,
+        RABBITMQ,
+        _NO_DEAD_LETTERS,
+        {
+            "x-dead-letter-exchange": "dlx",
+            "x-dead-letter-routing-key": "dead",
+            "x-dead-letter-strategy": "at-least-once",
+        },
+        hint=_USE_ALTERNATE,
     ),
     _refused(
         Kind.QUEUE,
@@ -344,7 +336,7 @@ _QUEUES = (
         hint="look at delivery-count in the header, and reject a message that fails too often",
         harmless=(-1,),
     ),
-    _refused(Kind.QUEUE, "x-max-priority", RABBITMQ, _NO_PRIORITIES, hint=_LOOK, example=10),
+    _refused(Kind.QUEUE, "x-max-priority", RABBITMQ, _NO_PRIORITIES, hint=LEAVE_OUT, example=10),
     _refused(
         Kind.QUEUE,
         "x-single-active-consumer",
@@ -354,22 +346,25 @@ _QUEUES = (
         example=True,
         harmless=_OFF,
     ),
-    *(
-        _refused(Kind.QUEUE, name, RABBITMQ, _ONE_PRIMARY, hint=_LOOK, example=example)
-        for name, example in (
-            ("x-quorum-initial-group-size", 3),
-            ("x-quorum-target-group-size", 3),
-            ("x-queue-leader-locator", "balanced"),
-            ("x-queue-master-locator", "min-masters"),
-            ("cluster_target_size", 3),
-        )
+    *_each_refused(
+        Kind.QUEUE,
+        RABBITMQ,
+        _ONE_PRIMARY,
+        {
+            "x-quorum-initial-group-size": 3,
+            "x-quorum-target-group-size": 3,
+            "x-queue-leader-locator": "balanced",
+            "x-queue-master-locator": "min-masters",
+            "cluster_target_size": 3,
+        },
+        hint=LEAVE_OUT,
     ),
     _refused(
         Kind.QUEUE,
         "x-consumer-timeout",
         RABBITMQ,
         "a consumer may keep a message for any time",
-        hint=_LOOK,
+        hint=LEAVE_OUT,
         example=60000,
     ),
     _refused(
@@ -377,91 +372,98 @@ _QUEUES = (
         "x-queue-mode",
         RABBITMQ,
         "messages beyond the memory of a queue are on disk by themselves",
-        hint=_LOOK,
+        hint=LEAVE_OUT,
         example="lazy",
         harmless=("default",),
     ),
     _refused(
-        Kind.QUEUE, "x-queue-version", RABBITMQ, "queues have one version", hint=_LOOK, example=2
+        Kind.QUEUE,
+        "x-queue-version",
+        RABBITMQ,
+        "queues have one version",
+        hint=LEAVE_OUT,
+        example=2,
     ),
-    *(
-        _refused(Kind.QUEUE, name, RABBITMQ, _NO_STREAMS, hint=_LOOK, example=example)
-        for name, example in (
-            ("x-max-age", "1D"),
-            ("x-stream-max-segment-size-bytes", 1000),
-            ("x-stream-filter-size-bytes", 16),
-            ("x-initial-cluster-size", 3),
-        )
+    *_each_refused(
+        Kind.QUEUE,
+        RABBITMQ,
+        _NO_STREAMS,
+        {
+            "x-max-age": "1D",
+            "x-stream-max-segment-size-bytes": 1000,
+            "x-stream-filter-size-bytes": 16,
+            "x-initial-cluster-size": 3,
+        },
+        hint=LEAVE_OUT,
     ),
-    *(
-        _refused(Kind.QUEUE, name, QPID, _NO_PRIORITIES, hint=_LOOK, example=10)
-        for name in ("qpid.priorities", "x-qpid-priorities", "qpid.fairshare", "x-qpid-fairshare")
+    *_each_refused(
+        Kind.QUEUE,
+        QPID,
+        _NO_PRIORITIES,
+        {
+            "qpid.priorities": 10,
+            "x-qpid-priorities": 10,
+            "qpid.fairshare": 10,
+            "x-qpid-fairshare": 10,
+        },
+        hint=LEAVE_OUT,
     ),
-    *(
-        _refused(
-            Kind.QUEUE,
-            name,
-            QPID,
-            "last-value queues are not offered yet",
-            hint=_LOOK,
-            example=example,
-        )
-        for name, example in (
-            ("qpid.last_value_queue_key", "key"),
-            ("qpid.last_value_queue", 1),
-            ("qpid.last_value_queue_no_browse", 1),
-            ("qpid.LVQ_key", "key"),
-        )
+    *_each_refused(
+        Kind.QUEUE,
+        QPID,
+        _NO_LAST_VALUES,
+        {
+            "qpid.last_value_queue_key": "key",
+            "qpid.last_value_queue": 1,
+            "qpid.last_value_queue_no_browse": 1,
+            "qpid.LVQ_key": "key",
+        },
+        hint=LEAVE_OUT,
     ),
-    *(
-        _refused(Kind.QUEUE, name, QPID, _NO_GROUPS, hint=_LOOK, example=example)
-        for name, example in (
-            ("qpid.group_header_key", "group"),
-            ("qpid.group_timestamp", 1),
-            ("qpid.default-message-group", "none"),
-        )
+    *_each_refused(
+        Kind.QUEUE,
+        QPID,
+        _NO_GROUPS,
+        {
+            "qpid.group_header_key": "group",
+            "qpid.group_timestamp": 1,
+            "qpid.default-message-group": "none",
+        },
+        hint=LEAVE_OUT,
     ),
     _refused(
-        Kind.QUEUE, "qpid.shared_msg_group", QPID, _NO_GROUPS, hint=_LOOK, harmless=(*_OFF, 0)
+        Kind.QUEUE, "qpid.shared_msg_group", QPID, _NO_GROUPS, hint=LEAVE_OUT, harmless=(*_OFF, 0)
     ),
-    *(
-        _refused(
-            Kind.QUEUE,
-            name,
-            QPID,
-            _NO_FLOW_ARGUMENTS,
-            hint="link-credit limits what a sender may have on its way",
-            example=100,
-            harmless=(0,),
-        )
-        for name in (
-            "qpid.flow_stop_count",
-            "qpid.flow_stop_size",
-            "qpid.flow_resume_count",
-            "qpid.flow_resume_size",
-        )
+    *_each_refused(
+        Kind.QUEUE,
+        QPID,
+        "credit is the same for all queues",
+        {
+            "qpid.flow_stop_count": 100,
+            "qpid.flow_stop_size": 100,
+            "qpid.flow_resume_count": 100,
+            "qpid.flow_resume_size": 100,
+        },
+        hint="link-credit limits what a sender may have on its way",
+        harmless=(0,),
     ),
-    *(
-        _refused(
-            Kind.QUEUE,
-            name,
-            QPID,
-            _NO_ALERTS,
-            hint="qpid-ha queue list shows the depth",
-            example=100,
-        )
-        for name in (
-            "qpid.alert_count",
-            "qpid.alert_size",
-            "qpid.alert_count_up",
-            "qpid.alert_count_down",
-            "qpid.alert_size_up",
-            "qpid.alert_size_down",
-            "qpid.alert_repeat_gap",
-            "x-qpid-maximum-message-count",
-            "x-qpid-maximum-message-size",
-            "x-qpid-minimum-alert-repeat-gap",
-        )
+    *_each_refused(
+        Kind.QUEUE,
+        QPID,
+        "queues raise no alerts yet",
+        {
+            "qpid.alert_count": 100,
+            "qpid.alert_size": 100,
+            "qpid.alert_count_up": 100,
+            "qpid.alert_count_down": 100,
+            "qpid.alert_size_up": 100,
+            "qpid.alert_size_down": 100,
+            "qpid.alert_repeat_gap": 100,
+            "x-qpid-maximum-message-count": 100,
+            "x-qpid-maximum-message-size": 100,
+            "x-qpid-minimum-alert-repeat-gap": 100,
+        },
+        hint="qpid-ha queue list shows the depth",
     ),
     _refused(
         Kind.QUEUE,
@@ -472,17 +474,13 @@ _QUEUES = (
         example=True,
         harmless=_OFF,
     ),
-    *(
-        _refused(
-            Kind.QUEUE,
-            name,
-            QPID,
-            "a queue does not know where its messages come from",
-            hint=_LOOK,
-            example=True,
-            harmless=_OFF,
-        )
-        for name in ("no-local", "qpid.no-local")
+    *_each_refused(
+        Kind.QUEUE,
+        QPID,
+        "a queue does not know where its messages come from",
+        {"no-local": True, "qpid.no-local": True},
+        hint=LEAVE_OUT,
+        harmless=_OFF,
     ),
     _refused(
         Kind.QUEUE,
@@ -492,47 +490,54 @@ _QUEUES = (
         hint="bind the queue so that it gets only what its consumers want",
         example="a = 1",
     ),
-    *(
-        _refused(Kind.QUEUE, name, QPID, "messages are not marked", hint=_LOOK, example="mark")
-        for name in ("qpid.trace.id", "qpid.trace.exclude", "qpid.queue_msg_sequence")
+    *_each_refused(
+        Kind.QUEUE,
+        QPID,
+        "messages are not marked",
+        {"qpid.trace.id": "mark", "qpid.trace.exclude": "mark", "qpid.queue_msg_sequence": "mark"},
+        hint=LEAVE_OUT,
     ),
-    _refused(Kind.QUEUE, "qpid.paging", QPID, _NO_PAGING, hint=_LOOK, example=True, harmless=_OFF),
-    *(
-        _refused(Kind.QUEUE, name, QPID, _NO_PAGING, hint=_LOOK, example=4)
-        for name in ("qpid.max_pages_loaded", "qpid.page_factor")
+    _refused(
+        Kind.QUEUE, "qpid.paging", QPID, _NO_PAGING, hint=LEAVE_OUT, example=True, harmless=_OFF
     ),
-    *(
-        _refused(Kind.QUEUE, name, QPID, _NO_STORE_SIZES, hint=_LOOK, example=8)
-        for name in (
-            "qpid.file_count",
-            "qpid.file_size",
-            "qpid.efp_partition_num",
-            "qpid.efp_pool_file_size",
-            "qpid.wcache-page-size",
-            "qpid.wcache-num-pages",
-        )
+    *_each_refused(
+        Kind.QUEUE,
+        QPID,
+        _NO_PAGING,
+        {"qpid.max_pages_loaded": 4, "qpid.page_factor": 4},
+        hint=LEAVE_OUT,
     ),
-    *(
-        _refused(
-            Kind.QUEUE,
-            name,
-            QPID,
-            "replication is by the log of the cluster",
-            hint=f"use {REPLICATE}",
-            example="x",
-        )
-        for name in ("qpid.ha-repsub", "qpid.queue_event_generation", "qpid.persist_last_node")
+    *_each_refused(
+        Kind.QUEUE,
+        QPID,
+        "there is one log for all queues",
+        {
+            "qpid.file_count": 8,
+            "qpid.file_size": 8,
+            "qpid.efp_partition_num": 8,
+            "qpid.efp_pool_file_size": 8,
+            "qpid.wcache-page-size": 8,
+            "qpid.wcache-num-pages": 8,
+        },
+        hint=LEAVE_OUT,
+    ),
+    *_each_refused(
+        Kind.QUEUE,
+        QPID,
+        "replication is by the log of the cluster",
+        {"qpid.ha-repsub": "x", "qpid.queue_event_generation": "x", "qpid.persist_last_node": "x"},
+        hint=f"use {REPLICATE}",
     ),
     *(
         _refused(Kind.QUEUE, name, ARTEMIS, reason, hint=hint, example=example)
         for name, example, reason, hint in (
             ("max-consumers", 1, "any number of consumers may attach", "declare it exclusive"),
             ("ring-size", 5, "it is not Qpid's name", f"{MAX_COUNT} and {POLICY_TYPE}={RING}"),
-            ("last-value-key", "key", "last-value queues are not offered yet", _LOOK),
-            ("group-buckets", 4, _NO_GROUPS, _LOOK),
-            ("group-first-key", "first", _NO_GROUPS, _LOOK),
-            ("consumers-before-dispatch", 2, _NO_DELAY, _LOOK),
-            ("delay-before-dispatch", 100, _NO_DELAY, _LOOK),
+            ("last-value-key", "key", _NO_LAST_VALUES, LEAVE_OUT),
+            ("group-buckets", 4, _NO_GROUPS, LEAVE_OUT),
+            ("group-first-key", "first", _NO_GROUPS, LEAVE_OUT),
+            ("consumers-before-dispatch", 2, _NO_DELAY, LEAVE_OUT),
+            ("delay-before-dispatch", 100, _NO_DELAY, LEAVE_OUT),
             ("auto-delete-delay", 1000, "it is not Qpid's name", f"{AUTO_DELETE_TIMEOUT}=SECONDS"),
             (
                 "auto-delete-message-count",
@@ -540,17 +545,17 @@ _QUEUES = (
                 "it is not AMQP's name",
                 f"{LIFETIME_POLICY}=delete-if-unused-and-empty",
             ),
-            ("max-delivery-attempts", 10, "a delivery limit is not offered yet", _LOOK),
-            ("redelivery-delay", 1000, _NO_DELAY, _LOOK),
+            ("max-delivery-attempts", 10, "a delivery limit is not offered yet", LEAVE_OUT),
+            ("redelivery-delay", 1000, _NO_DELAY, LEAVE_OUT),
             ("dead-letter-address", "dead", _NO_DEAD_LETTERS, _USE_ALTERNATE),
             ("expiry-address", "expired", _NO_DEAD_LETTERS, _USE_ALTERNATE),
-            ("routing-type", "ANYCAST", "queues have no routing type", _LOOK),
+            ("routing-type", "ANYCAST", "queues have no routing type", LEAVE_OUT),
         )
     ),
     *(
-        _refused(Kind.QUEUE, name, ARTEMIS, reason, hint=_LOOK, example=True, harmless=_OFF)
+        _refused(Kind.QUEUE, name, ARTEMIS, reason, hint=LEAVE_OUT, example=True, harmless=_OFF)
         for name, reason in (
-            ("last-value", "last-value queues are not offered yet"),
+            ("last-value", _NO_LAST_VALUES),
             ("non-destructive", "receivers choose whether they browse"),
             ("purge-on-no-consumers", "messages stay when consumers leave"),
             ("group-rebalance", _NO_GROUPS),
@@ -611,38 +616,32 @@ _EXCHANGES = (
         )
         for name, origin in (("lifetime-policy", AMQP), (LIFETIME_POLICY, QPID))
     ),
-    *(
-        _refused(
-            Kind.EXCHANGE,
-            name,
-            QPID,
-            "exchanges keep no messages and no counters in them",
-            hint=_LOOK,
-            example=True,
-            harmless=(*_OFF, 0),
-        )
-        for name in ("qpid.msg_sequence", "qpid.ive")
+    *_each_refused(
+        Kind.EXCHANGE,
+        QPID,
+        "exchanges keep no messages and no counters in them",
+        {"qpid.msg_sequence": True, "qpid.ive": True},
+        hint=LEAVE_OUT,
+        harmless=(*_OFF, 0),
     ),
     _refused(
         Kind.EXCHANGE,
         "internal",
         RABBITMQ,
         "every exchange may be published to",
-        hint=_LOOK,
+        hint=LEAVE_OUT,
         example=True,
         harmless=_OFF,
     ),
-    _refused(Kind.EXCHANGE, "x-delayed-type", RABBITMQ, _NO_DELAY, hint=_LOOK, example="direct"),
-    *(
-        _refused(
-            Kind.EXCHANGE,
-            name,
-            RABBITMQ,
-            "consistent hashing is not offered",
-            hint=_LOOK,
-            example="key",
-        )
-        for name in ("hash-header", "hash-property")
+    _refused(
+        Kind.EXCHANGE, "x-delayed-type", RABBITMQ, _NO_DELAY, hint=LEAVE_OUT, example="direct"
+    ),
+    *_each_refused(
+        Kind.EXCHANGE,
+        RABBITMQ,
+        "consistent hashing is not offered",
+        {"hash-header": "key", "hash-property": "key"},
+        hint=LEAVE_OUT,
     ),
 )
 
@@ -664,12 +663,15 @@ _BINDINGS = (
         example=True,
         harmless=_OFF,
     ),
-    *(
-        _refused(Kind.BINDING, name, QPID, "federation is not offered yet", hint=_LOOK, example="x")
-        for name in ("qpid.fed.op", "qpid.fed.tags", "qpid.fed.origin")
+    *_each_refused(
+        Kind.BINDING,
+        QPID,
+        "federation is not offered yet",
+        {"qpid.fed.op": "x", "qpid.fed.tags": "x", "qpid.fed.origin": "x"},
+        hint=LEAVE_OUT,
     ),
     _refused(
-        Kind.BINDING, "xquery", QPID, "XML exchanges are not offered", hint=_LOOK, example="."
+        Kind.BINDING, "xquery", QPID, "XML exchanges are not offered", hint=LEAVE_OUT, example="."
     ),
 )
 
@@ -686,20 +688,20 @@ _POLICIES = tuple(
         ("dead-letter-exchange", "dlx", _USE_ALTERNATE),
         ("dead-letter-routing-key", "dead", _USE_ALTERNATE),
         ("dead-letter-strategy", "at-least-once", _USE_ALTERNATE),
-        ("delivery-limit", 20, _LOOK),
-        ("consumer-timeout", 1000, _LOOK),
-        ("delayed-retry-type", "all", _LOOK),
-        ("delayed-retry-min", 1000, _LOOK),
-        ("delayed-retry-max", 2000, _LOOK),
-        ("queue-mode", "lazy", _LOOK),
-        ("queue-version", 2, _LOOK),
-        ("queue-leader-locator", "balanced", _LOOK),
-        ("queue-master-locator", "min-masters", _LOOK),
-        ("target-group-size", 3, _LOOK),
-        ("max-age", "1D", _LOOK),
-        ("stream-max-segment-size-bytes", 1000, _LOOK),
-        ("federation-upstream", "up", _LOOK),
-        ("federation-upstream-set", "all", _LOOK),
+        ("delivery-limit", 20, LEAVE_OUT),
+        ("consumer-timeout", 1000, LEAVE_OUT),
+        ("delayed-retry-type", "all", LEAVE_OUT),
+        ("delayed-retry-min", 1000, LEAVE_OUT),
+        ("delayed-retry-max", 2000, LEAVE_OUT),
+        ("queue-mode", "lazy", LEAVE_OUT),
+        ("queue-version", 2, LEAVE_OUT),
+        ("queue-leader-locator", "balanced", LEAVE_OUT),
+        ("queue-master-locator", "min-masters", LEAVE_OUT),
+        ("target-group-size", 3, LEAVE_OUT),
+        ("max-age", "1D", LEAVE_OUT),
+        ("stream-max-segment-size-bytes", 1000, LEAVE_OUT),
+        ("federation-upstream", "up", LEAVE_OUT),
+        ("federation-upstream-set", "all", LEAVE_OUT),
         ("ha-mode", "all", f"declare the queue with {REPLICATE}={ALL}"),
         ("ha-params", 2, f"declare the queue with {REPLICATE}={ALL}"),
         ("ha-sync-mode", "automatic", "backups catch up by themselves"),
@@ -710,7 +712,7 @@ _POLICIES = tuple(
 )
 
 _NO_SELECTORS = "messages are not filtered by their content yet"
-_OWN_QUEUE = "bind a queue of its own to an exchange for what this receiver wants"
+OWN_QUEUE = "bind a queue of its own to an exchange for what this receiver wants"
 _FILTERS = (
     _known(
         Kind.FILTER,
@@ -746,7 +748,7 @@ _FILTERS = (
         SELECTOR,
         JMS,
         _NO_SELECTORS,
-        hint=_OWN_QUEUE,
+        hint=OWN_QUEUE,
         example="colour = 'red'",
         code=0x0000468C00000004,
     ),
@@ -764,13 +766,13 @@ _FILTERS = (
         "apache.org:xquery-filter:string",
         QPID,
         "XML exchanges are not offered",
-        hint=_LOOK,
+        hint=LEAVE_OUT,
         example="true()",
         code=0x0000468C00000005,
     ),
     *(
         _refused(
-            Kind.FILTER, name, RABBITMQ, _NO_SELECTORS, hint=_OWN_QUEUE, example=example, code=code
+            Kind.FILTER, name, RABBITMQ, _NO_SELECTORS, hint=OWN_QUEUE, example=example, code=code
         )
         for name, example, code in (
             ("amqp:sql-filter", "a = 1", 0x120),
@@ -778,20 +780,23 @@ _FILTERS = (
             ("amqp:application-properties-filter", {"a": 1}, 0x174),
         )
     ),
-    *(
-        _refused(Kind.FILTER, name, RABBITMQ, _NO_STREAMS, hint=_LOOK, example=example)
-        for name, example in (
-            ("rabbitmq:stream-offset-spec", "first"),
-            ("rabbitmq:stream-filter", "a"),
-            ("rabbitmq:stream-match-unfiltered", True),
-        )
+    *_each_refused(
+        Kind.FILTER,
+        RABBITMQ,
+        _NO_STREAMS,
+        {
+            "rabbitmq:stream-offset-spec": "first",
+            "rabbitmq:stream-filter": "a",
+            "rabbitmq:stream-match-unfiltered": True,
+        },
+        hint=LEAVE_OUT,
     ),
     _refused(
         Kind.FILTER,
         "com.microsoft:session-filter",
         AZURE,
         "message sessions are not offered",
-        hint=_LOOK,
+        hint=LEAVE_OUT,
         example="s1",
         code=0x00000137000000C,
     ),
@@ -860,7 +865,7 @@ _LINKS = (
             name,
             origin,
             "all consumers of a queue get messages in turn",
-            hint=_LOOK,
+            hint=LEAVE_OUT,
             example=5,
             harmless=(0,),
         )
@@ -871,11 +876,11 @@ _LINKS = (
         "rabbitmq:consumer-timeout",
         RABBITMQ,
         "a consumer may keep a message for any time",
-        hint=_LOOK,
+        hint=LEAVE_OUT,
         example=1000,
     ),
     *(
-        _refused(Kind.LINK, name, RABBITMQ, reason, hint=_LOOK, example=example)
+        _refused(Kind.LINK, name, RABBITMQ, reason, hint=LEAVE_OUT, example=example)
         for name, example, reason in (
             ("x-priority", 5, "all consumers of a queue get messages in turn"),
             ("x-cancel-on-ha-failover", True, "the connection ends when the primary does"),
@@ -903,224 +908,6 @@ TABLE: tuple[Entry, ...] = (
     *_LINKS,
 )
 """Every name, each once for a kind."""
-
-_BY_NAME = {(entry.kind, entry.name): entry for entry in TABLE}
-_BY_CODE = {entry.code: entry for entry in TABLE if entry.code}
-
-
-# -- arguments ------------------------------------------------------------------------------------
-
-
-def translate(kind: Kind, arguments: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the arguments of a declaration under their known names, and the application's own
-    data as it came. Raise InvalidArgument for what is refused, PreconditionFailed for two names of
-    one thing that say different things.
-    """
-    asked: dict[str, Any] = {}
-    spelled: dict[str, str] = {}
-    implied: dict[str, Any] = {}
-    for key, given in arguments.items():
-        name, entry = str(key), _argument(kind, str(key))
-        target, value = name, given
-        if entry is None:
-            if name.startswith(INSTRUCTIONS):
-                raise _unknown(kind, name, InvalidArgument)
-        elif entry.fate is Fate.REFUSED:
-            if not _is_harmless(entry, given):
-                raise _refusal(entry, InvalidArgument)
-            continue
-        elif entry.read is not None:
-            target, value = entry.alias_of or name, _read(entry, given)
-            implied.update(entry.implies)
-            if value is None:
-                continue
-        if target in asked and not _same(asked[target], value):
-            raise PreconditionFailed(
-                f"{spelled[target]}={arguments[spelled[target]]} and {name}={given} contradict "
-                "each other",
-                reason=f"both say what {target} is to be",
-                hint="give one of them",
-            )
-        asked[target], spelled[target] = value, name
-    return {**asked, **{name: value for name, value in implied.items() if name not in asked}}
-
-
-def take_option(arguments: dict[str, Any], name: str, given: Any) -> Any:
-    """Take an option of a declaration out of translated arguments: `given` is what the declaration
-    itself says, false or empty if nothing.
-    """
-    asked = arguments.pop(name, None)
-    if given and asked is not None and asked != given:
-        raise PreconditionFailed(
-            f"the declaration says {name}={given}, its arguments say {name}={asked}",
-            hint="say it once",
-        )
-    return given or asked or type(given)()
-
-
-def _argument(kind: Kind, name: str) -> Entry | None:
-    """Find an argument. A key of policies is looked for on queues too, where it would be taken for
-    data.
-    """
-    found = _BY_NAME.get((kind, name))
-    if found is None and kind is Kind.QUEUE:
-        found = _BY_NAME.get((Kind.POLICY, name))
-    return found
-
-
-def _read(entry: Entry, given: Any) -> Any:
-    assert entry.read is not None
-    try:
-        return entry.read(given)
-    except ValueError:
-        shown = given[:40] if isinstance(given, str) else given
-        raise InvalidArgument(
-            f"{entry.name}={shown!r} is not allowed", hint=f"allowed: {entry.values}"
-        ) from None
-
-
-def _is_harmless(entry: Entry, given: Any) -> bool:
-    return any(_same(value, given) for value in entry.harmless)
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two values are the same; true is not 1."""
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
-
-
-# -- termini and links ----------------------------------------------------------------------------
-
-
-def check_capabilities(kind: Kind, names: Iterable[str]) -> None:
-    """Raise NotImplementedHere for a capability of a source or target that is not honoured."""
-    for name in names:
-        entry = _BY_NAME.get((kind, name))
-        if entry is None:
-            raise _unknown(kind, name, NotImplementedHere)
-        if entry.fate is Fate.REFUSED:
-            raise _refusal(entry, NotImplementedHere)
-
-
-def check_link_properties(properties: Mapping[Any, Any]) -> None:
-    """Raise NotImplementedHere for a property of a link that asks for what is not done; others say
-    something of the peer and ask for nothing.
-    """
-    for key, given in properties.items():
-        name = str(key)
-        entry = _BY_NAME.get((Kind.LINK, name))
-        if entry is None:
-            if name.startswith(INSTRUCTIONS):
-                raise _unknown(Kind.LINK, name, NotImplementedHere)
-        elif entry.fate is Fate.REFUSED and not _is_harmless(entry, given):
-            raise _refusal(entry, NotImplementedHere)
-
-
-@dataclass(frozen=True, slots=True)
-class BindingFilter:
-    """The filter of a source that becomes the binding of a subscription."""
-
-    in_effect: dict[Any, Any]
-    """The filter, as the answer tells it."""
-    key: str | None = None
-    arguments: tuple[tuple[str, Any], ...] = ()
-
-
-def binding_of(filters: Mapping[Any, Any], exchange_type: str) -> BindingFilter:
-    """Return what the filters of a source mean for a subscription to an exchange of this type,
-    empty for a queue. Raise NotImplementedHere for a filter that would not be in effect.
-    """
-    found = BindingFilter({})
-    for key, described in filters.items():
-        if described is None:
-            named = _BY_NAME.get((Kind.FILTER, str(key)))
-            if named is not None and named.fate is Fate.REFUSED:
-                raise _refusal(named, NotImplementedHere)
-            continue  # no filter of this name
-        entry = _filter(key, described)
-        if entry.fate is Fate.REFUSED:
-            raise _refusal(entry, NotImplementedHere)
-        if found.in_effect:
-            raise NotImplementedHere(
-                f"the filters {next(iter(found.in_effect))} and {key} are both bindings",
-                hint="give one of them, and attach another receiver for the other",
-            )
-        found = _as_binding(entry, key, described, exchange_type)
-    return found
-
-
-def _filter(key: Any, described: Any) -> Entry:
-    """Find what a filter is, by its descriptor; its key is the peer's own name for it."""
-    if not isinstance(described, Described):
-        entry = _BY_NAME.get((Kind.FILTER, str(key)))
-        if entry is not None and entry.fate is Fate.REFUSED:
-            return entry
-        raise InvalidArgument(
-            f"the filter {key} is not a described value",
-            hint="describe it with the descriptor of a filter, as AMQP says (3.5.8)",
-        )
-    descriptor = described.descriptor
-    entry = (
-        _BY_NAME.get((Kind.FILTER, descriptor))
-        if isinstance(descriptor, str)
-        else _BY_CODE.get(descriptor)
-    )
-    if entry is None:
-        shown = descriptor if isinstance(descriptor, str) else f"{key} ({descriptor:#x})"
-        raise _unknown(Kind.FILTER, shown, NotImplementedHere)
-    return entry
-
-
-def _as_binding(entry: Entry, key: Any, described: Any, exchange_type: str) -> BindingFilter:
-    value, in_effect = described.value, {key: described}
-    if entry.name == HEADERS_BINDING:
-        if exchange_type == "headers":
-            if not isinstance(value, dict):
-                raise _bad_filter(entry)
-            arguments = tuple((str(name), item) for name, item in value.items())
-            return BindingFilter(in_effect, None, arguments)
-    elif exchange_type in ("topic", "direct"):
-        if not isinstance(value, str):
-            raise _bad_filter(entry)
-        is_own = (entry.name == TOPIC_BINDING) == (exchange_type == "topic")
-        # Without wildcards both mean the same; Qpid's C++ client chooses by the wildcards alone.
-        if is_own or not {"*", "#"} & set(value.split(".")):
-            return BindingFilter(in_effect, str(value))
-    what = f"an exchange of type {exchange_type}" if exchange_type else "a queue"
-    raise NotImplementedHere(
-        f"the filter {entry.name} is not offered for {what}",
-        reason=entry.text,
-        hint=_LOOK if exchange_type else _OWN_QUEUE,
-    )
-
-
-def _bad_filter(entry: Entry) -> RefusedRequest:
-    return InvalidArgument(
-        f"the value of the filter {entry.name} is not allowed", hint=f"allowed: {entry.values}"
-    )
-
-
-# -- refusals -------------------------------------------------------------------------------------
-
-
-def refuse(kind: Kind, name: str, reason: str, hint: str) -> RefusedRequest:
-    """Return the error for a name that is known but cannot be followed here."""
-    return NotImplementedHere(f"the {kind} {name} is not offered", reason=reason, hint=hint)
-
-
-def _refusal(entry: Entry, error: type[RefusedRequest]) -> RefusedRequest:
-    reason = entry.text if entry.fate is Fate.REFUSED else f"allowed: {entry.values}"
-    return error(f"the {entry.kind} {entry.name} is not offered", reason=reason, hint=entry.hint)
-
-
-def _unknown(kind: Kind, name: str, error: type[RefusedRequest]) -> RefusedRequest:
-    offered = [
-        entry.name for entry in TABLE if entry.kind is kind and entry.fate is not Fate.REFUSED
-    ]
-    near = get_close_matches(name, offered, 1)
-    return error(
-        f"the {kind} {name[:100]} is not known",
-        reason="what is asked for is done or refused",
-        hint=f"did you mean {near[0]}?"
-        if near
-        else f"leave it out; known are {', '.join(offered)}",
-    )
+BY_NAME = {(entry.kind, entry.name): entry for entry in TABLE}
+BY_CODE = {entry.code: entry for entry in TABLE if entry.code}
+"""Filters, by their numeric descriptors."""

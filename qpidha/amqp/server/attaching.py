@@ -29,6 +29,14 @@ from qpidha.amqp.server.coordinator import Coordinator
 from qpidha.amqp.server.incoming import IncomingLink
 from qpidha.amqp.server.outgoing import OutgoingLink
 from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, Lifetime
+from qpidha.broker.translation import (
+    BindingFilter,
+    binding_of,
+    check_capabilities,
+    check_link_properties,
+    take_option,
+    translate,
+)
 from qpidha.broker.vocabulary import (
     ALTERNATE,
     AUTO_DELETE,
@@ -36,13 +44,7 @@ from qpidha.broker.vocabulary import (
     DURABLE,
     EXCLUSIVE,
     SHARED,
-    BindingFilter,
     Kind,
-    binding_of,
-    check_capabilities,
-    check_link_properties,
-    take_option,
-    translate,
 )
 from qpidha.model.encoding import Array, Described, Symbol, ULong
 from qpidha.model.errors import (
