@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -349,6 +350,38 @@ def test_a_member_that_has_to_catch_up_is_behind_and_not_in_sync(
         json.loads(qpid_ha("list", "-b", broker.socket, "-o", "json").out)["brokers"][0]["in_sync"]
         is True
     )
+
+
+def test_a_standalone_broker_is_in_no_cluster_and_not_out_of_sync(
+    broker: FakeBroker, qpid_ha: Run
+) -> None:
+    broker.answers["status"] |= {"state": "standalone", "in_sync": None, "members": []}
+    head, _, row = qpid_ha("list", "-b", broker.socket).out.splitlines()
+    assert head == "b1 is in no cluster" and row.split()[-3:-1] != ["no", "-"]
+    assert "no primary" not in head and row.split()[5] == "-"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(5, "5s"), (200, "3m"), (7300, "2h"), (7_776_000, "90d")]
+)
+def test_times_are_told_in_units_that_one_reads(
+    broker: FakeBroker, qpid_ha: Run, seconds: int, shown: str
+) -> None:
+    broker.answers["status"]["since_ns"] = time.time_ns() - seconds * 10**9
+    row = qpid_ha("list", "-b", broker.socket).out.splitlines()[-1]
+    assert row.endswith(f"{shown} ago")
+
+
+def test_a_local_cluster_that_was_stopped_is_meant_by_nobody(
+    qpid_ha: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broker = {"name": "b1", "address": "127.0.0.1:31090", "admin_socket": str(tmp_path / "gone")}
+    (tmp_path / "cluster.json").write_text(json.dumps({"brokers": [broker]}))
+    monkeypatch.setenv("QPIDHA_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for command in ("list", "status", "switchover", "failover"):
+        said = qpid_ha(command, "--timeout", "1")
+        assert said.code == 69 and "localhost:5672" in said.err and "31090" not in said.err
 
 
 def test_a_recovering_primary_says_whom_it_waits_for(broker: FakeBroker, qpid_ha: Run) -> None:

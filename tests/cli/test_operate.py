@@ -206,13 +206,23 @@ def test_promote_with_accept_loss_says_what_is_lost_before(
 
 def test_demote_asks_the_broker(broker: FakeBroker, qpid_ha: Run) -> None:
     broker.answers["demote"] = {"state": "joining", "epoch": 2}
-    assert qpid_ha("demote", "-b", broker.socket) == Said(0, "", "it is joining now\n")
+    assert qpid_ha("demote", "-b", broker.socket) == Said(0, "", "b1 is joining now\n")
     assert json.loads(qpid_ha("demote", "-b", broker.socket, "-o", "json").out) == {
         "schema_version": 1,
         "demoted": True,
         "state": "joining",
         "epoch": 2,
     }
+
+
+def test_a_backup_that_is_told_to_step_down_was_not_demoted(
+    broker: FakeBroker, qpid_ha: Run
+) -> None:
+    broker.answers["status"]["state"] = "ready"
+    broker.answers["demote"] = {"state": "ready", "epoch": 2}
+    said = qpid_ha("demote", "-b", broker.socket)
+    assert said == Said(0, "", "b1 is ready, and was no primary: nothing is changed\n")
+    assert json.loads(qpid_ha("demote", "-b", broker.socket, "-o", "json").out)["demoted"] is False
 
 
 def test_a_switchover_that_nobody_can_take_over_names_every_reason(

@@ -16,7 +16,7 @@ from qpidha.client.command.ask import Brokers, ask, ask_all
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, Progress, print_json, print_table, talk
 from qpidha.client.command.target import PLAIN_ADDRESS, local_cluster
-from qpidha.model.broker_states import IN_SYNC_STATES, PRIMARY_STATES, STATES
+from qpidha.model.broker_states import IN_SYNC_STATES, PRIMARY_STATES, STANDALONE, STATES
 from qpidha.model.exit_codes import NO_PERMISSION, OK, TIMED_OUT, UNAVAILABLE, USAGE
 
 NEXT = {
@@ -260,6 +260,10 @@ def _list(context: typer.Context) -> None:
         }
         print_json({**head, **unreplicated, "brokers": rows})
         return
+    if newest["state"] == STANDALONE:
+        print(f"{newest.get('name') or newest['address']} is in no cluster")
+        _print_members(options, rows, members)
+        return
     where = (
         f"primary {primary.get('name') or primary['address']}"
         if primary is not None
@@ -354,6 +358,8 @@ def _member(address: str, answer: Any, members: list[str], names: dict[str, str]
 
 
 def _in_sync(row: dict[str, Any], members: list[str]) -> str:
+    if row["state"] == STANDALONE:
+        return "-"
     if row["in_sync"]:
         return "yes"
     return "behind" if row["system_id"] and row["system_id"] in members else "no"
@@ -374,7 +380,12 @@ def _waits_for(primary: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]
 
 
 def _ago(seconds: object) -> str:
-    return f"{seconds:,.0f}s ago" if isinstance(seconds, float) else "-"
+    if not isinstance(seconds, float):
+        return "-"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{seconds // size:,.0f}{unit} ago"
+    return f"{seconds:.0f}s ago"
 
 
 def _wait(

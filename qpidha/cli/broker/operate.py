@@ -18,7 +18,7 @@ import typer
 from qpidha.cli.app import settings_of
 from qpidha.cli.manager_errors import manager_failures
 from qpidha.client.command.arguments import Options
-from qpidha.client.command.ask import Brokers, ask
+from qpidha.client.command.ask import Brokers, ask, chosen
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, print_json, print_table, talk
 from qpidha.client.command.target import Target, cluster_places, local_cluster, place_of
@@ -130,20 +130,20 @@ def _failover(
     began = time.monotonic()
     manager = _manager(brokers.first)
     last: Failure | None = None
-    for chosen in (
+    for candidate in (
         [_chosen(statuses, primary, target)] if target else _candidates(statuses, primary)
     ):
         try:
             if manager is not None:
                 with manager_failures():
-                    manager.take_over(chosen[0])
+                    manager.take_over(candidate[0])
             else:
-                ask(options, "promote", target=brokers.target(chosen[0]))
+                ask(options, "promote", target=brokers.target(candidate[0]))
         except Failure as failure:
-            talk(options, f"{_name(chosen)}: {failure.text}")
+            talk(options, f"{_name(candidate)}: {failure.text}")
             last = failure
             continue
-        _report_change(options, brokers, primary, chosen, began)
+        _report_change(options, brokers, primary, candidate, began)
         return
     if last is not None:
         raise last
@@ -215,23 +215,36 @@ def _recover(
 def _demote(context: typer.Context) -> None:
     """Make the primary step down; it goes on as a backup.
 
-    A cluster manager then promotes a broker again, perhaps the same one.
+    A cluster manager then promotes a broker again, perhaps the same one. On a backup it changes
+    nothing, says so, and succeeds.
 
     Example: qpid-ha demote -b node1
     """
     options = settings_of(context)
-    result = ask(options, "demote")
+    target = chosen(options)
+    before = _quick_status(options, target)
+    result = ask(options, "demote", target=target)
+    was_primary = before.get("state", PRIMARY_STATES[0]) in PRIMARY_STATES
+    after = result if isinstance(result, dict) else {}
     if options.as_json:
-        print_json(
-            {"schema_version": 1, "demoted": True, **(result if isinstance(result, dict) else {})}
-        )
-    else:
-        talk(
-            options,
-            f"it is {result.get('state', 'no primary')} now"
-            if isinstance(result, dict)
-            else "done",
-        )
+        print_json({"schema_version": 1, "demoted": was_primary, **after})
+        return
+    who, state = before.get("name") or str(target), after.get("state", "no primary")
+    talk(
+        options,
+        f"{who} is {state} now"
+        if was_primary
+        else f"{who} is {state}, and was no primary: nothing is changed",
+    )
+
+
+def _quick_status(options: Options, target: Target) -> dict[str, Any]:
+    """How a broker is, or nothing: what it is asked for next is not to wait for that."""
+    try:
+        found: dict[str, Any] = ask(options, "status", target=target)
+    except Failure:
+        return {}
+    return found
 
 
 def _promote(context: typer.Context, accept_loss: AcceptLoss = False, yes: Yes = False) -> None:

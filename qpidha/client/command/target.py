@@ -287,6 +287,8 @@ def known_brokers(options: Options) -> list[str]:
                 CONFIG, f"{options.config}: ha-brokers-url: {error}", hint="qpidhad --check"
             ) from error
     brokers = (_cluster_with(options.broker) or local_cluster() or {}).get("brokers", [])
+    if not any(os.path.exists(broker["admin_socket"]) for broker in brokers):
+        return []  # It was stopped, and nobody means it.
     if options.broker and options.broker not in [
         broker[name] for broker in brokers for name in ("name", "address", "admin_socket")
     ]:
