@@ -9,6 +9,7 @@ import os
 import select
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -177,3 +178,28 @@ def test_an_unknown_command_of_a_group_is_answered_with_its_commands(qpid_ha: Ru
         and "'frob'" in said.err
         and "up, status, kill, restart, logs, down" in said.err
     )
+
+
+def test_a_cluster_that_comes_up_again_has_its_former_ports(up: Path, qpid_ha: Run) -> None:
+    def ports() -> list[int]:
+        brokers = json.loads(qpid_ha("local", "status", "-o", "json").out)["brokers"]
+        return [int(broker["address"].rpartition(":")[2]) for broker in brokers]
+
+    before = ports()
+    assert qpid_ha("local", "down").code == 0
+    with socket.create_server(("127.0.0.1", before[0])):
+        said = qpid_ha("local", "up")
+        assert said.code == 69 and f"port {before[0]} is in use" in said.err
+        assert "--base-port 0" in said.err
+    assert qpid_ha("local", "up").code == 0
+    assert ports() == before
+
+
+def test_a_full_disk_is_told_before_anything_starts(
+    place: Path, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = os.statvfs_result((4096, 4096, 100, 5, 5, 9, 9, 9, 0, 255))
+    monkeypatch.setattr("os.statvfs", lambda path: full)
+    said = qpid_ha("local", "up", "--base-port", "0")
+    assert said.code == 73 and f"no space is left for {place}" in said.err
+    assert "20,480 bytes are free" in said.err and not list(place.iterdir())

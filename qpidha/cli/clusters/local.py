@@ -28,6 +28,7 @@ from qpidha.manager.builtin.launch import (
     reach_manager,
     settings_of_brokers,
     start_manager,
+    unused,
 )
 from qpidha.model.exit_codes import NO, NO_INPUT, USAGE
 
@@ -65,11 +66,13 @@ def add(app: typer.Typer) -> None:
 def _up(
     context: typer.Context,
     count: Annotated[
-        int | None, typer.Option("-n", "--brokers", help=f"how many brokers (default {BROKERS})")
+        int | None,
+        typer.Option("-n", "--brokers", help=f"how many brokers (default {BROKERS}, or as before)"),
     ] = None,
     directory: Directory = None,
     base_port: Annotated[
-        int | None, typer.Option(help=f"first port (default {BASE_PORT}); 0 is any free ones")
+        int | None,
+        typer.Option(help=f"first port (default {BASE_PORT}, or as before); 0 is any free ones"),
     ] = None,
     heartbeat: Annotated[
         float, typer.Option(help="seconds; a hung broker is noticed after one and a half")
@@ -86,7 +89,8 @@ def _up(
         bool, typer.Option("--foreground", help="stay, and show what the manager does")
     ] = False,
 ) -> None:
-    """Start a cluster; return when one broker is active and all others are ready.
+    """Start a cluster; return when one broker is active and all others are ready. One that was
+    there before has its former ports.
 
     Example: qpid-ha local up -n 3
     """
@@ -131,13 +135,17 @@ def _start(plan: ClusterOptions, options: Options) -> None:
 
 
 def _ports(where: Path, count: int | None, base_port: int | None) -> tuple[int, ...]:
-    """The ports of brokers that an earlier manager left running, else free ones."""
+    """The ports of brokers that an earlier manager left running, else those that the cluster had,
+    else free ones.
+    """
+    ports = tuple(broker["port"] for broker in (local_cluster(str(where)) or {}).get("brokers", []))
     running = ", ".join(broker["name"] for broker in left_over(where))
+    if not running and ports and base_port is None and count in (None, len(ports)):
+        return unused(ports)
     if not running:
         return free_ports(
             BROKERS if count is None else count, BASE_PORT if base_port is None else base_port
         )
-    ports = tuple(broker["port"] for broker in (local_cluster(str(where)) or {})["brokers"])
     for asked, has, what in (
         (count, len(ports), "-n"),
         (base_port or None, ports[0], "--base-port"),

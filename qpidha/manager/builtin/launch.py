@@ -25,7 +25,7 @@ from qpidha.client.command.exits import Failure
 from qpidha.client.command.target import local_cluster, state_directory
 from qpidha.manager.builtin.cluster import ClusterOptions
 from qpidha.model.errors import InvalidArgument
-from qpidha.model.exit_codes import NO, TIMED_OUT, UNAVAILABLE, USAGE
+from qpidha.model.exit_codes import CANNOT_CREATE, NO, TIMED_OUT, UNAVAILABLE, USAGE
 
 PACKAGE_ROOT = Path(qpidha.__file__).resolve().parent.parent
 START_PATIENCE = 10.0
@@ -37,6 +37,8 @@ STARTS = 3
 """Failed starts of one broker after which nobody waits any longer."""
 NOT_REACHED = ("starting", "hung", "unknown", "down")
 """States of a broker that has not said yet what it is."""
+LEAST_SPACE = 1 << 20
+"""Bytes on its disk without which a cluster is not started."""
 LAST_LINES = 20
 """Lines at the end of a log in which the reason of a failed start is looked for."""
 OWN_FILES = (
@@ -88,16 +90,7 @@ def free_ports(count: int, base: int = 0) -> tuple[int, ...]:
         )
         raise Failure(USAGE, f"there are no {count} ports from {base} on", hint=hint)
     if base:
-        ports = tuple(range(base, base + count))
-        for port in ports:
-            if not _is_free(port):
-                holder = _holder(port)
-                raise Failure(
-                    NO,
-                    f"port {port} is in use{holder}",
-                    hint=f"--base-port {base + 1000}, or --base-port 0 for any free ports",
-                )
-        return ports
+        return unused(tuple(range(base, base + count)))
     # Below the range from which the system takes client ports, so that a broker that restarts finds
     # its port free.
     found: list[int] = []
@@ -106,6 +99,18 @@ def free_ports(count: int, base: int = 0) -> tuple[int, ...]:
         if port not in found and _is_free(port):
             found.append(port)
     return tuple(found)
+
+
+def unused(ports: tuple[int, ...]) -> tuple[int, ...]:
+    """Return ports that nobody listens on; refuse those in use and say who holds them."""
+    for port in ports:
+        if not _is_free(port):
+            raise Failure(
+                UNAVAILABLE,
+                f"port {port} is in use{_holder(port)}",
+                hint=f"--base-port {ports[0] + 1000}, or --base-port 0 for any free ports",
+            )
+    return ports
 
 
 def start_manager(
@@ -119,6 +124,7 @@ def start_manager(
     except InvalidArgument as error:
         raise Failure(USAGE, error.text, hint=error.hint) from error
     plan.directory.mkdir(parents=True, exist_ok=True)
+    _check_space(plan.directory)
     if foreground:
         return _in_foreground(plan)
     with (plan.directory / "manager.log").open("ab") as log:
@@ -129,6 +135,18 @@ def start_manager(
             stderr=log,
             env=environment(),
             start_new_session=True,
+        )
+
+
+def _check_space(directory: Path) -> None:
+    """Refuse a full disk, on which a manager could not even write why it ends."""
+    found = os.statvfs(directory)
+    if found.f_bavail * found.f_frsize < LEAST_SPACE:
+        raise Failure(
+            CANNOT_CREATE,
+            f"no space is left for {directory}",
+            reason=f"{found.f_bavail * found.f_frsize:,} bytes are free",
+            hint="make space, or another --dir",
         )
 
 
