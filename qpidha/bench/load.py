@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import select
 import sys
 import time
@@ -20,7 +21,7 @@ from typing import Any
 
 from qpidha.bench.counts import percentile
 from qpidha.client.blocking import Client
-from qpidha.client.endpoint import Endpoint
+from qpidha.client.endpoint import Endpoint, Tls
 from qpidha.client.errors import ClientError, DeliveryLost
 from qpidha.client.links import Delivery
 from qpidha.client.message import Message
@@ -29,8 +30,18 @@ TICK = 0.01
 """Seconds between two looks at the clock."""
 REPORT = 0.1
 """Seconds between two reports."""
+LOGIN = "QPIDHA_BENCH_LOGIN"
+"""Variable of the environment with how to log in, as JSON."""
 CREDIT = 200
 """Messages that a receiver has asked for at any time."""
+
+
+def _login() -> dict[str, Any]:
+    """User, password, mechanism and files for TLS, which are in the environment: others can read
+    our command line.
+    """
+    found = json.loads(os.environ.get(LOGIN, "{}"))
+    return {**found, "tls": Tls(**found["tls"])} if found else {}
 
 
 class Load:
@@ -42,6 +53,7 @@ class Load:
         self.stopping = False
         self.client = Client(
             arguments.addresses,
+            **_login(),
             timeout=None,
             reconnect_timeout=arguments.patience or None,
             heartbeat=arguments.heartbeat,

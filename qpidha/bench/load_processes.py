@@ -10,6 +10,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
+from qpidha.bench.load import LOGIN
 from qpidha.manager.builtin.launch import EventStream, environment
 
 
@@ -17,7 +18,13 @@ class LoadProcess:
     """A client process that reports JSON lines and stops when told."""
 
     def __init__(
-        self, stream: EventStream, arguments: list[str], *, log: Path, record: Path | None = None
+        self,
+        stream: EventStream,
+        arguments: list[str],
+        *,
+        log: Path,
+        record: Path | None = None,
+        login: dict[str, Any] | None = None,
     ) -> None:
         self.record = record
         self.last: dict[str, Any] = {}
@@ -32,7 +39,7 @@ class LoadProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=environment(),
+                env={**environment(), LOGIN: json.dumps(login or {})},
             )
         assert self.process.stdout is not None
         stream.add(self.process.stdout.fileno(), self._take)

@@ -21,6 +21,7 @@ from qpidha.bench.load_processes import LoadProcess
 from qpidha.bench.timeline import Timeline, rates, svg
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import ask, chosen
+from qpidha.client.command.clients import endpoint_of, tls_of
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import Progress, talk
 from qpidha.client.command.target import Target, local_cluster
@@ -73,6 +74,7 @@ class Bench:
         self._process: subprocess.Popen[bytes] | None = None
         self._admin = Target()
         self._address = ""
+        self._login: dict[str, Any] = {}
         self._pids: list[int] = []
         self._names: list[str] = []
 
@@ -94,6 +96,16 @@ class Bench:
                 for process in self.processes:
                     process.finish()
                 ask(self.cli, "delete_queue", {"name": queue}, target=self._admin)
+        except KeyboardInterrupt:
+            self.progress.clear()
+            counts = [
+                f"{name} {process.count(name):,}"
+                for process in self.processes
+                for name in ("accepted", "received")
+                if name in process.last
+            ]
+            talk(self.cli, f"interrupted: {', '.join(counts) or 'nothing was sent'}")
+            raise
         finally:
             self.progress.clear()
             self._stop_temporary()
@@ -136,7 +148,14 @@ class Bench:
             else primary.get("address") or status["address"]
         )
         if not target.socket:
-            self._address = str(target)
+            self._address = endpoint_of(target).url
+        tls = tls_of(self.cli)
+        self._login = {
+            "user": target.user or self.cli.user,
+            "password": target.password or self.cli.password,
+            "mechanism": target.mechanism or self.cli.sasl_mechanism,
+            "tls": {"trusted": tls.trusted, "certificate": tls.certificate, "key": tls.key},
+        }
         self._pids, self._names = list(pids.values()), list(pids)
 
     def _use_local(self, directory: Path) -> None:
@@ -202,6 +221,8 @@ class Bench:
             self.stream.wait(
                 lambda: receiver.connected or receiver.ended, 20.0, what="the start of the receiver"
             )
+            if not receiver.connected:
+                raise _ended_early("receiver", log)
         before = self._cpu()
         self.began = time.time_ns()
         sender = self._load_process(["sender", *common, *load], log)
@@ -216,11 +237,11 @@ class Bench:
             )
         used = self._cpu() - before
         if not sender.done:
-            raise Failure(NO, "the sender ended early", hint=f"look at {log}")
+            raise _ended_early("sender", log)
         return self._result(sender, receiver, used)
 
     def _load_process(self, arguments: list[str], log: Path) -> LoadProcess:
-        process = LoadProcess(self.stream, arguments, log=log)
+        process = LoadProcess(self.stream, arguments, log=log, login=self._login)
         self.processes.append(process)
         return process
 
@@ -303,6 +324,13 @@ class Bench:
             ),
         )
         (self.options.directory / "timeline.svg").write_text(svg(timeline))
+
+
+def _ended_early(who: str, log: Path) -> Failure:
+    """Say why a client ended, by the last line of its log."""
+    lines = log.read_text(errors="replace").strip().splitlines()
+    reason = lines[-1].removeprefix("error: ") if lines else "it said nothing"
+    return Failure(NO, f"the {who} ended early", reason=reason, hint=f"look at {log}")
 
 
 def default_directory() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -9,10 +10,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from qpidha.bench.load_processes import LoadProcess
+from qpidha.bench.run import Bench
+from qpidha.cli.broker import messages
+from qpidha.client.endpoint import Tls
 from tests.cli.conftest import Said
 from tests.system.credentials import Authority, users_file
 
@@ -126,3 +131,51 @@ def test_options_about_safety_that_have_no_effect_are_told(served: Served, qpid_
     assert qpid_ha("queue", "list", "-b", served.plain, *given, "-q").err == ""
     right = ("-b", f"amqps://localhost:{served.secure}", "--ssl-trusted", served.trusted)
     assert "warning" not in qpid_ha("queue", "list", *right).err
+
+
+def test_the_benchmark_logs_in_and_speaks_tls_as_other_commands_do(
+    served: Served, qpid_ha: Run, tmp_path: Path
+) -> None:
+    bench = ("bench", "--seconds", "10", "-m", "20", "-o", "json", "--dir", str(tmp_path))
+    secure = ("-b", f"amqps://localhost:{served.secure}", "--ssl-trusted", served.trusted)
+    for at in (secure, ("-b", served.strict, "--user", "ann", "--password", "ann")):
+        said = qpid_ha(*bench, *at)
+        assert said.code == 0 and json.loads(said.out)["received"] == 20, said
+    assert "ann" not in (tmp_path / "clients.log").read_text()
+
+
+def test_a_client_of_the_benchmark_that_ends_early_says_why(
+    served: Served, qpid_ha: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qpidha.bench.run.tls_of", lambda options: Tls())
+    secure = ("-b", f"amqps://localhost:{served.secure}", "--ssl-trusted", served.trusted)
+    said = qpid_ha("bench", "-m", "20", "--dir", str(tmp_path), *secure)
+    assert said.code == 1 and "the receiver ended early" in said.err
+    assert "certificate" in said.err and "manager" not in said.err
+
+
+def test_an_interrupt_says_how_far_it_came(
+    served: Served, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def sending(self: Any, client: Any) -> None:
+        self.accepted = 1
+        raise KeyboardInterrupt
+
+    def receiving(self: Any, command: Any, client: Any) -> None:
+        self.count = 3
+        raise KeyboardInterrupt
+
+    def measuring(self: Any, queue: str) -> None:
+        sender = LoadProcess(self.stream, ["sender", "--help"], log=tmp_path / "log")
+        sender.last = {"accepted": 7000}
+        self.processes.append(sender)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(messages._Sending, "run", sending)
+    monkeypatch.setattr(messages._Receiving, "run", receiving)
+    monkeypatch.setattr(Bench, "_measure", measuring)
+    at = ("-b", served.plain)
+    assert qpid_ha("send", "q", "a", "b", *at) == Said(130, "", "interrupted: 1 of 2 accepted\n")
+    assert qpid_ha("receive", "q", *at) == Said(130, "", "interrupted: 3 received\n")
+    said = qpid_ha("bench", "--dir", str(tmp_path / "bench"), *at)
+    assert said == Said(130, "", "interrupted: accepted 7,000\n")

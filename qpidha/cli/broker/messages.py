@@ -139,6 +139,11 @@ def _send(
         if options.as_json:
             _print_counts(sending)
         raise _incomplete(sending, failure) from failure
+    except KeyboardInterrupt:
+        if options.as_json:
+            _print_counts(sending)
+        talk(options, f"interrupted: {sending.accepted:,} of {len(sending.contents):,} accepted")
+        raise
     _report(options, sending)
 
 
@@ -242,6 +247,9 @@ def _receive(
             hint="run it again",
             condition=failure.condition,
         ) from failure
+    except KeyboardInterrupt:
+        talk(options, f"interrupted: {receiving.count:,} received")
+        raise
     talk(options, f"{receiving.count:,} received")
     raise typer.Exit(OK if receiving.count >= messages else NO)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from qpidha.bench.demo import FAULTS, Demo, DemoOptions, verdict
+from qpidha.bench.demo import FAULTS, RECOVERY_PATIENCE, Demo, DemoOptions, verdict
 from qpidha.cli.app import settings_of
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import print_json
@@ -47,6 +47,13 @@ def _demo(
         hint = "qpid-ha demo --seconds 15 --rate 1000"
         raise Failure(
             USAGE, "seconds, rate and heartbeat must be above 0, and size not below", hint=hint
+        )
+    if fault.startswith("stop") and 1.5 * heartbeat >= RECOVERY_PATIENCE:
+        raise Failure(
+            USAGE,
+            f"a broker that hangs is noticed after one and a half heartbeats, {1.5 * heartbeat:g} "
+            f"s, and the demo waits for {RECOVERY_PATIENCE:g} s",
+            hint="qpid-ha demo --fault stop --heartbeat 0.5",
         )
     where = directory or default_directory("demo")
     asked = DemoOptions(

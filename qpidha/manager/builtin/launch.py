@@ -258,7 +258,7 @@ class EventStream:
         deadline = time.monotonic() + timeout
         while not until():
             left = deadline - time.monotonic()
-            if left <= 0 or not self._streams:
+            if left <= 0 or (self._socket is not None and not self._streams):
                 if what:
                     reason = (
                         f"did not happen within {timeout:g} s"
