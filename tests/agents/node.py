@@ -22,10 +22,6 @@ from tests.patience import STATE
 from tests.system.cluster import Admin, Port, wait_for
 
 AGENTS = Path(__file__).parent.parent.parent / "agents"
-COMPILED = tempfile.TemporaryDirectory(prefix="qpidha-compiled-")
-"""What Python keeps of the sources that it has compiled, which takes longer than all else of a
-call; outside the tree.
-"""
 PRIMARY = ("active", "recovering")
 TIMES = {"QPID_ANSWER": 2, "QPID_START": 30, "QPID_PROMOTE": 8, "QPID_TERM": 3}
 CONFIGURATION = {
@@ -127,15 +123,8 @@ class Node:
     def begin(self, script: str, *words: str) -> Call:
         """Call a script and go on."""
         root = str(AGENTS.parent)
-        ours = {
-            "QPID_SYSCONFIG": str(self.path("sysconfig")),
-            "PYTHONPATH": root,
-            "PYTHONPYCACHEPREFIX": COMPILED.name,
-        }
-        environment = {
-            name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-        } | ours
-        return Call([str(AGENTS / script), *words], environment)
+        ours = {"QPID_SYSCONFIG": str(self.path("sysconfig")), "PYTHONPATH": root}
+        return Call([str(AGENTS / script), *words], os.environ | ours)
 
     def __call__(self, script: str, *words: str) -> Outcome:
         return self.begin(script, *words).outcome()

@@ -85,9 +85,7 @@ class Cluster:
             "pacemaker",
             *words,
         ]
-        said = in_room(
-            command, STORE=str(self.store), PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1"
-        )
+        said = in_room(command, STORE=str(self.store), PYTHONPATH=str(ROOT))
         return Said(said.returncode, said.stdout, said.stderr)
 
     def calls(self) -> list[str]:
@@ -390,7 +388,7 @@ def test_without_pacemaker_each_command_says_so_in_one_sentence(
         "pacemaker",
         *words,
     ]
-    said = in_room(command, PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1")
+    said = in_room(command, PYTHONPATH=str(ROOT))
     assert said.returncode == 69, said
     assert said.stderr.count("\n") == 1
     assert " is not installed here. Try: install the package" in said.stderr
@@ -405,7 +403,7 @@ def test_where_pacemaker_does_not_run_each_command_says_so_in_one_sentence(
     need("pcs", "cibadmin")
     # A network of its own has no abstract sockets of the machine's Pacemaker.
     command = ["unshare", "--net", sys.executable, "-m", "qpidha.cli.main", "pacemaker", *words]
-    said = in_room(command, PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1")
+    said = in_room(command, PYTHONPATH=str(ROOT))
     assert said.returncode == 69, said
     assert said.stderr.startswith("error: Pacemaker does not run on this node: `")
     assert said.stderr.endswith(". Try: pcs cluster start\n")

@@ -207,7 +207,8 @@ def test_a_lookahead_does_not_wait_for_a_dial(slow_names: threading.Event) -> No
         sender, receiver = client.sender("q"), client.receiver("q")
         slow_names.clear()
         broker.hang_up()
-        client.wait(lambda: client._dial is not None)
+        while client._dial is None:
+            client.wait(lambda: False, timeout=0.01)
         assert receiver.receive_nowait() is None
         slow_names.set()
         sender.send("here")

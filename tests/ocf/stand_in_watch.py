@@ -42,6 +42,11 @@ def answer(method, params):
 
 
 signal.signal(signal.SIGTERM, ended)
+VIPS.mkdir(parents=True, exist_ok=True)
+Path(GIVEN["--socket"]).unlink(missing_ok=True)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(GIVEN["--socket"])
+listener.listen(16)
 note(
     "watch "
     + " ".join(
@@ -50,11 +55,6 @@ note(
         if name in ("--resource", "--publish", "--isolation", "--answer")
     )
 )
-VIPS.mkdir(parents=True, exist_ok=True)
-Path(GIVEN["--socket"]).unlink(missing_ok=True)
-listener = socket.socket(socket.AF_UNIX)
-listener.bind(GIVEN["--socket"])
-listener.listen(16)
 broker = os.pidfd_open(int(GIVEN["--pid"]))
 while broker not in select.select([broker, listener], [], [])[0]:
     client, _ = listener.accept()
