@@ -50,7 +50,10 @@ def served() -> Iterator[Served]:
         users = users_file(directory / "users", {"ann": "ann"})
         tls = ["--ssl-cert", str(certificate), "--ssl-key", str(key), "--ssl-port", ports[1]]
         with (
-            _broker("--port", ports[0], *tls, "--admin-socket", f"{name}/a.sock"),
+            _broker(
+                *("--port", ports[0], *tls, "--max-message-size", "100k"),
+                *("--admin-socket", f"{name}/a.sock"),
+            ),
             _broker("--port", ports[2], "--users-file", str(users), "--admin-socket", f"{name}/b"),
         ):
             yield Served(
@@ -179,3 +182,14 @@ def test_an_interrupt_says_how_far_it_came(
     assert qpid_ha("receive", "q", *at) == Said(130, "", "interrupted: 3 received\n")
     said = qpid_ha("bench", "--dir", str(tmp_path / "bench"), *at)
     assert said == Said(130, "", "interrupted: accepted 7,000\n")
+
+
+def test_a_message_that_is_too_large_is_refused_and_not_sent_again(
+    served: Served, qpid_ha: Run
+) -> None:
+    at = ("-b", served.plain)
+    assert qpid_ha("queue", "add", "large", *at).code == 0
+    said = qpid_ha("send", "large", "-m", "1", "--content-size", "102400", *at)
+    assert said.code == 1 and "is too large: the broker takes 102400 bytes" in said.err
+    assert "Try: smaller messages, or a larger max-message-size" in said.err
+    assert qpid_ha("send", "large", "small", *at).code == 0

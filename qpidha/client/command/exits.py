@@ -17,6 +17,7 @@ from qpidha.client.errors import (
     ConnectError,
     LinkError,
     LoginError,
+    MessageTooLarge,
     NotPrimary,
     TimedOut,
     TlsError,
@@ -76,7 +77,9 @@ def _of_client(error: ClientError) -> Failure:
     if isinstance(error, LinkError):
         hint = error.hint if error.condition != "amqp:not-found" else ""
         return refused(error.condition, error.text, hint or "qpid-ha queue list", error.reason)
-    if isinstance(error, LoginError):
+    if isinstance(error, MessageTooLarge):
+        code, hint = NO, "smaller messages, or a larger max-message-size at the broker"
+    elif isinstance(error, LoginError):
         code, hint = NO_PERMISSION, "--user and --password, or -b amqp://user:password@host:port"
         if error.hint == WRONG_LOGIN:
             hint = (
