@@ -73,6 +73,14 @@ def test_explain_names_the_majority_that_a_primary_waits_for(
         "majority" in [wait["waits_for"] for wait in found["waits"]]
         and found["unreplicated_messages"] == 0
     )
+    for said in (qpid_ha("recover", *at), qpid_ha("recover", "--promote", *at)):
+        assert said.code == 1 and "there is nothing to recover" in said.out
+        assert f"qpid-ha demote -b {cluster[0].address}, then" in said.out + said.err
+    assert qpid_ha("demote", *at).code == 0
+    said = qpid_ha("recover", *at)
+    assert said.code == 1 and "next: " in said.out and "--accept-loss" in said.out
+    assert qpid_ha("recover", "--promote", "--accept-loss", "--yes", *at).code == 0
+    cluster[0].wait_state("active")
 
 
 def test_recover_after_a_total_failure(cluster: Cluster, qpid_ha: Run) -> None:

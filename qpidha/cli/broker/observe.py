@@ -20,14 +20,17 @@ from qpidha.model.broker_states import IN_SYNC_STATES, PRIMARY_STATES, STANDALON
 from qpidha.model.exit_codes import NO_PERMISSION, OK, TIMED_OUT, UNAVAILABLE, USAGE
 
 NEXT = {
-    "majority": "start one of those that have not answered",
+    "majority": (
+        "start one of those that have not answered. If they are gone for good: qpid-ha demote "
+        "-b {address}, then qpid-ha recover --promote --accept-loss -b {address}"
+    ),
     "recorder": (
         "see that the cluster manager runs here (qpidha-watch, or the built-in one) and is "
         "quorate, and that lost nodes are fenced"
     ),
     "ha-min-in-sync": "start another broker, or start this one with a lower ha-min-in-sync",
 }
-"""What an operator can do, by what is waited for; the other waits end by themselves."""
+"""What an operator can do, by what this broker waits for; the other waits end by themselves."""
 
 
 def explanation_lines(found: dict[str, Any]) -> list[str]:
@@ -55,14 +58,21 @@ def explanation_lines(found: dict[str, Any]) -> list[str]:
     held = int(found.get("held") or 0)
     if held:
         lines.append(f"answers to clients that wait until what they confirm is committed: {held:,}")
-    lines += [
-        f"next: {NEXT[what]}"
-        for what in dict.fromkeys(wait.get("waits_for") for wait in waits)
-        if what in NEXT
-    ]
+    lines += [f"next: {step}" for step in next_steps(found)]
     if len(lines) == 1:
         lines.append("nothing waits")
     return lines
+
+
+def next_steps(found: dict[str, Any]) -> list[str]:
+    """Say what an operator can do about what a broker waits for."""
+    who = found.get("address") or found.get("name") or "ADDR"
+    waits = [wait for wait in found.get("waits") or [] if isinstance(wait, dict)]
+    return [
+        NEXT[what].format(address=who)
+        for what in dict.fromkeys(wait.get("waits_for") for wait in waits)
+        if what in NEXT
+    ]
 
 
 def _for(since: object, now: int) -> str:

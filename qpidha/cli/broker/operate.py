@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from qpidha.cli.app import settings_of
+from qpidha.cli.broker.observe import next_steps
 from qpidha.cli.manager_errors import manager_failures
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import Brokers, ask, chosen
@@ -184,20 +185,21 @@ def _recover(
     is_safe = best is not None and not _unheard(found, best)
     if not (options.as_json and promote):
         _show_comparison(options, found)
-    if not promote:
-        raise typer.Exit(OK if is_safe else NO)
     chosen = best or _least_loss(found)
+    if not promote:
+        if not is_safe and not options.as_json:
+            print(f"next: {_way_out(options, found, chosen)}")
+        raise typer.Exit(OK if is_safe else NO)
     if chosen is None:
-        raise Failure(
-            NO, str(found.get("reason") or "no broker can be promoted"), hint="qpid-ha status --all"
-        )
+        why = str(found.get("reason") or "no broker can be promoted")
+        raise Failure(NO, why, hint=_way_out(options, found, chosen))
     if not is_safe:
         _accept(options, _loss(found, str(chosen["address"])), accept_loss=accept_loss, yes=yes)
     result = ask(
         options,
         "promote",
         {} if best is not None else {"accept_loss": True},
-        target=Brokers.find(options).target(str(chosen["address"])),
+        target=_at(options, str(chosen["address"])),
     )
     if options.as_json:
         print_json(
@@ -563,6 +565,28 @@ def _show_comparison(options: Options, found: dict[str, Any]) -> None:
         print(
             f"{_row_name(chosen)} has most; would be lost: {_loss(found, str(chosen['address']))}"
         )
+
+
+def _way_out(options: Options, found: dict[str, Any], chosen: dict[str, Any] | None) -> str:
+    """Say what to do where no broker can be promoted without a loss, or none at all."""
+    if chosen is not None:
+        at = chosen["address"]
+        return (
+            "start the brokers that did not answer. If they are gone for good: qpid-ha recover "
+            f"--promote --accept-loss -b {at}"
+        )
+    for row in found.get("brokers") or []:
+        if row.get("answered") and row.get("state") in PRIMARY_STATES:
+            try:
+                explained = ask(options, "explain", target=_at(options, str(row["address"])))
+            except Failure:
+                return f"qpid-ha status --explain -b {row['address']}"
+            return "; ".join(next_steps(explained)) or "nothing: the primary waits for no broker"
+    return "start the brokers, then qpid-ha status --all"
+
+
+def _at(options: Options, address: str) -> Target:
+    return Brokers.find(options).target(address)
 
 
 def _accept(options: Options, loss: str, *, accept_loss: bool, yes: bool) -> None:
