@@ -50,7 +50,7 @@ from qpidha.model.errors import (
     QpidHaError,
     UpgradeNeeded,
 )
-from qpidha.model.event_log import DiskSpaceChange
+from qpidha.model.event_log import DiskSpaceChange, LogTrouble
 from qpidha.model.events import (
     BytesReceived,
     ConnectionCongested,
@@ -211,6 +211,9 @@ class Node:
             self.pending.release(log.committed)
         if self.checkpointer is not None:
             self.checkpointer.turn(self._applied())
+        if self.wal is not None and self.wal.news:
+            self._tell_set_aside(self.wal.news)
+            self.wal.news.clear()
         self.event_log.turn(self.now, cluster, self.effects)
         woken = self.streams.woken
         while woken:
@@ -233,6 +236,19 @@ class Node:
                 deadline = other
         self.next_deadline = deadline
         return self._take_effects()
+
+    def _tell_set_aside(self, folders: list[str]) -> None:
+        """Tell of durable records that a primary's log has not: nobody else has them."""
+        where = self.settings.data_dir
+        for folder in folders:
+            text = (
+                "records that the primary does not have are set aside in "
+                f"{where}/journal/{folder}: with this broker stopped, qpid-ha journal list {where} "
+                f"shows them, and qpid-ha journal salvage {where} --discarded {folder} --to ADDR "
+                "sends them again"
+            )
+            trouble = LogTrouble("set aside")
+            self.effects.append(Announce("warning", "store", text, {"folder": folder}, trouble))
 
     def _use_features(self) -> None:
         """Enable the features that every member knows, and use those whose record is committed;
@@ -593,6 +609,7 @@ class Node:
         report["connections"] = len(self.streams.by_id)
         if self.wal is not None:
             report["journal"] = {**self.wal.report(), "syncs": self.log.syncs}
+        report["set_aside"] = list(self.wal.set_aside) if self.wal is not None else []
         report["features"] = {
             "known": sorted(self.features),
             "enabled": sorted(self.broker.features),
@@ -655,6 +672,8 @@ class Node:
         """End the daemon."""
         if not self.stopping:
             self.stopping = True
+            if self.wal is not None:
+                self._tell_set_aside(self.wal.set_aside)  # They can be had while it is stopped.
             for connection in list(self.streams.by_id.values()):
                 connection.close(
                     as_told(self, connection, ConnectionForced("the broker is being stopped"))

@@ -23,7 +23,14 @@ from qpidha.ha.primary import Primary, RemoteBackup
 from qpidha.management.tracing import Tracing
 from qpidha.model.duration import SECOND
 from qpidha.model.effects import Announce, Effect, WriteEvents
-from qpidha.model.event_log import DiskSpaceChange, EventSink, QueueCreated, QueueEnded, writer_name
+from qpidha.model.event_log import (
+    DiskSpaceChange,
+    EventSink,
+    LogTrouble,
+    QueueCreated,
+    QueueEnded,
+    writer_name,
+)
 from qpidha.model.settings import Settings
 
 PACE = SECOND // 10
@@ -170,6 +177,8 @@ class EventLog(EventSink):
             case DiskSpaceChange(is_low):
                 done = "refusing messages" if is_low else "taking messages"
                 self.add("limit", f="disk-free-limit", x=done, cnt=1)
+            case LogTrouble(what):
+                self.add("error", err=effect.text, x=what)
             case None:
                 if effect.level in ERRORS:
                     self.add("error", err=effect.text, x=effect.category)

@@ -126,5 +126,6 @@ def explained(node: ManagedNode) -> dict[str, Any]:
             {"name": name, "unsafe": count, "unreplicated": count}
             for count, name in unreplicated[:SHOWN_QUEUES]
         ],
+        "set_aside": status.get("set_aside", []),
         "waits": node.explain(),
     }

@@ -54,7 +54,14 @@ class DiskSpaceChange:
     is_low: bool
 
 
-Happening = QueueCreated | QueueEnded | DiskSpaceChange
+@dataclass(frozen=True, slots=True)
+class LogTrouble:
+    """Records were set aside, or bytes cut off the end of the write-ahead log, as `what` says."""
+
+    what: str
+
+
+Happening = QueueCreated | QueueEnded | DiskSpaceChange | LogTrouble
 """What an announcement is about, where the event log has a kind of event for it."""
 
 

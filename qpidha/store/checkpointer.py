@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from qpidha.broker.broker import Broker
 from qpidha.model.effects import Announce
 from qpidha.model.errors import ProtocolViolation, UpgradeNeeded
+from qpidha.model.event_log import LogTrouble
 from qpidha.model.features import FEATURES, UPGRADE_HINT, lacking
 from qpidha.model.message import Message, PagedPayload
 from qpidha.store.log import Log
@@ -115,7 +116,8 @@ class Checkpointer:
         found = Announce(
             "notice", "store", text, {"messages": messages, "queues": len(queues), "last": log.last}
         )
-        return [Announce("warning", "store", note) for note in reader.notes] + [found]
+        trouble = LogTrouble("cut off")
+        return [Announce("warning", "store", note, {}, trouble) for note in reader.notes] + [found]
 
     def _fold(self, data: bytes) -> None:
         """Apply records that are sound on disk: if they cannot be read, another version wrote

@@ -43,7 +43,6 @@ from qpidha.store.write_ahead_log import (
     History,
     PayloadRef,
     WriteAheadLog,
-    clear_away,
 )
 
 NAME = re.compile(r"([0-9]{8})\.(log|checkpoint|partial)")
@@ -149,6 +148,8 @@ class LogReader:
         sizes = disk.sizes()
         checkpoints, logs = self._clear_partial(sizes)
         newest = max([*checkpoints, *logs], default=0)
+        for folder in dict.fromkeys(name.partition("/")[0] for name in sizes if "/" in name):
+            self._wal.note_set_aside(folder)
         checkpoint: File | None = None
         if checkpoints:
             number = max(checkpoints)
@@ -159,7 +160,7 @@ class LogReader:
             former = [checkpoints[one] for one in sorted(checkpoints)]
             if fields["reset"]:
                 former += [logs.pop(one) for one in sorted(logs) if one < number]
-            clear_away(disk, former, fields["discard"], self._wal.salt)
+            self._wal.clear_away(former, fields["discard"])
         readers = [SegmentReader(disk, logs[one], sizes[logs[one]]) for one in sorted(logs)]
         files = self._open_segments(readers, checkpoint)
         yield from self._batches(files)
@@ -373,6 +374,7 @@ class LogReader:
             f"write-ahead log: {lost} bytes after record {position} were never synced and are "
             "not whole; cut off"
         )
+        self._wal.torn += lost
         for file, reader in files[index : index + 1]:
             if reader.offset < reader.size:
                 self._disk.truncate(reader.name, reader.offset)

@@ -171,6 +171,12 @@ class WriteAheadLog:
         self.features: tuple[str, ...] = ()
         """Enabled features: the head of every file that is begun from now on names them."""
         self._cache: dict[PayloadRef, dict[int, bytes]] = {}
+        self.set_aside: list[str] = []
+        """Folders of records that another primary's log has not."""
+        self.news: list[str] = []
+        """Those of them that nobody was told of; emptied by the owner."""
+        self.torn = 0
+        """Bytes that the start cut off the end: they were never synced and not whole."""
 
     # -- where it stands --------------------------------------------------------------------------
 
@@ -222,6 +228,7 @@ class WriteAheadLog:
             "files": files,
             "written": self.bytes_written,
             "frames": self.frames_written,
+            "torn": self.torn,
         }
 
     def adopt(
@@ -327,6 +334,7 @@ class WriteAheadLog:
                 for batch in batches
             ]
             self.disk.append(f"{folder}/{1:08d}.log", b"".join(parts))
+            self.note_set_aside(folder)
         for file in self._files:
             while file.firsts and file.firsts[-1] > sequence:
                 file.firsts.pop()
@@ -415,7 +423,7 @@ class WriteAheadLog:
         name = f"{file.number:08d}.checkpoint"
         self.disk.rename(file.name, name)
         file.name = name
-        clear_away(self.disk, self._former, self._discard, self.salt)
+        self.clear_away(self._former, self._discard)
         if self._checkpoint is not None:
             self.disk.remove(self._checkpoint.name)
         self._former, self._discard, self._receiving = [], {}, False
@@ -490,22 +498,29 @@ class WriteAheadLog:
         number = FORMAT if self.features else OLDEST_FORMAT
         return {"format": number, "system_id": self._system_id, **features}
 
+    def clear_away(self, names: list[str], discard: dict[str, object]) -> None:
+        """Remove files of a log that is void; or move them to a folder, with a note from where on
+        they differ.
+        """
+        disk, folder = self.disk, str(discard.get("folder", ""))
+        if folder and names:
+            note = json.dumps({"format": OLDEST_FORMAT, "common": discard["common"]}).encode()
+            disk.append(f"{folder}/{0:08d}.log", encode_frame(HEAD, note, first=self.salt))
+            self.note_set_aside(folder)
+        for name in names:
+            if folder:
+                disk.rename(name, f"{folder}/{name}")
+            else:
+                disk.remove(name)
+
+    def note_set_aside(self, folder: str) -> None:
+        """Have the operator told of records that were set aside, once for each start."""
+        if folder not in self.set_aside:
+            self.set_aside.append(folder)
+            self.news.append(folder)
+
     def _discarded_name(self, epoch: int, first: int) -> str:
         return f"discarded-{self.now // 1_000_000_000}-{epoch}-{first}"
-
-
-def clear_away(disk: Disk, names: list[str], discard: dict[str, object], salt: int) -> None:
-    """Remove files of a log that is void; or move them to a folder, with a note from where on they
-    differ.
-    """
-    if discard and names:
-        note = json.dumps({"format": OLDEST_FORMAT, "common": discard["common"]}).encode()
-        disk.append(f"{discard['folder']}/{0:08d}.log", encode_frame(HEAD, note, first=salt))
-    for name in names:
-        if discard:
-            disk.rename(name, f"{discard['folder']}/{name}")
-        else:
-            disk.remove(name)
 
 
 def payloads_of(data: bytes) -> dict[int, bytes]:

@@ -14,7 +14,7 @@ from qpidha.broker.broker import Broker
 from qpidha.management.event_log import EventLog
 from qpidha.management.tracing import Tracing
 from qpidha.model.effects import Announce, Effect, WriteEvents
-from qpidha.model.event_log import DiskSpaceChange, Happening, QueueCreated, QueueEnded
+from qpidha.model.event_log import DiskSpaceChange, Happening, LogTrouble, QueueCreated, QueueEnded
 from qpidha.model.message_view import build
 from qpidha.model.settings import Settings
 from qpidha.store.log import Log
@@ -53,6 +53,11 @@ def events(log: EventLog, effects: list[Effect]) -> list[dict[str, Any]]:
         ),
         ("error", None, {"k": "error", "err": "said deleted", "x": "broker"}),
         ("critical", None, {"k": "error", "err": "said deleted", "x": "broker"}),
+        (
+            "warning",
+            LogTrouble("set aside"),
+            {"k": "error", "err": "said deleted", "x": "set aside"},
+        ),
         ("warning", None, None),
         ("debug", None, None),
     ],

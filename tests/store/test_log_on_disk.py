@@ -45,7 +45,8 @@ def test_what_is_cut_off_while_the_disk_is_slow_is_not_called_synced_later() -> 
     machine.files.written[name] = (
         content[:at] + b"\0\0\0" + content[at + 3 :]
     )  # never synced, so not damage
-    assert Machine(machine.files).bodies("q") == []
+    again = Machine(machine.files)
+    assert again.bodies("q") == [] and again.wal.report()["torn"] > 0
 
 
 def test_what_a_killed_process_wrote_counts_for_nothing_until_it_is_synced() -> None:
@@ -143,3 +144,6 @@ def test_starting_over_moves_aside_what_the_primary_has_not() -> None:
     machine.log.snapshot_end(last)
     machine.turn()
     assert [name for name in machine.files.written if name.startswith("discarded-")]
+    assert machine.wal.set_aside == machine.wal.news != []
+    again = machine.restart("keep")
+    assert again.wal.set_aside == again.wal.news == machine.wal.set_aside

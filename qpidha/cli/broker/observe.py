@@ -61,6 +61,12 @@ def explanation_lines(found: dict[str, Any]) -> list[str]:
     lines += [f"next: {step}" for step in next_steps(found)]
     if len(lines) == 1:
         lines.append("nothing waits")
+    for folder in found.get("set_aside") or []:
+        lines.append(
+            f"set aside: records that a primary did not have, in journal/{folder}; to send them "
+            f"again, with this broker stopped: qpid-ha journal salvage DATA-DIR --discarded "
+            f"{folder} --to ADDR"
+        )
     return lines
 
 
@@ -302,6 +308,9 @@ def _print_members(options: Options, rows: list[dict[str, Any]], members: list[s
     for row in rows:
         if row["seen_by"]:
             talk(options, f"{row['address']}, as the primary sees it: {row['error']}")
+        if row["set_aside"]:
+            at = f"qpid-ha status --explain -b {row['address']}"
+            talk(options, f"{row['address']} has records that were set aside: {at}")
 
 
 def _seen_by(primary: dict[str, Any] | None, address: str, answer: Any) -> dict[str, Any]:
@@ -363,6 +372,7 @@ def _member(address: str, answer: Any, members: list[str], names: dict[str, str]
         "connections": found.get("connections"),
         "held": found.get("held"),
         "system_id": found.get("system_id"),
+        "set_aside": found.get("set_aside"),
         "error": answer.explanation if isinstance(answer, Failure) else None,
     }
 
