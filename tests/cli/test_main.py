@@ -379,6 +379,7 @@ def test_a_local_cluster_that_was_stopped_is_meant_by_nobody(
     (tmp_path / "cluster.json").write_text(json.dumps({"brokers": [broker]}))
     monkeypatch.setenv("QPIDHA_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("os.getuid", lambda: 1000)  # root's daemons of this machine are not ours
     for command in ("list", "status", "switchover", "failover"):
         said = qpid_ha(command, "--timeout", "1")
         assert said.code == 69 and "localhost:5672" in said.err and "31090" not in said.err
