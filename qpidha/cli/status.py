@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from qpidha.client.command.arguments import Options
-from qpidha.client.command.ask import ask, ask_all
+from qpidha.client.command.ask import ask, ask_all, code_of
 from qpidha.client.command.exits import Failure
 from qpidha.model.broker_states import EXPECTED, PRIMARY_STATES
 from qpidha.model.exit_codes import NO, OK, USAGE
@@ -48,7 +48,7 @@ def _status_all(options: Options) -> int:
             for address, answer in answers
         ]
         print(json.dumps({"schema_version": 1, "brokers": rows}))
-        return OK
+        return code_of(answers)
     for address, answer in answers:
         print(address, answer.text if isinstance(answer, Failure) else answer["state"])
-    return OK
+    return code_of(answers)

@@ -208,6 +208,26 @@ def test_a_client_of_the_tls_port_stays_there(
     assert said.code == 0, said
 
 
+def test_public_addresses_lead_a_client_of_the_tls_port_to_every_broker(
+    secured: Cluster, tmp_path: Path, qpid_ha: Run
+) -> None:
+    public = ",".join(f"localhost:{broker.encrypted_port.number}" for broker in secured)
+    for broker in secured:
+        broker.kill()
+        broker.options["ha_public_url"] = f"amqps:{public}"
+        broker.restart()
+    secured.promote(0)
+    secured.wait_settled(0)
+    shown = qpid_ha("list", *tls(secured, tmp_path, 0, login="ha:ha"))
+    assert shown.err == "" and "in sync 2 of 2" in shown.out, shown
+    for number, login in enumerate(("ha:ha", "app:app")):
+        at = tls(secured, tmp_path, 1, login=login)
+        assert qpid_ha("queue", "add", f"q{number}", *at) == Said(0, "", "")
+    assert secured[0].queue_names() == ["q0", "q1"]
+    said = qpid_ha("switchover", *tls(secured, tmp_path, 0, login="ha:ha"))
+    assert said.code == 0, said
+
+
 # -- a configuration file -------------------------------------------------------------------------
 
 

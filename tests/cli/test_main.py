@@ -101,6 +101,9 @@ def test_all_brokers_are_asked_though_the_first_is_down(
     config.write_text("ha-brokers-url=amqp:127.0.0.1:1,127.0.0.1:2\nport=1\n")
     said = qpid_ha("status", "--all", "--config", str(config))
     assert [line.split()[0] for line in said.out.splitlines()] == ["127.0.0.1:1", "127.0.0.1:2"]
+    assert said.code == 69, "none of them could be asked"
+    for words in (("status", "--all", "-o", "json"), ("query", "--all")):
+        assert qpid_ha(*words, "--config", str(config)).code == 69
     said = qpid_ha("list", "--config", str(config))
     assert said.code == 69 and said.out == ""
 

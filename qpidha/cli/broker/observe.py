@@ -12,7 +12,7 @@ import typer
 from qpidha.cli.app import settings_of
 from qpidha.cli.status import ping, status
 from qpidha.client.command.arguments import Options
-from qpidha.client.command.ask import Brokers, ask, ask_all
+from qpidha.client.command.ask import Brokers, ask, ask_all, code_of
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, Progress, print_json, print_table, talk
 from qpidha.client.command.target import PLAIN_ADDRESS, local_cluster
@@ -201,7 +201,7 @@ def _query(
     if options.as_json:
         rows = [_row(address, answer) for address, answer in answers]
         print_json({"schema_version": 1, "brokers": rows})
-        return
+        raise typer.Exit(code_of(answers))
     for address, answer in answers:
         if isinstance(answer, Failure):
             print(f"{address} {answer.text}\n")
@@ -209,6 +209,7 @@ def _query(
             print(f"{'Address:':<20} {address}")
             _print_query(answer)
             print()
+    raise typer.Exit(code_of(answers))
 
 
 def _row(address: str, answer: Any) -> dict[str, Any]:

@@ -187,12 +187,13 @@ def _recover(
         _show_comparison(options, found)
     chosen = best or _least_loss(found)
     if not promote:
-        if not is_safe and not options.as_json:
-            print(f"next: {_way_out(options, found, chosen)}")
+        way_out = "" if is_safe else _way_out(options, found, chosen)
+        if way_out and not options.as_json:
+            print(f"next: {way_out}")
         raise typer.Exit(OK if is_safe else NO)
     if chosen is None:
         why = str(found.get("reason") or "no broker can be promoted")
-        raise Failure(NO, why, hint=_way_out(options, found, chosen))
+        raise Failure(NO, why, hint=_way_out(options, found, chosen) or "qpid-ha status --all")
     if not is_safe:
         _accept(options, _loss(found, str(chosen["address"])), accept_loss=accept_loss, yes=yes)
     result = ask(
@@ -568,7 +569,9 @@ def _show_comparison(options: Options, found: dict[str, Any]) -> None:
 
 
 def _way_out(options: Options, found: dict[str, Any], chosen: dict[str, Any] | None) -> str:
-    """Say what to do where no broker can be promoted without a loss, or none at all."""
+    """Say what to do where no broker can be promoted without a loss, or none at all; nothing where
+    there is a primary that waits for nobody.
+    """
     if chosen is not None:
         at = chosen["address"]
         return (
@@ -581,7 +584,7 @@ def _way_out(options: Options, found: dict[str, Any], chosen: dict[str, Any] | N
                 explained = ask(options, "explain", target=_at(options, str(row["address"])))
             except Failure:
                 return f"qpid-ha status --explain -b {row['address']}"
-            return "; ".join(next_steps(explained)) or "nothing: the primary waits for no broker"
+            return "; ".join(next_steps(explained))
     return "start the brokers, then qpid-ha status --all"
 
 

@@ -23,7 +23,7 @@ from qpidha.client.command.target import (
     resolve,
 )
 from qpidha.model.broker_states import BACKUP_STATES, SERVING_STATES
-from qpidha.model.exit_codes import UNAVAILABLE
+from qpidha.model.exit_codes import OK, UNAVAILABLE
 
 NOT_ALLOWED = "amqp:not-allowed"
 """Condition with which a backup refuses a change."""
@@ -209,6 +209,12 @@ def ask_all(options: Options) -> list[tuple[str, Any]]:
     return Brokers.find(options).statuses()
 
 
+def code_of(answers: Sequence[tuple[str, Any]]) -> int:
+    """The exit code for what brokers answered: 0 if one did, else why none could be asked."""
+    failures = [answer for _, answer in answers if isinstance(answer, Failure)]
+    return OK if len(failures) < len(answers) else _telling(failures).code
+
+
 def _statuses(options: Options, targets: Sequence[Target]) -> Iterator[tuple[Target, Any]]:
     """Ask brokers how they are; yield each with its answer, or the Failure, as they come. All are
     asked at once: one that is frozen must not keep the others waiting.
@@ -241,8 +247,7 @@ def _heard(targets: Sequence[Target], answers: dict[str, Any]) -> list[Target]:
     failures = [answers[str(target)] for target in targets]
     if len(failures) == 1:
         raise failures[0]
-    # Whoever answers "you may not" or nothing in time is there: that says more than a closed port.
-    told = next((one for one in failures if one.code != UNAVAILABLE), failures[0])
+    told = _telling(failures)
     raise Failure(
         told.code,
         f"none of {', '.join(str(target) for target in targets)} can be asked",
@@ -250,3 +255,10 @@ def _heard(targets: Sequence[Target], answers: dict[str, Any]) -> list[Target]:
         hint=told.hint,
         condition=told.condition,
     )
+
+
+def _telling(failures: Sequence[Failure]) -> Failure:
+    """Choose the failure that says most: whoever answers "you may not", or nothing in time, is
+    there.
+    """
+    return next((one for one in failures if one.code != UNAVAILABLE), failures[0])
