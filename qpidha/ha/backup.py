@@ -78,8 +78,8 @@ class Backup:
         self.began = False
         log = self.log
         if not self.has_whole_model:
-            # Half a snapshot shows a part of what existed at its point, and nobody can send just
-            # the rest of it: begin with nothing.
+            # Half a snapshot shows a part of what existed at its point, and no primary can send
+            # just the rest of it: begin with nothing.
             self._forget()
             request = Subscribe(0, 0, 0, 0)
         else:

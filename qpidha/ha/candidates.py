@@ -165,7 +165,7 @@ class Comparison:
     def refusal(self, row: Row) -> Refusal | None:
         """Say why a broker must not be promoted for what it and the others have, or None."""
         assert row.status is not None
-        # A complete member has every committed record, by S1: nobody can have more that counts.
+        # A complete member has every committed record, by S1: no broker has more that counts.
         if row.is_complete:
             return self._unvouched() or self.outside(row)
         found = self._better(row) or self._unvouched() or self.outside(row)
@@ -228,7 +228,7 @@ class Comparison:
         return None
 
     def recommended(self) -> tuple[Row | None, str]:
-        """Return whom to promote, and why it is that one; or None, and why nobody."""
+        """Return the broker to promote, and why that one; or None, and why none."""
         for row in self.rows:
             if row.is_primary:
                 return None, f"{row.name} is the primary: there is nothing to recover"

@@ -96,7 +96,7 @@ class Channels:
         return sender is not None or receiver is not None
 
     def send(self, connection_id: int, data: bytes) -> None:
-        """Send a message, if there still is somebody to send it to."""
+        """Send a message, if the peer is still connected."""
         link = self._senders.get(connection_id)
         if link is not None:
             link.send(DATA_SECTION + len(data).to_bytes(4, "big") + data)

@@ -307,7 +307,7 @@ class Cluster:
                 f"{self.primary.in_sync.epoch}"
             )
         if self.membership is not None:
-            self.membership.somebody_came()
+            self.membership.ask_again()
         self._follow_newest()
 
     def _on_ask(self, connection_id: int, question: Ask) -> None:

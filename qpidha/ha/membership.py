@@ -70,16 +70,16 @@ class Membership:
     def tick(self, now: int) -> None:
         """Ask again if it is time."""
         if self.next_deadline and now >= self.next_deadline:
-            self.somebody_came()
+            self.ask_again()
 
-    def somebody_came(self) -> None:
-        """Do not wait for the time to ask again: there is somebody else to ask."""
+    def ask_again(self) -> None:
+        """Ask now instead of waiting for the time: there is another broker to ask."""
         if self.next_deadline and not self.over:
             self.next_deadline = 0
             self._propose(self._attempts)
 
     def end(self) -> None:
-        """Change nothing any more: somebody else is primary, or nobody."""
+        """Change nothing any more: this broker is no longer primary."""
         self.over = True
         self.store.withdraw()
 
@@ -155,7 +155,7 @@ class Membership:
             if self.over:
                 return
             if not self.peers.hears_majority(consultation) and (self.peers.strict or attempts > 1):
-                # Where nobody listens the answer is there at once; the question is not to be.
+                # Where no broker listens the answer is there at once; the question is not to be.
                 self.next_deadline, self._attempts = max(consultation.deadline, 1), attempts - 1
                 self.tick(self.peers.port.now)
                 return

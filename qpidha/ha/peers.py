@@ -85,7 +85,7 @@ class Consultation:
     cannot, or enough have.
 
     The ends of a peer are told apart, because they mean different things where the manager is
-    trusted (S8): where nobody listens there is no broker, and who is silent may still be primary.
+    trusted (S8): where no process listens there is no broker; a silent one may still be primary.
     """
 
     __slots__ = (
@@ -116,7 +116,7 @@ class Consultation:
         self.done = done
         self.refusals: list[str] = []
         self.gone: list[Peer] = []
-        """Peers that nothing can be sent to: nobody listens at their address."""
+        """Peers that nothing can be sent to: no process listens at their address."""
         self.silent: list[Peer] = []
         """Peers that did not answer in time: dead, frozen or slow."""
 
@@ -130,7 +130,7 @@ class Peers:
         self.strict = settings.ha_safety == "strict"
         self.ha_recorder = settings.ha_recorder
         self.redial = settings.link_maintenance_interval
-        # How long to wait for an answer of somebody who seems to be alive. It is part of the time
+        # How long to wait for an answer of a peer that seems to be alive. It is part of the time
         # that a failover takes when the old primary hangs, hence a fraction of the heartbeat.
         self.patience = min(settings.link_heartbeat_interval, SECOND) // 2
         self.dial_timeout = max(settings.link_heartbeat_interval, SECOND)
@@ -219,7 +219,7 @@ class Peers:
         if peer.state is PeerState.OURSELVES:
             return
         if reason != peer.error:
-            # Somebody there who does not want us is worth more than nobody there.
+            # A broker that refuses this one is worth more notice than an address without a broker.
             self.port.announce(
                 "warning" if reached else "info",
                 f"no connection to {peer.name}: {reason}; dialling again",
@@ -308,8 +308,8 @@ class Peers:
     def hears_majority(self, consultation: Consultation) -> bool:
         """Whether so many agreed that no other broker has a majority (S2, S3).
 
-        With `ha-safety=trust-manager` also if every broker that may be alive agreed (S8): nobody
-        was silent, and nobody refused. The majority is of all configured brokers, not of those
+        With `ha-safety=trust-manager` also if every broker that may be alive agreed (S8): none
+        was silent, and none refused. The majority is of all configured brokers, not of those
         that were heard: two halves of a cluster must not both have one.
         """
         heard, all_ = 1 + len(consultation.answered), 1 + len(self.others())

@@ -46,8 +46,8 @@ BATCHES_IN_FLIGHT = 3
 larger transfers.
 """
 LARGE_BATCH = 8 << 20
-"""Bytes of messages that do not wait for more, whoever is busy: what is on its way to a backup has
-to be bounded.
+"""Bytes of messages that do not wait for more, whichever backup is busy: what is on its way to a
+backup has to be bounded.
 """
 CHUNKS_IN_FLIGHT = 4
 """Chunks of a snapshot that a backup may have unconfirmed."""
@@ -192,7 +192,7 @@ class Primary:
         """Whether a smaller set is on its way to be recorded.
 
         Only one change at a time (S2): of two that cross, the one that comes into force last could
-        be a set that nobody has recorded, and a candidate would be told of another one.
+        be a set that no majority has recorded, and a candidate would be told of another one.
         """
         self.committed_deadline = 0
         self.min_in_sync = settings.ha_min_in_sync
@@ -288,7 +288,7 @@ class Primary:
         and none is at present.
         """
         if system_id not in self.in_sync.members:
-            # It was about to enter the set, and no recorded set names it: nobody need be asked.
+            # It was about to enter the set, and no recorded set names it: no consent is needed.
             if system_id in self.required:
                 self.required.remove(system_id)
             then()
@@ -502,8 +502,8 @@ class Primary:
         log.retain_from = needed
 
     def _join(self) -> bool:
-        """Take into the set who has everything; True if that changed it. While somebody is leaving,
-        joining waits.
+        """Take backups that have everything into the set; True if that changed it. While a member
+        is leaving, joining waits.
         """
         joining = [b for b in self.backups.values() if b.join_point and b.confirmed >= b.join_point]
         if not joining or self.is_proposing:
@@ -517,9 +517,10 @@ class Primary:
                 f"{'Recovering' if expected else 'New'} backup is ready: {backup.name}",
                 backup=backup.name,
             )
-        # A larger set needs no consent (S2): its new member has confirmed everything, and whoever
-        # knows only the smaller set would promote a member of both. In the log it stands behind all
-        # that the new member had to confirm, so who has the record has the content.
+        # A larger set needs no consent (S2): its new member has confirmed everything, and a
+        # broker that knows only the smaller set would promote a member of both. In the log it
+        # stands behind all that the new member had to confirm, so a broker with the record has the
+        # content.
         members = dict.fromkeys([*self.in_sync.members, *(backup.system_id for backup in joining)])
         # Appended even if the set is the same: to the backups this record is the word that they are
         # ready.

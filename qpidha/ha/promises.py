@@ -3,8 +3,8 @@
 The safety of the cluster rests on four facts that every broker keeps of itself: the highest epoch
 that it has promised, to whom it gave its last promise, the newest in-sync set that it has heard of,
 and whether it is complete. They are read everywhere and changed only here, so that each change is
-checked against its rule and what must survive a restart is in the state file before anybody is
-told. Must not know why somebody asks, nor how the others are asked. Source: rules S1 to S5 in
+checked against its rule and what must survive a restart is in the state file before a peer is
+told. Must not know why a candidate asks, nor how the others are asked. Source: rules S1 to S5 in
 `docs/internals/safety.md`; PacificA (MSR-TR-2008-25) section 2.3; Raft section 5.2 (a vote).
 """
 
@@ -148,7 +148,7 @@ class Promises:
         return True
 
     def learn(self, set_: InSyncSet) -> None:
-        """Remember a set that somebody tells of, if it is newer than the known one, and let the
+        """Remember a set that a peer tells of, if it is newer than the known one, and let the
         other brokers know (S1).
 
         Also a broker outside the set remembers it: only so it knows that it is outside, and a

@@ -168,10 +168,10 @@ class Promotion:
     def _ask_promises(self) -> None:
         if not self.accept_loss and self._refused_as_outsider():
             return
-        # The next epoch that anybody may still agree to. Where a majority must promise it, no two
-        # candidates can begin the same one; where nobody need promise, each broker begins epochs of
-        # its own only (S8), and by the operator's word one beyond what unheard brokers may have
-        # begun since.
+        # The next epoch that a broker may still promise. Where a majority must promise it, no two
+        # candidates can begin the same one; where no promise is needed, each broker begins epochs
+        # of its own only (S8), and by the operator's decision one beyond what unreached brokers may
+        # have begun since.
         epoch = 1 + max([self.promises.promised, *self.peers.promised()])
         if self.accept_loss:
             epoch = self.peers.own_epoch(epoch - 1 + OVERRIDE)
@@ -213,8 +213,8 @@ class Promotion:
         elif (found := self._objection()) is not None:  # the answers came with news
             self.refuse(*found)
         # Every set that was ever in force was recorded by a majority, and every majority shares a
-        # broker with that one: somebody among those who promised knows the newest set (S3). By the
-        # operator's word nobody's silence is an agreement: ask again, and then go on without.
+        # broker with that one: a broker that promised knows the newest set (S3). By the
+        # operator's decision silence is no agreement: ask again, and then go on without.
         elif self.peers.hears_majority(consultation) and not (
             self.accept_loss and consultation.silent
         ):
@@ -262,7 +262,7 @@ class Promotion:
             self._become_primary(Election(epoch, first, answered))
         except ProtocolViolation as error:
             # A batch at the end of the log cannot be applied: this broker has begun no epoch, and
-            # whoever is promoted next sends it everything anew.
+            # the next primary sends it everything anew.
             self.refuse(
                 f"this broker's log cannot be read: {error.text}",
                 "promote another; this one fetches everything from it",
@@ -277,7 +277,7 @@ class Promotion:
 
 
 def refusal_of_state(state: BrokerStatus, *, is_following: bool) -> NotAllowed | None:
-    """Refuse a broker that is being brought up to date: there is somebody who has more."""
+    """Refuse a broker that is being brought up to date: its primary has more."""
     if state is BrokerStatus.CATCHUP and is_following:
         return NotAllowed(STILL_CATCHING_UP, hint="promote a broker whose status is ready")
     return None

@@ -293,7 +293,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    # JSON can name half a character, which nobody can write again: encode() raises ValueError for
+    # JSON can name half a character, which cannot be written again: encode() raises ValueError for
     # it.
     return isinstance(value, str) and bool(value.encode() or True)
 

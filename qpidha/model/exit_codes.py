@@ -30,6 +30,6 @@ NO_PERMISSION = 77
 CONFIG = 78
 """A setting, or a file that a setting names, cannot be used."""
 NOT_CONFIRMED = 107
-"""Messages would be lost, and nobody was there to be asked."""
+"""Messages would be lost, and there was no terminal to ask at."""
 INTERRUPTED = 130
 """Ended by ^C."""

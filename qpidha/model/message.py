@@ -5,8 +5,8 @@ bare message in it is never touched. What may change after arrival lives in fiel
 into a fresh header or annotations section only when the message is sent on. A message routed to
 several queues is one object for each, all with the same sequence and the same payload. The bytes of
 a message far back in a long queue need not be in memory: `payload` is then a `PagedPayload`, one
-object for many messages, which reads them again from wherever they are kept. So whoever needs the
-bytes calls `body()`, and whoever needs their number looks at `size`. Source: AMQP 1.0 section 3.2.
+object for many messages, which reads them again from wherever they are kept. So for the
+bytes call `body()`, and for their number look at `size`. Source: AMQP 1.0 section 3.2.
 """
 
 from __future__ import annotations

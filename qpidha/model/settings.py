@@ -571,7 +571,7 @@ def _worries(settings: Settings) -> list[str]:
 
 
 def _open_doors(settings: Settings) -> list[str]:
-    """Say who may come in, where that is everybody."""
+    """Warn if every client may do everything."""
     if settings.auth or (settings.interface and not any(map(_is_public, settings.interface))):
         return []
     claims = ", and claim to be a broker of the cluster" if settings.ha_cluster else ""

@@ -4,8 +4,8 @@ them winning.
 A configuration file has `name=value` lines and `#` comments, so a qpidd.conf is read unchanged:
 options of qpidd that have no meaning here are named in a warning and skipped, other unknown ones
 are refused with the nearest name. A relative path in a file begins at the folder of that file,
-whoever reads it and from where. The environment is `QPIDHA_HA_CLUSTER` before `QPID_HA_CLUSTER`.
-Must not know what any option is for. Source: Qpid src/qpid/Options.cpp.
+whichever process reads it, and from where. `QPIDHA_HA_CLUSTER` comes before `QPID_HA_CLUSTER` in
+the environment. Must not know what any option is for. Source: Qpid src/qpid/Options.cpp.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _bad_value(described: Option, shown: str, reason: str, source: str) -> Inval
 
 
 def _ignored(options: Mapping[str, Option], raw: _Raw) -> str:
-    """Say that an option of qpidd does nothing here, or raise if nobody knows it."""
+    """Say that an option of qpidd does nothing here, or raise if neither knows it."""
     if raw.name in IGNORED or raw.name.startswith(IGNORED_FAMILIES):
         reason = IGNORED.get(raw.name)
         return f"{raw.name} ({raw.source}) is ignored" + (

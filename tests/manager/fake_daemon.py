@@ -61,7 +61,7 @@ class Broker:
             self.tell(target, self.epoch + 1, 0)
             return {"result": {"state": self.state}}
         if not mine and primary.get("pid") == 0:
-            return {"result": self.status()}  # nobody is primary just now
+            return {"result": self.status()}  # no broker is primary just now
         if method == "promote":
             refuse = self.directory / "refuse"
             if refuse.exists():

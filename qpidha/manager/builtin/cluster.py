@@ -42,7 +42,7 @@ class ClusterOptions:
     backup_timeout: float = 10.0
     settings: dict[str, str] = field(default_factory=dict)
     attached: bool = False
-    """Whether the cluster ends with whoever started its manager, however that ends."""
+    """Whether the cluster ends with the process that started its manager, however that ends."""
 
     @property
     def daemon(self) -> list[str]:
@@ -197,8 +197,8 @@ def configuration(spec: BrokerSpec, options: ClusterOptions) -> str:
 
 
 def write_configuration(spec: BrokerSpec, options: ClusterOptions) -> None:
-    """Write a broker's configuration, for nobody else to read, since it may hold a password; raises
-    OSError.
+    """Write a broker's configuration, readable by its owner only, since it may hold a password;
+    raises OSError.
     """
     spec.config.touch(mode=0o600)
     spec.config.write_text(configuration(spec, options))

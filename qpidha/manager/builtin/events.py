@@ -1,5 +1,5 @@
-"""Manager events: what the manager saw and did, with times; kept, logged, and streamed to whoever
-subscribes.
+"""Manager events: what the manager saw and did, with times; kept, logged, and streamed to
+subscribers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ManagerEvents:
         self._subscribers: list[Callable[[dict[str, Any]], None]] = []
 
     def add(self, event: str, **fields: object) -> None:
-        """Remember that something happened now, and tell everybody who listens."""
+        """Remember that something happened now, and tell all subscribers."""
         entry: dict[str, Any] = {"time_ns": time.time_ns(), "event": event, **fields}
         self.history.append(entry)
         for subscriber in list(self._subscribers):

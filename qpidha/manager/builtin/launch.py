@@ -1,7 +1,7 @@
 """Launch: start a local cluster's manager as a process of its own, and speak with it.
 
 The manager belongs to another room; it is run by its module name and reached over `manager.sock`,
-as anybody could.
+as any program could.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DOWN_PATIENCE = 30.0
 END_PATIENCE = 5.0
 """Seconds for a broker without a manager to end in good order."""
 STARTS = 3
-"""Failed starts of one broker after which nobody waits any longer."""
+"""Failed starts of one broker after which `up` does not wait any longer."""
 NOT_REACHED = ("starting", "hung", "unknown", "down")
 """States of a broker that has not said yet what it is."""
 LEAST_SPACE = 1 << 20
@@ -392,7 +392,7 @@ def _check_contents(directory: Path) -> None:
 
 
 def check_count(count: int) -> None:
-    """Refuse clusters nobody can want."""
+    """Refuse a number of brokers that makes no cluster."""
     if not 1 <= count <= 9:
         raise Failure(USAGE, f"{count} brokers cannot be started", hint="-n 3, from 1 to 9")
 
@@ -416,7 +416,7 @@ def _holder(port: int) -> str:
                 if os.readlink(link) in inodes:
                     return f" by {(process / 'comm').read_text().strip()} (pid {process.name})"
         except OSError:
-            continue  # It ended, or belongs to somebody else.
+            continue  # It ended, or belongs to another user.
     return ""
 
 

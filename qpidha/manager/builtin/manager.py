@@ -51,7 +51,7 @@ class BuiltinManager:
         self._ask("kill", {"name": name})
 
     def promote(self, name: str) -> None:
-        """Refuse: the manager promotes as soon as there is nobody, and never beside somebody."""
+        """Refuse: the manager promotes as soon as there is no primary, and never beside one."""
         raise NotAllowed(
             "the built-in manager promotes by itself",
             hint=f"qpid-ha switchover {name}, or failover if the primary does not work",

@@ -1,7 +1,7 @@
 """Broker processes: start a `qpidhad`, notice its end at once, and make sure that it is dead.
 
 A pidfd becomes readable the moment a process ends, whether it is our child or one that an earlier
-manager left running, so nobody has to ask. Knows nothing of states or promotion.
+manager left running, so there is no polling. Knows nothing of states or promotion.
 """
 
 from __future__ import annotations

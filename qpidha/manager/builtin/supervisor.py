@@ -5,8 +5,8 @@ One task per broker starts it, asks it for its status twice a heartbeat and rest
 ended; one task decides. An ended process is noticed at once; a broker that does not answer within a
 heartbeat is hung, which makes one and a half heartbeats at most. Before another broker is promoted,
 one that may still be primary is killed and its death awaited (unless fencing is off: then its lower
-epoch has to make it step down). While a healthy primary exists nobody is promoted, nor while one
-hands over to another. Every in-sync set of which a broker's status tells is recorded, and nobody
+epoch has to make it step down). While a healthy primary exists no broker is promoted, nor while one
+hands over to another. Every in-sync set of which a broker's status tells is recorded, and no broker
 outside the newest is promoted; or, with `ha-recorder=manager`, it records what the brokers want,
 when they want it. The manager speaks to brokers over their admin sockets only.
 """
@@ -100,7 +100,7 @@ SHORT_LIFE = 2.0
 in a row, is started again with growing pauses.
 """
 HAND_OVER_PATIENCE = 10.0
-"""Seconds for which nobody is promoted because a primary hands over to another broker."""
+"""Seconds for which no broker is promoted because a primary hands over to another broker."""
 COMPARE_PATIENCE = 10.0
 """Seconds for the brokers to compare what they have after a total failure."""
 HUNG_BACKUP_BEATS = 4
@@ -189,7 +189,7 @@ class LocalManager:
         return self._in_sync.newest
 
     async def switch_over(self, name: str) -> None:
-        """Let the primary hand over, and promote nobody while it does."""
+        """Let the primary hand over, and promote no other broker while it does."""
         await self.refresh()
         primary = primary_of(self.members())
         target = self.broker(name or self._best_ready())
@@ -461,7 +461,7 @@ class LocalManager:
             self.events.add("not written", what=str(self.options.in_sync_file), reason=str(error))
 
     def _note_hand_over(self, broker: LocalBroker, to: str) -> None:
-        """Somebody told the broker itself to hand over: keep still for it as well."""
+        """An operator told the broker itself to hand over: keep still for it as well."""
         for other in self.brokers.values():
             if (
                 to in (other.spec.address, other.member.system_id, other.spec.name)
