@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from qpidha.client.errors import ClientError, TlsError
 from qpidha.model.errors import InvalidArgument
+from qpidha.model.pem import pem_trouble
 from qpidha.model.percent import decode_part
 from qpidha.model.url import PORT, SECURE_PORT, parse_address
 
@@ -102,7 +103,9 @@ class Tls:
         except OSError as error:
             raise TlsError(
                 f"cannot use {', '.join(files)}",
-                reason=error.strerror or str(error),
+                reason=pem_trouble(error.reason)
+                if isinstance(error, ssl.SSLError)
+                else error.strerror or str(error),
                 hint="name readable files in PEM form",
             ) from error
         return context

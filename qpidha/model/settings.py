@@ -501,6 +501,20 @@ def _check_ha(settings: Settings, given: Mapping[str, Given]) -> None:
     """Refuse options of a cluster that contradict each other."""
     if settings.ha_password and not settings.ha_username:
         _refuse(given, "ha-password", "it needs ha-username", "set ha-username too")
+    has_login = settings.ha_username or settings.ha_brokers_url.user
+    has_certificate = settings.ssl_cert and settings.ssl_trusted
+    if (
+        settings.ha_cluster
+        and settings.auth
+        and len(settings.ha_brokers_url) > 1
+        and not (has_login or has_certificate)
+    ):
+        _refuse(
+            given,
+            "auth",
+            "the brokers could not log in to each other, and none could be promoted",
+            "set ha-username and ha-password, of a user of users-file",
+        )
     if settings.ha_recorder == "manager" and settings.ha_safety != "strict":
         _refuse(
             given,

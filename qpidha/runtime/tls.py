@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from qpidha.model.exit_codes import CONFIG
+from qpidha.model.pem import pem_trouble
 from qpidha.model.settings import Settings
 from qpidha.runtime.exits import CannotStart
 
@@ -71,7 +72,9 @@ def _no_password() -> str:
 
 
 def _reason(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or getattr(error, "reason", None) or error).lower()
+    if isinstance(error, ssl.SSLError):
+        return pem_trouble(error.reason)
+    return str(getattr(error, "strerror", None) or error).lower()
 
 
 def identity_of(certificate: Mapping[str, Any] | None) -> str:

@@ -193,3 +193,27 @@ def test_a_message_that_is_too_large_is_refused_and_not_sent_again(
     assert said.code == 1 and "is too large: the broker takes 102400 bytes" in said.err
     assert "Try: smaller messages, or a larger max-message-size" in said.err
     assert qpid_ha("send", "large", "small", *at).code == 0
+
+
+def test_a_file_that_is_no_certificate_is_called_so(qpid_ha: Run, tmp_path: Path) -> None:
+    (tmp_path / "odd.pem").write_text("odd\n")
+    for option in ("--ssl-trusted", "--ssl-certificate"):
+        said = qpid_ha("status", "-b", "amqps://localhost:1", option, str(tmp_path / "odd.pem"))
+        assert said.code == 65 and "_ssl.c" not in said.err
+        assert "PEM form" in said.err or "no certificate is in it" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("-b", ""), "option -b has an empty value"),
+        (("--broker=",), "option --broker has an empty value"),
+        (("-b", "::1:31000"), "an IPv6 address stands in brackets"),
+        (("-b", "amqp://fe80::1"), "an IPv6 address stands in brackets"),
+    ],
+)
+def test_an_address_that_is_none_is_a_usage_error(
+    qpid_ha: Run, words: tuple[str, ...], says: str
+) -> None:
+    said = qpid_ha("status", *words)
+    assert said.code == 2 and says in said.err

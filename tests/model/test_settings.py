@@ -118,6 +118,11 @@ def test_a_switch_needs_no_value(argv):
         ("port=1\nport=2", ["port is given twice", "line 1", "line 2"], "leave one"),
         ("just words", ["line 1", "not name=value"], "name=value"),
         ("auth=yes", ["auth", "line 1", "no client could log in"], "users-file"),
+        (
+            "users-file=u\nha-cluster=yes\nha-brokers-url=a,b,c",
+            ["auth", "the brokers could not log in to each other"],
+            "ha-username",
+        ),
         ("require-encryption=yes", ["require-encryption", "without a certificate"], "ssl-cert"),
         ("ssl-cert=c\nssl-port=5672", ["ssl-port", "same as port"], "5671"),
         ("ha-brokers-url=a,,b", ["ha-brokers-url=a,,b", "comma"], "amqp:host1:5672"),

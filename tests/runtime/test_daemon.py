@@ -79,6 +79,14 @@ def test_what_cannot_work_ends_the_start_with_a_reason_and_a_next_step(options, 
     assert code == 78 and says in log and "next:" in log and not out and "Traceback" not in log
 
 
+@pytest.mark.parametrize("option", ["--ssl-cert", "--ssl-trusted"])
+def test_a_file_that_is_no_certificate_is_called_so(place, option):
+    (place / "odd.pem").write_text("odd\n")
+    code, _, log = run("--check", option, place / "odd.pem")
+    assert code == 78 and "odd.pem cannot be used: " in log and "_ssl.c" not in log
+    assert "PEM form" in log or "no certificate is in it" in log
+
+
 def test_check_looks_at_the_files_and_does_not_serve(place):
     (place / "conf").write_text("worker-threads=4\nport=1\n")
     code, out, log = run("--check", "--config", place / "conf")

@@ -110,6 +110,12 @@ def hoist(arguments: list[str]) -> tuple[Options, list[str]]:
 def _set(options: Options, name: str, value: str | None) -> None:
     if value is None:
         raise Failure(USAGE, f"option {name} needs a value", hint="qpid-ha help")
+    if not value and name in ("-b", "--broker", "--config"):
+        raise Failure(
+            USAGE,
+            f"option {name} has an empty value",
+            hint=f"leave {name} out for the local broker, or give a value",
+        )
     field = VALUED[name]
     if field == "timeout":
         options.timeout = _seconds(value)

@@ -370,6 +370,12 @@ def _host_and_port(where: str, text: str, default: int) -> tuple[str, int]:
         port = rest.removeprefix(":")
     else:
         host, _, port = where.partition(":")
+    if where.count(":") > 1 and not where.startswith("["):
+        raise Failure(
+            USAGE,
+            f"{text!r}: an IPv6 address stands in brackets",
+            hint="-b [::1]:5672, or -b [::1]",
+        )
     if port and not (port.isdigit() and 0 < int(port) < 65536):
         raise Failure(
             USAGE,
