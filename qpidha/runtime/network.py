@@ -41,9 +41,9 @@ CONGESTED = 4 << 20
 """Bytes that may wait for one peer before it gets no more messages; what it is owed otherwise still
 goes out.
 """
-TURN_BYTES = 64 << 10
+TURN_BYTES = 128 << 10
 """Bytes of one client that a turn handles before the others have theirs: the costliest frames in
-them take a tenth of a second.
+them take some tenths of a second. Half as many would cost those who send large messages.
 """
 LINGER = 5.0
 """Seconds that what was written before a Disconnect may take to leave."""
@@ -56,6 +56,7 @@ class Stream(asyncio.Protocol):
         "_kept",
         "_kind",
         "_network",
+        "_passed",
         "_put",
         "connection_id",
         "is_closing",
@@ -70,6 +71,7 @@ class Stream(asyncio.Protocol):
         self._put = network.put
         self._kind = kind
         self._kept = b""
+        self._passed = 0
         self.connection_id = connection_id
         self.transport: asyncio.Transport | None = None
         self.reason = ""
@@ -109,11 +111,13 @@ class Stream(asyncio.Protocol):
         """
         if not self.is_open or self.is_closing:
             return
-        share, self._kept = self._kept[:TURN_BYTES], self._kept[TURN_BYTES:]
+        share = self._kept[self._passed : self._passed + TURN_BYTES]
+        self._passed += len(share)
         if share:
             self._put(BytesReceived(self.connection_id, share))
             self._network.rest(self)
         else:
+            self._kept, self._passed = b"", 0
             self.transport.resume_reading()  # type: ignore[union-attr]
 
     def eof_received(self) -> bool:

@@ -16,14 +16,18 @@ from tests.ocf.table import BROKER, BROKER_ACTIONS, PRIMARY, QPIDD, QPIDD_ACTION
 
 LOOKS = {"probe", "monitor", "monitor, promoted", "validate-all", "notify"}
 NO_REASON = {0, 7, 8, 191}
-PATIENCE = {"answer": 0.3, "term": 0.5}
+PATIENT = {"answer": 5, "term": 5}
+IMPATIENT = {"answer": 0.3, "term": 0.5}
+"""For brokers that do not answer, or not as they should."""
+UNWILLING = {"deaf", "nonsense", "keeps"}
 
 
 def arrange(node: Node, row: Row, agent: str = "broker") -> dict[str, object]:
     """Bring the state about; return what the call of the agent is to be given."""
     node.close()
     wait_for(node.processes, lambda found: not found)
-    given: dict[str, object] = dict(PATIENCE)
+    hangs = row.deed in ("SIGSTOP", "unlink socket") or row.told.keys() & UNWILLING
+    given: dict[str, object] = dict(IMPATIENT if hangs else PATIENT)
     config = Path(node.parameters["config"])
     config.write_text(f"data-dir={node.data}\n")
     program = Path(node.parameters["binary"])

@@ -37,7 +37,7 @@ BASE_OPTIONS: Mapping[str, object] = {
     # as the original, whose tests promote one of two brokers, or the last of three
     "ha_safety": "trust-manager",
     "link_maintenance_interval": "0.1",
-    "link_heartbeat_interval": "0.5",
+    "link_heartbeat_interval": "1",
     "log_enable": "debug+:ha",
 }
 

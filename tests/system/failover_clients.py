@@ -24,7 +24,7 @@ from tests.system.cluster import wait_for
 T = TypeVar("T")
 TICK = 0.01
 """Seconds between two looks at what a client is to do."""
-HEARTBEAT = 0.5
+HEARTBEAT = 1.0
 """Seconds; a broker that is silent for twice as long is left."""
 ATTACH = 5.0
 """Seconds for one attempt to attach: a broker that recovers holds the answer back."""

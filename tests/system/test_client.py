@@ -201,13 +201,13 @@ def test_a_client_that_is_idle_keeps_its_connection(three, authority) -> None:
     """The program is busy elsewhere for longer than brokers wait for a heartbeat; the message that
     it works on stays its own.
     """
-    with Client(addresses(three), **{**options(authority), "heartbeat": 0.2}) as client:
+    with Client(addresses(three), **{**options(authority), "heartbeat": 0.6}) as client:
         sender = client.sender("q")
         sender.send("slow work")
         receiver = client.receiver("q")
         message = receiver.receive()
         ticks = threading.Event()
-        ticks.wait(2.0)  # Five times as long as a silent client is waited for.
+        ticks.wait(3.6)  # Three times as long as a silent client is waited for.
         message.accept()
         assert client.connects == 1
         assert list(receiver.until_empty()) == []

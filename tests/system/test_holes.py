@@ -71,7 +71,7 @@ def test_an_auto_delete_queue_that_was_left_before_a_backup_joined_does_not_live
     """
     cluster = a_cluster(2, started=1)
     cluster[0].call(
-        "declare_queue", name="q", auto_delete=True, arguments={"qpid.auto_delete_timeout": 2}
+        "declare_queue", name="q", auto_delete=True, arguments={"qpid.auto_delete_timeout": 8}
     )
     with connect(cluster[0]) as client:
         client.receiver("q")

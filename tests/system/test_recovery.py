@@ -63,7 +63,7 @@ def test_queue_hold(a_cluster):
 
 def test_expected_backup_timeout(a_cluster):
     """An expected backup that does not come is given up after ha-backup-timeout."""
-    cluster = a_cluster(3, ha_backup_timeout="0.5")
+    cluster = a_cluster(3, ha_backup_timeout="4")
     cluster[0].declare_queue("q")
     cluster.kill(0)
     cluster.kill(1)
