@@ -110,8 +110,8 @@ OPTIONS_HELP = """Options of every command, before or after it:
   -o, --output text|json   form of the data on standard output
   -q, --quiet    -v, --verbose    --cluster-manager
 Exit codes: 0 done or true, 1 false or refused, 2 usage, 65 bad data, 66 no input,
-69 not reachable, 70 internal error, 74 output not written, 75 timed out, 77 not permitted,
-78 bad configuration, 107 messages may be lost, 130 interrupted."""
+69 not reachable, or in use, 70 internal error, 73 cannot be made, 74 output not written,
+75 timed out, 77 not permitted, 78 bad configuration, 107 messages may be lost, 130 interrupted."""
 
 
 def run(options: Options, words: list[str]) -> int:

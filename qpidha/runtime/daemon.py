@@ -457,6 +457,7 @@ def _serve(configuration: Configuration) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon, or the command that the command line names; the exit code."""
+    _fill_streams()
     if not __debug__:
         print(
             "qpidhad: error: assertions are off\n  next: start it without -O and without "
@@ -479,6 +480,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return SOFTWARE
+
+
+def _fill_streams() -> None:
+    """Open standard streams that are closed: the next socket would get their numbers."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _tell(configuration: Configuration) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from typer.main import get_command
 from qpidha.cli.app import COMMANDS, GROUPS, _app
 from qpidha.client.command.target import addresses
 from qpidha.management.methods import METHODS, find, reference
+from qpidha.model import exit_codes
 from tests.cli.conftest import FakeBroker, Said
 
 Run = Callable[..., Said]
@@ -315,6 +317,11 @@ def test_the_hot_calls_load_neither_typer_nor_proton_nor_asyncio(broker: FakeBro
 
 def test_version_is_an_option_too(qpid_ha: Run) -> None:
     assert qpid_ha("--version") == qpid_ha("version") and qpid_ha("--version").code == 0
+
+
+def test_help_has_every_exit_code(qpid_ha: Run) -> None:
+    named = {int(word) for word in re.findall(r"\d+", qpid_ha("help").out.partition("codes: ")[2])}
+    assert named == {value for value in vars(exit_codes).values() if isinstance(value, int)}
 
 
 def test_every_command_has_help(qpid_ha: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from qpidha.model.exit_codes import (
 from qpidha.node import VERSION
 from tests.patience import STATE
 from tests.runtime.daemons import COMMAND, ENVIRONMENT, Running, run
+from tests.system.cluster import wait_for
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -216,6 +218,22 @@ def test_a_reader_of_the_help_that_has_enough_is_no_error():
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_it_serves_with_standard_streams_that_are_closed(place):
+    options = shlex.join(["--port", "0", "--data-dir", str(place), "--log-to-file", f"{place}/log"])
+    command = f"exec {shlex.join(COMMAND)} {options} --ready-fd 9 <&- >&- 2>&- 9>{place}/ready"
+    (place / "ready").touch()
+    process = subprocess.Popen(["bash", "-c", command], env=ENVIRONMENT)
+    try:
+        wait_for((place / "ready").read_text, bool, what="a daemon that serves")
+        port = int((place / "ready").read_text())
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+            client.sendall(b"AMQP\x00\x01\x00\x00")
+            assert client.recv(4) == b"AMQP"
+    finally:
+        process.terminate()
+    assert process.wait(60) == 0 and f"listening on port {port}" in (place / "log").read_text()
 
 
 def test_output_that_cannot_be_written_is_told():
