@@ -65,7 +65,7 @@ def test_a_sender_leaves_a_primary_that_hangs(
         cluster.promote(1)
 
     after(10, hang, monkeypatch)
-    monkeypatch.setattr(messages, "SENDER_HEARTBEAT", 0.2)
+    monkeypatch.setattr(messages, "SENDER_HEARTBEAT", 1.0)
     assert qpid_ha("send", "q", "-m", "1000", "-q", "-b", cluster[0].address) == Said(0, "", "")
 
 
@@ -74,7 +74,7 @@ def test_a_sender_that_finds_nobody_says_how_far_it_came(
 ) -> None:
     after(700, lambda: cluster.kill(0), monkeypatch)
     said = qpid_ha(
-        "send", "q", "-m", "2000", "-o", "json", "-b", cluster[0].address, "--timeout", "1"
+        "send", "q", "-m", "2000", "-o", "json", "-b", cluster[0].address, "--timeout", "4"
     )
     counts, error = json.loads(said.out), json.loads(said.err.splitlines()[-1])["error"]
     assert (

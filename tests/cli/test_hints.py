@@ -19,6 +19,7 @@ from qpidha.bench.run import Bench
 from qpidha.cli.broker import messages
 from qpidha.client.endpoint import Tls
 from tests.cli.conftest import Said
+from tests.patience import STATE
 from tests.system.credentials import Authority, users_file
 
 Run = Callable[..., Said]
@@ -86,7 +87,7 @@ class _broker:
     def __exit__(self, *ignored: object) -> None:
         os.close(self.read)
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(STATE)
 
 
 COMMANDS = [("status",), ("send", "q", "x"), ("receive", "q")]
@@ -96,7 +97,7 @@ COMMANDS = [("status",), ("send", "q", "x"), ("receive", "q")]
 def test_a_plain_client_of_a_tls_port_is_told_of_tls(
     served: Served, qpid_ha: Run, command: tuple[str, ...]
 ) -> None:
-    said = qpid_ha(*command, "-b", f"127.0.0.1:{served.secure}", "--timeout", "1")
+    said = qpid_ha(*command, "-b", f"127.0.0.1:{served.secure}", "--timeout", "4")
     assert said.code == 69 and "without a word, as a port for TLS does" in said.err
     assert said.err.endswith(f"Try: -b amqps://127.0.0.1:{served.secure}\n")
 

@@ -117,7 +117,7 @@ def test_after_a_total_failure_the_manager_finds_the_broker_with_everything(loca
         local.run("local", "kill", name, "--signal", "STOP")
     for name in pids:
         local.run("local", "kill", name, "--signal", signal.SIGKILL.name)
-    local.ask("wait", "--for", "synced", "--timeout", "30")
+    local.ask("wait", "--for", "synced", "--timeout", "100")
     assert local.contents("orders") == ["a", "b", "c"]
     assert {broker["pid"] for broker in local.ask("local", "status")["brokers"]}.isdisjoint(
         pids.values()

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.cli.conftest import FakeBroker
+from tests.patience import STATE
 
 COMMAND = [sys.executable, "-m", "qpidha.cli.main"]
 
@@ -22,7 +23,7 @@ def shell(line: str, broker: FakeBroker, **environment: str) -> subprocess.Compl
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
-        timeout=60,
+        timeout=STATE,
     )
 
 

@@ -101,7 +101,7 @@ def test_nothing_is_lost_or_out_of_order(three, authority, fault) -> None:
         striker = threading.Thread(target=when, args=(accepted, three, fault))
         striker.start()
         deliveries = [sender.send_nowait(body) for body in WANTED[: COUNT // 2]]
-        striker.join(60)
+        striker.join(STATE)
         deliveries += [sender.send_nowait(body) for body in WANTED[COUNT // 2 :]]
         sender.flush()
         assert {str(delivery.outcome) for delivery in deliveries} == {"accepted"}
@@ -177,7 +177,7 @@ def test_what_was_confirmed_never_comes_again(three, authority, fault) -> None:
             if not receiver.buffered:
                 receiver.wait_confirmed()
         assert striker is not None
-        striker.join(60)
+        striker.join(STATE)
     assert sorted(set(got)) == sorted(WANTED)
 
 
