@@ -243,9 +243,8 @@ class Node:
         for folder in folders:
             text = (
                 "records that the primary does not have are set aside in "
-                f"{where}/journal/{folder}: with this broker stopped, qpid-ha journal list {where} "
-                f"shows them, and qpid-ha journal salvage {where} --discarded {folder} --to ADDR "
-                "sends them again"
+                f"{where}/journal/{folder}; to send them again: qpid-ha journal salvage {where} "
+                f"--discarded {folder} --to ADDR"
             )
             trouble = LogTrouble("set aside")
             self.effects.append(Announce("warning", "store", text, {"folder": folder}, trouble))
@@ -673,7 +672,7 @@ class Node:
         if not self.stopping:
             self.stopping = True
             if self.wal is not None:
-                self._tell_set_aside(self.wal.set_aside)  # They can be had while it is stopped.
+                self._tell_set_aside(self.wal.set_aside)  # Nobody may look here again.
             for connection in list(self.streams.by_id.values()):
                 connection.close(
                     as_told(self, connection, ConnectionForced("the broker is being stopped"))

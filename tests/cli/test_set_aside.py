@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Said
-from tests.system.clients import send
+from tests.system.clients import browse, send
 from tests.system.cluster import Broker, Cluster, wait_for
 
 pytestmark = pytest.mark.system
@@ -58,6 +58,10 @@ def test_what_is_set_aside_is_announced_everywhere(forked_cluster: Cluster, qpid
     said = qpid_ha("list", "-b", second.address)
     assert f"{first.address} has records that were set aside" in said.err
 
+    said = qpid_ha(
+        "journal", "salvage", str(first.data_dir), "--discarded", folder, "--to", second.address
+    )
+    assert said.code == 0 and browse(second, "q") == ["there", "only here"], said
     first.signal(15)
     wait_for(lambda: not first.is_running, what="whether it has stopped")
     assert first.log.read_text().count(text) == 2, "its last words name them again"
@@ -70,9 +74,5 @@ def test_what_is_set_aside_is_announced_everywhere(forked_cluster: Cluster, qpid
     ]
     assert [event["x"] for event in events if folder in event["err"]] == ["set aside"] * 2
 
-    said = qpid_ha(
-        "journal", "salvage", str(first.data_dir), "--discarded", folder, "--to", second.address
-    )
-    assert said.code == 0, said
     first.restart()
     assert set_aside(first) == [folder]

@@ -313,7 +313,7 @@ def _salvage(
             f"{'both' if to else 'neither'} of --to and --out given",
             hint="--to URL or --out FILE, one of them",
         )
-    with stopped_broker(directory) as stopped:
+    with stopped_broker(directory, may_run=bool(discarded)) as stopped:
         found = salvage(stopped, discarded=discarded, queue=queue, named=bool(to))
         if out is not None:
             _write(found, out)

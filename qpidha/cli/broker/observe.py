@@ -64,8 +64,8 @@ def explanation_lines(found: dict[str, Any]) -> list[str]:
     for folder in found.get("set_aside") or []:
         lines.append(
             f"set aside: records that a primary did not have, in journal/{folder}; to send them "
-            f"again, with this broker stopped: qpid-ha journal salvage DATA-DIR --discarded "
-            f"{folder} --to ADDR"
+            f"again, on the broker's host: qpid-ha journal salvage DATA-DIR --discarded {folder} "
+            "--to ADDR"
         )
     return lines
 

@@ -298,12 +298,14 @@ def _place(name: str, frame: Frame, offset: int) -> Place:
 
 
 class StoppedBroker:
-    """A data directory, which is locked."""
+    """A data directory, which is locked; without `disk` its broker runs, and only what was set
+    aside stays as it is.
+    """
 
-    def __init__(self, path: Path, disk: Disk) -> None:
+    def __init__(self, path: Path, disk: Disk | None) -> None:
         self.path = path
-        self.system_id = disk.system_id
-        self.state = disk.state
+        self.system_id = disk.system_id if disk is not None else ""
+        self.state = disk.state if disk is not None else b""
         self.journal_path = path / FOLDER
 
     def journal(self) -> Folder:
@@ -320,8 +322,11 @@ class StoppedBroker:
 
 
 @contextmanager
-def stopped_broker(given: Path) -> Iterator[StoppedBroker]:
-    """Lock the data directory of a stopped broker; `given` is that, or the log's folder in it."""
+def stopped_broker(given: Path, *, may_run: bool = False) -> Iterator[StoppedBroker]:
+    """Lock the data directory of a stopped broker; `given` is that, or the log's folder in it. With
+    `may_run` the broker may be running.
+    """
+    disk: Disk | None = None
     try:
         path = _data_dir(given)
         disk = Disk(str(path))
@@ -332,11 +337,14 @@ def stopped_broker(given: Path) -> Iterator[StoppedBroker]:
             UNAVAILABLE: "stop the broker first, or look at a copy of the directory",
             NO_PERMISSION: AS_ITS_USER,
         }
-        raise Failure(error.code, error.text, hint=hints.get(error.code, error.hint)) from error
+        if not may_run or error.code != UNAVAILABLE:
+            hint = hints.get(error.code, error.hint)
+            raise Failure(error.code, error.text, hint=hint) from error
     try:
         yield StoppedBroker(path, disk)
     finally:
-        disk.close()
+        if disk is not None:
+            disk.close()
 
 
 def _data_dir(given: Path) -> Path:
