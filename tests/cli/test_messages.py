@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 from qpidha.broker.vocabulary import TABLE, Entry, Fate, Kind
+from qpidha.cli.broker import messages
 from tests.cli.conftest import Said
 from tests.patience import STATE
+from tests.system.cluster import wait_for
 
 Run = Callable[..., Said]
 ROOT = Path(__file__).parent.parent.parent
@@ -316,3 +318,23 @@ def test_each_argument_of_a_binding_is_done_or_refused_by_name(at: Run, entry: E
     given = f"{entry.name}={_text(entry.example)}"
     headers = [entry.example] if entry.name == "x-match" else ["all", given]
     check_said(at("bind", "amq.match", "q", "key", *headers), entry)
+
+
+def test_lines_are_sent_as_they_come(at: Run, address: str) -> None:
+    command = [sys.executable, "-m", "qpidha.cli.main", "send", "q", "-b", address]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write("one\n")
+        process.stdin.flush()
+        wait_for(lambda: at("receive", "q", "--browse", "--idle", "0.1").out, what="the first line")
+        process.stdin.write("two\n")
+        process.stdin.close()
+        assert process.stderr.read() == "2 of 2 accepted\n"
+    assert at("receive", "q", "-m", "2").out == "one\ntwo\n"
+
+
+def test_messages_are_made_when_they_are_sent() -> None:
+    contents = messages._contents([], 10**22, 0)
+    assert [next(contents), next(contents)] == ["1", "2"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Annotated
 from uuid import uuid4
@@ -35,6 +36,8 @@ WINDOW = 500
 SENDER_HEARTBEAT = 2.0
 RECEIVER_HEARTBEAT = 5.0
 """In seconds; silence of twice as long is a lost connection."""
+MOST_REFUSALS = 10
+"""Refused messages that are shown."""
 IDLE = 1.0
 """Seconds without a message after which `receive` ends."""
 
@@ -49,35 +52,47 @@ class _Sending:
     """Messages on their way: which were accepted, and which were not."""
 
     def __init__(
-        self, address: str, contents: list[str | bytes], *, durable: bool, subject: str
+        self,
+        address: str,
+        contents: Iterable[str | bytes],
+        wanted: int,
+        *,
+        durable: bool,
+        subject: str,
     ) -> None:
         self.address = address
-        self.accepted = 0
-        self.refused: dict[int, Outcome] = {}
-        """What became of others, by the number of the message."""
-        self.begun = False
-        self.contents = contents
+        self.sent = self.accepted = self.refused = 0
+        self.refusals: dict[int, Outcome] = {}
+        """What became of the first that were refused, by the number of the message."""
+        self._contents = contents
+        self._wanted = wanted
+        """How many there are, or 0 if only the end of the input tells."""
         self._id = uuid4().hex
         self._durable = durable
         self._subject = subject or None
 
     @property
+    def total(self) -> int:
+        """How many messages there are, as far as that is known."""
+        return self._wanted or self.sent
+
+    @property
     def undecided(self) -> int:
         """How many messages have no outcome yet."""
-        return len(self.contents) - self.accepted - len(self.refused)
+        return self.total - self.accepted - self.refused
 
     def run(self, client: Client) -> None:
         """Send everything in its order, and wait for the outcomes."""
         sender = client.sender(self.address, window=WINDOW, on_outcome=self._decide)
-        for number, content in enumerate(self.contents, 1):
-            self.begun = True
+        for content in self._contents:
+            self.sent += 1
             # The id stays when a message is sent again: who gets both can tell. No other call uses
             # it: a queue with qpidha.dedup=message-id takes each id once.
             message = Message(
                 content,
                 durable=self._durable,
                 subject=self._subject,
-                message_id=f"{self._id}-{number}",
+                message_id=f"{self._id}-{self.sent}",
             )
             sender.send_nowait(message)
         sender.flush()
@@ -87,8 +102,10 @@ class _Sending:
             return  # It never had one: the client has failed.
         if delivery.outcome.accepted:
             self.accepted += 1
-        else:
-            self.refused[delivery.number] = delivery.outcome
+            return
+        self.refused += 1
+        if len(self.refusals) < MOST_REFUSALS:
+            self.refusals[delivery.number] = delivery.outcome
 
 
 def _send(
@@ -114,7 +131,7 @@ def _send(
         str, typer.Option(help="subject, which is the routing key on an exchange")
     ] = "",
 ) -> None:
-    """Send messages and wait until each is accepted.
+    """Send messages and wait until each is accepted. Lines of standard input are sent as they come.
 
     After a failover it goes on at the new primary, and sends again what had no outcome, so a
     message may be there twice. If no broker serves within --timeout the exit code is 69, and it
@@ -124,15 +141,15 @@ def _send(
     Example: qpid-ha send orders hello -b node1
     """
     options = settings_of(context)
-    sending = _Sending(
-        address, _contents(list(text or []), messages, size), durable=durable, subject=subject
-    )
+    given = list(text or [])
+    contents, wanted = _contents(given, messages, size), max(messages, len(given))
+    sending = _Sending(address, contents, wanted, durable=durable, subject=subject)
     command = CommandClient(_amqp_targets(options), options, heartbeat=SENDER_HEARTBEAT)
     try:
         with command.opened() as client:
             sending.run(client)
     except Failure as failure:
-        if not sending.begun:
+        if not sending.sent:
             if failure.condition == "amqp:not-found" and "/" not in address:
                 failure.hint = f"qpid-ha queue add {address}"
             raise
@@ -142,7 +159,7 @@ def _send(
     except KeyboardInterrupt:
         if options.as_json:
             _print_counts(sending)
-        talk(options, f"interrupted: {sending.accepted:,} of {len(sending.contents):,} accepted")
+        talk(options, f"interrupted: {sending.accepted:,} of {sending.total:,} accepted")
         raise
     _report(options, sending)
 
@@ -160,19 +177,18 @@ def _incomplete(sending: _Sending, failure: Failure) -> Failure:
     )
 
 
-def _contents(text: list[str], messages: int, size: int) -> list[str | bytes]:
+def _contents(text: list[str], messages: int, size: int) -> Iterator[str | bytes]:
+    """Yield what to send, each when it is there: input may come slowly, or never end."""
     if text:
         # What the command line has of bytes that are not UTF-8 are surrogates.
-        return [
-            _text_or_bytes(os.fsencode(text[number % len(text)]))
-            for number in range(max(messages, len(text)))
-        ]
-    if messages:
-        return [
-            (f"{number} " + "x" * size)[:size] if size else str(number)
-            for number in range(1, messages + 1)
-        ]
-    return [_text_or_bytes(line.rstrip(b"\n")) for line in sys.stdin.buffer]
+        for number in range(max(messages, len(text))):
+            yield _text_or_bytes(os.fsencode(text[number % len(text)]))
+    elif messages:
+        for number in range(1, messages + 1):
+            yield (f"{number} " + "x" * size)[:size] if size else str(number)
+    else:
+        for line in sys.stdin.buffer:
+            yield _text_or_bytes(line.rstrip(b"\n"))
 
 
 def _text_or_bytes(content: bytes) -> str | bytes:
@@ -183,11 +199,7 @@ def _text_or_bytes(content: bytes) -> str | bytes:
 
 
 def _print_counts(sending: _Sending) -> None:
-    counts = {
-        "sent": len(sending.contents),
-        "accepted": sending.accepted,
-        "refused": len(sending.refused),
-    }
+    counts = {"sent": sending.total, "accepted": sending.accepted, "refused": sending.refused}
     print_json({"schema_version": 1, **counts, "without_outcome": sending.undecided})
 
 
@@ -195,8 +207,8 @@ def _report(options: Options, sending: _Sending) -> None:
     if options.as_json:
         _print_counts(sending)
     else:
-        talk(options, f"{sending.accepted:,} of {len(sending.contents):,} accepted")
-    for number, outcome in list(sending.refused.items())[:10]:
+        talk(options, f"{sending.accepted:,} of {sending.total:,} accepted")
+    for number, outcome in sending.refusals.items():
         why = ": ".join(part for part in (outcome.state, outcome.explanation) if part)
         hint = f" ({outcome.hint})" if outcome.hint else ""
         talk(options, f"message {number}: {why}{hint}")
