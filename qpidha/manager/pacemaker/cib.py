@@ -15,6 +15,10 @@ OURS = "qpidha"
 YES = ("true", "on", "yes", "y", "t", "1")
 NO = ("false", "off", "no", "n", "f", "0")
 """What Pacemaker takes for yes and for no."""
+ROLES = {"Master": "Promoted", "Slave": "Unpromoted"}
+"""Old name of a role -> today's. Both mean the same; a configuration that an older Pacemaker began
+keeps the old ones.
+"""
 OPTION_OF = {
     "stonith-enabled": "--no-fencing (or --fencing-exists)",
     "dc-deadtime": "--dc-deadtime",
@@ -58,6 +62,10 @@ class Cib:
             raise InvalidArgument(
                 f"the CIB is no XML: {error}", hint="cibadmin --query shows it"
             ) from error
+        for element in self.root.iter():
+            for key in ("role", "rsc-role", "with-rsc-role"):
+                if (role := element.get(key)) in ROLES:
+                    element.set(key, ROLES[role])
         self.primitives = dict(_primitives(self.root))
 
     def has(self, path: str) -> bool:

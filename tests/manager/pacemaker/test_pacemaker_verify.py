@@ -47,6 +47,17 @@ def test_nothing_is_found_in_what_setup_made(tmp_path: Path) -> None:
     assert verify(seen(tmp_path)) == []
 
 
+def test_nothing_is_found_in_a_configuration_with_the_old_names_of_the_roles(
+    tmp_path: Path,
+) -> None:
+    """One that an older Pacemaker began: pcs goes on with the names of its schema."""
+    old = CIB.replace('role="Promoted"', 'role="Master"').replace(
+        'role="Unpromoted"', 'role="Slave"'
+    )
+    assert old.count('"Master"') == CIB.count('"Promoted"') > 0
+    assert verify(seen(tmp_path, old)) == []
+
+
 @pytest.mark.parametrize(
     ("there", "instead", "says"),
     [
