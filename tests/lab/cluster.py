@@ -5,6 +5,7 @@ brokers, and waited for.
 from __future__ import annotations
 
 import json
+import math
 import time
 from typing import Any
 
@@ -15,13 +16,11 @@ from tests.lab.lab import Lab
 from tests.lab.traffic import QUEUE
 from tests.system.cluster import wait_for
 
-PATIENCE = 90.0
-"""Seconds for a cluster to settle; a first election alone takes Pacemaker 20."""
 MONITOR = 2
 """Seconds between monitors: deaths and hangs are pushed by the watch."""
 DC_DEADTIME = 2
 """Seconds for which a starting cluster waits for its other hosts, which start at the same moment
-here.
+here; init.sh says so too.
 """
 
 
@@ -64,7 +63,7 @@ class LabCluster:
             "--dc-deadtime",
             str(DC_DEADTIME),
         )
-        self.wait_settled()
+        self.wait_settled(by_itself=True)
         took = time.monotonic() - began
         self.lab.broker(self.primary(), "declare_queue", name=QUEUE, arguments={})
         return took
@@ -86,12 +85,7 @@ class LabCluster:
 
     def wait(self, until: Any, what: str = "Pacemaker's cluster") -> None:
         """Wait for a state of Pacemaker's."""
-        wait_for(
-            self.state,
-            lambda state: state is not None and until(state),
-            what=what,
-            deadline=PATIENCE,
-        )
+        wait_for(self.state, lambda state: state is not None and until(state), what=what)
 
     def pcs(self, *words: str) -> str:
         """Run pcs on a host that has quorum."""
@@ -111,12 +105,39 @@ class LabCluster:
                 return str(error)
             return ""
 
-        wait_for(look, lambda error: not error, what=f"pcs {' '.join(words)}", deadline=PATIENCE)
+        wait_for(look, lambda error: not error, what=f"pcs {' '.join(words)}")
+
+    def stand_by(self, name: str) -> None:
+        """Put a host into standby, and wait until it has no broker."""
+        self.lab.run(name, "crm_standby", "--update", "on")
+        self.wait(
+            lambda state: name not in {instance.node for instance in state.brokers()},
+            f"the broker of {name}",
+        )
+
+    def restart(self, name: str) -> None:
+        """Have a host's broker read its configuration again; wait until it is ready."""
+        self.stand_by(name)
+        self.unstandby()
+        wait_for(
+            lambda: self.lab.broker(name, "status").get("state"),
+            lambda state: state == "ready",
+            what=f"the broker of {name}",
+        )
 
     def unstandby(self) -> None:
         """Let every host that is in standby take part again."""
-        for name in self.lab.names:
-            self.insist("node", "unstandby", name)
+        state = wait_for(self.state, what="the state")
+        assert state is not None
+        for node in state.nodes:
+            if node.standby:
+                self.lab.run(node.name, "crm_standby", "--update", "off")
+
+    def forgive(self) -> None:
+        """Have Pacemaker forget what has failed, if anything has: it is started again at once."""
+        state = self.state()
+        if state is not None and state.failures:
+            self.lab.run(state.controller, "crm_resource", "--cleanup", check=False)
 
     # What the brokers say
 
@@ -169,18 +190,22 @@ class LabCluster:
             )
         return ""
 
-    def wait_settled(self) -> None:
+    def wait_settled(self, *, by_itself: bool = False) -> None:
         """Wait until one broker is active and has the address, all others are ready, and Pacemaker
         sees the same.
+
+        What has failed is forgiven, or else Pacemaker leaves it alone for some time. `by_itself`:
+        only once all others are well.
         """
-        forgotten = time.monotonic()
+        forgiven = -math.inf
 
         def look() -> str:
-            nonlocal forgotten
+            nonlocal forgiven
             why = self.unsettled()
-            if why.startswith("failures") and time.monotonic() - forgotten > 2:
-                forgotten = time.monotonic()
-                self.insist("resource", "cleanup")
+            may_help = why.startswith("failures") if by_itself else bool(why)
+            if may_help and time.monotonic() - forgiven > 1:
+                self.forgive()
+                forgiven = time.monotonic()
             return why
 
-        wait_for(look, lambda why: not why, what="the cluster", deadline=PATIENCE)
+        wait_for(look, lambda why: not why, what="the cluster")

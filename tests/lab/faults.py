@@ -15,29 +15,39 @@ DATA = "/var/lib/qpidha"
 DAEMON = "/usr/bin/qpidhad"
 SLOW = """#!/bin/sh
 touch {begun}
-sleep {seconds}
+while [ -e {held} ]; do sleep 0.1; done
 exec {daemon}.quick "$@"
 """
 BEGUN = "/run/qpidha-slow-start"
 """There once a slow start has begun."""
+HELD = f"{BEGUN}.held"
+"""There as long as a slow start may not go on."""
 
 
 @contextmanager
-def slow_start(play: Play, seconds: int) -> Iterator[None]:
-    """Have the broker of the primary's host take so long for its next start; undone at the end."""
-    host, text = play.primary, SLOW.format(begun=BEGUN, seconds=seconds, daemon=DAEMON)
+def slow_start(play: Play) -> Iterator[None]:
+    """Have the next start of the broker of the primary's host last until `end_slow_start`; undone
+    at the end.
+    """
+    host, text = play.primary, SLOW.format(begun=BEGUN, held=HELD, daemon=DAEMON)
     play.lab.run(
         host,
         "sh",
         "-ec",
-        f'mv {DAEMON} {DAEMON}.quick; printf %s "$1" >{DAEMON}; chmod 755 {DAEMON}',
+        f'touch {HELD}; mv {DAEMON} {DAEMON}.quick; printf %s "$1" >{DAEMON}; chmod 755 {DAEMON}',
         "sh",
         text,
     )
     try:
         yield
     finally:
+        end_slow_start(play)
         play.lab.run(host, "mv", f"{DAEMON}.quick", DAEMON)
+
+
+def end_slow_start(play: Play) -> None:
+    """Let a start that is slow go on."""
+    play.lab.run(play.primary, "rm", "-f", HELD)
 
 
 def kill(play: Play) -> None:

@@ -39,6 +39,12 @@ else
     install -m 755 "$here/sbin/fence_lab" /usr/sbin/fence_lab
     "$here/provision/commands.sh" "$python" "$here/../.."
     "$here/provision/host.sh" "$@"
+    # The first configuration is an empty one that has what `setup` is going to say too (DC_DEADTIME of cluster.py): with
+    # Pacemaker's 20 s nothing would happen for as long.
+    pair='<nvpair id="cib-bootstrap-options-dc-deadtime" name="dc-deadtime" value="2s"/>'
+    cibadmin --empty |
+        sed "s|<crm_config/>|<crm_config><cluster_property_set id=\"cib-bootstrap-options\">$pair</cluster_property_set></crm_config>|" |
+        install -o hacluster -g haclient -m 600 /dev/stdin /var/lib/pacemaker/cib/cib.xml
 fi
 
 export PCMK_logfile=/var/log/pacemaker/pacemaker.log

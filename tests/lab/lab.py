@@ -20,6 +20,7 @@ from pathlib import Path
 from qpidha.client.admin import LinkBroken
 from qpidha.model.errors import RefusedRequest
 from tests.lab.hosts import NAMES, NETWORKS, ROOT, SPARE, SWITCH, Network, lab_folder
+from tests.patience import STATE
 from tests.system.cluster import Admin, wait_for
 from tests.system.forked import CLONE_NEWNET, LIBC
 
@@ -121,7 +122,7 @@ class Lab:
         pid = int((self.folder / "rack" / "pid").read_text())
         os.kill(pid, signal.SIGTERM)
         if self.rack is not None:
-            self.rack.wait(20)
+            self.rack.wait(STATE)
         wait_for(
             lambda: Path(f"/run/netns/{SWITCH}").exists(),
             lambda present: not present,
@@ -134,7 +135,7 @@ class Lab:
     def power(self, action: str, name: str) -> str:
         """Ask the rack."""
         with socket.socket(socket.AF_UNIX) as rack:
-            rack.settimeout(20)
+            rack.settimeout(STATE)
             rack.connect(str(self.folder / "rack" / "power.sock"))
             rack.sendall(f"{action} {name}\n".encode())
             answer = rack.makefile().readline().strip()
@@ -177,7 +178,7 @@ class Lab:
         ]
 
     def run(
-        self, name: str, *command: str, check: bool = True, timeout: float = 60
+        self, name: str, *command: str, check: bool = True, timeout: float = STATE
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in a host and return what it said; with `check` a failure is an error that
         shows it.

@@ -20,7 +20,6 @@ from tests.lab.sampling import Promotion, Watch, overlapping
 from tests.lab.traffic import Traffic
 from tests.system.cluster import wait_for
 
-PATIENCE = 60.0
 SIGNS = ("fail-count-broker", "fail-count-vip", "state is now lost")
 """What Pacemaker writes first when it has noticed: a failure of a resource, or a host that left."""
 PAST = 0.5
@@ -101,7 +100,7 @@ class Play:
                 (one for one in self.watch.promotions(self.at) if one.name != self.primary), None
             )
 
-        new = wait_for(look, what="a promotion", deadline=PATIENCE)
+        new = wait_for(look, what="a promotion")
         assert new is not None
         self.wait_accepted(new.at)
         detect = self.watch.log.first(self.at, *SIGNS)
@@ -114,9 +113,7 @@ class Play:
         after = after or time.monotonic()
         look = self.traffic.first_accepted_after
         accepted = wait_for(
-            lambda: look(after),
-            what=f"an acceptance ({self.traffic.sender.losses[-3:]})",
-            deadline=PATIENCE,
+            lambda: look(after), what=f"an acceptance ({self.traffic.sender.losses[-3:]})"
         )
         assert accepted is not None
         self.times.accept = accepted - self.at

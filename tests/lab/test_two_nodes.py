@@ -40,14 +40,14 @@ def test_the_host_of_the_primary_loses_power(stage: Stage) -> None:
     with stage.play("two-power") as play:
         faults.power(play)
         assert play.wait_promoted() in play.backups
-        wait_for(lambda: members(play), play.backups.__eq__, what="the record", deadline=30)
+        wait_for(lambda: members(play), play.backups.__eq__, what="the record")
 
 
 def test_the_host_of_the_backup_loses_power_and_the_primary_goes_on(stage: Stage) -> None:
     with stage.play("two-power-backup") as play:
         play.now()
         play.lab.off(play.backups[0])
-        wait_for(lambda: members(play), [play.primary].__eq__, what="the record", deadline=30)
+        wait_for(lambda: members(play), [play.primary].__eq__, what="the record")
         play.wait_accepted()
         assert play.watch.promotions(play.at) == []
 
@@ -62,7 +62,7 @@ def test_the_backup_is_killed_and_nobody_is_promoted(stage: Stage) -> None:
     with stage.play("two-kill-backup") as play:
         for name in play.lab.names:
             play.lab.run(name, "qpid-ha", "pacemaker", "verify")
-        wait_for(lambda: members(play), list(HOSTS).__eq__, what="the record", deadline=30)
+        wait_for(lambda: members(play), list(HOSTS).__eq__, what="the record")
         play.now()
         play.lab.kill(play.backups[0], signal.SIGKILL)
         play.wait_accepted()
@@ -82,7 +82,6 @@ def test_the_hosts_are_cut_off_from_each_other_and_that_of_the_backup_is_fenced(
             lambda: play.lab.pid(backup),
             lambda pid: pid != before[backup],
             what="whether it was fenced",
-            deadline=60,
         )
         play.lab.heal()
         play.wait_accepted()
