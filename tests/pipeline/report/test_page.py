@@ -164,6 +164,26 @@ def test_the_numbers_are_those_of_the_verdict(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (None, "not known: times of different hosts are in no order"),
+        (2_000_000, "Clock error at most 2"),
+    ],
+)
+def test_the_error_of_clocks_is_told_in_words(tmp_path: Path, error: int | None, says: str) -> None:
+    story = cluster()
+    verdict = story.judged()
+    times = {"start_ns": 0, "end_ns": 60 * SECOND, "offset_ns": 0, "epsilon_ns": error}
+    folder = lake_of(story, verdict, tmp_path, run=[{"run": verdict.run, **times}])
+    path = folder / "verdict.json"
+    told = json.loads(path.read_text())
+    told["inputs"]["clock"] = {"one": False, "error_ns": error}
+    path.write_text(json.dumps(told))
+    write_report(folder, str(folder / "lake"), folder)
+    assert says in Text((folder / "report.html").read_text()).text
+
+
 def test_sections_stand_in_their_order_and_links_lead_to_them(tmp_path: Path) -> None:
     page = report(tmp_path, cluster())
     named = [attributes["id"] for tag, attributes in page.tags if tag in ("header", "section")]
