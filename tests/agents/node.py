@@ -19,11 +19,16 @@ from typing import Any, NamedTuple
 
 from qpidha.client.admin import LinkBroken
 from tests.patience import STATE
+from tests.programs import fast
 from tests.system.cluster import Admin, Port, wait_for
 
 AGENTS = Path(__file__).parent.parent.parent / "agents"
 PRIMARY = ("active", "recovering")
 TIMES = {"QPID_ANSWER": 2, "QPID_START": 30, "QPID_PROMOTE": 8, "QPID_TERM": 3}
+TOOL = (
+    *("qpidha.cli.main", "qpidha.cli.app"),
+    *("qpidha.cli.broker.observe", "qpidha.cli.broker.operate"),
+)
 CONFIGURATION = {
     "ha-cluster": "yes",
     "ha-replicate": "all",
@@ -72,7 +77,7 @@ class Node:
         )  # short, for the limit on socket paths
         self.settings: dict[str, object] = {
             "QPID_BIN": self.program("qpidhad", "qpidha.runtime.daemon"),
-            "QPID_HA": self.program("qpid-ha", "qpidha.cli.main"),
+            "QPID_HA": fast("qpid-ha", TOOL),
             "QPID_CONFIG": self.directory / "qpidha.conf",
             "QPID_RUN": self.directory / "run",
             **TIMES,

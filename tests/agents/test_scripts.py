@@ -222,7 +222,9 @@ def test_a_hung_tool_does_not_hang_the_scripts(a_node: Callable[..., Node]) -> N
 
 
 def test_status_of_the_broker(a_node: Callable[..., Node]) -> None:
+    """With the real qpid-ha."""
     node = a_node()
+    node.set(QPID_HA=node.program("qpid-ha", "qpidha.cli.main"))
     assert node("qpidd", "status").code == 3
     outcome = node("qpidd-primary", "status")
     assert (outcome.code, outcome.text) == (

@@ -22,6 +22,7 @@ from tests.manager.pacemaker_tools import (
     Tools,
     in_room,
     need,
+    real_pcs,
 )
 
 pytestmark = pytest.mark.timeout(4 * PATIENCE)
@@ -71,7 +72,7 @@ class Cluster:
         need("pcs", "cibadmin")
         self.store = folder / "store.xml"
         self.store.write_text(EMPTY)
-        (folder / "pcs").write_text(pcs)
+        (folder / "pcs").write_text(pcs.replace("/usr/sbin/pcs", real_pcs()))
         (folder / "pcs").chmod(0o755)
         self.path = f"{folder}:{SYSTEM_PATH}"
 

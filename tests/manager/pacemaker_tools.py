@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import fast
+
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = Path(__file__).parent / "pacemaker"
 """What crm_mon and cibadmin of Pacemaker 2.1.5 wrote on three real nodes."""
@@ -31,6 +33,10 @@ shift
 exec "$@"
 """
 """In a mount namespace of its own: the agents of the source tree where Pacemaker looks for them."""
+WAY_IN = (
+    *("unshare", "--mount", "--propagation", "private"),
+    *("sh", "-c", ROOM, "room", str(ROOT / "ocf")),
+)
 PCS = """#!/bin/sh
 # The cluster's configuration is a file; all else is done by the real pcs.
 echo "$*" >>"$STORE.calls"
@@ -63,26 +69,19 @@ def need(*tools: str) -> None:
 
 def in_room(words: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command where our agents are installed."""
-    command = [
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        ROOM,
-        "room",
-        str(ROOT / "ocf"),
-        *words,
-    ]
     return subprocess.run(
-        command,
+        [*WAY_IN, *words],
         env={"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8", **environment},
         capture_output=True,
         text=True,
         check=False,
         timeout=PATIENCE,
     )
+
+
+def real_pcs() -> str:
+    """Return a program that is the real pcs where our agents are installed, and starts fast."""
+    return str(fast("pcs", ("pcs.app",), ("/usr/bin/python3", "-Es"), WAY_IN))
 
 
 class Tools:

@@ -24,7 +24,7 @@ from qpidha.manager.pacemaker.plan import (
 )
 from qpidha.manager.tool_runner import pcs_version
 from qpidha.model.errors import InvalidArgument
-from tests.manager.pacemaker_tools import Tools, in_room, need
+from tests.manager.pacemaker_tools import Tools, in_room, need, real_pcs
 
 DEVICE = ("watchdog", "fence_watchdog", "pcmk_host_list=a b c")
 OPTIONS = PlanOptions(
@@ -224,7 +224,7 @@ def test_the_real_pcs_takes_the_plan_and_pacemaker_finds_nothing_wrong(
         broker={"config": "/etc/qpidha/b.conf", "binary": "/usr/bin/true"},
     )
     file = tmp_path / "cib.xml"
-    made = [shlex.join(("pcs", "-f", str(file), *step.words)) for step in steps(options)]
+    made = [shlex.join((real_pcs(), "-f", str(file), *step.words)) for step in steps(options)]
     before = "\n".join(["set -e", f"cibadmin --empty >{file}"])
     said = in_room(
         ["sh", "-c", "\n".join([before, *made, f"crm_verify --verbose --xml-file {file}"])]
