@@ -75,6 +75,10 @@ from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_
 from qpidha.store.write_ahead_log import WriteAheadLog
 
 VERSION = "0.1.0"
+RABBITMQ_VERSION = "4.0.0"
+"""The oldest one that RabbitMQ's AMQP 1.0 clients talk to: of a later one they expect more than is
+here (filter expressions, direct reply-to).
+"""
 
 
 class Node:
@@ -431,11 +435,15 @@ class Node:
 
     def open_properties(self, connection: Connection) -> dict[str, object]:
         """Return what we open a connection with."""
-        properties: dict[str, object] = {
-            "product": "qpidha",
-            "version": VERSION,
-            "qpidha.system-id": self.system_id,
-        }
+        properties: dict[str, object] = {"qpidha.system-id": self.system_id}
+        if self.settings.announce_product == "rabbitmq":
+            properties |= {
+                "product": "RabbitMQ",
+                "version": RABBITMQ_VERSION,
+                "node": f"qpidha@{self.address}",
+            }
+        else:
+            properties |= {"product": "qpidha", "version": VERSION}
         if self.cluster is not None:
             properties[FEATURES_PROPERTY] = sorted(self.features)
             addresses = client_addresses(self, connection)

@@ -41,6 +41,7 @@ SAFETY = ("strict", "trust-manager")
 RECORDERS = ("brokers", "manager")
 REFUSALS = ("auto", "drop", "redirect")
 UNROUTABLE = ("release", "accept")
+PRODUCTS = ("qpidha", "rabbitmq")
 PORT = Integer(0, 65535)
 LONG_HEARTBEAT = 10 * SECOND
 """A heartbeat beyond this lets a hung broker hold up a cluster for long."""
@@ -177,6 +178,13 @@ class Settings:
         128,
         Integer(1, 65535),
         "Connections the kernel may keep waiting to be accepted.",
+        group=NETWORK,
+    )
+    announce_product: str = option(
+        "qpidha",
+        Choice(PRODUCTS),
+        "Product that clients are told in open. RabbitMQ's own AMQP 1.0 clients use no broker that "
+        "does not call itself RabbitMQ.",
         group=NETWORK,
     )
     tcp_nodelay: bool = option(True, Bool(), "Send small writes at once.", group=NETWORK)

@@ -37,7 +37,13 @@ from qpidha.model.errors import (
     RefusedRequest,
     ResourceDeleted,
 )
-from qpidha.model.message_view import application_properties, arrival, properties
+from qpidha.model.message_view import (
+    add_annotation,
+    application_properties,
+    arrival,
+    departure,
+    properties,
+)
 from qpidha.model.principal import Action, ObjectType
 
 if TYPE_CHECKING:
@@ -67,6 +73,7 @@ class IncomingLink(ReceivingLink):
     """A link on which a peer sends."""
 
     __slots__ = (
+        "_arrival",
         "_broker",
         "_counters",
         "_exchange",
@@ -86,6 +93,11 @@ class IncomingLink(ReceivingLink):
         self._broker = self._host.broker
         self.address = address
         self._queue: Queue | None = None
+        self._arrival = (
+            self._arrival_with_route
+            if self._host.settings.announce_product == "rabbitmq"
+            else arrival
+        )
         self._exchange = ""
         self._key: str | None = None
         self._payload = b""
@@ -130,12 +142,9 @@ class IncomingLink(ReceivingLink):
         if remote_state(delivery) == TRANSACTIONAL:
             self._post(delivery, payload)
             return
+        expires = 0
         try:
-            payload, expires = arrival(payload, self._host.now + self._host.broker.ahead)
-        except ProtocolViolation as error:
-            self._refuse(delivery, error)
-            return
-        try:
+            payload, expires = self._arrival(payload, self._host.now + self._host.broker.ahead)
             sequence = (
                 self._queue.enqueue(payload, expires)
                 if self._queue is not None
@@ -231,7 +240,7 @@ class IncomingLink(ReceivingLink):
         if work is None:
             return
         try:
-            kept, expires = arrival(payload, self._host.now + self._host.broker.ahead)
+            kept, expires = self._arrival(payload, self._host.now + self._host.broker.ahead)
             transactions.post(work, self._address(kept, expires))
         except ResourceDeleted as error:
             transactions.mark_rollback_only(work, error)
@@ -291,6 +300,22 @@ class IncomingLink(ReceivingLink):
         )
 
     # Where a message goes.
+
+    def _arrival_with_route(self, payload: bytes, now: int) -> tuple[bytes, int]:
+        """Do as `arrival`, and annotate where the message was sent, as RabbitMQ does: its clients
+        look at the annotations of each message and expect some.
+        """
+        payload, expires = arrival(payload, now)
+        queue, exchange, key = self._queue, self._exchange, self._key
+        if queue is None and not exchange:
+            queue, exchange, key = self._find(payload)
+        if queue is not None:
+            key = queue.name
+        elif key is None:
+            key = _text(properties(payload).get("subject"))
+        annotations = add_annotation(payload, b"", "x-exchange", exchange)
+        annotations = add_annotation(payload, annotations, "x-routing-key", key)
+        return departure(payload, 0, annotations), expires
 
     def _publish(self, payload: bytes, expires: int) -> int:
         self._payload = payload

@@ -6,7 +6,7 @@ import pytest
 
 from qpidha.amqp.peer.terminus import ACCEPTED, REJECTED, RELEASED, Outcome, source, target
 from qpidha.model.encoding import Symbol
-from qpidha.model.message_view import body, build
+from qpidha.model.message_view import body, build, message_annotations
 from tests.amqp.builders import (
     SECOND,
     AHost,
@@ -17,6 +17,7 @@ from tests.amqp.builders import (
     a_pair,
     bodies,
 )
+from tests.amqp.controller import Controller
 from tests.amqp.raw_client import RawClient
 
 
@@ -37,6 +38,40 @@ def test_a_message_is_accepted_only_when_it_is_committed() -> None:
     pair.host.release_all()
     pair.turn()
     assert [outcome.state for outcome in in_order(heard)] == [ACCEPTED]
+
+
+@pytest.mark.parametrize(
+    ("to", "properties", "route"),
+    [
+        ("q", {}, {"x-exchange": "", "x-routing-key": "q"}),
+        ("amq.fanout", {"subject": "s"}, {"x-exchange": "amq.fanout", "x-routing-key": "s"}),
+        ("amq.fanout/k", {"subject": "s"}, {"x-exchange": "amq.fanout", "x-routing-key": "k"}),
+        (None, {"to": "q"}, {"x-exchange": "", "x-routing-key": "q"}),
+        (None, {"to": "amq.fanout/k"}, {"x-exchange": "amq.fanout", "x-routing-key": "k"}),
+    ],
+)
+def test_a_broker_that_calls_itself_rabbitmq_annotates_the_route(
+    to: str | None, properties: dict[str, str], route: dict[str, str]
+) -> None:
+    client = Controller(AHost(announce_product="rabbitmq"))
+    broker = client.host.broker
+    broker.declare_queue("q")
+    broker.bind("amq.fanout", "q")
+    payload = build("m", properties=properties, annotations={Symbol("x-opt-mine"): 1})
+    sender = client.sender("", "s", target(to))
+    sent = client.send(sender, payload)
+    client.turn()
+    assert sent.state == ACCEPTED
+    (message,) = broker.queues["q"].messages.values()
+    assert message_annotations(message.body()) == {"x-opt-mine": 1, **route}
+
+
+def test_a_broker_that_calls_itself_rabbitmq_refuses_what_has_no_place() -> None:
+    client = Controller(AHost(announce_product="rabbitmq"))
+    sender = client.sender("", "s", target(None))
+    sent = client.send(sender, build("m", properties={"to": "nowhere"}))
+    client.turn()
+    assert (sent.state, sent.condition) == (REJECTED, "amqp:not-found")
 
 
 @pytest.mark.parametrize("how", ["close", "lost", "connection"])
