@@ -44,7 +44,7 @@ mutants: ## change MUTANTS places of each file of the rooms that must not fail, 
 test: ## lint, then every test
 	@.ci/setup test
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(PYTEST_ARGS)
 
 lint: ## ruff and mypy
 	@.ci/setup demo

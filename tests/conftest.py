@@ -59,10 +59,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(getattr(pytest.mark, folder))
         if folder == "lab":
             item.add_marker(pytest.mark.xdist_group("lab"))
-    # One worker has the lab and then Spark; the other brokers, and then quick tests.
-    order = {"lab": 0, **dict.fromkeys(REAL_BROKERS - {"lab"}, 1)}
+    # What takes longest begins first: one worker has the lab, which mostly waits, one has Spark,
+    # one the other brokers. Quick tests are what all of them end with.
+    order = {"lab": 0, **dict.fromkeys(REAL_BROKERS - {"lab"}, 2)}
     items.sort(
         key=lambda item: (
-            2 if SPARK in item.path.parents else order.get(item.path.relative_to(ROOT).parts[0], 3)
+            1 if SPARK in item.path.parents else order.get(item.path.relative_to(ROOT).parts[0], 3)
         )
     )

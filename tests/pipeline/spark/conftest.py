@@ -39,9 +39,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if HERE not in item.path.parents:
         return
     item.add_marker(pytest.mark.spark)
-    item.add_marker(
-        pytest.mark.xdist_group("lab")
-    )  # After the lab, by the same worker: together they leave each other no time.
+    item.add_marker(pytest.mark.xdist_group("spark"))  # One session, and the cores are its anyway.
     if item.get_closest_marker("timeout") is None:
         item.add_marker(pytest.mark.timeout(LONG_TEST))
     if missing := absent():
