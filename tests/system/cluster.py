@@ -49,12 +49,17 @@ def wait_for(
     what: str = "",
     deadline: float = DEADLINE,
 ) -> T:
-    """Look again and again, soon at first, until what is seen satisfies `until`; return it."""
+    """Look again and again, soon at first, until what is seen satisfies `until`; return it.
+
+    `until` may be a value's own comparison, as `"active".__eq__`: that of another type compares
+    nothing (NotImplemented), and so is not satisfied.
+    """
     end = time.monotonic() + deadline
     delay = 0.002
     while True:
         seen = look()
-        if until(seen):
+        satisfied = until(seen)
+        if satisfied is not NotImplemented and satisfied:
             return seen
         if time.monotonic() > end:
             raise AssertionError(f"after {deadline:g} s {what or 'this'} is still {seen!r}")
