@@ -47,8 +47,6 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""For tests: half the time for small jobs, twice for large ones."""
 
 
 def is_submitted() -> bool:

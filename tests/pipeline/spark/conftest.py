@@ -20,6 +20,8 @@ __all__ = ["a_cluster", "pytest_runtest_makereport"]
 
 HERE = Path(__file__).parent
 MASTER = "local[2]"
+SHORT_CHUNK = 200
+"""Lets small synthetic histories have many segments."""
 
 
 def absent() -> str:
@@ -48,26 +50,31 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let small synthetic histories have many segments."""
-    monkeypatch.setattr(generate, "CHUNK", 200)
+    monkeypatch.setattr(generate, "CHUNK", SHORT_CHUNK)
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Yield the session."""
-    from qpidha.pipeline.spark.session import QUICK, session
+    from qpidha.pipeline.spark.session import session
+    from tests.pipeline.spark.settings import SMALL_JOBS
 
     folder = tmp_path_factory.mktemp("spark")
     settings = {
-        **QUICK,
-        "spark.driver.memory": "1g",
-        "spark.sql.shuffle.partitions": "2",
-        # Jobs here are so small that most of their time would go into compiling them.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **SMALL_JOBS,
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     found = session(MASTER, settings)
     yield found
     found.stop()
+
+
+@pytest.fixture(scope="session")
+def judged(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return a history with everything in it, and its verdict."""
+    from tests.pipeline.spark.judged import judge
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generate, "CHUNK", SHORT_CHUNK)
+        return judge(spark, tmp_path_factory.mktemp("judged"))

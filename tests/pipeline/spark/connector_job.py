@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from qpidha.pipeline.spark.session import QUICK, session
+from qpidha.pipeline.spark.session import session
+from tests.pipeline.spark.settings import SMALL_JOBS
 
 TRIGGER = "100 milliseconds"
 
@@ -25,9 +26,7 @@ def main(url: str, folder: Path) -> None:
     spark = session(
         "local[2]",
         {
-            **QUICK,
-            "spark.driver.memory": "1g",
-            "spark.sql.shuffle.partitions": "2",
+            **SMALL_JOBS,
             "spark.local.dir": str(folder),
             # Which batches were committed is read from the checkpoint: none may be forgotten.
             "spark.sql.streaming.minBatchesToRetain": "100000",

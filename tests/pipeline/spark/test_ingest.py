@@ -16,7 +16,7 @@ import pytest
 
 from qpidha.pipeline.checks import CHECKS, Settings
 from qpidha.pipeline.columns import TABLES
-from qpidha.pipeline.generate.histories import BY_BROKERS, EFFECTS, Plan, write
+from qpidha.pipeline.generate.histories import Plan, write
 from qpidha.pipeline.oracle.engine import check_paths
 from qpidha.pipeline.segments import BadInput, Segment
 from qpidha.pipeline.spark.engine import Asked, check_lake
@@ -24,17 +24,8 @@ from qpidha.pipeline.spark.ingest import File, Ingested, follow, ingest, shared_
 from qpidha.pipeline.spark.lake import Files, Lake
 from qpidha.pipeline.verdict import Verdict
 from tests.pipeline.clocks import KNOWN, UNKNOWN, two_hosts, written
+from tests.pipeline.spark.judged import Judged
 
-EVERYTHING = Plan(
-    messages=2700,
-    seed=7,
-    plant={name: 2 if name in BY_BROKERS else 3 for name in EFFECTS},
-    brokers=True,
-    locks=3,
-    holds=20,
-    overlaps=5,
-    lost_leases=2,
-)
 OTHER = 'a "run"/%20 ü'
 FEW = ["total-queue", "evidence"]
 
@@ -53,16 +44,13 @@ def assert_same(ours: Verdict, theirs: Verdict) -> None:
     )
 
 
-def test_both_engines_give_the_same_verdict_on_files(spark: Any, tmp_path: Path) -> None:
-    write(EVERYTHING, tmp_path / "history", segment_bytes=200_000)
-    lake = lake_of(spark, tmp_path)
-    done = ingest(lake, [tmp_path / "history"])
-    theirs = check_paths([tmp_path / "history"])
+def test_both_engines_give_the_same_verdict_on_files(judged: Judged, tmp_path: Path) -> None:
+    history, lake, verdict = judged.folder / "history", judged.lake, judged.verdict
+    theirs = check_paths([history])
     assert (
-        done.files == len(list((tmp_path / "history").iterdir())) > 5
-        and done.events == theirs.inputs["events"]
+        judged.done.files == len(list(history.iterdir())) > 5
+        and judged.done.events == theirs.inputs["events"]
     )
-    verdict = check_lake(lake, asked=Asked(directory=tmp_path / "out"))
     theirs.write(tmp_path / "theirs", all_offenders=True)
     assert_same(verdict, theirs)
     files = [file for check in verdict.checks for file in check.files]
@@ -71,15 +59,11 @@ def test_both_engines_give_the_same_verdict_on_files(spark: Any, tmp_path: Path)
         "offenders/primaries-shared_epochs.jsonl",
     } < set(files)
     for file in files:
-        assert (tmp_path / "out" / file).read_text() == (tmp_path / "theirs" / file).read_text(), (
-            file
-        )
+        assert (judged.folder / file).read_text() == (tmp_path / "theirs" / file).read_text(), file
     for name, (_, columns) in TABLES.items():
         assert lake.table(theirs.run, name).columns == [column for column, *_ in columns], name
         assert lake.table(theirs.run, name).count() > 0, name
-    assert ingest(lake, [tmp_path / "history"]) == Ingested((), 0, 0, 0, 0, ()), (
-        "nothing has changed"
-    )
+    assert ingest(lake, [history]) == Ingested((), 0, 0, 0, 0, ()), "nothing has changed"
 
 
 def spoil(history: Path) -> None:
@@ -175,7 +159,8 @@ def test_journals_of_another_run_change_nothing(spark: Any, tmp_path: Path) -> N
     write(Plan(messages=500, run="one", brokers=True, plant={"unsafe": 1}), tmp_path / "alone")
     lake = lake_of(spark, tmp_path)
     ingest(lake, [tmp_path / "both"])
-    verdict, alone = check_lake(lake, Settings(run="one")), check_paths([tmp_path / "alone"])
+    verdict = check_lake(lake, Settings(run="one"), Asked(charts=False))
+    alone = check_paths([tmp_path / "alone"])
     assert_same(verdict, check_paths([tmp_path / "both"], Settings(run="one")))
     for check in alone.checks:
         assert check.name == "evidence" or verdict[check.name] == check, check.name
@@ -199,11 +184,9 @@ def test_a_file_that_grew_replaces_what_it_was(spark: Any, tmp_path: Path) -> No
         (tmp_path / "history" / f".{path.name}.open").unlink()
         shutil.copy(path, tmp_path / "history" / path.name)
     ingest(lake, [tmp_path / "history"])
-    assert_same(check_lake(lake, asked=Asked(FEW)), check_paths([tmp_path / "history"], names=FEW))
-    assert (
-        early["evidence"].counts["events"]
-        < check_lake(lake, asked=Asked(FEW))["evidence"].counts["events"]
-    )
+    late = check_lake(lake, asked=Asked(FEW))
+    assert_same(late, check_paths([tmp_path / "history"], names=FEW))
+    assert early["evidence"].counts["events"] < late["evidence"].counts["events"]
 
 
 def test_names_that_are_no_unicode_stop_nothing(spark: Any, tmp_path: Path) -> None:
@@ -363,7 +346,7 @@ def test_both_engines_compare_clocks_alike(spark: Any, tmp_path: Path) -> None:
         )
         lake = lake_of(spark, tmp_path / name)
         ingest(lake, [folder])
-        verdict = check_lake(lake, settings)
+        verdict = check_lake(lake, settings, Asked(charts=False))
         assert_same(verdict, check_paths([folder], settings))
         assert verdict.exit_code == code, name
         assert [row["epsilon_ns"] for row in lake.table("r", "run").collect()] == [

@@ -31,10 +31,11 @@ ROOT = Path(__file__).parent.parent.parent.parent
 
 @pytest.fixture(scope="module")
 def spark(spark: Any) -> Any:
-    """The session with the settings that users have: code is generated, and each core has its
-    partitions.
+    """The session with the settings that users have: code is generated, plans adapt, and each core
+    has its partitions.
     """
     ours = spark.newSession()
+    ours.conf.set("spark.sql.adaptive.enabled", "true")
     ours.conf.set("spark.sql.codegen.wholeStage", "true")
     ours.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     ours.conf.set("spark.sql.shuffle.partitions", str(PARTITIONS_PER_CORE * cores_of(MASTER)))

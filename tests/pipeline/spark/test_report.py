@@ -13,24 +13,15 @@ import pytest
 from pyspark.sql import DataFrame
 
 from qpidha.cli.main import main
-from qpidha.pipeline.generate.histories import BY_BROKERS, EFFECTS, Plan, write
+from qpidha.pipeline.generate.histories import Plan, write
 from qpidha.pipeline.report.page import write_report
 from qpidha.pipeline.report.text import kind_title, prose
 from qpidha.pipeline.spark import around
 from qpidha.pipeline.spark.engine import Asked, check_lake
 from qpidha.pipeline.spark.ingest import ingest
 from qpidha.pipeline.spark.lake import Lake
+from tests.pipeline.spark.judged import EVERYTHING, Judged
 
-PLANTED = Plan(
-    messages=2700,
-    seed=7,
-    plant={name: 2 if name in BY_BROKERS else 3 for name in EFFECTS},
-    brokers=True,
-    locks=3,
-    holds=20,
-    overlaps=5,
-    lost_leases=2,
-)
 # Kind of offence -> what must be told around its examples.
 TOLD = {
     ("total-queue", "lost"): (
@@ -70,20 +61,10 @@ TOLD = {
 }
 
 
-@pytest.fixture(scope="module")
-def judged(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a check of a history with everything in it."""
-    folder = tmp_path_factory.mktemp("report")
-    write(PLANTED, folder / "history")
-    lake = Lake(spark, str(folder / "lake"))
-    ingest(lake, [folder / "history"])
-    check_lake(lake).write(folder)
-    return folder
-
-
-def test_every_planted_anomaly_is_named_with_what_happened_around_it(judged: Path) -> None:
-    page = write_report(judged, str(judged / "lake"), judged / "out")[0].read_text()
-    verdict = json.loads((judged / "verdict.json").read_text())
+def test_every_planted_anomaly_is_named_with_what_happened_around_it(judged: Judged) -> None:
+    out = judged.folder / "out"
+    page = write_report(judged.folder, judged.lake.root, out)[0].read_text()
+    verdict = json.loads((judged.folder / "verdict.json").read_text())
     kinds = {
         (check["name"], example["what"])
         for check in verdict["checks"]
@@ -106,18 +87,13 @@ def test_every_planted_anomaly_is_named_with_what_happened_around_it(judged: Pat
             assert word in part, (what, word)
         assert "No events are kept" not in part
     for picture in ("timeline", "lag", "backlog", "failover-2", "failover-3"):
-        assert (judged / "out" / f"report-{picture}.png").stat().st_size > 10_000
+        assert (out / f"report-{picture}.png").stat().st_size > 10_000
 
 
-def test_the_life_of_a_lost_message_is_whole_and_in_order(spark: Any, judged: Path) -> None:
-    verdict = json.loads((judged / "verdict.json").read_text())
+def test_the_life_of_a_lost_message_is_whole_and_in_order(judged: Judged) -> None:
+    verdict = json.loads((judged.folder / "verdict.json").read_text())
     lost = [row for row in verdict["checks"][0]["examples"] if row["what"] == "lost"]
-    rows = (
-        Lake(spark, str(judged / "lake"))
-        .table(PLANTED.run, "around")
-        .where("what = 'lost'")
-        .collect()
-    )
+    rows = judged.lake.table(EVERYTHING.run, "around").where("what = 'lost'").collect()
     for number, example in enumerate(lost):
         mine = sorted(
             (row for row in rows if row["example"] == number), key=lambda row: row["at_ns"]
@@ -133,8 +109,8 @@ def test_the_life_of_a_lost_message_is_whole_and_in_order(spark: Any, judged: Pa
         }
 
 
-def test_around_an_example_there_is_not_too_much(spark: Any, judged: Path) -> None:
-    rows = Lake(spark, str(judged / "lake")).table(PLANTED.run, "around")
+def test_around_an_example_there_is_not_too_much(judged: Judged) -> None:
+    rows = judged.lake.table(EVERYTHING.run, "around")
     assert (
         max(row["count"] for row in rows.groupBy("check", "what", "example").count().collect())
         <= around.MOST_EVENTS
@@ -169,24 +145,9 @@ def test_without_examples_nothing_is_looked_for_and_the_table_is_empty(
     assert 1 <= len(passes) <= around.PASSES
 
 
-def test_the_passes_are_broadcasts_and_shuffle_only_what_was_found(
-    judged: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plans = []
-    matched = around._matched
-
-    def seen(*arguments: Any) -> DataFrame:
-        rows = matched(*arguments)
-        plans.append(str(rows._jdf.queryExecution().executedPlan().toString()))
-        return rows
-
-    monkeypatch.setattr(around, "_matched", seen)
-    check_lake(
-        Lake(spark, str(judged / "lake")),
-        asked=Asked(["total-queue", "accepted-before-safe", "mutex"]),
-    )
-    assert 2 <= len(plans) <= around.PASSES
-    for plan in plans:
+def test_the_passes_are_broadcasts_and_shuffle_only_what_was_found(judged: Judged) -> None:
+    assert 2 <= len(judged.plans) <= around.PASSES
+    for plan in judged.plans:
         assert len(re.findall(r"(?<!Broadcast)Exchange hashpartitioning", plan)) == 1, plan
         for bad in ("SortMergeJoin", "CartesianProduct", "BroadcastNestedLoopJoin"):
             assert bad not in plan, plan
