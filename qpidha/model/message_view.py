@@ -48,6 +48,10 @@ PROPERTY_FIELDS = (
 )
 LATEST = 2**63 - 1
 """The last nanosecond that fits into 64 bits, in the year 2262; what expires later never does."""
+FIRST_EXPIRY = 1_000_000_000_000
+"""The first millisecond that can be an absolute expiry, of the year 2001: there was no AMQP 1.0
+before. What is less is a reading of a clock that began with its machine (oslo.messaging).
+"""
 LARGEST = {"priority": 2**8 - 1, "ttl": 2**32 - 1, "delivery_count": 2**32 - 1}
 """Largest values of the numbers in a header."""
 
@@ -267,7 +271,7 @@ def _arrival(payload: bytes, now: int) -> tuple[bytes, int]:
             absolute = _fields(decode(payload, body_start)[0], PROPERTY_FIELDS).get(
                 "absolute_expiry_time"
             )
-            if isinstance(absolute, int) and absolute > 0:
+            if isinstance(absolute, int) and absolute >= FIRST_EXPIRY:
                 ends.append(absolute * MILLISECOND)
     expires = min(ends, default=0)
     return payload if len(kept) == len(found) else b"".join(

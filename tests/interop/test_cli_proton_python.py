@@ -5,11 +5,8 @@ know nothing of us.
 from __future__ import annotations
 
 import ast
-import contextlib
 import shutil
-import socket
 import subprocess
-import threading
 
 import pytest
 
@@ -111,67 +108,6 @@ def test_a_backup_refuses(a_cluster):
     assert refused.returncode != 0, refused.stderr
     send_numbers(url=f"{cluster[0].address}/q")
     assert browse(cluster[0], "q") == NUMBERS
-
-
-class FloatingAddress(threading.Thread):
-    """An address that moves from broker to broker, as a virtual IP address does; what was connected
-    through it is cut off.
-    """
-
-    def __init__(self, port):
-        super().__init__(daemon=True)
-        self.port = port
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
-        self.streams = []
-
-    def run(self):
-        while True:
-            try:
-                client = self.listener.accept()[0]
-            except OSError:
-                return
-            try:
-                broker = socket.create_connection(("127.0.0.1", self.port))
-            except OSError:
-                client.close()
-                continue
-            self.streams += [client, broker]
-            for pair in ((client, broker), (broker, client)):
-                threading.Thread(target=self.forward, args=pair, daemon=True).start()
-
-    def forward(self, source, target):
-        try:
-            while data := source.recv(65536):
-                target.sendall(data)
-        except OSError:
-            pass
-        for stream in (source, target):
-            with contextlib.suppress(OSError):
-                stream.shutdown(socket.SHUT_RDWR)
-
-    def move(self, port):
-        self.port = port
-
-    def close(self):
-        with contextlib.suppress(OSError):
-            self.listener.shutdown(socket.SHUT_RDWR)
-        for stream in (self.listener, *self.streams):
-            stream.close()
-
-
-@pytest.fixture
-def floating_address():
-    made = []
-
-    def make(port):
-        made.append(FloatingAddress(port))
-        made[0].start()
-        return made[0]
-
-    yield make
-    for address in made:
-        address.close()
 
 
 def test_a_sender_and_a_receiver_live_through_a_failover(a_cluster, floating_address):

@@ -13,8 +13,11 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import socket
 import subprocess
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import count
 from typing import Protocol
@@ -189,3 +192,52 @@ class Relays(FaultProxies):
 
     def host(self, index: int) -> Host:
         return Host()
+
+
+class FloatingAddress(threading.Thread):
+    """An address that moves from broker to broker, as a virtual IP address does; what was connected
+    through it is cut off.
+    """
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self.port = port
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.streams: list[socket.socket] = []
+
+    def run(self) -> None:
+        while True:
+            try:
+                client = self.listener.accept()[0]
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection(("127.0.0.1", self.port))
+            except OSError:
+                client.close()
+                continue
+            self.streams += [client, broker]
+            for pair in ((client, broker), (broker, client)):
+                threading.Thread(target=self.forward, args=pair, daemon=True).start()
+
+    def forward(self, source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                target.sendall(data)
+        except OSError:
+            pass
+        for stream in (source, target):
+            with suppress(OSError):
+                stream.shutdown(socket.SHUT_RDWR)
+
+    def move(self, port: int) -> None:
+        """Lead new connections to another port of this machine."""
+        self.port = port
+
+    def close(self) -> None:
+        """Lead nowhere."""
+        with suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        for stream in (self.listener, *self.streams):
+            stream.close()
