@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from typing import Any, Protocol
 
 from qpidha.ha.cluster import Cluster
+from qpidha.ha.peers import Peer
 from qpidha.model.errors import (
     FOLLOWS_REDIRECTS,
     ConnectionForced,
@@ -39,8 +40,12 @@ class Host(Protocol):
 
 def elsewhere(host: Host, connection: Any) -> QpidHaError:
     """Return the error that ends the connection of a client that another broker serves."""
-    error, primary = _whereabouts(host)
-    address = client_address(host, connection, primary) if primary is not None else None
+    primary = _primary_to_be(host)
+    address = client_address(host, connection, primary.address) if primary is not None else None
+    name = address.host_port if address is not None else "another broker"
+    if primary is not None and not connection.principal.is_ordinary:
+        name = primary.name
+    error = _away(host, name)
     if address is not None:
         error = Redirect(error.text, info=described(address))
     return as_told(host, connection, error)
@@ -66,34 +71,43 @@ def as_told(host: Host, connection: Any, error: QpidHaError) -> QpidHaError:
 
 def refusal(host: Host) -> QpidHaError:
     """Return the error for a change that an administrator asks of a broker that is not serving."""
-    away, _ = _whereabouts(host)
+    primary = _primary_to_be(host)
+    away = _away(host, primary.name if primary is not None else "")
     if host.cluster is not None and host.cluster.primary is not None:
         return NotServing(away.text, hint=away.hint)
     return NotServing("backups are read only", reason=away.text, hint=away.hint)
 
 
-def _whereabouts(host: Host) -> tuple[QpidHaError, Address | None]:
-    """Say why this broker does not serve, and where the primary is, if that is known."""
+def _primary_to_be(host: Host) -> Peer | None:
+    """Return the broker that serves in this one's place, now or in a moment, if that is known."""
+    cluster = host.cluster
+    assert cluster is not None
+    if cluster.primary is not None:
+        return None
+    peer = cluster.peers.current_primary()
+    return cluster.handover.peer if peer is None and cluster.handover is not None else peer
+
+
+def _away(host: Host, name: str) -> QpidHaError:
+    """Say why this broker does not serve; `name` is what the reader knows the other one by."""
     cluster = host.cluster
     assert cluster is not None
     if cluster.primary is not None:
         return ConnectionForced(
             "this broker is handing over to another one",
             hint="try another address, or again in a moment",
-        ), None
+        )
     state = cluster.state.value
-    peer = cluster.peers.current_primary()
-    if peer is not None:
-        return ConnectionForced(f"this broker is {state}; the primary is {peer.name}"), peer.address
+    if cluster.peers.current_primary() is not None:
+        return ConnectionForced(f"this broker is {state}; the primary is {name}")
     if cluster.handover is not None:
-        successor = cluster.handover.peer
         return ConnectionForced(
-            f"this broker is {state}; {successor.name} is about to be the primary",
+            f"this broker is {state}; {name} is about to be the primary",
             hint="try another address, or again in a moment",
-        ), successor.address
+        )
     return ConnectionForced(
         f"this broker is {state} and knows no primary", hint="try another address, or again later"
-    ), None
+    )
 
 
 def client_addresses(host: Host, connection: Any) -> list[Address]:

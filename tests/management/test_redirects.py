@@ -100,6 +100,19 @@ def test_qpid_8_a_client_on_another_network_is_not_told_the_brokers_addresses() 
     assert where(elsewhere(host, client)) == ("amqp", "20.0.20.200", 5672)
 
 
+@pytest.mark.parametrize("handing_over", [True, False])
+def test_text_for_people_names_no_address_that_a_client_cannot_use(handing_over: bool) -> None:
+    def said(**options: Any) -> str:
+        host = a_host(None if handing_over else "20.0.10.1:5672", **options)
+        successor = SimpleNamespace(name="20.0.10.1:5672", address=parse_address("20.0.10.1:5672"))
+        host.cluster.handover = SimpleNamespace(peer=successor) if handing_over else None
+        return elsewhere(host, a_connection(local="20.0.20.2")).text
+
+    assert "20.0.10" not in said() and "another broker" in said()
+    public = said(ha_public_url=parse_url("20.0.20.1,20.0.20.2"))
+    assert "20.0.10" not in public and "20.0.20.1:5672" in public
+
+
 @pytest.mark.parametrize("local", ["127.0.0.1", "::1", "", "/run/socket"])
 def test_a_client_of_this_host_or_an_unknown_network_is_told(local: str) -> None:
     client = a_connection(local=local)

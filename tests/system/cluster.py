@@ -159,7 +159,7 @@ class Broker:
             "data_dir": self.data_dir,
             "admin_socket": self.admin_socket,
             **self.options,
-            "interface": self.host.address,
+            "interface": ",".join(self.host.addresses),
         }
         if self.encrypted_port:
             options["ssl_port"] = self.encrypted_port.number

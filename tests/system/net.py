@@ -57,8 +57,18 @@ class Network(Protocol):
 class Host:
     """Where a broker runs."""
 
-    def __init__(self, address: str = "127.0.0.1", namespace: str = "", port: int = 0) -> None:
+    def __init__(
+        self,
+        address: str = "127.0.0.1",
+        namespace: str = "",
+        port: int = 0,
+        *,
+        others: tuple[str, ...] = (),
+    ) -> None:
         self.address = address
+        """Where clients reach it."""
+        self.addresses = (address, *others)
+        """Where it listens."""
         self.namespace = namespace
         """The file of its network namespace; empty for the one of the tests."""
         self.port = port
@@ -183,6 +193,38 @@ class Namespaces:
         for words in reversed(self.made):
             subprocess.run(["ip", *words], check=False, capture_output=True)
         self.made.clear()
+
+
+class TwoNetworks(Namespaces):
+    """The brokers have a network of their own, which no client is on, and an address each on the
+    one of the clients.
+    """
+
+    def _build(self) -> None:
+        super()._build()
+        first, bridge = self.made[0][-1], f"qhc{self.tag}"
+        _ip("addr", "flush", "dev", first)
+        # Else it would be asked of the default gateway.
+        inner = ("unreachable", f"{self.subnet}.0/24")
+        _ip("route", "add", *inner)
+        self.made.append(("route", "del", *inner))
+        self.clients = f"10.{random.randrange(250, 256)}.{random.randrange(256)}"
+        _ip("link", "add", bridge, "type", "bridge")
+        self.made.append(("link", "del", bridge))
+        _ip("link", "set", bridge, "up")
+        _ip("addr", "add", f"{self.clients}.1/24", "dev", bridge)
+        for index in range(self.count):
+            name, ours, theirs = self._name(index), f"qhx{self.tag}{index}", f"qhy{self.tag}{index}"
+            _ip("link", "add", ours, "type", "veth", "peer", "name", theirs)
+            _ip("link", "set", ours, "master", bridge, "up")
+            _ip("link", "set", theirs, "netns", name)
+            _ip("-n", name, "link", "set", theirs, "name", "eth1")
+            _ip("-n", name, "addr", "add", f"{self.clients}.{index + 2}/24", "dev", "eth1")
+            _ip("-n", name, "link", "set", "eth1", "up")
+
+    def host(self, index: int) -> Host:
+        own = super().host(index)
+        return Host(f"{self.clients}.{index + 2}", own.namespace, own.port, others=(own.address,))
 
 
 class Relays(FaultProxies):
