@@ -144,13 +144,19 @@ class Broker:
         return f"{self.host.address}:{self.port.number}"
 
     @property
+    def encrypted_address(self) -> str:
+        assert self.encrypted_port is not None
+        return f"{self.host.address}:{self.encrypted_port.number}"
+
+    @property
+    def member_address(self) -> str:
+        """Return how other brokers name this one."""
+        return self.encrypted_address if self.encrypted_port else self.address
+
+    @property
     def brokers_url_part(self) -> str:
         """Return how other brokers reach this one."""
-        return (
-            f"ssl:{self.host.address}:{self.encrypted_port.number}"
-            if self.encrypted_port
-            else self.address
-        )
+        return f"ssl:{self.encrypted_address}" if self.encrypted_port else self.address
 
     def flags(self) -> list[str]:
         """Return the options of the daemon as its command line has them."""
@@ -400,7 +406,7 @@ class Cluster(Sequence[Broker]):
         """Wait until every running broker has its own connection to every other one."""
         running = [broker for broker in self.brokers if broker.is_running]
         for broker in running:
-            others = {other.address for other in running if other is not broker}
+            others = {other.member_address for other in running if other is not broker}
             wait_for(
                 lambda broker=broker: {
                     row["address"] for row in broker.call("status")["members"] if row["connected"]
