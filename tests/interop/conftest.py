@@ -1,24 +1,35 @@
-"""Real brokers, as the system tests have them."""
+"""Real brokers, as the system tests have them, with and without TLS."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.interop.programs import Access
 from tests.system.conftest import a_cluster, pytest_runtest_makereport
-from tests.system.net import FloatingAddress
+from tests.system.credentials import Authority, users_file
 
 __all__ = ["a_cluster", "pytest_runtest_makereport"]
 
 
 @pytest.fixture
-def floating_address():
-    made = []
+def encrypted(a_cluster, tmp_path):
+    """Return a function that starts a cluster with TLS and passwords, and how to get at it."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("broker", "DNS:localhost,DNS:127.0.0.1,IP:127.0.0.1")
+    users = users_file(tmp_path / "users", {"ha": "secret", "ann": "hers"})
 
-    def make(port):
-        made.append(FloatingAddress(port))
-        made[0].start()
-        return made[0]
+    def start(first):
+        cluster = a_cluster(
+            3,
+            encrypted=True,
+            users_file=users,
+            ha_username="ha",
+            ha_password="secret",
+            ssl_cert=certificate,
+            ssl_key=key,
+            ssl_trusted=authority.certificate,
+        )
+        login = {"user": "ann", "password": "hers", "authority": authority.certificate}
+        return cluster, Access.encrypted_to(cluster, first, **login)
 
-    yield make
-    for address in made:
-        address.close()
+    return start

@@ -17,7 +17,6 @@ from tests.interop.faults import FAULTS, befall, come_late_again, kill, restart_
 from tests.interop.programs import HERE, Access, Cpp, Jms, Program, Rhea
 from tests.patience import STATE
 from tests.system.cluster import wait_for
-from tests.system.credentials import Authority, users_file
 
 
 @pytest.fixture(scope="session", params=[Rhea, Jms, Cpp], ids=lambda kind: kind.__name__.lower())
@@ -72,30 +71,6 @@ def go_on(program, cluster, fault):
     wait_received(program)
     befall(cluster, fault, lambda: len(program.numbers("accepted")))
     check(program)
-
-
-@pytest.fixture
-def encrypted(a_cluster, tmp_path):
-    """Return a function that starts a cluster with TLS and passwords, and how to get at it."""
-    authority = Authority(tmp_path)
-    certificate, key = authority.issue("broker", "DNS:localhost,DNS:127.0.0.1,IP:127.0.0.1")
-    users = users_file(tmp_path / "users", {"ha": "secret", "ann": "hers"})
-
-    def start(first):
-        cluster = a_cluster(
-            3,
-            encrypted=True,
-            users_file=users,
-            ha_username="ha",
-            ha_password="secret",
-            ssl_cert=certificate,
-            ssl_key=key,
-            ssl_trusted=authority.certificate,
-        )
-        login = {"user": "ann", "password": "hers", "authority": authority.certificate}
-        return cluster, Access.encrypted_to(cluster, first, **login)
-
-    return start
 
 
 @pytest.mark.parametrize("first", [0, 1])

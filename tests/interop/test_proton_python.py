@@ -7,12 +7,13 @@ from __future__ import annotations
 import threading
 
 import pytest
-from proton import ConnectionException, Message
+from proton import ConnectionException, Message, SSLDomain
 from proton.handlers import MessagingHandler
 from proton.reactor import Container, Copy
 from proton.utils import BlockingConnection
 
-from tests.interop.faults import FAULTS, befall, come_late_again
+from tests.interop.faults import FAULTS, befall, come_late_again, kill, restart_all, switch_over
+from tests.interop.programs import Access
 from tests.patience import STATE
 from tests.system.clients import browse
 from tests.system.cluster import wait_for
@@ -49,15 +50,16 @@ def test_a_blocking_connection_is_refused_by_a_backup_as_by_an_address_where_not
 class Application(MessagingHandler):
     """Sends 1, 2, 3... and receives them, over one connection each."""
 
-    def __init__(self, addresses):
+    def __init__(self, access):
         super().__init__()
-        self.addresses = addresses
+        self.access = access
         self.sent = 0
         self.numbers = {}
         self.waiting = 0
         self.accepted = set()
         self.received = []
         self.errors = []
+        self.refused = 0
         self.stopping = False
         self.thread = threading.Thread(target=Container(self).run, daemon=True)
 
@@ -69,8 +71,17 @@ class Application(MessagingHandler):
         self.stop()
 
     def on_start(self, event):
+        login = {}
+        if self.access.authority is not None:
+            domain = SSLDomain(SSLDomain.MODE_CLIENT)
+            domain.set_trusted_ca_db(str(self.access.authority))
+            login = {
+                "user": self.access.user,
+                "password": self.access.password,
+                "ssl_domain": domain,
+            }
         self.sends, self.receives = (
-            event.container.connect(urls=self.addresses, heartbeat=1) for _ in range(2)
+            event.container.connect(urls=self.access.urls, heartbeat=1, **login) for _ in range(2)
         )
         self.sender = event.container.create_sender(self.sends, "q")
         self.receiver = event.container.create_receiver(self.receives, "q")
@@ -92,6 +103,7 @@ class Application(MessagingHandler):
         self.accepted.add(self.numbers[event.delivery.tag])
 
     def on_disconnected(self, event):
+        self.refused += not self.received
         if event.connection == self.sends:
             self.waiting = 0  # What had no outcome then has none: it is not sent again.
 
@@ -108,29 +120,44 @@ class Application(MessagingHandler):
         assert not self.thread.is_alive(), (self.sent, len(self.accepted), len(self.received))
 
 
+def go_on(application, cluster, fault):
+    """What was accepted is received, no error is told, and it goes on with the next primary."""
+    wait_for(lambda: len(application.received), lambda seen: seen > 20, what="received before")
+    befall(cluster, fault, lambda: len(application.accepted))
+    application.stop()
+    assert application.errors == []
+    assert application.accepted <= set(application.received)
+    assert come_late_again(application.received) == []
+
+
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_application_with_a_list_of_addresses_goes_on(a_cluster, fault, first):
     """What was accepted is received, no error is told, and it goes on with the next primary."""
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
-    with Application(urls(cluster, first)) as application:
-        wait_for(lambda: len(application.received), lambda seen: seen > 20, what="received before")
-        befall(cluster, fault, lambda: len(application.accepted))
-        application.stop()
-        assert application.errors == []
-        assert application.accepted <= set(application.received)
-        assert come_late_again(application.received) == []
+    with Application(Access.to(cluster, first)) as application:
+        go_on(application, cluster, fault)
+
+
+@pytest.mark.parametrize("fault", [kill, switch_over, restart_all])
+def test_an_application_with_tls_and_a_password_goes_on(encrypted, fault):
+    cluster, access = encrypted(1)
+    cluster[0].declare_queue("q")
+    with Application(access) as application:
+        go_on(application, cluster, fault)
 
 
 def test_an_application_waits_for_the_first_primary(a_cluster):
     """Whoever comes before there is a primary is served when there is one."""
-    cluster = a_cluster(3, promote=False)
-    with Application(urls(cluster, 0)) as application:
-        wait_for(lambda: len(application.addresses), what="addresses")
-        cluster.promote(0)
-        cluster[0].declare_queue("q")
+    cluster = a_cluster(3)
+    cluster[0].declare_queue("q")
+    cluster[0].call("demote")
+    with Application(Access.to(cluster, 0)) as application:
+        wait_for(lambda: application.refused, lambda seen: seen > 6, what="attempts")
+        cluster[0].promote()
         wait_for(lambda: len(application.received), lambda seen: seen > 20, what="received")
+        application.stop()
         assert application.errors == []
 
 
