@@ -1,4 +1,4 @@
-"""Applications of others in processes of their own: rhea, Qpid JMS, and Qpid Proton in C++.
+"""Applications of others in processes of their own: rhea, amqp10, Qpid JMS, and Qpid Proton in C++.
 
 Each is one source beside this file, written as users of its client write it: it sends 1, 2, 3... to
 a queue and receives them, and prints what becomes of them.
@@ -105,15 +105,17 @@ class Program:
         return f"{self._output.read_text()[-1000:]}\n{self._errors.read_text()[-4000:]}"
 
 
-class Rhea(Client):
-    """Node.js with rhea beside the application, from the lock file."""
+class Node(Client):
+    """Node.js with a client beside the application, from the lock file."""
+
+    package: str
 
     def prepare(self, folder: Path) -> None:
         node, npm = shutil.which("node"), shutil.which("npm")
         if node is None or npm is None:
             pytest.skip("node and npm are not installed")
         self._node = node
-        if not (HERE / "node_modules" / "rhea").is_dir():
+        if not (HERE / "node_modules" / self.package).is_dir():
             self._install(npm)
 
     @staticmethod
@@ -126,7 +128,13 @@ class Rhea(Client):
             timeout=STATE,
         )
         if done.returncode:
-            pytest.skip(f"npm ci cannot install rhea: {done.stderr[-500:]}")
+            pytest.skip(f"npm ci cannot install its packages: {done.stderr[-500:]}")
+
+
+class Rhea(Node):
+    """rhea, with a list of addresses."""
+
+    package = "rhea"
 
     def command(self, queue: str, access: Access) -> list[str]:
         addresses = ",".join(url.partition("://")[2] for url in access.urls)
@@ -135,6 +143,16 @@ class Rhea(Client):
             str(HERE / "application.js"),
             *(queue, access.user, access.password, str(access.authority or ""), addresses),
         ]
+
+
+class Amqp10(Node):
+    """amqp10, which knows one address."""
+
+    package = "amqp10"
+
+    def command(self, queue: str, access: Access) -> list[str]:
+        address = access.urls[0].partition("://")[2]
+        return [self._node, str(HERE / "amqp10_application.js"), queue, address]
 
 
 class Jms(Client):

@@ -1,0 +1,36 @@
+"""amqp10, an old AMQP 1.0 client of JavaScript: it knows one address and no list, so it is for
+clusters behind a virtual address.
+"""
+
+from __future__ import annotations
+
+from tests.interop.programs import Access, Amqp10, Program
+from tests.system.cluster import wait_for
+
+
+def wait_told(program, kind, more):
+    """Wait until so many more numbers are told than now."""
+    enough = len(program.numbers(kind)) + more
+    wait_for(lambda: len(program.numbers(kind)), enough.__le__, what=f"numbers {kind}")
+
+
+def test_an_application_goes_on_when_the_address_moves(a_cluster, floating_address, tmp_path):
+    """Its own reconnection is enough where the policy has its links attached again; each message
+    that was accepted is received.
+    """
+    client = Amqp10()
+    client.prepare(tmp_path)
+    cluster = a_cluster(3)
+    cluster[0].declare_queue("q")
+    address = floating_address(cluster[0].port.number)
+    access = Access([f"amqp://{address.address}"])
+    with Program(client.command("q", access), tmp_path) as program:
+        wait_told(program, "received", 20)
+        cluster.kill(0, promote=2)
+        address.move(cluster[2].port.number)
+        wait_told(program, "accepted", 50)
+        program.stop()
+        assert len(program.events("open")) > 1
+        accepted, received = program.numbers("accepted"), program.numbers("received")
+    assert accepted == list(range(1, len(accepted) + 1))
+    assert set(accepted) <= set(received)
