@@ -144,11 +144,16 @@ class Stream(asyncio.Protocol):
             self._put(ConnectionCongested(self.connection_id, False))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The stream has ended."""
+        """The stream has ended; what came before its end counts, though its turn is still to come:
+        nothing else tells of messages that were sent settled.
+        """
         if self.linger is not None:
             self.linger.cancel()
         if self.is_open:
             self.is_open = False
+            rest = self._kept[self._passed :]
+            if rest and not self.is_closing:
+                self._put(BytesReceived(self.connection_id, rest))
             why = self.reason or (
                 f"{exc.__class__.__name__}: {exc}" if exc else "closed by the peer"
             )

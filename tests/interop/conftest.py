@@ -7,6 +7,7 @@ import pytest
 from tests.interop.programs import Access
 from tests.system.conftest import a_cluster, pytest_runtest_makereport
 from tests.system.credentials import Authority, users_file
+from tests.system.net import FloatingAddress
 
 __all__ = ["a_cluster", "pytest_runtest_makereport"]
 
@@ -33,3 +34,18 @@ def encrypted(a_cluster, tmp_path):
         return cluster, Access.encrypted_to(cluster, first, **login)
 
     return start
+
+
+@pytest.fixture
+def floating_address():
+    """Return a function that makes an address which leads to a port of this machine."""
+    made = []
+
+    def make(port):
+        made.append(FloatingAddress(port))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for address in made:
+        address.close()

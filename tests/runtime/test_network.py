@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import uvloop
@@ -20,7 +22,13 @@ from qpidha.model.settings import Settings
 from qpidha.runtime import network
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.log_lines import Log
-from qpidha.runtime.network import ADMIN_CONNECTIONS, RESERVED_CONNECTIONS, TURN_BYTES, Network
+from qpidha.runtime.network import (
+    ADMIN_CONNECTIONS,
+    RESERVED_CONNECTIONS,
+    TURN_BYTES,
+    Network,
+    Stream,
+)
 from qpidha.runtime.node_loop import NodeLoop
 from qpidha.runtime.sockets import bind_admin, bind_port
 from qpidha.runtime.tls import identity_of, server_context
@@ -131,6 +139,25 @@ def test_no_client_fills_a_turn_and_all_it_sent_arrives_in_order():
         await world.until(lambda: world.node.lost)
 
     play(scene)
+
+
+def test_all_that_a_client_sent_before_it_hung_up_arrives():
+    """TLS gives much of it at once, and then the end."""
+    events = []
+    told = SimpleNamespace(
+        put=events.append,
+        opened=lambda *ignored: "opened",
+        rest=lambda stream: None,
+        lost=lambda *ignored: events.append("lost"),
+    )
+    stream = Stream(told, 1, ConnectionKind.CLIENT)
+    stream.connection_made(Mock())
+    flood = b"".join(b"%07d " % number for number in range(40_000))
+    stream.data_received(flood)
+    stream.connection_lost(None)
+    opened, *passed, lost = events
+    assert (opened, lost) == ("opened", "lost")
+    assert b"".join(event.data for event in passed) == flood
 
 
 def test_a_disconnect_lets_what_was_written_leave_first():
