@@ -58,6 +58,7 @@ class Stream(asyncio.Protocol):
         "_network",
         "_passed",
         "_put",
+        "_shares",
         "connection_id",
         "is_closing",
         "is_open",
@@ -72,6 +73,7 @@ class Stream(asyncio.Protocol):
         self._kind = kind
         self._kept = b""
         self._passed = 0
+        self._shares = False
         self.connection_id = connection_id
         self.transport: asyncio.Transport | None = None
         self.reason = ""
@@ -88,15 +90,17 @@ class Stream(asyncio.Protocol):
             self.transport.abort()
             return
         self.is_open = True
+        self._shares = self._kind is ConnectionKind.CLIENT and not opened.encrypted
         self._put(opened)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on; of a client no more in one turn than its share, while nothing more is
-        read of it.
+        """Pass bytes on; of a client without TLS no more in one turn than its share, while nothing
+        more is read of it. With TLS a read has two shares at most, and may not be put off: what is
+        still to be decrypted when the peer hangs up, uvloop throws away.
         """
         if self.is_closing:
             return
-        if self._kind is not ConnectionKind.CLIENT or len(data) <= TURN_BYTES and not self._kept:
+        if not self._shares or len(data) <= TURN_BYTES and not self._kept:
             self._put(BytesReceived(self.connection_id, data))
             return
         is_first = not self._kept

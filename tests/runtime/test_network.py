@@ -17,7 +17,7 @@ import pytest
 import uvloop
 
 from qpidha.model.effects import Announce, SaveState, Stop
-from qpidha.model.events import BytesReceived, ConnectionKind
+from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened
 from qpidha.model.settings import Settings
 from qpidha.runtime import network
 from qpidha.runtime.clock import Clock
@@ -31,7 +31,7 @@ from qpidha.runtime.network import (
 )
 from qpidha.runtime.node_loop import NodeLoop
 from qpidha.runtime.sockets import bind_admin, bind_port
-from qpidha.runtime.tls import identity_of, server_context
+from qpidha.runtime.tls import client_context, identity_of, server_context
 from tests.patience import STATE
 from tests.runtime.echo import EchoNode
 
@@ -142,11 +142,12 @@ def test_no_client_fills_a_turn_and_all_it_sent_arrives_in_order():
 
 
 def test_all_that_a_client_sent_before_it_hung_up_arrives():
-    """TLS gives much of it at once, and then the end."""
+    """More of it than a turn handles may be there when the stream breaks."""
+    opening = ConnectionOpened(1, "peer", ConnectionKind.CLIENT, "", encrypted=False)
     events = []
     told = SimpleNamespace(
         put=events.append,
-        opened=lambda *ignored: "opened",
+        opened=lambda *ignored: opening,
         rest=lambda stream: None,
         lost=lambda *ignored: events.append("lost"),
     )
@@ -156,7 +157,7 @@ def test_all_that_a_client_sent_before_it_hung_up_arrives():
     stream.data_received(flood)
     stream.connection_lost(None)
     opened, *passed, lost = events
-    assert (opened, lost) == ("opened", "lost")
+    assert (opened, lost) == (opening, "lost")
     assert b"".join(event.data for event in passed) == flood
 
 
@@ -356,7 +357,8 @@ def test_many_quick_visitors_of_the_admin_socket_leave_room_for_the_next(tmp_pat
     play(scene)
 
 
-def test_tls_serves_and_makes_the_certificate_an_identity(tmp_path):
+def encryption(tmp_path):
+    """Return the settings of a broker that has a certificate, and trusts it."""
     certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
     subprocess.run(
         [
@@ -384,7 +386,7 @@ def test_tls_serves_and_makes_the_certificate_an_identity(tmp_path):
         check=True,
         capture_output=True,
     )
-    settings = Settings(
+    return Settings(
         interface=("127.0.0.1",),
         ssl_cert=str(certificate),
         ssl_key=str(key),
@@ -392,9 +394,37 @@ def test_tls_serves_and_makes_the_certificate_an_identity(tmp_path):
         max_negotiate_time=200_000_000,
     )
 
-    async def run():
-        from qpidha.runtime.tls import client_context
 
+def test_all_that_came_over_tls_before_the_end_arrives(tmp_path):
+    settings = encryption(tmp_path)
+    flood = b"x" * (20 * TURN_BYTES)
+
+    def hang_up_behind(port):
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            client_context(settings).wrap_socket(plain, server_hostname="localhost") as stream,
+        ):
+            stream.sendall(flood)
+            stream.shutdown(socket.SHUT_WR)
+            while socket.socket.recv(stream, 65536):
+                pass
+
+    async def run():
+        async with World(settings, server_context(settings)) as world:
+            world.node._answer = lambda event: []
+            await asyncio.to_thread(hang_up_behind, world.port)
+            await world.until(lambda: world.node.lost)
+            events = [event for step in world.node.steps for event in step]
+            sizes = [len(event.data) for event in events if isinstance(event, BytesReceived)]
+            assert sum(sizes) == len(flood)
+
+    uvloop.run(run())
+
+
+def test_tls_serves_and_makes_the_certificate_an_identity(tmp_path):
+    settings = encryption(tmp_path)
+
+    async def run():
         async with World(settings, server_context(settings)) as world:
             reader, writer = await world.connect(
                 ssl=client_context(settings), server_hostname="localhost"
