@@ -97,6 +97,34 @@ def test_exchanges_route_at_the_commit() -> None:
     assert work.contents("after") == ["1", "2", "3", "4"]
 
 
+@pytest.mark.parametrize("unroutable", ["release", "accept"])
+def test_a_message_for_which_there_is_no_queue_holds_up_its_transaction_unless_it_may_be_dropped(
+    unroutable: str,
+) -> None:
+    """Its sender has been told `accepted` by then, so it cannot be released any more."""
+    work = Work(declare(AHost(unroutable=unroutable)))
+    work.post(work.sender(), build("for q"))
+    to_nobody = work.post(work.sender("amq.topic/news", "s2"), build("for nobody"))
+    work.turn()
+    assert to_nobody.fields[1].descriptor == ACCEPTED
+    if unroutable == "accept":
+        work.commit()
+        assert work.contents() == ["for q"]
+        assert work.broker.exchanges["amq.topic"].dropped == 1
+    else:
+        assert work.discharge().condition == ROLLBACK
+        assert work.contents() == []
+
+
+def test_a_queue_behind_an_alternate_exchange_lets_a_transaction_publish_for_nobody() -> None:
+    work = Work()
+    work.broker.declare_exchange("news", "topic", alternate="amq.fanout")
+    work.broker.bind("amq.fanout", "q", "")
+    work.post(work.sender("news/today", "s2"), build("x"))
+    work.commit()
+    assert work.contents() == ["x"]
+
+
 def test_a_post_that_cannot_be_accepted_is_rejected_and_dooms_its_transaction() -> None:
     work = Work()
     sender, anonymous = work.sender(), work.sender("", "s2", target(None))
