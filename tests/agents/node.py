@@ -24,7 +24,7 @@ from tests.system.cluster import Admin, Port, wait_for
 
 AGENTS = Path(__file__).parent.parent.parent / "agents"
 PRIMARY = ("active", "recovering")
-TIMES = {"QPID_ANSWER": 2, "QPID_START": 30, "QPID_PROMOTE": 8, "QPID_TERM": 3}
+TIMES = {"QPID_ANSWER": 4, "QPID_START": 30, "QPID_PROMOTE": 8, "QPID_TERM": 3}
 TOOL = (
     *("qpidha.cli.main", "qpidha.cli.app"),
     *("qpidha.cli.broker.observe", "qpidha.cli.broker.operate"),

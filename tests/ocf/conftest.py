@@ -70,6 +70,8 @@ def make_node(agents: Path) -> Iterator[Callable[..., Node]]:
             config = directory / "qpidha.conf"
             config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
             parameters = {
+                # Of a broker that is well; a test of one that hangs asks for less.
+                "answer": 10,
                 "config": config,
                 "binary": script(tools / "qpidhad", *daemon),
                 "watch": script(

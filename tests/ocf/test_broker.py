@@ -75,7 +75,7 @@ def test_a_monitor_replaces_a_watch_that_hangs(node: Node) -> None:
     started(node)
     hung = node.pid("watch.pid")
     os.kill(hung, signal.SIGSTOP)
-    assert node.run("broker", "monitor", answer=0.3).code == 0
+    assert node.run("broker", "monitor", answer=2).code == 0
     assert hung not in node.processes() and node.watches() == [node.pid("watch.pid")]
     assert not any("watch ended" in call for call in node.calls), (
         "it gives up no address of a primary that is well"

@@ -31,7 +31,7 @@ def test_the_primary_starts_and_stops_and_the_broker_stays(qpidd: Node) -> None:
 
 
 def test_the_clone_publishes_an_attribute_and_deletes_it(qpidd: Node) -> None:
-    assert qpidd.calls == ["watch --resource=qpidd --publish=attribute --isolation=3 --answer=1"]
+    assert qpidd.calls == ["watch --resource=qpidd --publish=attribute --isolation=3 --answer=10"]
     os.kill(qpidd.pid(), signal.SIGKILL)
     wait_for(lambda: not qpidd.processes())
     assert qpidd.run("qpidd", "monitor").code == 7
