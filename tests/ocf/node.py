@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shlex
 import signal
 import socket
@@ -153,6 +154,17 @@ class Node:
                 if str(self.directory) in words and not dead and int(folder.name) != os.getpid():
                     found[int(folder.name)] = words
         return found
+
+    def kill_watch(self) -> None:
+        """Kill the watch. Its process has no command line before its socket is closed, so what is
+        waited for is its end.
+        """
+        watch = os.pidfd_open(self.pid("watch.pid"))
+        try:
+            signal.pidfd_send_signal(watch, signal.SIGKILL)
+            assert select.select([watch], [], [], DEADLINE)[0], "the watch does not end"
+        finally:
+            os.close(watch)
 
     def brokers(self) -> list[int]:
         return [pid for pid, words in self.processes().items() if "--config" in words]

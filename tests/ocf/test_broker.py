@@ -62,8 +62,7 @@ def test_a_healthy_monitor_touches_no_score(node: Node) -> None:
 
 def test_a_monitor_starts_a_watch_that_died_and_a_probe_does_not(node: Node) -> None:
     started(node)
-    os.kill(node.pid("watch.pid"), signal.SIGKILL)
-    wait_for(lambda: not node.watches())
+    node.kill_watch()
     assert node.run("broker", "monitor", interval=0).code == 0
     assert not node.watches()
     waiting = [node.begin("broker", "monitor") for _ in range(6)]
@@ -89,8 +88,7 @@ def test_the_watch_is_told_the_name_that_the_cluster_has_for_this_node(node: Nod
 
 def test_a_missing_watch_is_no_reason_to_end_a_broker_that_serves(node: Node) -> None:
     started(node, **ACTIVE)
-    os.kill(node.pid("watch.pid"), signal.SIGKILL)
-    wait_for(lambda: not node.watches())
+    node.kill_watch()
     done = node.run("broker", "monitor", watch="/nowhere/qpidha-watch")
     assert done.code == 8 and "the watch cannot be started" in done.log
 

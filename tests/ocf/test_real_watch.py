@@ -89,11 +89,6 @@ def test_a_demotion_is_answered_and_tells_nothing(watched: Node) -> None:
 # The virtual address.
 
 
-def kill_watch(node: Node) -> None:
-    os.kill(node.pid("watch.pid"), signal.SIGKILL)
-    wait_for(lambda: not node.watches())
-
-
 def test_the_address_comes_and_goes(held: Node, host: Host) -> None:
     assert [
         held.run("vip", action).code for action in ("monitor", "start", "stop", "stop", "monitor")
@@ -108,7 +103,7 @@ def test_the_address_comes_and_goes(held: Node, host: Host) -> None:
 def test_an_address_that_a_killed_watch_left_is_removed_by_the_next_action(
     held: Node, host: Host, action: str
 ) -> None:
-    kill_watch(held)
+    held.kill_watch()
     assert host.has() and held.run("vip", "stop").code == 0 and not host.has()
     assert held.run("vip", "start").code == 0 and host.has()  # by qpid-ha
     assert held.run("broker", action).code == 0
@@ -118,7 +113,7 @@ def test_an_address_that_a_killed_watch_left_is_removed_by_the_next_action(
 def test_without_a_watch_as_well_the_address_comes_only_where_the_primary_is(
     held: Node, host: Host
 ) -> None:
-    kill_watch(held)
+    held.kill_watch()
     assert held.run("vip", "stop").code == 0 and held.ask("demote")
     done = held.run("vip", "start")
     assert (
@@ -137,7 +132,7 @@ def test_without_a_watch_as_well_the_address_comes_only_where_the_primary_is(
 
 
 def test_the_next_watch_takes_over_what_was_added_without_one(held: Node, host: Host) -> None:
-    kill_watch(held)
+    held.kill_watch()
     assert [held.run("vip", action).code for action in ("stop", "start")] == [0, 0] and host.has()
     assert held.run("broker", "monitor", role="Promoted").code == 191
     wait_for(lambda: held.watches())
@@ -155,7 +150,7 @@ def test_a_watch_that_hangs_is_replaced_and_the_address_stays(held: Node, host: 
 def test_the_address_of_a_broker_that_died_beside_a_dead_watch_is_removed_by_pacemakers_actions(
     held: Node, host: Host
 ) -> None:
-    kill_watch(held)
+    held.kill_watch()
     os.kill(held.pid(), signal.SIGKILL)
     assert held.run("broker", "monitor", role="Promoted").code == 7 and host.has()
     assert held.run("vip", "stop").code == 0 and not host.has()
@@ -177,7 +172,7 @@ def test_an_address_of_ipv6_comes_and_goes(held: Node, host: Host) -> None:
         0,
         7,
     ] and not host.has("fd99::100")
-    kill_watch(held)
+    held.kill_watch()
     assert [held.run("vip", action).code for action in ("start", "monitor", "stop", "monitor")] == [
         0,
         0,
