@@ -24,20 +24,13 @@ from rabbitmq_amqp_python_client import (
 )
 from rabbitmq_amqp_python_client.qpid.proton import ConnectionException
 
-from tests.interop.test_proton_python import kill, switch_over, terminate
+from tests.interop.faults import kill, switch_over, terminate
+from tests.interop.programs import Access
 from tests.patience import STATE
 from tests.system.clients import browse
 from tests.system.cluster import wait_for
 
 NO_RECOVERY = RecoveryConfiguration(active_recovery=False)
-
-
-def uris(cluster, first):
-    """Return the addresses of a cluster, beginning with one of them."""
-    return [
-        f"amqp://{cluster[(first + number) % len(cluster)].address}"
-        for number in range(len(cluster))
-    ]
 
 
 def text(number):
@@ -144,7 +137,7 @@ def test_an_application_that_connects_again_goes_on_with_the_next_primary(a_clus
     """
     cluster = a_cluster(3, announce_product="rabbitmq", ha_backup_timeout="1")
     cluster[0].declare_queue("q")
-    publisher = Publisher(uris(cluster, 1))
+    publisher = Publisher(Access.to(cluster, 1).urls)
     publisher.start()
     wait_for(lambda: len(publisher.accepted), lambda seen: seen > 20, what="accepted before")
     fault(cluster)
