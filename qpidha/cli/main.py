@@ -14,10 +14,10 @@ from importlib import import_module
 from qpidha.cli.status import ping, status
 from qpidha.client.command.arguments import Options, hoist
 from qpidha.client.command.exits import Failure, report
-from qpidha.client.command.streams import mend_streams, silence_output
+from qpidha.client.command.streams import mend_streams, output_is_closed, silence_output
 from qpidha.model.exit_codes import INTERRUPTED, IO_ERROR, NO, OK, SOFTWARE, USAGE
 
-NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a write; where it names no file, it was to standard output."""
 
 
@@ -60,7 +60,7 @@ def _failure_of(error: Exception) -> Failure:
             f"{error.object!r} is not text in UTF-8",
             hint="names and addresses are; messages may be anything",
         )
-    if isinstance(error, OSError) and error.errno in NOT_WRITTEN and not error.filename:
+    if isinstance(error, OSError) and not error.filename and _is_not_written(error):
         return Failure(
             IO_ERROR,
             f"cannot write: {str(error.strerror).lower()}",
@@ -77,6 +77,11 @@ def _failure_of(error: Exception) -> Failure:
         f"internal error: {type(error).__name__}: {error}",
         hint="again with -v for the traceback",
     )
+
+
+def _is_not_written(error: OSError) -> bool:
+    # Any wrong use of a descriptor is EBADF: only where standard output was closed is it that.
+    return error.errno in NOT_WRITTEN or (error.errno == errno.EBADF and output_is_closed())
 
 
 def _hot(options: Options, rest: list[str]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -9,6 +10,8 @@ import sys
 
 import pytest
 
+from qpidha.cli.main import main
+from qpidha.model.exit_codes import SOFTWARE
 from tests.cli.conftest import FakeBroker
 from tests.patience import STATE
 
@@ -72,3 +75,14 @@ def test_a_name_that_is_no_text_is_a_usage_error(broker: FakeBroker) -> None:
 def test_a_number_that_is_too_large_is_a_usage_error(broker: FakeBroker, words: str) -> None:
     done = shell(f"qpid-ha queue add q {words} @", broker)
     assert done.returncode == 2 and "error: " in done.stderr and not broker.asked
+
+
+def test_a_wrong_descriptor_elsewhere_is_no_fault_of_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_options: object, _rest: object) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    monkeypatch.setattr("qpidha.cli.main._hot", fail)
+    assert main(["status"]) == SOFTWARE
+    assert "Bad file descriptor" in capsys.readouterr().err

@@ -6,6 +6,7 @@ standard error would go to standard output.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from io import BufferedReader, BufferedWriter, FileIO, TextIOWrapper
@@ -35,6 +36,11 @@ def mend_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
+
+
+def output_is_closed() -> bool:
+    """Whether standard output was closed when the command began: then it is open for reading."""
+    return fcntl.fcntl(1, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
 
 
 def silence_output() -> None:

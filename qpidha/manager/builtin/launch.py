@@ -244,6 +244,10 @@ class EventStream:
         os.set_blocking(fd, False)
         self._streams[fd] = (bytearray(), take)
 
+    def remove(self, fd: int) -> None:
+        """Read a file descriptor no more; to be called before it is closed."""
+        self._streams.pop(fd, None)
+
     def await_settled(self, directory: Path, timeout: float) -> None:
         """Wait until one broker is active and all others are ready."""
 

@@ -91,6 +91,7 @@ class ClientPool:
                 start_new_session=True,
             )
         assert self.process.stdout is not None
+        self._stream = stream
         stream.add(self.process.stdout.fileno(), self._take)
 
     def _take(self, report: dict[str, Any]) -> None:
@@ -118,12 +119,14 @@ class ClientPool:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._stream.remove(self.process.stdout.fileno())
         for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except OSError:
-                    pass
+            try:
+                stream.close()
+            except OSError:
+                pass
 
 
 class Verify:
