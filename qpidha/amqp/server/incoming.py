@@ -7,7 +7,8 @@ in our hands. A message that cannot be taken is rejected with the reason, and th
 releases those over a limit, which tells a sender nothing. A message for which an exchange has no
 queue is released, or with unroutable=accept accepted, as in Qpid. An outcome that the sender's
 source does not list is never given: the link ends with the error instead, and so it does for a
-settled message that nobody could have taken, for that has no outcome. A message of a transaction
+settled message that cannot be taken, for that has no outcome; a settled one for which there is no
+queue is counted and forgotten, for its sender asked for no more. A message of a transaction
 goes into that, and is settled at once with the outcome it will have if the transaction is
 committed; one that cannot be taken leaves its transaction no way but back. Source: AMQP 1.0 section
 2.6.12, 2.7.5, 3.5.3, 4.4.1; Using the Anonymous Terminus for Message Routing 1.0, section 2.2.2;
@@ -374,22 +375,22 @@ class IncomingLink(ReceivingLink):
         can have. Where there is none the link ends.
         """
         error = self._explained(delivery, error)
-        may_pass = isinstance(error, LimitExceeded | Unroutable)
-        """Whether the same message can be taken later, and is counted if nobody hears of it."""
-        if isinstance(error, LimitExceeded):
+        is_unroutable = isinstance(error, Unroutable)
+        is_full = isinstance(error, LimitExceeded)
+        if is_full:
             is_disk = bool(self._broker.refuse_publishing)
             self._host.event_log.limit(
                 "disk-free-limit" if is_disk else "queue-size",
                 "rejected",
                 self._queue.name if self._queue else "",
             )
-        releases = may_pass and self._has(RELEASED)
+        releases = (is_full or is_unroutable) and self._has(RELEASED)
         if is_settled(delivery):
-            if not may_pass:
+            if not is_unroutable:
                 self.fail(_named(delivery, error))
                 return
             settle(delivery)
-        elif self._has(REJECTED) and not (releases and isinstance(error, Unroutable)):
+        elif self._has(REJECTED) and not (releases and is_unroutable):
             reject(delivery, error)
         elif releases:
             update(delivery, RELEASED)

@@ -234,6 +234,23 @@ def test_a11_a_limit_is_told_by_a_detach_where_no_outcome_says_it() -> None:
     assert told(client)[0] == "amqp:resource-limit-exceeded"
 
 
+@pytest.mark.parametrize("to", ["q", "amq.fanout", None])
+def test_a_settled_message_over_a_limit_ends_the_link(to: str | None) -> None:
+    host = a_host(max_count=1)
+    host.broker.bind("amq.fanout", "q")
+    client = Controller(host)
+    for content in range(2):
+        sent_by(client, build(content, properties={"to": "q"}), to=to, settled=True)
+    assert told(client) == ("amqp:resource-limit-exceeded", TAG)
+
+
+def test_a_settled_message_that_the_disk_has_no_room_for_ends_the_link() -> None:
+    client = Controller(a_replicating_host())
+    client.host.broker.refuse_publishing = "the disk is nearly full"
+    sent_by(client, build("m"), to="q", settled=True)
+    assert told(client) == ("amqp:resource-limit-exceeded", TAG)
+
+
 def test_a11_a_source_without_accepted_is_refused() -> None:
     client = RawClient(a_host())
     client.attach_sender("q", mine=source("here", outcomes=[OUTCOME_NAMES[REJECTED]]))
