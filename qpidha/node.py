@@ -617,6 +617,7 @@ class Node:
         if self.wal is not None:
             report["journal"] = {**self.wal.report(), "syncs": self.log.syncs}
         report["set_aside"] = list(self.wal.set_aside) if self.wal is not None else []
+        report["records_set_aside"] = self.wal.records_set_aside if self.wal is not None else 0
         report["features"] = {
             "known": sorted(self.features),
             "enabled": sorted(self.broker.features),

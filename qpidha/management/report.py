@@ -127,5 +127,6 @@ def explained(node: ManagedNode) -> dict[str, Any]:
             for count, name in unreplicated[:SHOWN_QUEUES]
         ],
         "set_aside": status.get("set_aside", []),
+        "records_set_aside": status.get("records_set_aside", 0),
         "waits": node.explain(),
     }

@@ -394,9 +394,11 @@ class Log:
         """
         return self._unwritten > 2 * BACKLOG
 
-    def _diverged(self, sequence: int, history: list[tuple[int, int]]) -> tuple[int, int] | None:
-        """Return epoch and sequence of what is here, and worth keeping, that a log with another
-        history has not; it ends with `sequence`.
+    def _diverged(
+        self, sequence: int, history: list[tuple[int, int]]
+    ) -> tuple[int, int, int] | None:
+        """Return epoch, first and last sequence of what is here, and worth keeping, that a log with
+        another history has not; it ends with `sequence`.
 
         Where the one that is here is half a snapshot, this is about the one that was here before.
         """
@@ -417,8 +419,8 @@ class Log:
             batch = next(
                 (batch for batch in self.batches(max(point + 1, self.start)) if batch.durable), None
             )
-            return (batch.epoch, batch.first) if batch is not None else None
-        return known[-1][0] if known else 0, point + 1
+            return (batch.epoch, batch.first, last) if batch is not None else None
+        return known[-1][0] if known else 0, point + 1, last
 
     # -- the disk ---------------------------------------------------------------------------------
 

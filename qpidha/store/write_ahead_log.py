@@ -6,14 +6,16 @@ our own, so that older segments are needed no more, or a primary's, and then wha
 void. It has another name (`.partial`) until it is whole. Segments from before the checkpoint are
 kept up to `keep` bytes for backups that ask for an older part of the log.
 
-What another primary's log has not is not wiped: it moves to `discarded-<Unix
-time>-<epoch>-<sequence>/`, for `qpid-ha journal salvage`. Knows nothing of queues; when to make a
-checkpoint is up to `checkpointer.py`, how files are read again to `log_reader.py`.
+What another primary's log has not is not wiped: it moves to
+`discarded-<Unix time>-<epoch>-<first sequence>-<last sequence>/`, for `qpid-ha journal salvage`.
+Knows nothing of queues; when to make a checkpoint is up to `checkpointer.py`, how files are read
+again to `log_reader.py`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -48,6 +50,9 @@ and go when a checkpoint has taken their place. One of a later format is refused
 OLDEST_FORMAT = 2
 CACHED_FRAMES = 8
 """Decoded frames kept for messages that are read back one after the other."""
+SET_ASIDE = re.compile(r"discarded-[0-9]+-[0-9]+-(?P<first>[0-9]+)-(?P<last>[0-9]+)", re.ASCII)
+"""The name of a folder with records that another primary's log has not.
+"""
 
 History = list[tuple[int, int]]
 
@@ -310,7 +315,7 @@ class WriteAheadLog:
         # What is cut off was never committed. It may be somebody's message all the same, so what is
         # durable goes to a folder where an operator finds it (`qpid-ha journal salvage`).
         if any(batch.durable for batch in batches):
-            folder = self._discarded_name(batches[0].epoch, batches[0].first)
+            folder = self._discarded_name(batches[0].epoch, batches[0].first, batches[-1].last)
             head = {**self._format(), "base": 0, "common": sequence}
             parts = [
                 encode_frame(
@@ -375,12 +380,12 @@ class WriteAheadLog:
         self.rotate(epoch, last)
 
     def reset(
-        self, epoch: int, point: int, history: History, *, diverged: tuple[int, int] | None
+        self, epoch: int, point: int, history: History, *, diverged: tuple[int, int, int] | None
     ) -> None:
         """Start a new log from a snapshot taken at `point`.
 
-        The old files stay until that snapshot is complete. `diverged` is where they begin to have
-        records that the new log does not have, if they do.
+        The old files stay until that snapshot is complete. `diverged` is the epoch and the first
+        and last sequence of the records there that the new log does not have, if it lacks some.
         """
         # Until the snapshot is whole its segments have its number as `base`: if a crash comes first
         # they mean nothing without it, and the former files are the log again.
@@ -519,8 +524,14 @@ class WriteAheadLog:
             self.set_aside.append(folder)
             self.news.append(folder)
 
-    def _discarded_name(self, epoch: int, first: int) -> str:
-        return f"discarded-{self.now // 1_000_000_000}-{epoch}-{first}"
+    @property
+    def records_set_aside(self) -> int:
+        """How many records are in folders of their own, as the names of those say."""
+        ranges = [match for folder in self.set_aside if (match := SET_ASIDE.fullmatch(folder))]
+        return sum(int(match["last"]) - int(match["first"]) + 1 for match in ranges)
+
+    def _discarded_name(self, epoch: int, first: int, last: int) -> str:
+        return f"discarded-{self.now // 1_000_000_000}-{epoch}-{first}-{last}"
 
 
 def payloads_of(data: bytes) -> dict[int, bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Said
-from tests.system.clients import browse, send
+from tests.system.clients import browse, connect, send
 from tests.system.cluster import Broker, Cluster, wait_for
 
 pytestmark = pytest.mark.system
@@ -45,6 +45,14 @@ def set_aside(broker: Broker) -> list[str]:
     return list(broker.status().get("set_aside", []))
 
 
+def marks(broker: Broker) -> list[object]:
+    """Whether each message on the queue says that it was salvaged."""
+    with connect(broker) as client:
+        receiver = client.receiver("q", browse=True)
+        found = [receiver.receive() for _ in range(2)]
+    return [message.message_annotations.get("x-opt-ha-salvaged") for message in found]
+
+
 def test_what_is_set_aside_is_announced_everywhere(forked_cluster: Cluster, qpid_ha: Run) -> None:
     first, second = forked_cluster
     (folder,) = wait_for(lambda: set_aside(first), what="what was set aside")
@@ -55,13 +63,16 @@ def test_what_is_set_aside_is_announced_everywhere(forked_cluster: Cluster, qpid
     assert text in first.log.read_text() and salvage in first.log.read_text()
     said = qpid_ha("status", "--explain", "-b", first.address)
     assert f"set aside: records that a primary did not have, in journal/{folder}" in said.out
+    count = first.status()["records_set_aside"]
+    assert count >= 1 and f"set aside in all: {count:,} record" in said.out
     said = qpid_ha("list", "-b", second.address)
-    assert f"{first.address} has records that were set aside" in said.err
+    assert f"{first.address} has records that were set aside ({count:,})" in said.err
 
     said = qpid_ha(
         "journal", "salvage", str(first.data_dir), "--discarded", folder, "--to", second.address
     )
     assert said.code == 0 and browse(second, "q") == ["there", "only here"], said
+    assert marks(second) == [None, True]
     first.signal(15)
     wait_for(lambda: not first.is_running, what="whether it has stopped")
     assert first.log.read_text().count(text) == 2, "its last words name them again"

@@ -147,3 +147,4 @@ def test_starting_over_moves_aside_what_the_primary_has_not() -> None:
     assert machine.wal.set_aside == machine.wal.news != []
     again = machine.restart("keep")
     assert again.wal.set_aside == again.wal.news == machine.wal.set_aside
+    assert again.wal.records_set_aside == machine.wal.records_set_aside == 5

@@ -337,6 +337,7 @@ def test_what_is_cut_off_and_durable_goes_to_a_folder_whole() -> None:
         pass
     (name,) = [name for name in machine.files.written if name.startswith("discarded-")]
     assert machine.wal.news == [name.partition("/")[0]]
+    assert machine.wal.records_set_aside == 3
     head, *rest = SegmentReader(machine.disk, name, len(machine.files.written[name]))
     assert json.loads(head.data)["common"] == common
     assert [(frame.epoch, frame.first, frame.last, frame.data) for frame in rest] == [

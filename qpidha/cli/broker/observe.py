@@ -61,12 +61,15 @@ def explanation_lines(found: dict[str, Any]) -> list[str]:
     lines += [f"next: {step}" for step in next_steps(found)]
     if len(lines) == 1:
         lines.append("nothing waits")
+    aside = int(found.get("records_set_aside") or 0)
     for folder in found.get("set_aside") or []:
         lines.append(
             f"set aside: records that a primary did not have, in journal/{folder}; to send them "
             f"again, on the broker's host: qpid-ha journal salvage DATA-DIR --discarded {folder} "
             "--to ADDR"
         )
+    if aside:
+        lines.append(f"set aside in all: {_count(aside, 'record')}")
     return lines
 
 
@@ -311,7 +314,8 @@ def _print_members(options: Options, rows: list[dict[str, Any]], members: list[s
             talk(options, f"{row['address']}, as the primary sees it: {row['error']}")
         if row["set_aside"]:
             at = f"qpid-ha status --explain -b {row['address']}"
-            talk(options, f"{row['address']} has records that were set aside: {at}")
+            count = int(row["records_set_aside"] or 0)
+            talk(options, f"{row['address']} has records that were set aside ({count:,}): {at}")
 
 
 def _seen_by(primary: dict[str, Any] | None, address: str, answer: Any) -> dict[str, Any]:
@@ -374,6 +378,7 @@ def _member(address: str, answer: Any, members: list[str], names: dict[str, str]
         "held": found.get("held"),
         "system_id": found.get("system_id"),
         "set_aside": found.get("set_aside"),
+        "records_set_aside": found.get("records_set_aside"),
         "error": answer.explanation if isinstance(answer, Failure) else None,
     }
 

@@ -1,8 +1,8 @@
 """Salvage: messages of a stopped broker's write-ahead log, sent again to a broker that runs, or
 written to a file.
 
-A message is sent as it was stored, to the queue that it was on; those without an outcome are sent
-again after a failover.
+A message is sent as it was stored, but for an annotation that says where it comes from, to the
+queue that it was on; those without an outcome are sent again after a failover.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from qpidha.client.links import Delivery
 from qpidha.client.message import Message
 from qpidha.model.errors import ProtocolViolation
 from qpidha.model.exit_codes import DATA_ERROR, NO_INPUT
+from qpidha.model.message_view import add_annotation, departure
 from qpidha.store.frames import BATCH
 from qpidha.tools.journal.content import Content, queue_names, summary
 from qpidha.tools.journal.files import Folder, Place, StoppedBroker
@@ -31,6 +32,10 @@ WINDOW = 200
 """Messages sent whose outcome is not known."""
 HEARTBEAT = 2.0
 """In seconds; silence of twice as long is a lost connection."""
+SALVAGED = "x-opt-ha-salvaged"
+"""The message annotation of a message that comes from a write-ahead log: its sender may have sent
+it again since, and a consumer may have had it.
+"""
 
 
 class Salvaged(NamedTuple):
@@ -95,7 +100,8 @@ class Salvage:
             if sender is None:
                 sender = senders[each.queue] = self._sender(client, each.queue)
             self._sent[each.queue].append(each)
-            sender.send_nowait(Message.decode(self.content.payload(each.place, each.sequence)))
+            payload = self.content.payload(each.place, each.sequence)
+            sender.send_nowait(Message.decode(_marked(payload)))
         for sender in senders.values():
             sender.flush()
 
@@ -158,6 +164,14 @@ def salvage(stopped: StoppedBroker, *, discarded: str, queue: str, named: bool) 
             hint="qpid-ha journal list shows the queues",
         )
     return Salvage(content, wanted)
+
+
+def _marked(payload: bytes) -> bytes:
+    """Give a message the annotation that it was salvaged; what is no message stays as it is."""
+    try:
+        return departure(payload, 0, add_annotation(payload, b"", SALVAGED, True))
+    except ProtocolViolation:
+        return payload
 
 
 def discarded_content(stopped: StoppedBroker, name: str) -> tuple[Content, dict[int, str]]:
