@@ -23,6 +23,7 @@ from qpidha.broker.declaration import (
 from qpidha.broker.exchange import Exchange, application_properties, subject
 from qpidha.broker.queues.arguments import check_name, check_plain
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
+from qpidha.broker.queues.purge import Purge
 from qpidha.broker.state import LOCAL_UID, State
 from qpidha.broker.translation import translate
 from qpidha.broker.vocabulary import Kind
@@ -57,6 +58,8 @@ EXPIRY_INTERVAL = 600 * SECOND
 """How often queues without consumers are searched for expired messages; Qpid's
 queue-purge-interval.
 """
+PURGED_A_TURN = 2000
+"""Messages that are purged in one turn of the broker, or a few more."""
 RETURN = 10 * SECOND
 """How long the users of a queue without a timeout of its own have to come back after a failover or
 a restart.
@@ -89,6 +92,8 @@ class Broker(State):
         """What the wall clock, by which messages expire on every broker, is ahead of `now`, in ns;
         kept by the owner.
         """
+        self.purges: list[Purge] = []
+        """Queues that are being purged, as they were asked for."""
         self._evicting: dict[Queue, None] = {}
         """Queues whose messages are on their way to an alternate exchange, to make room; none comes
         back to them.
@@ -196,11 +201,33 @@ class Broker(State):
             )
         return self._delete(queue)
 
-    def purge(self, name: str) -> int:
-        """Drop all available messages of a queue."""
+    def purge(self, name: str) -> Purge:
+        """Drop all available messages of a queue: at once if they are few, else some with every
+        `go_on_purging`.
+        """
         queue = self.queue(name)
         self._check_decides(queue)
-        return queue.purge()
+        purge = Purge(queue)
+        if not self.purges:
+            purge.step(PURGED_A_TURN)
+        if not purge.is_over:
+            self.purges.append(purge)
+        return purge
+
+    def may_purge(self, committed: int) -> bool:
+        """Whether `go_on_purging` would do something."""
+        return any(purge.sequence <= committed for purge in self.purges)
+
+    def go_on_purging(self, committed: int) -> None:
+        """Drop some messages more of queues that are being purged; once, at the end of a turn. What
+        was dropped before is to be committed first.
+        """
+        left = PURGED_A_TURN
+        for purge in list(self.purges):
+            if left > 0 and purge.sequence <= committed:
+                left -= purge.step(left)
+                if purge.is_over:
+                    self.purges.remove(purge)
 
     def queue(self, name: str) -> Queue:
         """Return a queue; NotFound if there is none of this name."""

@@ -50,10 +50,14 @@ class Effect(StrEnum):
     COMMAND = "command"  # by the broker that is asked, when it is done
 
 
+Later = Callable[[int, object], None]
+"""Answers a request when a record is committed, 0 for at once: called with both, once."""
+
+
 class Call:
     """One request: the broker, the parameters, and the way back."""
 
-    __slots__ = ("_commit", "_reply", "node", "owner", "values")
+    __slots__ = ("_later", "_reply", "node", "owner", "values")
 
     def __init__(
         self,
@@ -61,7 +65,7 @@ class Call:
         values: dict[str, Any],
         owner: object,
         reply: Answer,
-        commit: Callable[[int, Answer, object], None],
+        later: Callable[[Answer], Later],
     ) -> None:
         self.node = node
         self.values = values
@@ -69,7 +73,7 @@ class Call:
         self.owner = owner
         """The connection that gets exclusive queues; None on the admin socket."""
         self._reply = reply
-        self._commit = commit
+        self._later = later
 
     def __getitem__(self, parameter: str) -> Any:
         return self.values[parameter]
@@ -86,9 +90,15 @@ class Call:
     def answer_when_committed(self, sequence: int, result: object) -> None:
         """Answer when the record `sequence` is committed, at once if there is none."""
         if sequence > 0:
-            self._commit(sequence, self._reply, result)
+            self.later()(sequence, result)
         else:
             self.answer(result)
+
+    def later(self) -> Later:
+        """Let a change take more than a turn; what is returned is called with its last record and
+        its result when it is done, and answers as `answer_when_committed` does.
+        """
+        return self._later(self._reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +211,9 @@ def _delete_queue(call: Call) -> None:
 
 
 def _purge_queue(call: Call) -> None:
-    queue = _queue(call, call["name"])
-    before = len(queue.messages)
-    sequence = call.node.broker.purge(queue.name)
-    call.answer_when_committed(sequence, {"messages": before - len(queue.messages)})
+    purge = call.node.broker.purge(_queue(call, call["name"]).name)
+    answer = call.later()
+    purge.when_over(lambda: answer(purge.sequence, {"messages": purge.count}))
 
 
 def _declare_exchange(call: Call) -> None:

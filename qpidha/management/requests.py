@@ -19,6 +19,7 @@ from qpidha.model.errors import ConnectionForced, InvariantBroken, NotServing, Q
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from qpidha.management.methods import Later
     from qpidha.management.port import Answer, ManagedNode
     from qpidha.model.principal import Principal
 
@@ -31,8 +32,8 @@ class Requests:
     def __init__(self, node: ManagedNode) -> None:
         self._node = node
         self._waiting: dict[int, tuple[Answer, object]] = {}
-        """Number of a change whose record is not committed yet -> where its answer goes, and the
-        answer.
+        """Number of a change that is under way, or whose record is not committed yet -> where its
+        answer goes, and the answer.
         """
         self._last = 0
 
@@ -56,17 +57,30 @@ class Requests:
             self._node.access.check(
                 principal, row.action, row.object_type, row.object_name(values), values
             )
-            row.handler(Call(self._node, values, owner, reply, self._commit))
+            row.handler(Call(self._node, values, owner, reply, self._later))
         except InvariantBroken:
             raise
         except QpidHaError as error:
             reply(Reply(error=error))
 
-    def _commit(self, sequence: int, reply: Answer, result: object) -> None:
-        """Answer when the record `sequence` is committed."""
+    def _later(self, reply: Answer) -> Later:
+        """Note a change that is not answered yet; when it is done, its answer waits until its last
+        record is committed.
+        """
         self._last += 1
-        self._waiting[self._last] = (reply, result)
-        self._node.when_committed(sequence, self, self._last)
+        number = self._last
+        self._waiting[number] = (reply, None)
+
+        def done(sequence: int, result: object) -> None:
+            if number not in self._waiting:
+                return
+            self._waiting[number] = (reply, result)
+            if sequence > 0:
+                self._node.when_committed(sequence, self, number)
+            else:
+                self.on_committed(number)
+
+        return done
 
     def on_committed(self, item: object) -> None:
         """Answer a change whose record was committed."""

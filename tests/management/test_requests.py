@@ -147,6 +147,44 @@ def test_purging_tells_how_many_messages_went(asker: Asker) -> None:
     assert asker.refusal("purge_queue", name="other").condition == "amqp:not-found"
 
 
+def a_long_purge(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for a purge that takes more than one turn."""
+    monkeypatch.setattr("qpidha.broker.broker.PURGED_A_TURN", 2)
+    asker.ask("declare_queue", name="q")
+    for _ in range(5):
+        asker.target.broker.publish("", "q", b"m", headers=dict)
+    asker.answers.clear()
+    asker.call("purge_queue", {"name": "q"})
+
+
+def test_a_long_purge_is_answered_when_its_last_record_is_committed(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_long_purge(asker, monkeypatch)
+    target = asker.target
+    while target.broker.purges:
+        target.commit_all()
+        assert asker.answers == []
+        target.broker.go_on_purging(target.committed)
+    assert asker.answers == [] and not target.broker.queues["q"].messages
+    target.commit_all()
+    assert [answer.result for answer in asker.answers] == [{"messages": 5}]
+
+
+def test_a_long_purge_of_a_broker_that_is_demoted_is_answered_once(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_long_purge(asker, monkeypatch)
+    asker.requests.abandon()
+    (answer,) = asker.answers
+    assert answer.error is not None and answer.error.condition == "amqp:connection:forced"
+    asker.target.commit_all()
+    asker.target.broker.go_on_purging(asker.target.committed)
+    asker.target.broker.go_on_purging(1 << 60)
+    asker.target.commit_all()
+    assert len(asker.answers) == 1
+
+
 def test_exchanges_and_bindings_come_and_go(asker: Asker) -> None:
     asker.ask("declare_exchange", name="x", type="topic", arguments={"colour": "red"})
     asker.ask("declare_queue", name="q")

@@ -8,14 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from qpidha.broker import broker
 from qpidha.store import recovery
-from tests.scenarios.stagehands import CHUNK, rehearse
+from tests.scenarios.stagehands import CHUNK, PURGED_A_TURN, rehearse
 
 rehearse()
 
 
 @pytest.fixture(autouse=True)
 def bare_stage() -> Iterator[None]:
-    """Let every play begin with snapshots in parts of the usual size."""
+    """Let every play begin with snapshots and purges in parts of the usual size."""
     yield
     recovery.CHUNK = CHUNK
+    broker.PURGED_A_TURN = PURGED_A_TURN

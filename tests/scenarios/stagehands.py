@@ -12,6 +12,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from qpidha.broker import broker as broker_module
 from qpidha.broker.transaction import Post, Transaction
 from qpidha.model.effects import Announce
 from qpidha.model.errors import RefusedRequest
@@ -26,6 +27,8 @@ from tests.sim.world import MILLISECOND
 
 CHUNK = recovery.CHUNK
 """How large the parts of a snapshot are when no play says otherwise."""
+PURGED_A_TURN = broker_module.PURGED_A_TURN
+"""How many messages of a purge go in a turn when no play says otherwise."""
 EMPTY_FRAME = 8
 """Bytes of an AMQP frame that says nothing but that its sender lives."""
 KEY = re.compile(rb"<(\d+)>")
@@ -273,6 +276,21 @@ def low(stage: Stage, name: str, is_low: str) -> None:
     stage.world.run_for(PAUSE)
 
 
+def purge(stage: Stage, name: str, most: str) -> None:
+    """purge q 2: an administrator empties a queue; a turn takes so many messages off it."""
+    broker_module.PURGED_A_TURN = int(most)
+
+    def answered(reply: dict[str, Any]) -> None:
+        result = reply.get("result")
+        stage.say(f"purged: {result['messages']}" if result else f"purge: {reply['error']['text']}")
+
+    machine = the_primary(stage)
+    machine.request("purge_queue", {"name": name}, answered)
+    stage.world.run_for(PAUSE)
+    if machine.is_up and machine.requests:
+        stage.say(f"waiting for the answer to the purge of {name}")
+
+
 def rehearse() -> None:
     """Put these commands on the stage beside those it has; none replaces one of its own."""
     for action in (
@@ -290,5 +308,6 @@ def rehearse() -> None:
         parts,
         lose_end,
         low,
+        purge,
     ):
         COMMANDS.setdefault(action.__name__.replace("_", "-"), action)

@@ -35,7 +35,7 @@ def leave_all_ways(broker: Broker, seal: Callable[[], None]) -> dict[str, int]:
             while queue.messages:
                 queue.reject(first(queue))
         elif cause is Cause.PURGED:
-            queue.purge()
+            queue.drop(queue.available())
         elif cause is Cause.EXPIRED:
             queue.expire(11)
         else:

@@ -432,11 +432,11 @@ class Queue(Backlog):
         # consumed before the batch with both is committed.
         return self._leave([message], Cause.REJECTED)
 
-    def purge(self, count: int = 0) -> int:
-        """Drop all available messages, or the `count` oldest; return the sequence to wait for."""
-        # A message that a consumer has is not taken from it: its outcome may be under way.
-        available = self.available()
-        return self._leave(available[:count] if count else available, Cause.PURGED)
+    def drop(self, messages: Sequence[Message]) -> int:
+        """Let messages leave because an administrator purges the queue; return the sequence to wait
+        for.
+        """
+        return self._leave(messages, Cause.PURGED)
 
     def expire(self, now: int) -> None:
         """Drop available messages whose time is over; they are not rerouted."""

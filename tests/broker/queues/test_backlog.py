@@ -51,7 +51,7 @@ def test_what_is_paged_out_is_neither_read_nor_counted_when_it_leaves() -> None:
     first, *_ = queue.messages_after(0, 1)
     queue.dequeue(first)
     assert queue.paged_out == queue.bytes == 9
-    queue.purge(2)
+    queue.drop(queue.available()[:2])
     assert queue.paged_out == queue.bytes == 4
     queue.remove([5])
     assert queue.paged_out == queue.bytes == 0

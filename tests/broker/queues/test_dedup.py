@@ -125,7 +125,7 @@ def test_duplicate_is_taken_by_a_full_queue_and_refused_by_a_deleted_one_and_by_
     assert queue.enqueue(named("a")) == sequence
     with pytest.raises(LimitExceeded):
         queue.enqueue(named("b"))
-    queue.purge()
+    queue.drop(queue.available())
     assert queue.enqueue(named("b"))  # what was refused is not remembered
     broker.passive = True
     with pytest.raises(RefusedRequest):
@@ -195,7 +195,7 @@ def test_a_snapshot_carries_a_large_window_in_parts() -> None:
     broker, queue = a_dedup_queue(Tape())
     for number in range(KEYS_IN_RECORD + 1):
         queue.enqueue(named(ULong(number)))
-    queue.purge()
+    queue.drop(queue.available())
     parts = [record for _, record in broker.objects() if isinstance(record, DedupRemembered)]
     assert [len(part.keys) for part in parts] == [KEYS_IN_RECORD, 1]
     assert window_of(rebuilt(broker)) == window_of(broker)

@@ -58,6 +58,22 @@ def test_the_oldest_is_found_without_passing_over_what_has_left_each_time() -> N
     assert fifo._head == SLACK - 2
 
 
+def test_what_has_left_at_the_front_is_cut_off_before_it_is_the_greater_part() -> None:
+    messages, fifo = filled(*range(1, 10 * SLACK))
+    taken = [fifo.take() for _ in range(2 * SLACK)]
+    for message in taken[:-1]:
+        assert message is not None
+        del messages[message.sequence]
+    fifo.tidy()
+    assert len(fifo) == len(messages)
+    following = fifo.take()
+    assert following is not None and following.sequence == 2 * SLACK + 1
+    assert taken[-1] is not None
+    fifo.restore(taken[-1])
+    restored = fifo.take()
+    assert restored is taken[-1]
+
+
 class OrderingMachine(RuleBasedStateMachine):
     """Whatever happens on a backup and then on a primary, the lowest available message is next."""
 

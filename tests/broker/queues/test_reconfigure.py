@@ -45,7 +45,7 @@ def test_a_lower_limit_refuses_until_there_is_room_and_drops_nothing() -> None:
     assert contents(broker, "q") == ["a", "b", "c"]
     with pytest.raises(LimitExceeded):
         send(broker, "q", "d")
-    queue.purge(2)
+    queue.drop(queue.available()[:2])
     send(broker, "q", "e")
     assert contents(broker, "q") == ["c", "e"]
 
@@ -77,7 +77,7 @@ def test_a_shorter_window_forgets_the_oldest_keys() -> None:
     _, queue = a_queue(dedup="message-id", dedup_window=9)
     for key in "abc":
         queue.enqueue(a_key(key))
-    queue.purge()
+    queue.drop(queue.available())
     queue.reconfigure(a_spec(dedup="message-id", dedup_window=2))
     queue.enqueue(a_key("c"))
     assert queue.messages == {}
@@ -90,7 +90,7 @@ def test_a_replica_that_is_given_the_same_specs_has_the_same_window() -> None:
     _, queue = a_queue(tape)
     for key in "abcd":
         queue.enqueue(a_key(key))
-    queue.purge(1)
+    queue.drop(queue.available()[:1])
     replica = copy_of(tape).queues["q"]
     for spec in (
         a_spec(dedup="message-id", dedup_window=3),
