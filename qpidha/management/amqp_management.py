@@ -115,6 +115,7 @@ class ManagementService:
         try:
             if request.fault is not None:
                 raise request.fault
+            call.operation = call.option("operation")
             self._answer(call)
         except InvariantBroken:
             raise
@@ -320,12 +321,16 @@ class _Call:
         self.link = link
         self._send = send
         self._request = request
-        self.operation = self.option("operation")
+        self.operation = ""
 
     def option(self, name: str) -> str:
         """Give a string from the application-properties, or an empty one."""
         value = self._request.application.get(name)
-        return str(value) if isinstance(value, str) else ""
+        if value is not None and not isinstance(value, str):
+            raise InvalidArgument(
+                f"the application-property {name} is not a string", hint="give it as a string"
+            )
+        return str(value or "")
 
     def number(self, name: str, default: int) -> int:
         """Give a number from the application-properties."""

@@ -39,6 +39,7 @@ Success = Callable[[Any], "tuple[int, Any] | QpidHaError"]
 """From the result of a request to its status and body, or to the error that RabbitMQ answers."""
 STRING_ARRAY = 0xA1
 BINDING_PATH = re.compile(r"src=([^;]+);dst([eq])=([^;]+);key=([^;]*);args=([0-9A-Za-z_-]*)")
+BINDING_QUERY = ("src", "dstq", "dste", "key")
 ROUTES = {tuple(route.split(" ", 1)): method.name for method in METHODS for route in method.routes}
 """(verb, path) -> method; a part of a path in braces stands for any text."""
 _ARGUMENTS = Parameter("arguments", Type.MAP, "options")
@@ -96,6 +97,7 @@ class Routes:
         try:
             parts, query = _split(path)
             method = _route(verb, path, parts)
+            _check_query(method, query)
             call = _Call(method, verb, parts, query, body, connection, answer)
             translation = self._translations.get(method)
             if translation is not None:
@@ -296,6 +298,18 @@ def _route(verb: str, path: str, parts: list[str]) -> str:
         )
     paths = dict.fromkeys(route[1] for route in ROUTES)
     raise NotFound(f"there is nothing at {path!r}", hint=f"there are {', '.join(paths)}")
+
+
+def _check_query(method: str, query: dict[str, str]) -> None:
+    """Refuse what a query asks for and would not get."""
+    known = BINDING_QUERY if method == "list_bindings" else ()
+    for name in query:
+        if name not in known:
+            raise InvalidArgument(
+                f"the query {name} is not known here",
+                reason="what is asked for is done or refused",
+                hint=f"leave it out; known are {', '.join(known)}" if known else "leave it out",
+            )
 
 
 def _fits(pattern: list[str], parts: list[str]) -> bool:

@@ -136,7 +136,11 @@ def read_parts(payload: bytes, parts: Parts) -> None:
     """Read properties, application properties and body, whatever order the sections come in, up to
     the first that cannot be read. An amqp-value of null is no body where there is another.
     """
+    seen = set()
     for code, start in walk(payload):
+        if code in seen and not DATA <= code <= VALUE:
+            raise ProtocolViolation(f"section {code:#x} comes twice")
+        seen.add(code)
         value = decode(payload, start)[0]
         if code == PROPERTIES:
             parts.properties = _fields(value, PROPERTY_FIELDS)

@@ -251,6 +251,16 @@ def test_a_bad_request_is_answered_with_its_status(
     assert found == status and description
 
 
+@pytest.mark.parametrize("name", ["operation", "type", "name", "identity", "entityType"])
+def test_an_application_property_that_is_no_string_is_refused_by_name(
+    client: Client, name: str
+) -> None:
+    operation = 7 if name == "operation" else "QUERY" if name == "entityType" else "READ"
+    given = {} if name == "operation" else {"name": "q", name: 7}
+    status, text, _ = client.ask(operation, **given)
+    assert status == 400 and name in text
+
+
 def test_the_message_id_serves_as_correlation_when_there_is_no_other(client: Client) -> None:
     client.service.received(
         client.sender,

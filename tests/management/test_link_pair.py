@@ -468,6 +468,32 @@ def test_rabbitmq_d5_a_bad_request_is_answered_by_the_pair(client: Client, paylo
     assert client.target.broker.queues == {}
 
 
+def test_a_request_with_two_sections_of_one_kind_is_refused(client: Client) -> None:
+    client.target.broker.declare_queue("q")
+    asked = a_request(subject="GET", to="/queues/q", reply_to="$me")
+    client.service.received(
+        client.sender, asked + a_request(subject="DELETE", to="/queues/q", reply_to="$me")
+    )
+    ((_, status, text),) = client.answers()
+    assert status == 400 and "twice" in text and "q" in client.target.broker.queues
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "name"),
+    [
+        ("DELETE", "/queues/q?if-empty=true", "if-empty"),
+        ("GET", "/queues?page=1", "page"),
+        ("GET", "/bindings?src=amq.topic&columns=key", "columns"),
+    ],
+)
+def test_a_query_that_is_not_followed_is_refused(
+    client: Client, verb: str, path: str, name: str
+) -> None:
+    client.target.broker.declare_queue("q")
+    status, text = client.ask(verb, path)
+    assert status == 400 and name in text and "q" in client.target.broker.queues
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=60), st.booleans())
 def test_any_bytes_are_answered(payload: bytes, behind: bool) -> None:

@@ -41,6 +41,12 @@ class NotTheSender(ProtocolViolation):
     condition = "amqp:not-allowed"
 
 
+class NoHandleLeft(ProtocolViolation):
+    """An attach that cannot be answered: the peer takes no more handles."""
+
+    condition = "amqp:resource-limit-exceeded"
+
+
 class Notice(Exception):
     """Something to see to before the engine has a frame, if raised, or after it."""
 
@@ -109,6 +115,7 @@ class Link:
 
     __slots__ = (
         "delivery",
+        "granted",
         "handle",
         "is_excused",
         "is_pending",
@@ -124,6 +131,8 @@ class Link:
         self.name = name
         self.receives = receives
         """Whether the peer receives on it."""
+        self.granted = 0
+        """The delivery-count up to which it has given credit."""
         self.is_pending = False
         """Whether a part of a delivery has come: of this id, message-format and settlement."""
         self.delivery = 0
@@ -145,6 +154,7 @@ class Channel:
 
     __slots__ = (
         "_announced",
+        "_handle_max",
         "_names",
         "ahead",
         "is_answered",
@@ -154,7 +164,7 @@ class Channel:
         "pending",
     )
 
-    def __init__(self, next_transfer: int, *, is_answered: bool) -> None:
+    def __init__(self, next_transfer: int, handle_max: int | None, *, is_answered: bool) -> None:
         self.is_ended = False
         """We have ended it; what still comes is of no interest."""
         self.is_answered = is_answered
@@ -167,6 +177,8 @@ class Channel:
         self.ahead = next_transfer - self.next_id
         """By how much the id of the next transfer is more."""
         self._announced = False
+        self._handle_max = MASK if handle_max is None else handle_max
+        """The largest handle that the peer takes."""
         self.pending = 0
         """Links of which a delivery is not complete."""
 
@@ -174,6 +186,11 @@ class Channel:
         """Note a link."""
         if handle in self.links:
             raise HandleInUse(f"handle {handle} is that of another link")
+        if len(self.links) > self._handle_max:
+            raise NoHandleLeft(
+                f"no handle is left to answer the attach of '{name}' with",
+                reason=f"the begin of the session has handle-max {self._handle_max}",
+            )
         if self._names.pop((name, receives), None) is not None:
             raise Stolen(name, receives=receives)
         self.links[handle] = self._names[name, receives] = Link(handle, name, receives=receives)
@@ -203,10 +220,11 @@ class Channel:
         settled: bool | None,
         more: bool,
         second: bool,
+        resumed: bool,
         aborted: bool,
     ) -> Link:
         """Note a transfer; raise what is wrong with it. `second` is whether its receiver is to
-        settle second.
+        settle second, `resumed` whether it is of a delivery of an earlier link.
         """
         link = self.find(handle, "transfer")
         if link.receives:
@@ -217,6 +235,13 @@ class Channel:
             self._continue(link, delivery, message_format, settled)
             self.ahead += 1
         else:
+            if resumed:
+                error = NotImplementedHere(
+                    "a delivery is resumed, which is not offered",
+                    reason="nothing outlives a detach here, so no attach has an unsettled map",
+                    hint="send it as a new one",
+                )
+                link.find(LinkFault(handle, error))
             self._begin(link, delivery, message_format, tagged=tagged, second=second)
             link.is_settled = False
         link.is_excused = False

@@ -43,6 +43,10 @@ CLIENT_SILENCE = 10_000_000_000
 """How often, in ns, clients that did not ask for heartbeats must say something where
 link-heartbeat-interval is less.
 """
+MIN_IDLE_TIMEOUT = 10
+"""Milliseconds of silence that a peer must put up with: less would keep the broker busy with
+heartbeats (2.4.5).
+"""
 CAPABILITIES = ("ANONYMOUS-RELAY",)
 
 
@@ -413,6 +417,11 @@ class Connection:
             ):
                 raise Unauthorized(
                     "this broker serves encrypted connections only", hint="use its ssl-port"
+                )
+            if 0 < engine.remote_idle_timeout() < MIN_IDLE_TIMEOUT:
+                raise NotImplementedHere(
+                    f"an idle-time-out of {engine.remote_idle_timeout()} ms is too short",
+                    hint=f"ask for {MIN_IDLE_TIMEOUT} ms or more, or for none",
                 )
             self.host.admit(self)
         except InvariantBroken:

@@ -17,7 +17,7 @@ from cproton_ffi import ffi, lib
 
 from qpidha.amqp.peer.channels import MASK, Flowed, LinkFault, Notice, Retiring, Stolen
 from qpidha.amqp.peer.flows import note_numbers, shifted, with_link
-from qpidha.amqp.peer.frames import FrameReader, close_frame
+from qpidha.amqp.peer.frames import FrameReader, Restated, close_frame
 from qpidha.amqp.peer.links import BUFFER_SIZE, Declining, LinkEnd, Scratch, SessionEnd, settle
 from qpidha.amqp.peer.terminus import PeerError, Pointer
 from qpidha.amqp.peer.values import (
@@ -180,7 +180,8 @@ class Engine:
     def close(self, error: QpidHaError | PeerError | None = None) -> None:
         """Send our close."""
         if error is not None:
-            write_condition(lib.pn_connection_condition(self._connection), error)
+            condition = lib.pn_connection_condition(self._connection)
+            write_condition(condition, error, self._connection)
         lib.pn_connection_close(self._connection)
         if not self._reader.opened and not self._has_ended():
             # The engine says nothing behind our open before the peer's has come.
@@ -256,7 +257,8 @@ class Engine:
             # Messages that wait for the peer's window would hold back our end.
             lib.pn_link_free(pointer)
         self._reader.ignore(session.channel)
-        write_condition(lib.pn_session_condition(session.pointer), error)
+        condition = lib.pn_session_condition(session.pointer)
+        write_condition(condition, error, self._connection)
         lib.pn_session_close(session.pointer)
         session.is_ended = True
 
@@ -283,6 +285,9 @@ class Engine:
             end, following, found = reader.look(data, start)
             if end > start:
                 self._feed(data, start, end)
+            if isinstance(found, Restated):
+                self._feed(found.words, 0, len(found.words))
+                found = found.after
             if found is not None:
                 session = self._by_channel.get(found.channel)
                 if isinstance(found, Notice):

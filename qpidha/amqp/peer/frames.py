@@ -41,12 +41,15 @@ from qpidha.amqp.peer.performatives import (
 )
 from qpidha.amqp.peer.terminus import PeerError
 from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL, describe_error, read_state
-from qpidha.model.encoding import Described, ULong, decode, encode, skip
+from qpidha.model.encoding import Described, UInt, ULong, decode, encode, skip
 from qpidha.model.errors import InvalidArgument, ProtocolViolation, QpidHaError
 
 MIN_MAX_FRAME_SIZE = 512
 """Bytes of a frame that every peer takes (2.8.19)."""
 HEADER = Struct(">IBBH")
+SIZES = Struct(">II")
+MOST_CREDIT = 2**31 - 1
+"""What the engine can count."""
 LIST8, LIST32 = 0xC0, 0xD0
 SHORT = b"\x00\x53"
 """How a descriptor of one byte begins."""
@@ -85,6 +88,18 @@ class Fault(Exception):
         """Where the frame ends."""
 
 
+class Restated(Notice):
+    """A frame that the engine is to have in other words: it does not know those that came."""
+
+    def __init__(self, words: bytes, following: int, after: Notice | None) -> None:
+        super().__init__()
+        self.words = words
+        self.following = following
+        """Where that ends which the words stand for."""
+        self.after = after
+        """What is to be done after it."""
+
+
 class Shape(NamedTuple):
     """What frames of one link have in common, but for the values of two fields."""
 
@@ -102,6 +117,8 @@ class Shape(NamedTuple):
     smallest: int
     largest: int
     """Bytes of such a frame."""
+    second: int
+    """Of dispositions of ranges, where the value of their ends is."""
 
 
 def learn(
@@ -118,6 +135,11 @@ def learn(
     value = third + (2 if data[third] == 0xA0 else 1)
     width = third - second - 1
     number = f"{width}s"
+    ends = 0
+    if part is None and data[third] != NULL[0]:
+        if fourth - value != width:
+            return None
+        ends = value - start
     if part is not None and data[second] != NULL[0]:
         if not width:
             return None  # It says 0 without a byte, as a null says nothing.
@@ -127,7 +149,7 @@ def learn(
     ).unpack_from
     _, first, _, middle, last = read_shape(data, start)
     channel = None if part is None or part.more else part.channel
-    return Shape(read_shape, part, channel, first, middle, last, end - start, largest)
+    return Shape(read_shape, part, channel, first, middle, last, end - start, largest, ends)
 
 
 def _has_more(part: Part | None) -> bool:
@@ -222,6 +244,8 @@ class FrameReader:
                 keeps, following = self._frame(data, position)
             except Fault as fault:
                 return position, self._drop(fault.following, total), fault
+            except Restated as restated:
+                return position, restated.following, restated
             except Notice as notice:
                 return position, position, notice
             if following == position:
@@ -243,7 +267,7 @@ class FrameReader:
     def _alike(self, data: bytes, position: int, shape: Shape) -> int:
         """Pass over frames of a shape, or of another that is known."""
         total, shapes = len(data), self._shapes
-        read_shape, part, channel, first, middle, last, smallest, largest = shape
+        read_shape, part, channel, first, middle, last, smallest, largest, ends = shape
         limit = total - smallest
         # Whole messages come with the next id; all else about deliveries is the part's to tell.
         expected = UNKNOWN if channel is None or channel.pending else channel.next_id
@@ -262,6 +286,8 @@ class FrameReader:
                     expected += 1
                     continue
                 if part is None:
+                    if ends and data[position + ends : position + ends + len(number)] < number:
+                        break
                     position += size
                     continue
                 if expected != UNKNOWN:
@@ -280,7 +306,7 @@ class FrameReader:
                 break
             if expected != UNKNOWN and channel is not None:
                 channel.next_id = expected
-            read_shape, part, channel, first, middle, last, smallest, largest = shape = other
+            read_shape, part, channel, first, middle, last, smallest, largest, ends = shape = other
             limit = total - smallest
             expected = UNKNOWN if channel is None or channel.pending else channel.next_id
         if expected != UNKNOWN and channel is not None:
@@ -360,7 +386,7 @@ class FrameReader:
         if there < needed:
             return self._hold(start, needed)
         try:
-            self._perform(data, start, code, fields, end, number)
+            words, rest = self._perform(data, start, code, fields, end, number)
         except (ProtocolViolation, InvalidArgument) as error:
             fault = Fault(error, None if channel is None or code == END else number)
             fault.following = end
@@ -368,8 +394,12 @@ class FrameReader:
         except Notice as notice:
             notice.channel = number
             raise
-        if self._after is not None:
-            self._after.channel = number
+        after = self._after
+        if after is not None:
+            after.channel = number
+        if words:
+            self._after, self._rest, self._drops = None, rest, False
+            raise Restated(words, end - rest, after)
         return True, end
 
     def _hold(self, start: int, needed: int) -> tuple[bool, int]:
@@ -396,17 +426,21 @@ class FrameReader:
 
     def _perform(
         self, data: bytes, start: int, code: int, fields: int, end: int, number: int
-    ) -> None:
-        """Check the fields of a performative, and note what it changes."""
+    ) -> tuple[bytes, int]:
+        """Check the fields of a performative, and note what it changes. Give other words for it, if
+        the engine needs them, and how many bytes of its frame stay behind them.
+        """
         match = _usual(data, code, fields, end) if code in USUAL else None
         given: Sequence[bytes]
+        rest = 0
         if match is None:
             places, stop = read(data, fields, code)
-            if stop > end or (stop < end and code != TRANSFER):
+            rest = end - stop
+            if rest < 0 or (rest and code != TRANSFER):
                 raise MalformedFrame(f"{COMPOSITES[code][0]} does not end with its frame")
             if code not in USUAL:
                 self._note(code, data, places, number)
-                return
+                return b"", 0
             ends = [*places[1:], stop]
             given = [data[one:two] for one, two in zip(places, ends, strict=True)]
             given += [NULL] * (len(COMPOSITES[code][1]) - len(given))
@@ -414,21 +448,28 @@ class FrameReader:
             given = match.groups(NULL)
         channel = self._channels[number]
         if code == FLOW:
-            self._after = _flow(channel, given)
-            return
-        largest = end - start
+            self._after, credit = _flow(channel, given)
+            return (_words(code, number, given, 6, credit), 0) if credit else (b"", 0)
+        largest, state = end - start, 7 if code == TRANSFER else 4
         part = None
         if code == TRANSFER:
             link = _transfer(channel, given)
-            if not _is_like_others(given):
-                return
-            part = Part(channel, link, more=given[5] in TRUE, settled=_flag(given[4]))
+            if _is_like_others(given):
+                part = Part(channel, link, more=given[5] in TRUE, settled=_flag(given[4]))
             largest = self._max_frame_size
-        elif given[0] in TRUE and _is_transactional(given[4]):
-            self._after = _retire(channel, given)
-            return
-        if match is not None and (match.lastindex or 0) >= 3:
+        else:
+            _check_range(given)
+            if given[0] in TRUE and _is_transactional(given[4]):
+                self._after = _retire(channel, given)
+        if match is None:
+            numbered = _numbered(given[state])
+            return (
+                (_words(code, number, given, state, numbered, rest), rest) if numbered else (b"", 0)
+            )
+        is_alike = part is not None if code == TRANSFER else self._after is None
+        if is_alike and (match.lastindex or 0) >= 3:
             self._learn(data, start, match.start(), match.end(), largest, part)
+        return b"", 0
 
     def _note(self, code: int, data: bytes, places: list[int], number: int) -> None:
         """Note what a performative changes that does not come with each message."""
@@ -437,7 +478,9 @@ class FrameReader:
             self.opened = True
         elif code == BEGIN:
             is_answer = value(data, places, 0) is not None
-            self._channels[number] = Channel(value(data, places, 1), is_answered=is_answer)
+            self._channels[number] = Channel(
+                value(data, places, 1), value(data, places, 4), is_answered=is_answer
+            )
             self.begun.append(number)
         elif code == ATTACH:
             name, handle, receives = (value(data, places, index) for index in range(3))
@@ -455,7 +498,7 @@ class FrameReader:
 
 def _transfer(channel: Channel, given: Sequence[bytes]) -> Link:
     """Note a transfer."""
-    handle, delivery, tag, message_format, settled, more, mode, _, _, aborted, _ = given
+    handle, delivery, tag, message_format, settled, more, mode, _, resume, aborted, _ = given
     return channel.transfer(
         _number(handle),
         None if delivery == NULL else _number(delivery),
@@ -464,6 +507,7 @@ def _transfer(channel: Channel, given: Sequence[bytes]) -> Link:
         settled=_flag(settled),
         more=more in TRUE,
         second=mode == SECOND,
+        resumed=resume in TRUE,
         aborted=aborted in TRUE,
     )
 
@@ -483,17 +527,54 @@ def _flag(given: bytes) -> bool | None:
     return None if given == NULL else given in TRUE
 
 
-def _flow(channel: Channel, given: Sequence[bytes]) -> Notice | None:
-    """Note a flow."""
-    handle, count, credit, properties = given[4], given[5], given[6], given[10]
+def _flow(channel: Channel, given: Sequence[bytes]) -> tuple[Notice | None, bytes]:
+    """Note a flow; give the link-credit that the engine is to read, if it is not what stands there:
+    it takes none for 0, and more than 31 bits for less than 0.
+    """
+    handle, count, credit, properties = given[4], _number(given[5]), given[6], given[10]
+    link = None if handle == NULL else channel.find(_number(handle), "flow")
+    granted, other = count + _number(credit), b""
+    if link is not None and link.receives:
+        if credit == NULL:
+            left = (link.granted - count) & MASK
+            left = 0 if left > MOST_CREDIT else left
+            granted, other = count + left, encode(UInt(left))
+        elif granted - count > MOST_CREDIT:
+            granted = count + MOST_CREDIT
+            other = encode(UInt(MOST_CREDIT))
+        link.granted = granted
     named = {} if properties == NULL else decode(properties)[0]
-    return channel.flow(
-        None if handle == NULL else channel.find(_number(handle), "flow"),
-        _number(given[2]),
-        _number(count) + _number(credit),
-        acquires=named.get("txn-id") is not None,
-        echo=given[9] in TRUE,
-    )
+    acquires = named.get("txn-id") is not None
+    echo = given[9] in TRUE
+    return channel.flow(link, _number(given[2]), granted, acquires=acquires, echo=echo), other
+
+
+def _check_range(given: Sequence[bytes]) -> None:
+    """Check that the deliveries of a disposition do not end before they begin."""
+    first, last = given[1], given[2]
+    if last != NULL and (_number(last) - _number(first)) & MASK > MASK >> 1:
+        raise InvalidArgument(
+            f"disposition is for the deliveries {_number(first)} to {_number(last)}, which are none"
+        )
+
+
+def _numbered(state: bytes) -> bytes:
+    """Describe a state that has the name of one by its number: the engine knows no names. Nothing
+    for other states.
+    """
+    if state[1:2] not in (b"\xa3", b"\xb3"):
+        return b""
+    code, fields = code_at(state, 0)
+    return SHORT + bytes((code,)) + state[fields:] if code else b""
+
+
+def _words(
+    code: int, number: int, given: Sequence[bytes], place: int, other: bytes, rest: int = 0
+) -> bytes:
+    """Make a frame, or what comes before the `rest` of it, with another field at one place."""
+    fields = b"".join([*given[:place], other, *given[place + 1 :]])
+    body = SHORT + bytes((code, LIST32)) + SIZES.pack(len(fields) + 4, len(given)) + fields
+    return HEADER.pack(HEADER.size + len(body) + rest, 2, 0, number) + body
 
 
 def _is_transactional(state: bytes) -> bool:

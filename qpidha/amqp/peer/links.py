@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from cproton_ffi import ffi, lib
 
-from qpidha.amqp.peer.terminus import MIXED, PeerError, Pointer, Terminus
+from qpidha.amqp.peer.terminus import MIXED, OUTCOME_NAMES, RELEASED, PeerError, Pointer, Terminus
 from qpidha.amqp.peer.values import (
     read_data,
     read_terminus,
@@ -283,7 +283,8 @@ class LinkEnd:
             return
         self.owner = None
         if error is not None:
-            write_condition(lib.pn_link_condition(self.pointer), error)
+            connection = lib.pn_session_connection(self.session.pointer)
+            write_condition(lib.pn_link_condition(self.pointer), error, connection)
         if closed:
             lib.pn_link_close(self.pointer)
         else:
@@ -384,6 +385,8 @@ class LinkEnd:
             self._chunks, self._size = [], 0
             _advance(self.pointer)
             settle(delivery)
+            if not self.is_draining():
+                self.flow(1)  # What was used for nothing.
             return None
         if size:
             self._size += size
@@ -416,4 +419,8 @@ class LinkEnd:
             size -= BUFFER_SIZE
         if not _partial(delivery):
             _advance(self.pointer)
+            outcomes = self.remote_source().outcomes
+            if not is_settled(delivery) and (not outcomes or OUTCOME_NAMES[RELEASED] in outcomes):
+                # Some clients take what is settled without an outcome for accepted.
+                update(delivery, RELEASED)
             settle(delivery)

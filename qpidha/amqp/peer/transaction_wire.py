@@ -19,7 +19,7 @@ from qpidha.amqp.peer.terminus import (
     PeerError,
 )
 from qpidha.model.encoding import Described, Symbol, ULong
-from qpidha.model.errors import InvalidArgument, NotImplementedHere, ProtocolViolation, QpidHaError
+from qpidha.model.errors import InvalidArgument, NotImplementedHere, ProtocolViolation
 from qpidha.model.message_view import body, build
 
 DECLARE, DISCHARGE, DECLARED, TRANSACTIONAL = 0x31, 0x32, 0x33, 0x34
@@ -70,7 +70,13 @@ def read_control(payload: bytes) -> Declare | Discharge:
     if kind == DISCHARGE:
         if not fields or not isinstance(fields[0], bytes):
             raise InvalidArgument("a discharge must name its transaction by a binary txn-id")
-        return Discharge(fields[0], len(fields) > 1 and fields[1] is True)
+        failed = fields[1] if len(fields) > 1 else None
+        if len(fields) > 2 or not isinstance(failed, bool | None):
+            raise InvalidArgument(
+                "a discharge is not a txn-id and whether it failed",
+                hint="leave fail out, or set it to true or false",
+            )
+        return Discharge(fields[0], failed is True)
     raise InvalidArgument(
         "a coordinator takes declare and discharge, and nothing else",
         hint="send one of them as an amqp-value",
@@ -121,9 +127,9 @@ def accepted(transaction_id: bytes) -> list[Any]:
     return [transaction_id, Described(ULong(ACCEPTED), [])]
 
 
-def rejected(transaction_id: bytes, error: QpidHaError) -> list[Any]:
+def rejected(transaction_id: bytes, error: PeerError) -> list[Any]:
     """Make the state of a message that cannot be accepted."""
-    return [transaction_id, Described(ULong(REJECTED), [describe_error(PeerError.of(error))])]
+    return [transaction_id, Described(ULong(REJECTED), [describe_error(error)])]
 
 
 def describe_error(error: PeerError) -> Described:

@@ -24,10 +24,14 @@ from qpidha.amqp.peer.terminus import (
     Pointer,
     Terminus,
 )
-from qpidha.amqp.peer.transaction_wire import read_outcome
+from qpidha.amqp.peer.transaction_wire import describe_error, read_outcome
 from qpidha.model.encoding import Array, Described, Symbol, decode, encode
 from qpidha.model.errors import ProtocolViolation, QpidHaError
 
+BESIDE_ERROR = 100
+"""Bytes that a frame with an error has at most beside it."""
+ROOMY = 1 << 17
+"""More than any error has."""
 EXPIRY = {
     "link-detach": lib.PN_EXPIRE_WITH_LINK,
     "session-end": lib.PN_EXPIRE_WITH_SESSION,
@@ -105,12 +109,39 @@ def read_condition(condition: Pointer) -> PeerError | None:
     )
 
 
-def write_condition(condition: Pointer, error: QpidHaError | PeerError) -> None:
-    """Set an error condition: the description is the text alone, the info map has reason and
-    hint.
+def fitted(error: QpidHaError | PeerError, connection: Pointer) -> PeerError:
+    """Make of an error what fits into one frame of the peer's: with small ones it has no hint, or
+    no reason either, or less text.
     """
     if isinstance(error, QpidHaError):
         error = PeerError.of(error)
+    transport = lib.pn_connection_transport(connection)
+    room = int(lib.pn_transport_get_remote_max_frame(transport)) - BESIDE_ERROR
+    if room > ROOMY:
+        return error
+    for name in ("", "hint", "reason"):
+        info = {key: value for key, value in error.info.items() if key != name}
+        error = PeerError(error.condition, error.description, info)
+        over = len(encode(describe_error(error))) - room
+        if over <= 0:
+            return error
+    text = error.description.encode()
+    left = text[: max(len(text) - over - 3, 0)].decode(errors="ignore")
+    return PeerError(error.condition, f"{left}...", error.info)
+
+
+def connection_of(delivery: Pointer) -> Pointer:
+    """Return the connection that a delivery is on."""
+    return lib.pn_session_connection(lib.pn_link_session(lib.pn_delivery_link(delivery)))
+
+
+def write_condition(
+    condition: Pointer, error: QpidHaError | PeerError, connection: Pointer
+) -> None:
+    """Set an error condition: the description is the text alone, the info map has reason and
+    hint.
+    """
+    error = fitted(error, connection)
     lib.pn_condition_set_name(condition, error.condition.encode())
     lib.pn_condition_set_description(condition, error.description.encode())
     if error.info:
@@ -147,7 +178,8 @@ def read_terminus(found: Any) -> Terminus:
         return terminus
     terminus.distribution = str(given[6] or "")
     terminus.filter = given[7] or {}
-    terminus.default_outcome = read_outcome(given[8])
+    if given[8] is not None:
+        terminus.default_outcome = read_outcome(given[8]) or Outcome(0)
     terminus.outcomes, terminus.capabilities = _names(given[9]), _names(given[10])
     return terminus
 
@@ -180,7 +212,8 @@ def write_terminus(pointer: Pointer, terminus: Terminus) -> None:
 
 def reject(delivery: Pointer, error: QpidHaError) -> None:
     """Give a delivery the outcome rejected and settle it."""
-    write_condition(lib.pn_disposition_condition(lib.pn_delivery_local(delivery)), error)
+    condition = lib.pn_disposition_condition(lib.pn_delivery_local(delivery))
+    write_condition(condition, error, connection_of(delivery))
     lib.pn_delivery_update(delivery, REJECTED)
     lib.pn_delivery_settle(delivery)
 
@@ -194,7 +227,8 @@ def give(delivery: Pointer, outcome: Outcome) -> None:
         if outcome.annotations:
             write_fields(lib.pn_disposition_annotations(local), outcome.annotations)
     elif outcome.state == REJECTED and outcome.error is not None:
-        write_condition(lib.pn_disposition_condition(local), outcome.error)
+        condition = lib.pn_disposition_condition(local)
+        write_condition(condition, outcome.error, connection_of(delivery))
     lib.pn_delivery_update(delivery, outcome.state)
 
 

@@ -104,6 +104,7 @@ class Attaching:
         "_broker",
         "_connection",
         "_deletes",
+        "_durability",
         "_end",
         "_host",
         "_incoming",
@@ -127,6 +128,7 @@ class Attaching:
         mine = self._source if end.is_sender else self._target
         self._lives = mine.expiry == "never"
         """Whether the peer wants a subscription that outlives everything."""
+        self._durability, mine.durability = mine.durability, 0
         if mine.kind in (SOURCE, TARGET):
             # Nothing of ours outlives a detach, but for the queue of a subscription.
             mine.expiry = "link-detach"
@@ -286,9 +288,15 @@ class Attaching:
             )
         default = source.default_outcome
         if default is not None and default.state not in (RELEASED, MODIFIED):
+            name = OUTCOME_NAMES.get(default.state, "of another name")
             raise NotImplementedHere(
-                f"the default-outcome {OUTCOME_NAMES[default.state]} is not offered",
+                f"the default-outcome {name} is not offered",
                 hint="use released or modified, or none",
+            )
+        if source.distribution not in ("", "move", "copy"):
+            raise NotImplementedHere(
+                f"the distribution-mode {source.distribution} is not offered",
+                hint="use move, which takes messages, or copy, which shows them",
             )
         browse = source.distribution == "copy"
         found = None if source.dynamic else find_address(self._broker, source.address or "")
@@ -455,7 +463,7 @@ class Attaching:
             self._check(Action.CREATE, ObjectType.QUEUE, name, arguments)
             queue, sequence = self._broker.declare_queue(
                 name,
-                durable=source.durability > 0,
+                durable=self._durability > 0,
                 exclusive=not shared,
                 auto_delete=not lives,
                 arguments=arguments,
@@ -491,6 +499,9 @@ class Attaching:
         self._deletes = not shared
         if lives:
             source.expiry = "never"
+        if lives or source.timeout:
+            # The queue is kept, deliveries that are not settled go back to it.
+            source.durability = min(self._durability, 1)
 
     def _subscription_arguments(self) -> dict[str, Any]:
         """Return what node properties say of the queue of a subscription. With create-on-demand

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from qpidha.amqp.peer.links import is_aborted, is_settled, remote_state, settle, tag_of, update
 from qpidha.amqp.peer.terminus import REJECTED, RELEASED, Pointer
 from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL, accepted, read_state, rejected
-from qpidha.amqp.peer.values import reject, remote_fields, set_state
+from qpidha.amqp.peer.values import connection_of, fitted, reject, remote_fields, set_state
 from qpidha.amqp.server.address import find_address
 from qpidha.amqp.server.open_transactions import UnknownTransaction
 from qpidha.amqp.server.receiving_link import ReceivingLink, TransferLimitExceeded
@@ -259,7 +259,8 @@ class IncomingLink(ReceivingLink):
         self._served.transactions.mark_rollback_only(work, error)
         is_told = is_settled(delivery) and isinstance(error, LimitExceeded)
         if is_told or (self._has(REJECTED) and not is_settled(delivery)):
-            self._posted(delivery, rejected(work.transaction_id, error))
+            told = fitted(error, connection_of(delivery))
+            self._posted(delivery, rejected(work.transaction_id, told))
         else:
             self.fail(_named(delivery, error))
 

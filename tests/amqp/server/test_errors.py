@@ -46,7 +46,7 @@ def of_a_message() -> Any:
 
 def of_a_message_in_a_transaction() -> Any:
     error = RefusedRequest(TEXT, reason=REASON, hint=HINT, info={"port": 5672})
-    fields = decode(encode(rejected(b"t", error)))[0]
+    fields = decode(encode(rejected(b"t", PeerError.of(error))))[0]
     outcome = read_state(fields)[1]
     assert outcome is not None
     return outcome.error

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
+from qpidha.amqp.peer import terminus
+from qpidha.amqp.peer.engine import Engine
+from qpidha.amqp.peer.links import Scratch
 from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong, UShort, encode
 from qpidha.model.message_view import build
 from tests.amqp.builders import AHost
+from tests.amqp.raw_client import RawClient
 from tests.amqp.wire import ATTACH, BEGIN, GOOD, OPEN, TARGET, Talk, a_host, frame, perform
 
 DECODE_ERROR = "amqp:decode-error"
@@ -280,9 +284,22 @@ def test_a9_frames_are_of_512_bytes_where_the_peer_takes_no_more() -> None:
 
 
 def test_the_engine_writes_nothing_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
-    begin = frame(perform(0x11, None, ZERO, UInt(9), UInt(9), ZERO))
-    talk = Talk(None, AMQP_HEADER, OPEN, begin, ATTACH, RECEIVER)
-    assert talk.connection.closed
+    """It has no handle for the second link."""
+    client = RawClient(a_host())
+    client.engine.free()
+    engine = Engine(client, is_server=False, max_frame_size=512, channel_max=1, scratch=Scratch())
+    engine.open("c", {})
+    session = engine.new_session()
+    begin = frame(perform(0x11, UShort(0), ZERO, UInt(9), UInt(9), ZERO))
+    client.engine = engine
+    engine.pull()
+    engine.push(AMQP_HEADER + OPEN + begin)
+    for name in ("a", "b"):
+        engine.new_link(name, sender=True, session=session).open(
+            terminus.source("s"), terminus.target("q")
+        )
+    engine.pull()
+    assert engine.is_finished()
     assert capfd.readouterr().err == ""
 
 
