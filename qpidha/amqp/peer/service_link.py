@@ -265,7 +265,7 @@ class ServiceLink:
             return
         if is_settled(delivery):
             settle(delivery)
-            if refusal is not None:
+            if refusal is not None and payload:  # see ReceivingLink._pass_over
                 self._fail(refusal)  # There is no outcome to say it with.
                 return
         elif refusal is not None:

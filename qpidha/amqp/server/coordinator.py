@@ -69,6 +69,9 @@ class Coordinator(ReceivingLink):
             return
         if payload is None:
             return
+        if not payload and is_settled(delivery):
+            self._pass_over(delivery)
+            return
         if is_settled(delivery):
             self.fail(
                 PresettledControl(

@@ -140,6 +140,10 @@ class IncomingLink(ReceivingLink):
             if remote_state(delivery) == TRANSACTIONAL:
                 self._begin_post(delivery)
             return
+        if not payload and is_settled(delivery):
+            self._end_post()
+            self._pass_over(delivery)
+            return
         if remote_state(delivery) == TRANSACTIONAL:
             self._post(delivery, payload)
             return

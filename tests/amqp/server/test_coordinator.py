@@ -97,6 +97,15 @@ def test_a_control_that_is_settled_ends_the_link(client: Controller, control: Li
     assert client.detached == {"txn": "amqp:illegal-state"}
 
 
+def test_what_proton_says_after_a_reconnection_of_controls_settled_before_is_passed_over(
+    client: Controller, control: LinkEnd
+) -> None:
+    """A transfer for each, settled and with nothing in it."""
+    client.ask(control, b"", settled=True)
+    client.commit(control, client.declare(control))
+    assert client.detached == {}
+
+
 def test_a_transaction_is_discharged_once(client: Controller, control: LinkEnd) -> None:
     one = client.declare(control)
     client.commit(control, one)

@@ -89,3 +89,13 @@ def test_rabbitmq_d5_a_settled_request_that_is_refused_ends_its_link() -> None:
     pair.turn()
     assert link.error is not None and link.error.condition == "amqp:invalid-field"
     assert link.error.info == {"hint": "set it"}
+
+
+def test_what_proton_says_after_a_reconnection_of_requests_settled_before_is_passed_over() -> None:
+    """A transfer for each, settled and with nothing in it."""
+    pair = Pair()
+    pair.host.services["$strict"] = Strict()
+    link, _ = pair.sender("$strict")
+    link.send(b"", settled=True)
+    pair.turn()
+    assert link.error is None

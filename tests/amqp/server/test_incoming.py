@@ -131,6 +131,25 @@ def test_settled_and_unsettled_messages_mix_on_one_link() -> None:
     assert [number for number, _ in heard.outcomes] == [2, 4, 6, 8, 10]
 
 
+@pytest.mark.parametrize("transaction", [None, b"of the connection before"])
+def test_what_proton_says_after_a_reconnection_of_messages_settled_before_is_passed_over(
+    transaction: bytes | None,
+) -> None:
+    """It settles a message late, whose outcome came with the end of the connection: on the next one
+    it sends a transfer for it, settled and with nothing in it.
+    """
+    client = Controller(AHost())
+    broker = client.host.broker
+    broker.declare_queue("q")
+    sender = client.sender("q")
+    client.send(sender, b"", transaction, settled=True)
+    sent = client.send(sender, build("m"))
+    client.turn()
+    assert client.detached == {}
+    assert sent.state == ACCEPTED
+    assert bodies([m.payload for m in broker.queues["q"].messages.values()]) == ["m"]
+
+
 def test_a_message_over_a_queue_limit_is_rejected_with_the_reason() -> None:
     pair = Pair()
     pair.host.broker.declare_queue("small", arguments={"qpid.max_count": 1})
