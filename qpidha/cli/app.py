@@ -91,9 +91,13 @@ USAGES = {"pipeline": 3}
 """Command -> exit code for wrong words, where 2 is a verdict."""
 GONE = {
     "replicate": "replication of single queues is not offered: ha-replicate and qpid.replicate "
-    "(qpid-ha queue add --replicate) say what a cluster replicates"
+    "(qpid-ha queue add --replicate) say what a cluster replicates",
+    "set": "a broker reads its settings when it starts: change its configuration and restart it",
+    "ready": "qpid-ha status --expect ready tests it, qpid-ha wait --for state=ready waits for it",
+    "policy": "policies are not offered yet: give each queue its arguments when it is declared "
+    "(qpid-ha queue add --argument)",
 }
-"""Historic commands that are not offered, and what to do instead."""
+"""Commands of Qpid and RabbitMQ that are not offered, and what to do instead."""
 MANAGER_COMMANDS = ("promote",)
 """Commands that only a cluster resource manager should use; historic: shown and allowed with
 --cluster-manager.

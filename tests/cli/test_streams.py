@@ -54,9 +54,12 @@ def test_talk_does_not_go_to_standard_output_when_standard_error_is_closed(
     assert done.returncode == 0 and json.loads(done.stdout)["state"] == "active"
 
 
-def test_a_table_is_printed_where_the_locale_has_no_such_letters(broker: FakeBroker) -> None:
+@pytest.mark.parametrize("locale", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}])
+def test_a_table_is_printed_where_the_locale_has_no_such_letters(
+    broker: FakeBroker, locale: dict[str, str]
+) -> None:
     broker.answers["list_queues"] = [{"name": "m\u00e4rz"}, {"name": "zz"}]
-    done = shell("qpid-ha queue list @", broker, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    done = shell("qpid-ha queue list @", broker, **locale, PYTHONUTF8="0")
     rows = [line.split()[0] for line in done.stdout.splitlines()]
     assert done.returncode == 0 and rows == ["NAME", "m\\xe4rz", "zz"]
 

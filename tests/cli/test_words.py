@@ -70,9 +70,20 @@ def test_only_a_word_that_is_near_was_meant(word: str, meant: str) -> None:
     assert nearest(word, COMMANDS) == meant
 
 
-def test_a_historic_command_that_is_not_offered_says_so(qpid_ha: Run) -> None:
-    said = qpid_ha("replicate", "q", "other")
-    assert said.code == 2 and "not offered" in said.err and "qpid.replicate" in said.err
+@pytest.mark.parametrize(
+    ("command", "instead"),
+    [
+        ("replicate", "qpid.replicate"),
+        ("set", "configuration"),
+        ("ready", "--expect ready"),
+        ("policy", "--argument"),
+    ],
+)
+def test_a_command_of_others_that_is_not_offered_says_so(
+    qpid_ha: Run, command: str, instead: str
+) -> None:
+    said = qpid_ha(command, "q", "other")
+    assert said.code == 2 and f"no command '{command}'" in said.err and instead in said.err
 
 
 def test_a_misspelt_subcommand_is_answered_in_one_clean_line(qpid_ha: Run) -> None:

@@ -34,7 +34,8 @@ def mend_streams() -> None:
     if sys.stderr is None:
         sys.stderr = _stream(2, "w")
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+        # In the locale C it is surrogateescape, which has no escapes for letters.
+        if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="backslashreplace")
 
 
