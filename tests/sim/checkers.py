@@ -72,7 +72,7 @@ def no_loss(facts: Facts, present: Contents, where: str) -> None:
 
 def owed(duty: Any) -> bool:
     """Tell whether a message must be somewhere."""
-    return duty.accepted and not duty.consumed and not duty.excused
+    return duty.accepted and not (duty.consumed or duty.excused or duty.purged)
 
 
 def nothing_taken(facts: Facts, present: Contents, others: list[Any], where: str) -> None:
@@ -100,7 +100,7 @@ def all_or_nothing(facts: Facts, present: Contents, where: str) -> None:
     """
     for key, queues in facts.in_transactions.items():
         duties = {queue: facts.duties[queue, key] for queue in queues}
-        if any(duty.excused for duty in duties.values()):
+        if any(duty.excused or duty.purged for duty in duties.values()):
             continue
         happened = any(
             is_present(duty, present) or (queue, key) in facts.settled
@@ -306,8 +306,8 @@ def legal_change(before: str, after: str, who: str) -> None:
 
 
 def causes_hold(facts: Facts, machine: Any) -> None:
-    """What a log says of why messages left is true: clients accept and reject them, and nothing
-    else makes them leave.
+    """What a log says of why messages left is true: clients accept and reject them, queues are
+    purged, and nothing else makes them leave.
     """
     queues = {queue.uid: queue.name for queue in machine.node.broker.queues.values()}
     keys: dict[int, str] = {}
@@ -325,6 +325,8 @@ def causes_hold(facts: Facts, machine: Any) -> None:
                 for sequence in entry[1].sequences:
                     # Of messages before the start of the log only the kind of cause can be judged.
                     place = (queue, keys.get(sequence, ""))
+                    if cause == Cause.PURGED and queue in facts.purges:
+                        continue
                     if cause != Cause.REJECTED or (all(place) and place not in facts.rejections):
                         raise Violation(
                             f"wrong cause: {machine.host} has in its log that message {sequence} "

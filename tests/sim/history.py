@@ -46,6 +46,8 @@ class Duty:
     consumed: bool = False
     accepted: bool = False
     excused: bool = False
+    purged: bool = False
+    """Whether an administrator purges its queue: then it may be gone, or not."""
 
 
 @dataclass(slots=True)
@@ -84,6 +86,8 @@ class Facts:
     """Queue -> where a mover brings its messages."""
     in_transactions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Transmission -> the queues on which it is to be, on all or on none."""
+    purges: set[str] = field(default_factory=set)
+    """Queues that were purged."""
     accepted: int = 0
     delivered: int = 0
     lost_in_total_failures: int = 0
@@ -173,6 +177,13 @@ class Facts:
         duty = self._duty(queue, key)
         if duty is not None and not duty.excused:
             duty.accepted = True
+
+    def purged(self, queue: str) -> None:
+        """A purge of a queue begins: what was sent to it until now may go."""
+        self.purges.add(queue)
+        for duty in self.duties.values():
+            if queue in duty.places:
+                duty.purged = True
 
     def may_be(self, queue: str, key: str) -> bool:
         """Tell whether a message may be on a queue at all."""

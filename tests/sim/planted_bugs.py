@@ -14,6 +14,7 @@ from typing import Any
 from qpidha.broker.queues.backlog import Backlog
 from qpidha.broker.queues.dedup import Window
 from qpidha.broker.queues.dispatch import RoundRobin
+from qpidha.broker.queues.purge import Purge
 from qpidha.broker.state import State
 from qpidha.broker.transaction import Transaction
 from qpidha.ha import cluster as role
@@ -300,6 +301,17 @@ def mistake_cause() -> AbstractContextManager[None]:
     return replaced((Log, "dequeue", mistaken))
 
 
+def purge_what_comes() -> AbstractContextManager[None]:
+    """Let a purge take what comes to its queue after it was asked for, too."""
+    step = Purge.step
+
+    def greedy(self: Any, most: int) -> int:
+        self._last = self.queue.ordering.last
+        return step(self, most)
+
+    return replaced((Purge, "step", greedy))
+
+
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__.replace("_", "-"): bug
     for bug in (
@@ -324,5 +336,6 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         forget_features,
         keep_rejected,
         mistake_cause,
+        purge_what_comes,
     )
 }

@@ -23,6 +23,7 @@ from tests.sim.machine import Cluster, Machine
 from tests.sim.manager import Manager, TrustedManager
 from tests.sim.network import Network
 from tests.sim.plan import ALTERNATE, MOVED, QUEUES, REJECTED, draw
+from tests.sim.purges import purges
 from tests.sim.wire_client import WireTransport
 from tests.sim.world import MILLISECOND, SECOND, World
 
@@ -90,9 +91,10 @@ class Run(Network):
         try:
             self.begin()
             faults.plan(self)
-            self.world.run_for(self.plan.length)
-            self.heal()
-            self.finish()
+            with purges(self, self.plan.depth):
+                self.world.run_for(self.plan.length)
+                self.heal()
+                self.finish()
         finally:
             recovery.CHUNK = former
 

@@ -1,0 +1,58 @@
+"""Purges: in some runs an administrator empties queues while clients work and faults happen.
+
+A purge takes one to three messages a turn here, so that faults come between its steps. What was
+sent before a purge begins may go; what is sent from then on is to be there as ever. Chance has a
+generator of its own here, so that a seed without purges is the history that it would be without
+this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+from qpidha.broker import broker as broker_module
+from qpidha.broker.queues.purge import Purge
+from tests.sim.plan import QUEUES
+
+SHARE = 0.25
+"""Of the runs, so many have purges."""
+
+
+@contextmanager
+def purges(run: Any, depth: str) -> Iterator[None]:
+    """Let purges happen in a run, or not, as its seed has it."""
+    chance = Random(f"purges {depth} {run.seed}")
+    if chance.random() >= SHARE:
+        yield
+        return
+    for _ in range(chance.randint(1, 4)):
+        run.world.at(chance.randrange(run.plan.length), _purge, run, chance.choice(QUEUES))
+    former = broker_module.Purge, broker_module.PURGED_A_TURN
+
+    class Noted(Purge):
+        """A purge that is known to those who judge."""
+
+        __slots__ = ()
+
+        def __init__(self, queue: Any) -> None:
+            super().__init__(queue)
+            run.facts.purged(queue.name)
+
+    try:
+        broker_module.Purge = Noted  # type: ignore[misc]
+        broker_module.PURGED_A_TURN = chance.randint(1, 3)
+        yield
+    finally:
+        broker_module.Purge, broker_module.PURGED_A_TURN = former  # type: ignore[misc]
+
+
+def _purge(run: Any, queue: str) -> None:
+    """Ask a primary to empty a queue; whatever it answers will do."""
+    for machine in run.cluster.primaries()[-1:]:
+        if not run.healing:
+            run.world.note("admin", f"purges {queue} on {machine.host}")
+            run.injected["purge"] = run.injected.get("purge", 0) + 1
+            machine.request("purge_queue", {"name": queue}, lambda reply: None)
