@@ -353,6 +353,16 @@ class Client(ClientFace["Sender", "Receiver"]):
         self._core.received(data, time.monotonic_ns())
         self._settle_socket()
 
+    def _read_rest(self, stream: socket.socket) -> None:
+        """Read what has come on a stream that takes nothing more: the broker may have sent it just
+        before it hung up, and messages that are settled come only once.
+        """
+        try:
+            while data := stream.recv(READ):
+                self._core.received(data, time.monotonic_ns())
+        except OSError:
+            pass  # That was all.
+
     def _write(self) -> socket.socket | None:
         """Write what there is to write, as far as the socket takes it; return the socket if there
         is one still.
@@ -369,6 +379,7 @@ class Client(ClientFace["Sender", "Receiver"]):
                 self._unsent = data
                 break
             except OSError as error:
+                self._read_rest(stream)
                 self._hang_up(error.strerror or str(error))
                 return None
             self._unsent = memoryview(data)[sent:] if sent < len(data) else b""

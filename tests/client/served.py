@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import select
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from typing import Any, Self
@@ -18,7 +19,7 @@ from tests.patience import STATE
 class Served:
     """Serves a host, one connection after the other, in a thread of its own."""
 
-    def __init__(self, *queues: str) -> None:
+    def __init__(self, *queues: str, encryption: ssl.SSLContext | None = None) -> None:
         self.host = AHost()
         for name in queues:
             self.host.broker.declare_queue(name)
@@ -26,11 +27,15 @@ class Served:
         self.reads.set()
         self.ended = threading.Event()
         """Set when a connection has ended as AMQP has it."""
+        self.hung_up = threading.Event()
+        """Set when the stream of a connection is closed."""
+        self._encryption = encryption
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self._listener.bind(("127.0.0.1", 0))
         self._listener.listen()
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        scheme = "amqp" if encryption is None else "amqps"
+        self.address = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._stopped = threading.Event()
         self._hangs_up = threading.Event()
@@ -65,12 +70,19 @@ class Served:
         while not self._stopped.is_set():
             if select.select([self._listener], [], [], 0.02)[0]:
                 stream, _ = self._listener.accept()
+                if self._encryption is not None:
+                    stream = self._encryption.wrap_socket(stream, server_side=True)
                 with stream:
                     self._carry(stream)
+                self.hung_up.set()
 
     def _carry(self, stream: socket.socket) -> None:
         server: Any = ServedConnection(
-            1, self.host, kind=ConnectionKind.CLIENT, peer="client"
+            1,
+            self.host,
+            kind=ConnectionKind.CLIENT,
+            peer="client",
+            encrypted=self._encryption is not None,
         ).connection
         try:
             while not self._stopped.is_set():

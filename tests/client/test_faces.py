@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import queue
 import socket
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from qpidha.client import aio
+from qpidha.client import aio, blocking
 from qpidha.client.blocking import Client
-from qpidha.client.endpoint import Endpoint
+from qpidha.client.endpoint import Endpoint, Tls
 from qpidha.client.errors import ClientError, ConnectError, LinkError, TimedOut, TransactionFailed
 from qpidha.client.links import Delivery
 from qpidha.model.errors import NotFound
+from qpidha.model.message_view import build
 from tests.client.served import Served
 from tests.patience import STATE
+from tests.system.credentials import Authority
 
 COUNT = 60
 BODY = bytes(100_000)
@@ -66,6 +70,70 @@ def test_a_close_waits_until_a_slow_broker_has_everything_with_asyncio() -> None
         asyncio.run(main(broker))
         assert broker.ended.wait(STATE)
         assert len(broker.host.broker.queue("q").messages) == COUNT
+
+
+@pytest.fixture(params=["amqp", "amqps"])
+def serving(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> tuple[Callable[..., Served], dict[str, Tls]]:
+    """How a broker is served, and what its clients have to say: plain, and with TLS."""
+    if request.param == "amqp":
+        return Served, {}
+    authority = Authority(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("broker"))
+    return partial(Served, encryption=context), {"tls": Tls(trusted=str(authority.certificate))}
+
+
+TAIL = 40
+"""Messages that a broker sends before it hangs up."""
+
+
+def send_and_hang_up(broker: Served) -> None:
+    """Have a broker send settled messages, and hang up right behind them."""
+
+    def act(server: Any) -> None:
+        for number in range(TAIL):
+            broker.host.broker.queue("q").enqueue(build(f"{number}" + "." * 500))
+        broker.hang_up()
+
+    broker.do(act)
+    assert broker.hung_up.wait(STATE)
+
+
+def test_what_a_broker_sent_before_it_hung_up_arrives_though_nothing_can_be_written(
+    serving: tuple[Callable[..., Served], dict[str, Tls]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve, options = serving
+    with serve("q", "out") as broker, Client(broker.address, **options) as client:
+        receiver = client.receiver("q", settled=True, credit=TAIL)
+        sender = client.sender("out", settled=True)
+        sender.send("attached")
+        with client._lock:  # Nothing is read meanwhile.
+            send_and_hang_up(broker)
+            monkeypatch.setattr(blocking, "READ", 1000)
+            for _ in range(3):
+                sender.send_nowait(bytes(blocking.BATCH))
+        bodies = [receiver.receive(STATE).body for _ in range(TAIL)]
+        assert [int(text.rstrip(".")) for text in bodies] == list(range(TAIL))
+
+
+def test_what_a_broker_sent_before_it_hung_up_arrives_with_asyncio(
+    serving: tuple[Callable[..., Served], dict[str, Tls]],
+) -> None:
+    serve, options = serving
+
+    async def main(broker: Served) -> None:
+        async with aio.Client(broker.address, **options) as client:
+            receiver = await client.receiver("q", settled=True, credit=TAIL)
+            sender = await client.sender("out", settled=True)
+            await sender.send("attached")
+            send_and_hang_up(broker)  # The loop stands still meanwhile.
+            bodies = [(await receiver.receive(STATE)).body for _ in range(TAIL)]
+            assert [int(text.rstrip(".")) for text in bodies] == list(range(TAIL))
+
+    with serve("q", "out") as broker:
+        asyncio.run(main(broker))
 
 
 LONG = "x" * 64
