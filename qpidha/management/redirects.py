@@ -3,9 +3,10 @@
 Clients that reconnect over a list of addresses go on to the next one when a connection ends before
 their open was answered, and after they were served when the stream breaks; most of them give up
 when they are told an error. So a client is told nothing, unless it says that it follows redirects:
-by a capability, or by being Qpid JMS. An address is told only to who can use it: one of the scheme
-that the client came with, and of the network on which it came. Knows nothing of links. Source: AMQP
-1.0 section 2.8.18; Qpid `ConnectionObserver.cpp`, `BackupConnectionExcluder.h`.
+by a capability, or, before its open is answered, by being Qpid JMS. An address is told only to who
+can use it: one of the scheme that the client came with, and of the network on which it came. Knows
+nothing of links. Source: AMQP 1.0 section 2.8.18; Qpid `ConnectionObserver.cpp`,
+`BackupConnectionExcluder.h`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from qpidha.model.settings import Settings
 from qpidha.model.url import Address, parse_address
 
 FOLLOWING_PRODUCTS = ("QpidJMS",)
-"""Clients that follow a redirect and do not say so."""
+"""Clients that follow a redirect and do not say so. On an open connection they take any close for
+the failure of every message on its way, and tell their application.
+"""
 
 
 class Host(Protocol):
@@ -63,6 +66,7 @@ def as_told(host: Host, connection: Any, error: QpidHaError) -> QpidHaError:
     if (
         rule == "auto"
         and isinstance(error, Redirect)
+        and not connection.opened
         and connection.remote_properties.get("product") in FOLLOWING_PRODUCTS
     ):
         return error

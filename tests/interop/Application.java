@@ -15,16 +15,15 @@ import org.apache.qpid.jms.JmsConnectionFactory;
  * Without a USER it is anonymous.
  */
 public class Application {
-    private static final int TICK = 5;
+    static final int TICK = 5;
     private static final Set<Integer> accepted = ConcurrentHashMap.newKeySet();
     private static final Set<Integer> received = ConcurrentHashMap.newKeySet();
-    private static volatile boolean stopping = false;
+    static volatile boolean stopping = false;
     private static volatile boolean allSent = false;
 
     public static void main(String[] arguments) throws Exception {
-        String queue = arguments[0], user = arguments[1], password = arguments[2], url = arguments[3];
-        ConnectionFactory factory =
-            user.isEmpty() ? new JmsConnectionFactory(url) : new JmsConnectionFactory(user, password, url);
+        String queue = arguments[0];
+        ConnectionFactory factory = factory(arguments);
         start(Application::waitForEnd);
         Thread sends = start(() -> send(factory, queue));
         receive(factory, queue);
@@ -61,22 +60,27 @@ public class Application {
         }
     }
 
-    private static Connection connect(ConnectionFactory factory) throws JMSException {
+    static ConnectionFactory factory(String[] arguments) {
+        String user = arguments[1], password = arguments[2], url = arguments[3];
+        return user.isEmpty() ? new JmsConnectionFactory(url) : new JmsConnectionFactory(user, password, url);
+    }
+
+    static Connection connect(ConnectionFactory factory) throws JMSException {
         Connection connection = factory.createConnection();
         connection.setExceptionListener(error -> say("error", "text", error));
         return connection;
     }
 
-    private static void waitForEnd() throws Exception {
+    static void waitForEnd() throws Exception {
         while (System.in.read() >= 0) {}
         stopping = true;
     }
 
-    private interface Work {
+    interface Work {
         void run() throws Exception;
     }
 
-    private static Thread start(Work work) {
+    static Thread start(Work work) {
         Thread thread = new Thread(() -> {
             try {
                 work.run();
@@ -89,10 +93,22 @@ public class Application {
         return thread;
     }
 
-    private static synchronized void say(String event, String name, Object value) {
+    static void say(String event, String name, Object value) {
+        print(pair("event", event) + ", " + pair(name, value));
+    }
+
+    static void say(String event, int number, Object text) {
+        print(pair("event", event) + ", " + pair("number", number) + ", " + pair("text", text));
+    }
+
+    private static synchronized void print(String pairs) {
+        System.out.println("{" + pairs + "}");
+    }
+
+    private static String pair(String name, Object value) {
         String text = value instanceof Integer
             ? value.toString()
             : '"' + value.toString().replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", " ") + '"';
-        System.out.println("{\"event\": \"" + event + "\", \"" + name + "\": " + text + "}");
+        return '"' + name + "\": " + text;
     }
 }

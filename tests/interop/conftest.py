@@ -13,6 +13,17 @@ __all__ = ["a_cluster", "pytest_runtest_makereport"]
 
 
 @pytest.fixture
+def plain(a_cluster):
+    """Return a function that starts a cluster without TLS, and how to get at it."""
+
+    def start(first):
+        cluster = a_cluster(3)
+        return cluster, Access.to(cluster, first)
+
+    return start
+
+
+@pytest.fixture
 def encrypted(a_cluster, tmp_path):
     """Return a function that starts a cluster with TLS and passwords, and how to get at it."""
     authority = Authority(tmp_path)

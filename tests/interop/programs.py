@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,11 @@ class Access:
         """Return the access to brokers with TLS, with the address of one of them first."""
         brokers = [cluster[(first + number) % len(cluster)] for number in range(len(cluster))]
         return cls([f"amqps://{broker.encrypted_address}" for broker in brokers], **given)
+
+    def after(self, address: str) -> Access:
+        """Return the access with another address before the brokers."""
+        scheme = self.urls[0].partition("://")[0]
+        return replace(self, urls=[f"{scheme}://{address}", *self.urls])
 
 
 class Client(ABC):
@@ -158,6 +163,8 @@ class Amqp10(Node):
 class Jms(Client):
     """Qpid JMS, whose jar this repository does not have, with Netty and SLF4J of Debian."""
 
+    application = "Application"
+
     def prepare(self, folder: Path) -> None:
         java, javac = shutil.which("java"), shutil.which("javac")
         if java is None or javac is None:
@@ -166,9 +173,7 @@ class Jms(Client):
         classpath = os.environ.get(JMS_CLASSPATH) or self._beside()
         self._classpath = f"{classpath}:{folder}"
         subprocess.run(
-            [javac, "-cp", classpath, "-d", folder, HERE / "Application.java"],
-            check=True,
-            timeout=STATE,
+            [javac, "-cp", classpath, "-d", folder, *HERE.glob("*.java")], check=True, timeout=STATE
         )
 
     @staticmethod
@@ -199,7 +204,7 @@ class Jms(Client):
         """Return the command with this URL, instead of one that is made of the access."""
         return [
             *(self._java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self._classpath),
-            *("Application", queue, access.user, access.password, url),
+            *(self.application, queue, access.user, access.password, url),
         ]
 
     @staticmethod
@@ -210,6 +215,12 @@ class Jms(Client):
             *("-keystore", store, "-storetype", "PKCS12", "-storepass", STORE_PASSWORD),
         ]
         subprocess.run(command, check=True, capture_output=True, timeout=STATE)
+
+
+class JmsTransactions(Jms):
+    """Qpid JMS with sessions that are transacted, or acknowledge when their client says so."""
+
+    application = "Transactions"
 
 
 class Cpp(Client):

@@ -90,19 +90,21 @@ def test_an_application_with_tls_and_a_password_goes_on(encrypted, client, tmp_p
         go_on(program, cluster, fault)
 
 
-def test_an_application_waits_for_the_first_primary(a_cluster, client, tmp_path):
+@pytest.mark.parametrize("brokers", ["plain", "encrypted"])
+def test_an_application_waits_for_the_first_primary(request, brokers, client, tmp_path):
     """Whoever comes before there is a primary is served when there is one."""
-    cluster = a_cluster(3)
+    cluster, access = request.getfixturevalue(brokers)(1)
     cluster[0].declare_queue("q")
     cluster[0].call("demote")
-    with Doorbell() as doorbell:
-        urls = [f"amqp://{doorbell.address}", *Access.to(cluster, 1).urls]
-        with Program(client.command("q", Access(urls)), tmp_path) as program:
-            # One of its two connections comes back: it was at every broker.
-            wait_for(lambda: doorbell.rings, lambda seen: seen > 2, what="rings")
-            cluster[0].promote()
-            wait_received(program)
-            check(program)
+    with (
+        Doorbell() as doorbell,
+        Program(client.command("q", access.after(doorbell.address)), tmp_path) as program,
+    ):
+        # One of its two connections comes back: it was at every broker.
+        wait_for(lambda: doorbell.rings, lambda seen: seen > 2, what="rings")
+        cluster[0].promote()
+        wait_received(program)
+        check(program)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, Copy
 from proton.utils import BlockingConnection
 
-from tests.interop.faults import FAULTS, befall, come_late_again, kill, restart_all, switch_over
+from tests.interop.faults import FAULTS, befall, come_late_again
 from tests.interop.programs import Access
 from tests.patience import STATE
 from tests.system.clients import browse
@@ -140,7 +140,7 @@ def test_an_application_with_a_list_of_addresses_goes_on(a_cluster, fault, first
         go_on(application, cluster, fault)
 
 
-@pytest.mark.parametrize("fault", [kill, switch_over, restart_all])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_an_application_with_tls_and_a_password_goes_on(encrypted, fault):
     cluster, access = encrypted(1)
     cluster[0].declare_queue("q")
@@ -148,12 +148,13 @@ def test_an_application_with_tls_and_a_password_goes_on(encrypted, fault):
         go_on(application, cluster, fault)
 
 
-def test_an_application_waits_for_the_first_primary(a_cluster):
+@pytest.mark.parametrize("brokers", ["plain", "encrypted"])
+def test_an_application_waits_for_the_first_primary(request, brokers):
     """Whoever comes before there is a primary is served when there is one."""
-    cluster = a_cluster(3)
+    cluster, access = request.getfixturevalue(brokers)(0)
     cluster[0].declare_queue("q")
     cluster[0].call("demote")
-    with Application(Access.to(cluster, 0)) as application:
+    with Application(access) as application:
         wait_for(lambda: application.refused, lambda seen: seen > 6, what="attempts")
         cluster[0].promote()
         wait_for(lambda: len(application.received), lambda seen: seen > 20, what="received")

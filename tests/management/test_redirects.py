@@ -34,13 +34,19 @@ def a_host(primary: str | None = "20.0.10.1:5672", **options: Any) -> Any:
 
 
 def a_connection(
-    *, offered: list[str] = FOLLOWER, tls: bool = False, local: str = "20.0.10.2", product: str = ""
+    *,
+    offered: list[str] = FOLLOWER,
+    tls: bool = False,
+    local: str = "20.0.10.2",
+    product: str = "",
+    opened: bool = False,
 ) -> Any:
     return SimpleNamespace(
         principal=Principal("ann", encrypted=tls),
         remote_offered=offered,
         remote_properties={"product": product},
         local_host=local,
+        opened=opened,
     )
 
 
@@ -55,6 +61,15 @@ def test_who_follows_redirects_is_told_and_others_hear_nothing() -> None:
     jms = a_connection(offered=[], product="QpidJMS")
     assert where(elsewhere(host, jms)) == ("amqp", "20.0.10.1", 5672)
     assert isinstance(elsewhere(host, a_connection(offered=[])), Unanswered)
+
+
+def test_qpid_jms_is_redirected_before_it_is_served_and_hears_nothing_at_a_hand_over() -> None:
+    """On an open connection it takes a close for the failure of each message on its way, and tells
+    its application's ExceptionListener; from an end without one it goes on.
+    """
+    jms = a_connection(offered=[], product="QpidJMS", opened=True)
+    assert isinstance(elsewhere(a_host(), jms), Unanswered)
+    assert where(elsewhere(a_host(), a_connection(opened=True))) == ("amqp", "20.0.10.1", 5672)
 
 
 def test_ha_refuse_clients_tells_all_or_none() -> None:

@@ -237,8 +237,8 @@ class Relays(FaultProxies):
 
 
 class FloatingAddress(threading.Thread):
-    """An address that moves from broker to broker, as a virtual IP address does; what was connected
-    through it is cut off.
+    """An address that moves from broker to broker, as a virtual IP address does: what was connected
+    through it is cut off when its client says something, for the new host knows nothing of it.
     """
 
     def __init__(self, port: int) -> None:
@@ -254,18 +254,19 @@ class FloatingAddress(threading.Thread):
                 client = self.listener.accept()[0]
             except OSError:
                 return
+            port = self.port
             try:
-                broker = socket.create_connection(("127.0.0.1", self.port))
+                broker = socket.create_connection(("127.0.0.1", port))
             except OSError:
                 client.close()
                 continue
             self.streams += [client, broker]
             for pair in ((client, broker), (broker, client)):
-                threading.Thread(target=self.forward, args=pair, daemon=True).start()
+                threading.Thread(target=self.forward, args=(*pair, port), daemon=True).start()
 
-    def forward(self, source: socket.socket, target: socket.socket) -> None:
+    def forward(self, source: socket.socket, target: socket.socket, port: int) -> None:
         try:
-            while data := source.recv(65536):
+            while (data := source.recv(65536)) and port == self.port:
                 target.sendall(data)
         except OSError:
             pass

@@ -67,7 +67,6 @@ class Connection:
         "_buffer",
         "_engine",
         "_negotiated",
-        "_opened",
         "_reported",
         "_sasl",
         "_says_nothing",
@@ -83,6 +82,7 @@ class Connection:
         "identity",
         "kind",
         "local_host",
+        "opened",
         "owner",
         "principal",
         "remote_container",
@@ -144,7 +144,8 @@ class Connection:
         self._sasl: SaslSide | None = None
         self._buffer = b""
         self._awake = False
-        self._opened = False
+        self.opened = False
+        """Whether our open was sent."""
         self._says_nothing = False
         self._negotiated = False
         self._reported = False
@@ -179,7 +180,7 @@ class Connection:
         self.principal = self.principal.logged_in(username, mechanism)
         self._engine.set_idle_timeout(2 * heartbeat // MILLISECOND)
         self._engine.open(container_id, properties, hostname=hostname, offered=offered)
-        self._opened = True
+        self.opened = True
         self.wake()
 
     def attach(
@@ -271,7 +272,7 @@ class Connection:
         """Keep the heartbeats; give the time of the next tick in ns, 0 for none."""
         if self.closed:
             return 0
-        if not self._negotiated or not (self._opened and self.remote_container):
+        if not self._negotiated or not (self.opened and self.remote_container):
             deadline = self._started + self.host.settings.max_negotiate_time
             if now >= deadline:
                 limit = self.host.settings.max_negotiate_time // MILLISECOND
@@ -304,9 +305,9 @@ class Connection:
             self.error = PeerError.of(error)
         self._engine.lose_all()
         if isinstance(error, Unanswered):
-            self._says_nothing = not self._opened
+            self._says_nothing = not self.opened
         elif self._negotiated and not self._engine.is_finished():
-            if not self._opened:
+            if not self.opened:
                 self._open(
                     {"product": "qpidha"}
                     if error is None
@@ -429,7 +430,7 @@ class Connection:
         except QpidHaError as error:
             self.close(error)
             return
-        if not self._opened:
+        if not self.opened:
             if not self.principal.is_broker:
                 # Heartbeats at the pace the peer asked for, in our direction too. One that asked
                 # for none is not held to the pace of the brokers among themselves.
@@ -442,7 +443,7 @@ class Connection:
         engine.tick(self.host.now // MILLISECOND)
 
     def _open(self, extra: dict[str, object]) -> None:
-        self._opened = True
+        self.opened = True
         self._engine.open(
             self.host.container_id,
             {**self.host.open_properties(self), **extra},
