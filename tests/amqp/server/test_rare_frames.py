@@ -248,14 +248,14 @@ def test_what_comes_behind_a_fault_of_its_link_is_released() -> None:
     """Some clients take a delivery that is settled without an outcome for accepted."""
     talk = a_sender()
     answers = talk.say(
-        transfer(0, b"", settled=True) + transfer(1, build("m")) + transfer(2, build("m"))
+        transfer(0, b"none", settled=True) + transfer(1, build("m")) + transfer(2, build("m"))
     )
     assert states(answers) == [(1, RELEASED), (2, RELEASED)]
     assert told(answers) == [(DETACHED, "amqp:decode-error")] and talk.messages == 0
     modified = Array(0xA3, [Symbol("amqp:accepted:list")])
     source = Described(ULong(0x28), ["s", *[None] * 8, modified])
     talk = Talk(None, HEADER, OPEN, PLAIN_BEGIN, attach("s", 0, source=source))
-    answers = talk.say(transfer(0, b"", settled=True) + transfer(1, build("m")))
+    answers = talk.say(transfer(0, b"none", settled=True) + transfer(1, build("m")))
     assert states(answers) == [(1, 0)]
 
 
