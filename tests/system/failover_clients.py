@@ -141,8 +141,8 @@ class FailoverClient:
 class FailoverSender(FailoverClient):
     """Sends `prefix` + 1, 2, 3... in order.
 
-    At most `window` messages wait for their outcome, and `rate` are begun each 10 ms; it stops at
-    `count`. With `create` the queue is made if it does not exist. What a broker does not accept is
+    At most `window` messages wait for their outcome, and `rate` are begun each `tick` seconds; it
+    stops at `count`. With `create` the queue is made if it does not exist. What a broker does not accept is
     `refused`, and with `insists` sent again.
     """
 
@@ -155,6 +155,7 @@ class FailoverSender(FailoverClient):
         count: int | None = None,
         window: int = 50,
         rate: int = 5,
+        tick: float = TICK,
         durable: bool = False,
         create: bool = False,
         insists: bool = False,
@@ -165,6 +166,7 @@ class FailoverSender(FailoverClient):
         self.count = count
         self.window = window
         self.rate = rate
+        self.tick = tick
         self.durable = durable
         self.create = create
         self.insists = insists
@@ -211,7 +213,7 @@ class FailoverSender(FailoverClient):
                 timeout=ATTACH,
             )
         )
-        while not client.wait(self.is_over, TICK):
+        while not client.wait(self.is_over, self.tick):
             for _ in range(self.rate):
                 number = self._next() if sender.unsettled < self.window else 0
                 if not number:

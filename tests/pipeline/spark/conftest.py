@@ -41,7 +41,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if HERE not in item.path.parents:
         return
     item.add_marker(pytest.mark.spark)
-    item.add_marker(pytest.mark.xdist_group("spark"))  # One session, and the cores are its anyway.
+    # One session in one worker; what starts jobs of its own does so in another, one at a time.
+    has_session = "spark" in getattr(item, "fixturenames", ())
+    item.add_marker(pytest.mark.xdist_group("spark" if has_session else "spark-jobs"))
     if item.get_closest_marker("timeout") is None:
         item.add_marker(pytest.mark.timeout(LONG_TEST))
     if missing := absent():

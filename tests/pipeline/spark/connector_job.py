@@ -18,7 +18,7 @@ from typing import Any
 from qpidha.pipeline.spark.session import session
 from tests.pipeline.spark.settings import SMALL_JOBS
 
-TRIGGER = "100 milliseconds"
+TRIGGER = "500 milliseconds"
 
 
 def main(url: str, folder: Path) -> None:

@@ -173,7 +173,7 @@ def kill_inside(job: Job) -> None:
 
 def test_no_row_is_lost_over_failovers_and_kills_of_the_job(cluster: Cluster, job: Job) -> None:
     primary = 0
-    options = {"rate": 1, "window": WINDOW, "durable": True}
+    options = {"rate": 1, "tick": 0.05, "window": WINDOW, "durable": True}
     with (
         FailoverSender(cluster.addresses, "in", **options) as first,
         FailoverSender(cluster.addresses, "in2", **options) as second,
