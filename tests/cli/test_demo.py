@@ -6,13 +6,16 @@ import json
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
 
-from qpidha.bench.demo import DemoOptions, verdict
+from qpidha.bench.demo import Demo, DemoOptions, verdict
+from qpidha.client.command.arguments import Options
 from tests.cli.conftest import Said
 from tests.patience import STATE
 
@@ -90,6 +93,36 @@ def test_the_last_lines_name_commands_that_work_and_what_was_in_flight(
     assert verdict({**result, **files, "phases": {}, "sent_again": 0}, options)[0].endswith(
         "nothing in flight had to be sent again"
     )
+
+
+class Client:
+    """A client of the demo, as far as its numbers go: what it recorded, and what it said last."""
+
+    def __init__(self, record: Iterable[int], **last: int) -> None:
+        self.record = array("q", record)
+        self.last = last
+
+    def records(self) -> array[int]:
+        return self.record
+
+    def count(self, name: str) -> int:
+        return self.last.get(name, 0)
+
+
+def test_m33_what_a_killed_sender_had_said_of_its_acceptances_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It records them when it ends, and a sender that has to be killed has recorded nothing."""
+    demo = Demo(DemoOptions(directory=tmp_path, fault="stop"), Options(quiet=True))
+    monkeypatch.setattr(demo, "_primary", lambda: "b1")
+    demo.problem = "a client ended early"
+    vars(demo).update(
+        sender=Client([], accepted=1181, sent=1181),
+        receiver=Client(number for pair in enumerate(range(1181)) for number in pair),
+        stream=SimpleNamespace(events=[]),
+    )
+    result = demo._result({}, 0)
+    assert (result["accepted"], result["received"], result["passed"]) == (1181, 1181, False)
 
 
 def test_a_directory_with_other_files_is_refused_before_anything_starts(
