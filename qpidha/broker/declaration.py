@@ -18,6 +18,7 @@ from qpidha.broker.vocabulary import (
     ALTERNATE,
     AUTO_DELETE,
     DURABLE,
+    EXCHANGE_TYPE,
     EXCLUSIVE,
     QUEUE_TYPE,
     QUORUM,
@@ -40,15 +41,23 @@ if TYPE_CHECKING:
 
 RESERVED = ("amq.", "qpid.")
 """Beginnings of exchange names that are the broker's own."""
+OPTIONS = {
+    DURABLE: "durable",
+    EXCLUSIVE: "exclusive",
+    AUTO_DELETE: "auto_delete",
+    ALTERNATE: "alternate",
+    EXCHANGE_TYPE: "type",
+}
+"""What is asked for beside arguments, and the fields of a declaration that have it."""
 
 
 def queue_asked_for(
     name: str,
     *,
-    durable: bool,
-    exclusive: bool,
-    auto_delete: bool,
-    alternate: str,
+    durable: bool = False,
+    exclusive: bool = False,
+    auto_delete: bool = False,
+    alternate: str = "",
     arguments: Mapping[str, Any],
 ) -> QueueDeclared:
     """Return the queue that a declaration asks for, in known names; raise for what is refused."""
@@ -76,9 +85,9 @@ def exchange_asked_for(
     name: str,
     type: str,
     *,
-    durable: bool,
-    auto_delete: bool,
-    alternate: str,
+    durable: bool = False,
+    auto_delete: bool = False,
+    alternate: str = "",
     arguments: Mapping[str, Any],
 ) -> ExchangeDeclared:
     """Return the exchange that a declaration asks for, in known names; raise for what is
@@ -95,6 +104,16 @@ def exchange_asked_for(
         "",
         given,
     )
+
+
+def properties_of(wanted: QueueDeclared | ExchangeDeclared) -> dict[str, Any]:
+    """Return all that a declaration asks for under its known names, for access control: a rule must
+    not depend on how a client spells what is done, nor by which window it comes.
+    """
+    named = {
+        name: getattr(wanted, field) for name, field in OPTIONS.items() if hasattr(wanted, field)
+    }
+    return {**wanted.arguments, **named}
 
 
 def check_new_queue(state: State, wanted: QueueDeclared) -> None:

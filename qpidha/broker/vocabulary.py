@@ -143,6 +143,7 @@ def _one_of(**values: Any) -> Callable[[Any], Any]:
 
 DURABLE, EXCLUSIVE, AUTO_DELETE = "durable", "exclusive", "auto-delete"
 ALTERNATE = "alternate-exchange"
+EXCHANGE_TYPE = "exchange-type"
 QUEUE_TYPE = "x-queue-type"
 QUORUM, CLASSIC = "quorum", "classic"
 SELECTOR = "apache.org:selector-filter:string"

@@ -16,6 +16,9 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from qpidha.broker.declaration import exchange_asked_for, properties_of, queue_asked_for
+from qpidha.broker.translation import translate
+from qpidha.broker.vocabulary import Kind
 from qpidha.management.parameters import Parameter, Type
 from qpidha.management.port import Reply
 from qpidha.management.report import explained
@@ -119,10 +122,25 @@ class Method:
     """Classes and operations of AMQP management that come here."""
     routes: tuple[str, ...] = ()
     """HTTP verbs and paths that come here."""
+    properties: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    """What access control is told beside the name, of the values: what is done, in known names."""
 
     def object_name(self, values: dict[str, Any]) -> str:
         """Return the name of what it is done to, the question for access control."""
         return str(values.get(self.object_type.value) or values.get("name") or self.name)
+
+
+def _of_queue(values: dict[str, Any]) -> dict[str, Any]:
+    return properties_of(queue_asked_for(**values))
+
+
+def _of_exchange(values: dict[str, Any]) -> dict[str, Any]:
+    return properties_of(exchange_asked_for(**values))
+
+
+def _of_binding(values: dict[str, Any]) -> dict[str, Any]:
+    arguments = translate(Kind.BINDING, values.get("arguments", {}))
+    return {**arguments, "queuename": values["queue"], "routingkey": values["key"]}
 
 
 # -- reads ----------------------------------------------------------------------------------------
@@ -467,6 +485,7 @@ METHODS: tuple[Method, ...] = (
         ),
         operations=((QUEUE, "CREATE"),),
         routes=("PUT /queues/{name}",),
+        properties=_of_queue,
     ),
     Method(
         "delete_queue",
@@ -520,6 +539,7 @@ METHODS: tuple[Method, ...] = (
         ),
         operations=((EXCHANGE, "CREATE"),),
         routes=("PUT /exchanges/{name}",),
+        properties=_of_exchange,
     ),
     Method(
         "delete_exchange",
@@ -544,6 +564,7 @@ METHODS: tuple[Method, ...] = (
         (*_BINDING, Parameter("arguments", Type.MAP, "what a headers exchange is to match")),
         operations=((EXCHANGE, "BIND"), (BINDING, "CREATE")),
         routes=("POST /bindings",),
+        properties=_of_binding,
     ),
     Method(
         "unbind",
@@ -556,6 +577,7 @@ METHODS: tuple[Method, ...] = (
         _BINDING,
         operations=((EXCHANGE, "UNBIND"), (BINDING, "DELETE")),
         routes=("DELETE /bindings/{binding}",),
+        properties=_of_binding,
     ),
     Method(
         "promote",

@@ -55,7 +55,11 @@ class Requests:
                 raise self._not_serving()
             values = read(method, row.parameters, params)
             self._node.access.check(
-                principal, row.action, row.object_type, row.object_name(values), values
+                principal,
+                row.action,
+                row.object_type,
+                row.object_name(values),
+                row.properties(values),
             )
             row.handler(Call(self._node, values, owner, reply, self._later))
         except InvariantBroken:

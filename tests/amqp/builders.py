@@ -28,6 +28,8 @@ class AnAccess:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Action, ObjectType, str]] = []
+        self.properties: dict[tuple[Action, ObjectType, str], dict[str, Any]] = {}
+        """What it was told with the last question of each kind."""
         self.denied: set[tuple[Action, ObjectType, str]] = set()
         self.error: Unauthorized | None = None
 
@@ -40,6 +42,7 @@ class AnAccess:
         properties: Any = None,
     ) -> None:
         self.asked.append((str(principal), action, object_type, name))
+        self.properties[action, object_type, name] = dict(properties or {})
         if (action, object_type, name) in self.denied:
             raise self.error or Unauthorized(f"{principal} may not {action} {object_type} {name}")
 

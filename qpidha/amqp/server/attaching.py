@@ -28,6 +28,7 @@ from qpidha.amqp.server.address import Address, find_address
 from qpidha.amqp.server.coordinator import Coordinator
 from qpidha.amqp.server.incoming import IncomingLink
 from qpidha.amqp.server.outgoing import OutgoingLink
+from qpidha.broker.declaration import OPTIONS, exchange_asked_for, properties_of, queue_asked_for
 from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, Lifetime
 from qpidha.broker.translation import (
     BindingFilter,
@@ -37,15 +38,7 @@ from qpidha.broker.translation import (
     take_option,
     translate,
 )
-from qpidha.broker.vocabulary import (
-    ALTERNATE,
-    AUTO_DELETE,
-    CREATE,
-    DURABLE,
-    EXCLUSIVE,
-    SHARED,
-    Kind,
-)
+from qpidha.broker.vocabulary import CREATE, DURABLE, EXCHANGE_TYPE, EXCLUSIVE, SHARED, Kind
 from qpidha.model.encoding import Array, Described, Symbol, ULong
 from qpidha.model.errors import (
     InvalidArgument,
@@ -65,7 +58,6 @@ if TYPE_CHECKING:
     from qpidha.amqp.server.host import LinkHome
     from qpidha.broker.queues.queue import Queue
 
-EXCHANGE_TYPE = "exchange-type"
 DISTRIBUTION_MODES = "supported-dist-modes"
 """`copy` for an exchange, `move` for a queue."""
 JMS_PRODUCT = "QpidJMS"
@@ -427,7 +419,11 @@ class Attaching:
             Action.CREATE,
             ObjectType.EXCHANGE if is_exchange else ObjectType.QUEUE,
             address.name,
-            asked,
+            properties_of(
+                exchange_asked_for(address.name, kind, arguments=asked)
+                if is_exchange
+                else queue_asked_for(address.name, arguments=asked)
+            ),
         )
         if is_exchange:
             exchange, sequence = self._broker.declare_exchange(address.name, kind, arguments=asked)
@@ -460,16 +456,17 @@ class Attaching:
         is_new = queue is None
         self._check(Action.CONSUME, ObjectType.QUEUE, name, {"browse": False})
         if queue is None:
-            self._check(Action.CREATE, ObjectType.QUEUE, name, arguments)
-            queue, sequence = self._broker.declare_queue(
-                name,
-                durable=self._durability > 0,
-                exclusive=not shared,
-                auto_delete=not lives,
-                arguments=arguments,
-                owner=None if shared or lives else link,
-                alternate=exchange.options.alternate,
-            )
+            asked: dict[str, Any] = {
+                "durable": self._durability > 0,
+                "exclusive": not shared,
+                "auto_delete": not lives,
+                "arguments": arguments,
+                "alternate": exchange.options.alternate,
+            }
+            properties = properties_of(queue_asked_for(name, **asked))
+            self._check(Action.CREATE, ObjectType.QUEUE, name, properties)
+            owner = None if shared or lives else link
+            queue, sequence = self._broker.declare_queue(name, owner=owner, **asked)
             self._sequence = max(self._sequence, sequence)
         else:
             self._check_queue(queue, link)
@@ -487,7 +484,7 @@ class Attaching:
                 Action.BIND,
                 ObjectType.EXCHANGE,
                 exchange.name,
-                {"queuename": name, "routingkey": key},
+                {**dict(self._binding.arguments), "queuename": name, "routingkey": key},
             )
             bound = self._broker.bind(exchange.name, name, key, dict(self._binding.arguments))
         except RefusedRequest:
@@ -551,16 +548,6 @@ class Attaching:
         """
         if uid >= 0 and not self._host.serving:
             raise self._host.refusal()
-
-
-OPTIONS = {
-    DURABLE: "durable",
-    EXCLUSIVE: "exclusive",
-    AUTO_DELETE: "auto_delete",
-    ALTERNATE: "alternate",
-    EXCHANGE_TYPE: "type",
-}
-"""Node properties that are no arguments, and the fields of a declaration that have them."""
 
 
 def asked_of(terminus: Terminus, *, is_exchange: bool) -> dict[str, Any]:

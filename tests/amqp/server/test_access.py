@@ -10,7 +10,9 @@ from qpidha.amqp.peer.terminus import REJECTED, Terminus, source, target
 from qpidha.model.encoding import Symbol
 from qpidha.model.message_view import build
 from qpidha.model.principal import Action, ObjectType
-from tests.amqp.builders import Pair, Recording, a_pair
+from tests.amqp.builders import AnAccess, Pair, Recording, a_pair
+from tests.management.builders import FakeNode
+from tests.management.test_requests import Asker
 
 UNAUTHORIZED = "amqp:unauthorized-access"
 
@@ -70,6 +72,80 @@ def test_an_attach_is_asked_about_and_refused(
     assert link.error is not None and link.error.condition == UNAUTHORIZED
     if question[0] in (Action.CREATE, Action.BIND):
         assert set(denied.host.broker.queues) == {"q"} and "new" not in denied.host.broker.exchanges
+
+
+CREATES_Q = (Action.CREATE, ObjectType.QUEUE, "new")
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        {"x-max-length": 5},
+        {"qpid.max_count": 5, "qpid.policy_type": "ring"},
+        {"qpid.max_count": 5, "x-overflow": "drop-head", "durable": False},
+    ],
+)
+def test_rules_see_what_is_done_however_it_is_spelled(spelled: dict[str, Any]) -> None:
+    done = {
+        "qpid.max_count": 5,
+        "qpid.policy_type": "ring",
+        "durable": False,
+        "exclusive": False,
+        "auto-delete": False,
+        "alternate-exchange": "",
+    }
+    pair = a_pair()
+    link, _ = pair.sender("new", terminus=on_demand(target, "new", **spelled))
+    assert link.error is None
+    assert pair.host.access.properties[CREATES_Q] == done
+
+    asker = Asker(FakeNode())
+    asker.target.access = AnAccess()  # type: ignore[assignment]
+    asker.ask("declare_queue", name="new", arguments=spelled)
+    assert asker.target.access.properties[CREATES_Q] == done  # type: ignore[attr-defined]
+
+
+def test_rules_see_the_same_of_an_exchange_and_a_binding_by_every_window() -> None:
+    pair = a_pair()
+    pair.receiver("new", terminus=on_demand(source, "new", **{"exchange-type": "fanout"}))
+    asker = Asker(FakeNode())
+    asker.target.access = access = AnAccess()  # type: ignore[assignment]
+    asker.ask("declare_exchange", name="new", type="fanout", arguments={"durable": False})
+    question = (Action.CREATE, ObjectType.EXCHANGE, "new")
+    assert pair.host.access.properties[question] == access.properties[question]
+    assert access.properties[question]["exchange-type"] == "fanout"
+
+    pair.receiver("amq.topic/a.#", name="news")
+    question = (Action.BIND, ObjectType.EXCHANGE, "amq.topic")
+    asker.ask("declare_queue", name="client_news")
+    asker.ask("bind", exchange="amq.topic", queue="client_news", key="a.#")
+    assert pair.host.access.properties[question] == access.properties[question]
+    assert access.properties[question] == {"queuename": "client_news", "routingkey": "a.#"}
+
+
+@pytest.mark.parametrize("address", ["q", "/queues/q", "/queues/%71", "/exchanges//q", "%71"])
+def test_rules_see_the_queue_that_an_address_means(address: str) -> None:
+    question = (Action.PUBLISH, ObjectType.QUEUE, "q")
+    pair = a_pair()
+    pair.host.access.denied.add(question)
+    link, _ = pair.sender(address)
+    assert link.error is not None and link.error.condition == UNAUTHORIZED
+    link, heard = pair.sender("", terminus=target(None), name="anonymous")
+    link.send(build(1, properties={"to": address}))
+    pair.turn()
+    (outcome,) = dict(heard.outcomes).values()
+    assert outcome.error.condition == UNAUTHORIZED and not pair.host.broker.queues["q"].messages
+    receiver = a_pair()
+    receiver.host.access.denied.add((Action.CONSUME, ObjectType.QUEUE, "q"))
+    link, _ = receiver.receiver(address)
+    assert link.error is not None and link.error.condition == UNAUTHORIZED
+
+
+def test_rules_see_all_of_the_queue_of_a_subscription() -> None:
+    pair = a_pair()
+    pair.receiver("amq.topic", name="news")
+    seen = pair.host.access.properties[Action.CREATE, ObjectType.QUEUE, "client_news"]
+    assert (seen["exclusive"], seen["auto-delete"], seen["durable"]) == (True, True, False)
 
 
 def test_each_message_on_an_anonymous_link_is_asked_about() -> None:
