@@ -142,8 +142,8 @@ class FailoverSender(FailoverClient):
     """Sends `prefix` + 1, 2, 3... in order.
 
     At most `window` messages wait for their outcome, and `rate` are begun each `tick` seconds; it
-    stops at `count`. With `create` the queue is made if it does not exist. What a broker does not accept is
-    `refused`, and with `insists` sent again.
+    stops at `count`. With `create` the queue is made if it does not exist. What a broker does not
+    accept is `refused`, and with `insists` sent again.
     """
 
     def __init__(
