@@ -250,12 +250,15 @@ class Engine:
         """End a session of which the peer broke the rules, with all its links; the connection
         lives. What the peer still sends there is dropped until it ends the session too.
         """
-        pointers = list(session.links)
-        for end in list(session.links.values()):
+        links = list(session.links.items())
+        for _, end in links:
             self._lose(end)
-        for pointer in pointers:
-            # Messages that wait for the peer's window would hold back our end.
-            lib.pn_link_free(pointer)
+        for pointer, end in links:
+            # Messages that wait for the peer's window would hold back our end. What came and is not
+            # committed is freed with the session: the engine would settle it without an outcome,
+            # and some clients take that for accepted.
+            if end.is_sender or not lib.pn_link_unsettled(pointer):
+                lib.pn_link_free(pointer)
         self._reader.ignore(session.channel)
         condition = lib.pn_session_condition(session.pointer)
         write_condition(condition, error, self._connection)

@@ -12,7 +12,7 @@ from qpidha.amqp.peer.terminus import ACCEPTED, RELEASED
 from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL, declare, discharge
 from qpidha.model.encoding import Array, Described, Symbol, UInt, ULong
 from qpidha.model.message_view import build
-from tests.amqp.builders import AHost
+from tests.amqp.builders import AHost, CountingLogWriter
 from tests.amqp.wire import GOOD, SOURCE, Frame, Talk, a_host, frame, frames_in, perform
 
 BEGIN, ATTACHED, FLOWED, SENT, DISPOSED, DETACHED, ENDED, CLOSED = range(0x11, 0x19)
@@ -257,6 +257,23 @@ def test_what_comes_behind_a_fault_of_its_link_is_released() -> None:
     talk = Talk(None, HEADER, OPEN, PLAIN_BEGIN, attach("s", 0, source=source))
     answers = talk.say(transfer(0, b"none", settled=True) + transfer(1, build("m")))
     assert states(answers) == [(1, 0)]
+
+
+def test_what_is_not_committed_is_not_settled_when_its_session_ends() -> None:
+    host = AHost(ha_replicate="all")
+    host.broker.log_writer = CountingLogWriter()
+    host.broker.declare_queue("q")
+    host.delaying = True
+    talk = a_sender(host)
+    talk.say(transfer(0, build("m")))
+    answers = talk.say(transfer(7, build("m")))
+    assert [a.code for a in answers] == [ENDED] and talk.messages == 1
+    host.release_all()
+    assert talk.say(frame(perform(0x17))) == []
+    assert [a.code for a in talk.say(PLAIN_BEGIN, attach("s", 0))] == [BEGIN, ATTACHED, FLOWED]
+    assert states(talk.say(transfer(0, build("m")))) == []
+    host.release_all()
+    assert states(talk.say(frame(b""))) == [(0, ACCEPTED)]
 
 
 def test_a9_errors_fit_the_frames_that_the_peer_takes() -> None:
