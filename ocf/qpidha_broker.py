@@ -49,6 +49,9 @@ KILLING = 2.0
 """Seconds that the end of a killed process may take, with what follows it."""
 WATCH_PATIENCE = 1.0
 """Seconds that the watch may take to remove its addresses and end."""
+WATCH_START = 15.0
+"""Seconds after which the watch listens, also on a node that has much to do: mostly a tenth of one.
+"""
 
 BROKER_PARAMETERS = (
     (
@@ -482,12 +485,23 @@ class Broker:
             return False
         try:
             ask(self.watch_socket, self.answer, "status")
-        except (NobodyThere, Refused, Failure):
+        except NobodyThere as why:
+            if self.watch_age() > WATCH_START:
+                tell(f"the watch hangs: {why}")
+                return False
+        except (Refused, Failure):
             pass
         except NoAnswer as why:
             tell(f"the watch hangs: {why}")
             return False
         return True
+
+    def watch_age(self):
+        """Return how many seconds ago the watch was started."""
+        try:
+            return time.time() - os.stat(self.file("watch.pid")).st_mtime
+        except OSError:
+            return 0.0  # It is being replaced.
 
     def start_watch(self):
         """Start the watch beside the running broker."""

@@ -81,6 +81,19 @@ def test_a_monitor_replaces_a_watch_that_hangs(node: Node) -> None:
     )
 
 
+def test_a_monitor_replaces_a_watch_that_never_comes_to_listen(node: Node) -> None:
+    started(node)
+    hung = node.pid("watch.pid")
+    listening = node.directory / "run" / "watch.sock"
+    wait_for(listening.exists)
+    listening.unlink()
+    assert node.run("broker", "monitor").code == 0
+    assert node.watches() == [hung], "it has just begun"
+    os.utime(node.pid_file.with_suffix(".watch.pid"), (0, 0))
+    assert node.run("broker", "monitor").code == 0
+    assert hung not in node.processes() and node.watches() == [node.pid("watch.pid")]
+
+
 def test_the_watch_is_told_the_name_that_the_cluster_has_for_this_node(node: Node) -> None:
     assert node.run("broker", "start", OCF_RESKEY_CRM_meta_on_node="ha1").code == 0
     assert "--node ha1 " in node.processes()[node.pid("watch.pid")] + " "
