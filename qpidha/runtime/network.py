@@ -15,6 +15,8 @@ import select
 import socket
 import ssl
 from collections.abc import Callable
+from fcntl import ioctl
+from termios import TIOCOUTQ
 from typing import Any, cast
 
 from qpidha.model.effects import Connect, Disconnect, SendBytes
@@ -47,6 +49,11 @@ them take some tenths of a second. Half as many would cost those who send large 
 """
 LINGER = 5.0
 """Seconds that what was written before a Disconnect may take to leave."""
+LOOK = 0.01
+LOOKS = 8
+"""How often, with so many seconds between, nothing of a stream with TLS must be found on its way:
+what uvloop keeps below TLS, at most 64 KiB and a frame, cannot be seen, and goes in between.
+"""
 
 
 class Stream(asyncio.Protocol):
@@ -407,7 +414,35 @@ class Network:
         if stream.linger is not None:
             stream.linger.cancel()
         stream.transport.close()
-        stream.linger = self._loop.call_later(LINGER, stream.transport.abort)
+        if stream.transport.get_extra_info("ssl_object") is not None:
+            self._hang_up(stream, stream.transport, self._loop.time() + LINGER)
+        else:
+            stream.linger = self._loop.call_later(LINGER, stream.transport.abort)
+
+    def _hang_up(
+        self, stream: Stream, transport: asyncio.Transport, end: float, looks: int = 0
+    ) -> None:
+        """Close the socket of a stream when what was written has left: not every peer answers the
+        end of TLS. Java's waits for the end of the stream.
+        """
+        looks = looks + 1 if _has_left(transport) else 0
+        if looks == LOOKS or self._loop.time() >= end:
+            transport.abort()
+        else:
+            stream.linger = self._loop.call_later(
+                LOOK, self._hang_up, stream, transport, end, looks
+            )
+
+
+def _has_left(transport: asyncio.Transport) -> bool:
+    """Whether the peer's kernel has all that was written, but for what uvloop keeps below TLS."""
+    beneath = transport.get_extra_info("socket")  # None when the peer has ended it
+    if beneath is None or transport.get_write_buffer_size():
+        return False
+    try:
+        return not any(ioctl(beneath.fileno(), TIOCOUTQ, bytes(4)))
+    except OSError:
+        return False
 
 
 def _hung_up(transport: asyncio.Transport) -> bool:

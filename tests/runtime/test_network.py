@@ -421,6 +421,31 @@ def test_all_that_came_over_tls_before_the_end_arrives(tmp_path):
     uvloop.run(run())
 
 
+def test_a_stream_with_tls_ends_though_the_peer_waits_for_that(tmp_path, monkeypatch):
+    """Java does not answer the end of TLS, and waits for the end of the stream."""
+    monkeypatch.setattr(network, "LINGER", 10 * STATE)
+    settings = encryption(tmp_path)
+
+    def hear_out(port):
+        with (
+            socket.create_connection(("127.0.0.1", port), STATE) as plain,
+            client_context(settings).wrap_socket(plain, server_hostname="localhost") as stream,
+        ):
+            stream.sendall(b"bye")
+            heard = 0
+            while heard < 1_000_000:
+                heard += len(stream.recv(65536))
+            while socket.socket.recv(stream, 65536):
+                pass
+
+    async def run():
+        async with World(settings, server_context(settings)) as world:
+            await asyncio.to_thread(hear_out, world.port)
+            await world.until(lambda: world.node.lost)
+
+    uvloop.run(run())
+
+
 def test_tls_serves_and_makes_the_certificate_an_identity(tmp_path):
     settings = encryption(tmp_path)
 
