@@ -18,8 +18,16 @@ from cproton_ffi import ffi, lib
 from qpidha.amqp.peer.channels import MASK, Flowed, LinkFault, Notice, Retiring, Stolen
 from qpidha.amqp.peer.flows import note_numbers, shifted, with_link
 from qpidha.amqp.peer.frames import FrameReader, Restated, close_frame
-from qpidha.amqp.peer.links import BUFFER_SIZE, Declining, LinkEnd, Scratch, SessionEnd, settle
-from qpidha.amqp.peer.terminus import PeerError, Pointer
+from qpidha.amqp.peer.links import (
+    BUFFER_SIZE,
+    Declining,
+    LinkEnd,
+    Scratch,
+    SessionEnd,
+    settle,
+    update,
+)
+from qpidha.amqp.peer.terminus import RELEASED, PeerError, Pointer
 from qpidha.amqp.peer.values import (
     read_condition,
     read_data,
@@ -446,9 +454,12 @@ class Engine:
                 kind = _event_type(event)
                 if kind == _DELIVERY:
                     delivery = _event_delivery(event)
-                    end = links.get(_delivery_link(delivery))
-                    if end is None:
-                        settle(delivery)  # Its link lost its name to another one.
+                    link = _delivery_link(delivery)
+                    end = links.get(link)
+                    if end is None:  # Its link lost its name to another one.
+                        if lib.pn_link_is_receiver(link):
+                            update(delivery, RELEASED)
+                        settle(delivery)
                     elif end.owner is not None:
                         end.owner.delivery_changed(delivery)
                     else:

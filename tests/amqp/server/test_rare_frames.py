@@ -259,6 +259,15 @@ def test_what_comes_behind_a_fault_of_its_link_is_released() -> None:
     assert states(answers) == [(1, 0)]
 
 
+def test_what_comes_for_a_link_that_lost_its_name_is_released() -> None:
+    talk = a_sender()
+    answers = talk.say(
+        attach("s", 1) + transfer(0, build("old")) + transfer(1, build("new"), handle=1)
+    )
+    assert states(answers) == [(0, RELEASED), (1, ACCEPTED)] and talk.messages == 1
+    assert told(answers) == [(DETACHED, "amqp:link:stolen")]
+
+
 def test_what_is_not_committed_is_not_settled_when_its_session_ends() -> None:
     host = AHost(ha_replicate="all")
     host.broker.log_writer = CountingLogWriter()
