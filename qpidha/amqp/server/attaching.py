@@ -61,6 +61,9 @@ if TYPE_CHECKING:
 DISTRIBUTION_MODES = "supported-dist-modes"
 """`copy` for an exchange, `move` for a queue."""
 JMS_PRODUCT = "QpidJMS"
+QUEUE, EXCHANGE = "a queue", "an exchange"
+KINDS = {"queue": QUEUE, "temporary-queue": QUEUE, "topic": EXCHANGE}
+"""What kind of node the capabilities of a terminus ask for."""
 LIFETIMES = {
     0x2B: "delete-on-close",
     0x2C: "delete-if-unused",
@@ -274,7 +277,10 @@ class Attaching:
 
     def _begin_outgoing(self, end: LinkEnd) -> None:
         source = self._source
-        if source.kind == NONE or (source.address is None and not source.dynamic):
+        if source.kind == NONE:
+            self._resume(end)
+            return
+        if source.address is None and not source.dynamic:
             raise InvalidArgument(
                 "a receiver needs a source address", hint="give the name of a queue or exchange"
             )
@@ -316,6 +322,36 @@ class Attaching:
             self._check_serving(address.queue.uid)
         self._queue = address.queue
 
+    def _resume(self, end: LinkEnd) -> None:
+        """Attach to the subscription of the link's name: a peer that gives no source wants what is
+        there, as Qpid JMS does to end a durable subscription.
+        """
+        container = self._connection.remote_container
+        queue = self._broker.queues.get(f"{container}_{end.name}")
+        if queue is None or not (queue.options.exclusive and queue.bindings):
+            raise NotFound(
+                f"there is no subscription '{end.name}' of container '{container}'",
+                hint="give a source address",
+            )
+        uid, key = next(iter(queue.bindings))
+        options = queue.options
+        self._source = Terminus(
+            SOURCE,
+            f"{self._broker.by_uid[uid].name}/{key}",
+            durability=2 if options.durable else 0,
+            expiry="link-detach" if options.auto_delete else "never",
+            timeout=int(options.arguments.get(AUTO_DELETE_TIMEOUT, 0)),
+            distribution="move",
+            outcomes=list(OUTCOME_NAMES.values()),
+        )
+        link = OutgoingLink(self._served, end, browse=False, exclusive=True)
+        self._outgoing = link
+        self._host.links.attach(container, end.name, True, link)
+        self._check(Action.CONSUME, ObjectType.QUEUE, queue.name, {"browse": False})
+        self._check_queue(queue, link)
+        self._check_serving(queue.uid)
+        self._queue, self._deletes = queue, True
+
     def _find(self, terminus: Terminus, link: object) -> Address:
         """Find the node of a terminus, or make it if the peer asks for that; the terminus comes to
         say what it is.
@@ -342,17 +378,7 @@ class Attaching:
                     f"there is no {kind} '{found.name}'",
                     hint=f"create it, or ask for it with the capability {CREATE}",
                 )
-        kind = "queue" if found.queue is not None else "topic"
-        if (
-            kind not in terminus.capabilities
-            and {"queue", "topic", "temporary-queue"} & set(terminus.capabilities)
-            and SHARED not in terminus.capabilities
-            and not (kind == "queue" and "temporary-queue" in terminus.capabilities)
-        ):
-            raise PreconditionFailed(
-                f"'{found.name}' is a {'queue' if kind == 'queue' else 'exchange'}, "
-                "which is not what was asked for"
-            )
+        _check_kind(found, terminus.capabilities)
         return found
 
     def _check_node(self, found: Address, terminus: Terminus, *, creates: bool) -> None:
@@ -567,6 +593,16 @@ def asked_of(terminus: Terminus, *, is_exchange: bool) -> dict[str, Any]:
     if take_option(asked, DURABLE, DURABLE in terminus.capabilities):
         asked[DURABLE] = True
     return asked
+
+
+def _check_kind(found: Address, capabilities: list[str]) -> None:
+    """Refuse a node whose kind is none of those that capabilities name."""
+    kinds = [name for name in capabilities if name in KINDS]
+    kind = QUEUE if found.queue is not None else EXCHANGE
+    if kinds and SHARED not in capabilities and all(KINDS[name] != kind for name in kinds):
+        raise PreconditionFailed(
+            f"'{found.name}' is {kind}, but the capability {kinds[0]} asks for {KINDS[kinds[0]]}"
+        )
 
 
 def _check_distribution_modes(modes: Any) -> None:

@@ -254,6 +254,37 @@ def test_a_durable_subscription_outlives_a_detach_and_ends_with_a_close() -> Non
     assert not host.broker.queues
 
 
+def test_a_receiver_without_a_source_gets_the_subscription_of_its_name() -> None:
+    """So Qpid JMS ends a durable subscription: it attaches without a source, and closes."""
+    host = AHost()
+    client = RawClient(host, container_id="durable")
+    terminus = source("amq.topic/k", durability=2, expiry="never")
+    client.attach_receiver("", name="sub", terminus=terminus).end(closed=False)
+    client.turn()
+    host.broker.publish("amq.topic", "k", build("while away"), headers=dict)
+    end = client.attach_receiver("", name="sub", terminus=Terminus(), credit=0)
+    found = end.remote_source()
+    assert (found.address, found.durability, found.expiry) == ("amq.topic/k", 2, "never")
+    end.flow(1)
+    ((_, payload),) = client.deliveries(end)
+    assert body(payload) == "while away"
+    end.end(closed=True)
+    client.turn()
+    assert not host.broker.queues
+
+
+@pytest.mark.parametrize("other", ["another", "a-queue"])
+def test_a_receiver_without_a_source_is_told_that_there_is_no_subscription(other: str) -> None:
+    host = AHost()
+    host.broker.declare_queue("durable_a-queue", durable=True)
+    client = RawClient(host, container_id="durable")
+    client.attach_receiver("", name=other, terminus=Terminus(), credit=0)
+    error = client.errors[other]
+    assert error is not None and error.condition == "amqp:not-found"
+    assert error.description == f"there is no subscription '{other}' of container 'durable'"
+    assert "durable_a-queue" in host.broker.queues
+
+
 def test_a_subscription_whose_filter_is_refused_leaves_nothing() -> None:
     pair = Pair()
     arguments = Described(Symbol("apache.org:legacy-amqp-headers-binding:map"), {"x-match": "some"})
@@ -414,6 +445,26 @@ def test_rabbitmq_d13_a_capability_that_is_not_honoured_ends_the_attach(name: st
         assert condition(link) == "amqp:not-implemented"
         assert name in link.error.description and link.error.hint
     assert not pair.host.broker.queues
+
+
+@pytest.mark.parametrize(
+    ("address", "capability", "text"),
+    [
+        ("q", "topic", "'q' is a queue, but the capability topic asks for an exchange"),
+        (
+            *("amq.topic", "temporary-queue"),
+            "'amq.topic' is an exchange, but the capability temporary-queue asks for a queue",
+        ),
+    ],
+)
+def test_a_node_of_the_other_kind_is_refused_by_name(
+    address: str, capability: str, text: str
+) -> None:
+    pair = Pair()
+    pair.host.broker.declare_queue("q")
+    link, _ = pair.receiver(address, terminus=source(address, capabilities=[capability]))
+    assert condition(link) == "amqp:precondition-failed"
+    assert link.error.description == text
 
 
 def test_rabbitmq_d13_a_shared_subscription_of_jms_is_refused() -> None:
