@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from qpidha.cli.words import COMPLETIONS, dress, nearest, words_of
+from qpidha.cli.words import COMPLETIONS, Named, dress, nearest, words_of
 from qpidha.client.command.arguments import FLAGS, VALUED, Options
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, print_json
@@ -270,25 +270,42 @@ def _version(context: typer.Context) -> None:
 
 
 def _completion(
-    context: typer.Context, shell: Annotated[str, typer.Argument(help="bash, zsh or fish")]
+    context: typer.Context,
+    shell: Annotated[str, typer.Argument(help="bash, zsh or fish; names: what the scripts ask")],
+    line: Annotated[str, typer.Argument(help="for names: the command line up to the cursor")] = "",
 ) -> None:
     """Print a completion script for bash, zsh or fish.
 
+    The scripts ask a broker for the names of queues, exchanges and brokers. It has a second to
+    answer; where there is none, commands and options are completed.
+
     Example: qpid-ha completion bash > /etc/bash_completion.d/qpid-ha
     """
+    names = import_module("qpidha.cli.names")
+    if shell == "names":
+        found = names.names_at(line, _command_named)
+        print("".join(f"{name}\n" for name in found), end="")
+        return
     if shell not in COMPLETIONS:
         hint = f"one of {', '.join(COMPLETIONS)}"
         raise Failure(USAGE, f"no completion for {shell!r}", hint=hint)
-    shown = {
-        name: module
-        for name, (module, _) in COMMANDS.items()
+    shown = [
+        name
+        for name in COMMANDS
         if settings_of(context).cluster_manager or name not in MANAGER_COMMANDS
-    }
+    ]
     common = [word for word in (*VALUED, *FLAGS) if word.startswith("--")]
     tree = {"": [*shown, *common]}
-    for name, module in shown.items():
-        command: Any = get_command(_app([module]))
-        found = command.commands.get(name)
-        if found is not None:
-            tree |= words_of(found, name, common)
-    print(COMPLETIONS[shell](tree))
+    for name in shown:
+        command = _command_named(name)
+        if command is not None:
+            tree |= words_of(command, name, common)
+    print(COMPLETIONS[shell](tree, Named([*names.ARGUMENTS], [*names.VALUES])))
+
+
+def _command_named(name: str) -> Any:
+    """Return a command of the tree, or None."""
+    if name not in COMMANDS:
+        return None
+    command: Any = get_command(_app([COMMANDS[name][0]]))
+    return command.commands.get(name)

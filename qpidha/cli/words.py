@@ -7,8 +7,8 @@ Must not know any command.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from qpidha.model.settings import OPTIONS
 
@@ -75,6 +75,13 @@ Tree = Mapping[str, list[str]]
 """What may follow, by the words of the command so far."""
 
 
+class Named(NamedTuple):
+    """Where names may follow that a broker is asked for, with `qpid-ha completion names LINE`."""
+
+    commands: Sequence[str]
+    options: Sequence[str]
+
+
 def words_of(command: Any, path: str, common: list[str]) -> dict[str, list[str]]:
     """What may follow a command, and each of its own."""
     options = [
@@ -91,11 +98,16 @@ def words_of(command: Any, path: str, common: list[str]) -> dict[str, list[str]]
     return found
 
 
-def _bash(tree: Tree) -> str:
+def _alternatives(words: Sequence[str]) -> str:
+    return "|".join(shlex.quote(word) for word in words)
+
+
+def _bash(tree: Tree, named: Named) -> str:
     rows = "\n".join(
         f"  [{shlex.quote(path or '_')}]={shlex.quote(' '.join(words))}"
         for path, words in tree.items()
     )
+    at, options = _alternatives(named.commands), _alternatives(named.options)
     return f"""declare -gA _qpid_ha_words=(
 {rows}
 )
@@ -106,16 +118,27 @@ _qpid_ha() {{
     [ -n "$next" ] && [ -n "${{_qpid_ha_words[$next]+is}}" ] && at=$next
   done
   COMPREPLY=($(compgen -W "${{_qpid_ha_words[$at]}}" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+  local line=${{COMP_LINE:0:COMP_POINT}} name
+  local part=${{line##*[[:space:]]}}
+  local -a typed
+  [[ $part = -* ]] && return
+  read -ra typed <<< "${{line%"$part"}}"
+  case $at in {at}) ;; *) case ${{typed[${{#typed[@]}}-1]}} in {options}) ;; *) return;; esac;; esac
+  while IFS= read -r name; do
+    # What stands before a colon is a word of its own here, and is there already.
+    [[ $name == "$part"* ]] && COMPREPLY+=("$(printf %q "${{name#"${{part%"${{part##*:}}"}}"}}")")
+  done < <(qpid-ha completion names "$line" 2>/dev/null)
 }}
 complete -o default -F _qpid_ha qpid-ha
 complete -o default -W {shlex.quote(" ".join(_daemon()))} qpidhad"""
 
 
-def _zsh(tree: Tree) -> str:
+def _zsh(tree: Tree, named: Named) -> str:
     rows = "\n".join(
         f"    {shlex.quote(path or '_')} {shlex.quote(' '.join(words))}"
         for path, words in tree.items()
     )
+    at, options = _alternatives(named.commands), _alternatives(named.options)
     return f"""#compdef qpid-ha qpidhad
 _qpid_ha() {{
   local at=_ word next
@@ -129,11 +152,15 @@ _qpid_ha() {{
     (( ${{+table[$next]}} )) && at=$next
   done
   compadd -- ${{=table[$at]}}
+  [[ $PREFIX = -* ]] && return
+  case $at in {at}) ;; *) case ${{words[CURRENT-1]}} in {options}) ;; *) return;; esac;; esac
+  local line="${{(j: :)words[1,CURRENT-1]}} $PREFIX"
+  compadd -- ${{(f)"$(qpid-ha completion names "$line" 2>/dev/null)"}}
 }}
 _qpid_ha "$@\""""
 
 
-def _fish(tree: Tree) -> str:
+def _fish(tree: Tree, named: Named) -> str:
     lines = []
     for path, words in tree.items():
         seen = [f"__fish_seen_subcommand_from {word}" for word in path.split()]
@@ -142,6 +169,10 @@ def _fish(tree: Tree) -> str:
             seen.append(f"not __fish_seen_subcommand_from {' '.join(inner)}")
         when = "; and ".join(seen) or "__fish_use_subcommand"
         lines.append(f'complete -c qpid-ha -f -n "{when}" -a "{" ".join(words)}"')
+    first = " ".join(dict.fromkeys(path.split()[0] for path in named.commands))
+    when = f"__fish_seen_subcommand_from {first}; or __fish_prev_arg_in {' '.join(named.options)}"
+    asked = "qpid-ha completion names (commandline -cp | string collect) 2>/dev/null"
+    lines.append(f'complete -c qpid-ha -f -n "{when}" -a "({asked})"')
     lines.append(f'complete -c qpidhad -a "{" ".join(_daemon())}"')
     return "\n".join(lines)
 
@@ -151,5 +182,5 @@ def _daemon() -> list[str]:
     return [*commands, *(f"--{name}" for name in OPTIONS)]
 
 
-COMPLETIONS: dict[str, Callable[[Tree], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+COMPLETIONS: dict[str, Callable[[Tree, Named], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
 """Shell -> its script."""

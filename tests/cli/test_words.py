@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from typer.main import get_command
 
 from qpidha.cli.app import COMMANDS, _app
 from qpidha.cli.words import nearest
-from tests.cli.conftest import Said
+from tests.cli.conftest import FakeBroker, Said
 
 Run = Callable[..., Said]
 
@@ -117,7 +119,92 @@ def test_bash_completes_by_what_stands_before(qpid_ha: Run, line: str, offered: 
     assert done.stdout.split() == offered
 
 
+@pytest.fixture
+def named(broker: FakeBroker) -> FakeBroker:
+    """A broker that has queues and exchanges."""
+    broker.answers["list_queues"] = [{"name": name} for name in ("orders", "old ones", "a\nb")]
+    broker.answers["list_exchanges"] = [{"name": name} for name in ("", "amq.topic", "orders-x")]
+    return broker
+
+
+EXCHANGES, QUEUES = ["amq.topic", "orders-x"], ["old ones", "orders"]
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("queue del ", QUEUES),
+        ("queue purge --timeout 3 or", QUEUES),
+        ("bind ", EXCHANGES),
+        ("bind --replicate all amq.topic ", QUEUES),
+        ("unbind amq.topic orders ", []),
+        ("send --subject x ", sorted(EXCHANGES + QUEUES)),
+        ("send --subject ", []),
+        ("queue add new --alternate-exchange ", EXCHANGES),
+        ("switchover ", ["127.0.0.1:5672"]),
+        ("queue add ", []),
+        ("queue del 'or", []),
+        ("", []),
+        ("nosuch ", []),
+    ],
+)
+def test_m15_names_are_completed_where_they_are_wanted(
+    named: FakeBroker, qpid_ha: Run, line: str, names: list[str]
+) -> None:
+    said = qpid_ha("completion", "names", f"qpid-ha -b {named.socket} {line}")
+    assert said == Said(0, "".join(f"{name}\n" for name in names), "")
+
+
+def test_m15_brokers_are_completed_behind_their_option(named: FakeBroker, qpid_ha: Run) -> None:
+    assert qpid_ha("completion", "names", f"qpid-ha -b {named.socket} list -b ").out == (
+        "127.0.0.1:5672\n"
+    )
+
+
+def test_m15_without_a_broker_nothing_is_said(
+    broker: FakeBroker, qpid_ha: Run, tmp_path: Path
+) -> None:
+    silent = tmp_path / "silent"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(silent))
+        listener.listen()
+        for address in (silent, tmp_path / "nobody", "no:such:address"):
+            line = f"qpid-ha -b {address} queue del "
+            assert qpid_ha("completion", "names", line) == Said(0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("queue del or", ["orders"]),
+        ("queue del o", ["orders", "old\\ ones"]),
+        ("queue del --f", ["--force", "--force-if-used", "--force-if-not-empty"]),
+        ("-b 127.0.0.1:5", ["5672"]),
+        ("status o", []),
+    ],
+)
+def test_m15_bash_completes_names(qpid_ha: Run, line: str, offered: list[str]) -> None:
+    script = qpid_ha("completion", "bash").out
+    words = line.replace(":", " : ").split(" ")
+    asked = f"""{script}
+qpid-ha() {{
+  case $3 in *' -b '*) echo 127.0.0.1:5672;; *) echo orders; echo old ones; echo new;; esac
+}}
+COMP_WORDS=(qpid-ha {" ".join(words[:-1])} '{words[-1]}')
+COMP_LINE='qpid-ha {line}'
+COMP_CWORD={len(words)}; COMP_POINT=${{#COMP_LINE}}; _qpid_ha
+printf '%s\n' "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == (offered or [""]) and not done.stderr
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_knows_commands_and_the_options_of_the_daemon(qpid_ha: Run, shell: str) -> None:
     script = qpid_ha("completion", shell).out
-    assert "qpidhad" in script and "--ha-brokers-url" in script and "--max-queue-count" in script
+    assert (
+        "completion names" in script
+        and "qpidhad" in script
+        and "--ha-brokers-url" in script
+        and "--max-queue-count" in script
+    )
