@@ -91,14 +91,14 @@ def test_a_list_of_nothing_is_a_usage_error(qpid_ha: Run) -> None:
     assert qpid_ha("status", "-b", ",").code == 2
 
 
-def test_nobody_goes_from_tls_to_a_plain_port() -> None:
+def test_first_use_d4_nobody_goes_from_tls_to_a_plain_port() -> None:
     (first,) = resolve(Options(broker="amqps://h1"))
     with pytest.raises(Failure) as refused:
         beside("h2:5672", first)
     assert refused.value.condition == PLAIN_ADDRESS and "amqps://" in refused.value.hint
 
 
-def test_of_a_list_the_primary_is_asked(broker: FakeBroker, qpid_ha: Run) -> None:
+def test_first_use_d13_of_a_list_the_primary_is_asked(broker: FakeBroker, qpid_ha: Run) -> None:
     assert qpid_ha("status", "-b", f"{NOBODY},{broker.socket}") == Said(0, "active\n", "")
     assert qpid_ha("status", "--all", "-b", f"{NOBODY},{broker.socket}").code == 0
 
@@ -110,7 +110,7 @@ def test_a_list_of_which_nobody_answers_is_69_and_says_why(qpid_ha: Run) -> None
 
 
 @pytest.mark.parametrize("line", ["list", "status --all", "query --all", "recover", "failover"])
-def test_nobody_to_ask_is_never_an_answer(qpid_ha: Run, line: str) -> None:
+def test_first_use_m24_nobody_to_ask_is_never_an_answer(qpid_ha: Run, line: str) -> None:
     said = qpid_ha(*line.split(), "-b", f"{NOBODY},127.0.0.1:2", "--timeout", "5")
     assert said.code == 69 and said.out == ""
 
@@ -118,7 +118,7 @@ def test_nobody_to_ask_is_never_an_answer(qpid_ha: Run, line: str) -> None:
 # -- following the primary ------------------------------------------------------------------------
 
 
-def test_a_change_that_is_asked_of_a_backup_is_made_by_the_primary(
+def test_first_use_d13_a_change_that_is_asked_of_a_backup_is_made_by_the_primary(
     pair: Cluster, qpid_ha: Run
 ) -> None:
     for number, at in enumerate((pair[1].address, str(pair[1].admin_socket))):
@@ -152,7 +152,7 @@ def test_a_list_serves_every_command(pair: Cluster, qpid_ha: Run) -> None:
     assert shown["primary"] == pair[1].address and len(shown["brokers"]) == 2
 
 
-def test_wait_does_not_count_a_backup_that_hangs(pair: Cluster, qpid_ha: Run) -> None:
+def test_rabbitmq_d1_wait_does_not_count_a_backup_that_hangs(pair: Cluster, qpid_ha: Run) -> None:
     at = ("-b", pair[0].address)
     assert qpid_ha("wait", "--for", "synced", *at).code == 0
     pair[1].stop()
@@ -171,7 +171,7 @@ def test_wait_does_not_count_a_backup_that_hangs(pair: Cluster, qpid_ha: Run) ->
 # -- users and TLS --------------------------------------------------------------------------------
 
 
-def test_an_ordinary_user_is_told_what_the_primary_knows(
+def test_first_use_d7_an_ordinary_user_is_told_what_the_primary_knows(
     secured: Cluster, tmp_path: Path, qpid_ha: Run
 ) -> None:
     at = ("-b", f"amqp://app:app@{secured[0].address}")
@@ -239,7 +239,7 @@ def config(tmp_path: Path, **values: Any) -> tuple[str, str]:
     return "--config", str(path)
 
 
-def test_a_configuration_file_gives_every_command_its_login(
+def test_first_use_d8_a_configuration_file_gives_every_command_its_login(
     secured: Cluster, tmp_path: Path, qpid_ha: Run
 ) -> None:
     given = config(
@@ -259,7 +259,9 @@ def test_a_configuration_file_gives_every_command_its_login(
     assert "in sync 2 of 2" in qpid_ha("list", *socket_too).out
 
 
-def test_a_configuration_file_gives_tls_too(secured: Cluster, tmp_path: Path, qpid_ha: Run) -> None:
+def test_first_use_d8_a_configuration_file_gives_tls_too(
+    secured: Cluster, tmp_path: Path, qpid_ha: Run
+) -> None:
     ports = [broker.encrypted_port.number for broker in secured]
     given = config(
         tmp_path,
@@ -278,7 +280,7 @@ def test_a_configuration_file_gives_tls_too(secured: Cluster, tmp_path: Path, qp
 # -- hosts ----------------------------------------------------------------------------------------
 
 
-def test_a_broker_is_named_by_its_host_alone(broker: FakeBroker, qpid_ha: Run) -> None:
+def test_qpid_19_a_broker_is_named_by_its_host_alone(broker: FakeBroker, qpid_ha: Run) -> None:
     broker.answers["status"] |= {"address": "10.0.0.1:5672", "brokers_url": "amqp:10.0.0.1"}
     said = qpid_ha("switchover", "10.0.0.1", "-b", broker.socket)
     assert said.code == 1 and "is the primary" in said.err

@@ -140,6 +140,8 @@ def test_an_unknown_fault_is_a_usage_error(qpid_ha: Callable[..., Said]) -> None
     assert said.code == 2 and "stop-backup" in said.err
 
 
-def test_a_heartbeat_that_outlasts_the_demo_is_a_usage_error(qpid_ha: Callable[..., Said]) -> None:
+def test_first_use_m33_a_heartbeat_that_outlasts_the_demo_is_a_usage_error(
+    qpid_ha: Callable[..., Said],
+) -> None:
     said = qpid_ha("demo", "--fault", "stop", "--heartbeat", "100")
     assert said.code == 2 and "150 s, and the demo waits for 60 s" in said.err

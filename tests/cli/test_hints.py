@@ -94,7 +94,7 @@ COMMANDS = [("status",), ("send", "q", "x"), ("receive", "q")]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_plain_client_of_a_tls_port_is_told_of_tls(
+def test_first_use_m3_a_plain_client_of_a_tls_port_is_told_of_tls(
     served: Served, qpid_ha: Run, command: tuple[str, ...]
 ) -> None:
     said = qpid_ha(*command, "-b", f"127.0.0.1:{served.secure}", "--timeout", "4")
@@ -103,7 +103,7 @@ def test_a_plain_client_of_a_tls_port_is_told_of_tls(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_certificate_for_another_name_is_not_called_untrusted(
+def test_first_use_m4_a_certificate_for_another_name_is_not_called_untrusted(
     served: Served, qpid_ha: Run, command: tuple[str, ...]
 ) -> None:
     at = ("-b", f"amqps://127.0.0.1:{served.secure}", "--ssl-trusted", served.trusted)
@@ -114,12 +114,12 @@ def test_a_certificate_for_another_name_is_not_called_untrusted(
     assert untrusted.code == 69 and "Try: --ssl-trusted FILE" in untrusted.err
 
 
-def test_an_unknown_host_is_not_asked_whether_its_broker_runs(qpid_ha: Run) -> None:
+def test_first_use_m5_an_unknown_host_is_not_asked_whether_its_broker_runs(qpid_ha: Run) -> None:
     said = qpid_ha("status", "-b", "no-such-host.invalid")
     assert said.code == 69 and "is the name right?" in said.err and "local status" not in said.err
 
 
-def test_a_wrong_password_is_told_from_none(served: Served, qpid_ha: Run) -> None:
+def test_first_use_m6_a_wrong_password_is_told_from_none(served: Served, qpid_ha: Run) -> None:
     none = qpid_ha("status", "-b", served.strict)
     assert none.code == 77 and "Try: --user and --password" in none.err
     wrong = qpid_ha("status", "-b", served.strict, "--user", "ann", "--password", "bob")
@@ -127,7 +127,9 @@ def test_a_wrong_password_is_told_from_none(served: Served, qpid_ha: Run) -> Non
     assert "Try: another user, password or --sasl-mechanism" in wrong.err
 
 
-def test_options_about_safety_that_have_no_effect_are_told(served: Served, qpid_ha: Run) -> None:
+def test_first_use_m7_options_about_safety_that_have_no_effect_are_told(
+    served: Served, qpid_ha: Run
+) -> None:
     given = ("--user", "ann", "--password", "x", "--ssl-trusted", served.trusted)
     said = qpid_ha("queue", "list", "-b", served.plain, *given)
     assert said.code == 0 and "user ann is not used" in said.err and "there is no TLS" in said.err
@@ -137,7 +139,7 @@ def test_options_about_safety_that_have_no_effect_are_told(served: Served, qpid_
     assert "warning" not in qpid_ha("queue", "list", *right).err
 
 
-def test_the_benchmark_logs_in_and_speaks_tls_as_other_commands_do(
+def test_first_use_m8_the_benchmark_logs_in_and_speaks_tls_as_other_commands_do(
     served: Served, qpid_ha: Run, tmp_path: Path
 ) -> None:
     bench = ("bench", "--seconds", "10", "-m", "20", "-o", "json", "--dir", str(tmp_path))
@@ -148,7 +150,7 @@ def test_the_benchmark_logs_in_and_speaks_tls_as_other_commands_do(
     assert "ann" not in (tmp_path / "clients.log").read_text()
 
 
-def test_a_client_of_the_benchmark_that_ends_early_says_why(
+def test_first_use_m8_a_client_of_the_benchmark_that_ends_early_says_why(
     served: Served, qpid_ha: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("qpidha.bench.run.tls_of", lambda options: Tls())
@@ -158,7 +160,7 @@ def test_a_client_of_the_benchmark_that_ends_early_says_why(
     assert "certificate" in said.err and "manager" not in said.err
 
 
-def test_an_interrupt_says_how_far_it_came(
+def test_first_use_m14_an_interrupt_says_how_far_it_came(
     served: Served, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def sending(self: Any, client: Any) -> None:
@@ -185,7 +187,7 @@ def test_an_interrupt_says_how_far_it_came(
     assert said == Said(130, "", "interrupted: accepted 7,000\n")
 
 
-def test_a_message_that_is_too_large_is_refused_and_not_sent_again(
+def test_first_use_m30_a_message_that_is_too_large_is_refused_and_not_sent_again(
     served: Served, qpid_ha: Run
 ) -> None:
     at = ("-b", served.plain)

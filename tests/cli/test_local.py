@@ -180,7 +180,9 @@ def test_an_unknown_command_of_a_group_is_answered_with_its_commands(qpid_ha: Ru
     )
 
 
-def test_a_cluster_that_comes_up_again_has_its_former_ports(up: Path, qpid_ha: Run) -> None:
+def test_first_use_m10_a_cluster_that_comes_up_again_has_its_former_ports(
+    up: Path, qpid_ha: Run
+) -> None:
     def ports() -> list[int]:
         brokers = json.loads(qpid_ha("local", "status", "-o", "json").out)["brokers"]
         return [int(broker["address"].rpartition(":")[2]) for broker in brokers]
@@ -195,7 +197,7 @@ def test_a_cluster_that_comes_up_again_has_its_former_ports(up: Path, qpid_ha: R
     assert ports() == before
 
 
-def test_a_full_disk_is_told_before_anything_starts(
+def test_first_use_m32_a_full_disk_is_told_before_anything_starts(
     place: Path, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = os.statvfs_result((4096, 4096, 100, 5, 5, 9, 9, 9, 0, 255))

@@ -47,7 +47,7 @@ def test_is_primary_says_nothing_and_answers_by_its_exit_code(
 @pytest.mark.parametrize(
     ("expected", "code"), [("active", 0), ("ready", 1), ("primary", 0), ("backup", 1)]
 )
-def test_expect_says_nothing_and_compares_exactly(
+def test_qpid_12_expect_says_nothing_and_compares_exactly(
     broker: FakeBroker, qpid_ha: Run, expected: str, code: int
 ) -> None:
     assert qpid_ha("status", "--expect", expected, "-b", broker.socket) == Said(code, "", "")
@@ -96,7 +96,7 @@ def test_status_all_names_each_address(broker: FakeBroker, qpid_ha: Run) -> None
     assert said.code == 0 and first == "127.0.0.1:5672 active" and second.startswith("127.0.0.1:1 ")
 
 
-def test_all_brokers_are_asked_though_the_first_is_down(
+def test_qpid_19_all_brokers_are_asked_though_the_first_is_down(
     broker: FakeBroker, qpid_ha: Run, tmp_path: Path
 ) -> None:
     config = tmp_path / "qpidd.conf"
@@ -194,7 +194,7 @@ def test_an_unknown_state_is_a_usage_error(broker: FakeBroker, qpid_ha: Run) -> 
         ("nothing", 2),
     ],
 )
-def test_wait_succeeds_when_the_condition_holds_and_times_out_otherwise(
+def test_rabbitmq_d1_wait_succeeds_when_the_condition_holds_and_times_out_otherwise(
     broker: FakeBroker, qpid_ha: Run, condition: str, code: int
 ) -> None:
     assert (
@@ -204,7 +204,7 @@ def test_wait_succeeds_when_the_condition_holds_and_times_out_otherwise(
 
 @pytest.mark.parametrize("missing", ["connected", "in_sync"])
 @pytest.mark.parametrize("condition", ["ready=1", "synced"])
-def test_a_backup_that_was_ready_when_it_was_lost_is_waited_for(
+def test_rabbitmq_d1_a_backup_that_was_ready_when_it_was_lost_is_waited_for(
     broker: FakeBroker, qpid_ha: Run, condition: str, missing: str
 ) -> None:
     primary, backup = broker.answers["status"]["members"]
@@ -284,7 +284,7 @@ def test_wrong_values_are_found_before_anything_is_asked(
     assert qpid_ha(*line.split(), "-b", broker.socket).code == 2 and not broker.asked
 
 
-def test_a_list_that_matches_nothing_is_1(broker: FakeBroker, qpid_ha: Run) -> None:
+def test_first_use_m28_a_list_that_matches_nothing_is_1(broker: FakeBroker, qpid_ha: Run) -> None:
     broker.answers["list_queues"] = []
     said = qpid_ha("queue", "list", "zzz", "-b", broker.socket)
     assert said.code == 1 and said.err == "no queues with 'zzz' in their names\n"
@@ -319,7 +319,7 @@ def test_version_is_an_option_too(qpid_ha: Run) -> None:
     assert qpid_ha("--version") == qpid_ha("version") and qpid_ha("--version").code == 0
 
 
-def test_help_has_every_exit_code(qpid_ha: Run) -> None:
+def test_first_use_m25_help_has_every_exit_code(qpid_ha: Run) -> None:
     named = {int(word) for word in re.findall(r"\d+", qpid_ha("help").out.partition("codes: ")[2])}
     assert named == {value for value in vars(exit_codes).values() if isinstance(value, int)}
 
@@ -362,7 +362,7 @@ def test_a_member_that_has_to_catch_up_is_behind_and_not_in_sync(
     )
 
 
-def test_a_standalone_broker_is_in_no_cluster_and_not_out_of_sync(
+def test_first_use_m13_a_standalone_broker_is_in_no_cluster_and_not_out_of_sync(
     broker: FakeBroker, qpid_ha: Run
 ) -> None:
     broker.answers["status"] |= {"state": "standalone", "in_sync": None, "members": []}
@@ -374,7 +374,7 @@ def test_a_standalone_broker_is_in_no_cluster_and_not_out_of_sync(
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(5, "5s"), (200, "3m"), (7300, "2h"), (7_776_000, "90d")]
 )
-def test_times_are_told_in_units_that_one_reads(
+def test_first_use_m12_times_are_told_in_units_that_one_reads(
     broker: FakeBroker, qpid_ha: Run, seconds: int, shown: str
 ) -> None:
     broker.answers["status"]["since_ns"] = time.time_ns() - seconds * 10**9
@@ -382,7 +382,7 @@ def test_times_are_told_in_units_that_one_reads(
     assert row.endswith(f"{shown} ago")
 
 
-def test_a_local_cluster_that_was_stopped_is_meant_by_nobody(
+def test_first_use_m9_a_local_cluster_that_was_stopped_is_meant_by_nobody(
     qpid_ha: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     broker = {"name": "b1", "address": "127.0.0.1:31090", "admin_socket": str(tmp_path / "gone")}

@@ -98,7 +98,9 @@ def test_what_was_not_printed_stays_in_the_queue(at: Run, monkeypatch: pytest.Mo
     ]
 
 
-def test_a_queue_that_takes_each_id_once_takes_the_messages_of_every_call(at: Run) -> None:
+def test_first_use_d2_a_queue_that_takes_each_id_once_takes_the_messages_of_every_call(
+    at: Run,
+) -> None:
     assert at("queue", "add", "once", "--argument", "qpidha.dedup=message-id").code == 0
     assert at("send", "once", "alpha", "beta").code == 0
     assert at("send", "once", "gamma", "delta").code == 0
@@ -124,7 +126,9 @@ def test_an_exchange_routes_by_its_binding(at: Run) -> None:
     assert at("unbind", "amq.direct", "q", "red").code == 1
 
 
-def test_a_message_without_a_queue_is_released_and_the_sender_is_told(at: Run) -> None:
+def test_first_use_d14_a_message_without_a_queue_is_released_and_the_sender_is_told(
+    at: Run,
+) -> None:
     said = at("send", "amq.direct/nowhere", "hello")
     assert said.code == 1 and "0 of 1 accepted" in said.err
     assert "message 1: released: the broker has no queue for it" in said.err

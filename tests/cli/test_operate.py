@@ -214,7 +214,7 @@ def test_demote_asks_the_broker(broker: FakeBroker, qpid_ha: Run) -> None:
     }
 
 
-def test_a_backup_that_is_told_to_step_down_was_not_demoted(
+def test_first_use_m11_a_backup_that_is_told_to_step_down_was_not_demoted(
     broker: FakeBroker, qpid_ha: Run
 ) -> None:
     broker.answers["status"]["state"] = "ready"

@@ -54,7 +54,7 @@ def test_a_switchover_over_amqp_and_its_dry_run(cluster: Cluster, qpid_ha: Run) 
     assert said.code == 1 and "is the primary" in said.err
 
 
-def test_explain_names_the_majority_that_a_primary_waits_for(
+def test_rabbitmq_d12_explain_names_the_majority_that_a_primary_waits_for(
     cluster: Cluster, qpid_ha: Run
 ) -> None:
     fill(cluster, qpid_ha)

@@ -53,7 +53,9 @@ def marks(broker: Broker) -> list[object]:
     return [message.message_annotations.get("x-opt-ha-salvaged") for message in found]
 
 
-def test_what_is_set_aside_is_announced_everywhere(forked_cluster: Cluster, qpid_ha: Run) -> None:
+def test_rabbitmq_d6_what_is_set_aside_is_announced_everywhere(
+    forked_cluster: Cluster, qpid_ha: Run
+) -> None:
     first, second = forked_cluster
     (folder,) = wait_for(lambda: set_aside(first), what="what was set aside")
     assert (first.data_dir / "journal" / folder).is_dir() and set_aside(second) == []

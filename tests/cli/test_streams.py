@@ -31,7 +31,7 @@ def shell(line: str, broker: FakeBroker, **environment: str) -> subprocess.Compl
 
 
 @pytest.mark.parametrize("where", [">&-", "> /dev/full"])
-def test_output_that_cannot_be_written_is_an_error_and_says_so(
+def test_first_use_m1_output_that_cannot_be_written_is_an_error_and_says_so(
     broker: FakeBroker, where: str
 ) -> None:
     done = shell(f"qpid-ha status @ {where}", broker, PYTHONUNBUFFERED="")
@@ -45,7 +45,7 @@ def test_where_nothing_is_printed_a_closed_output_is_no_error(broker: FakeBroker
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_talk_does_not_go_to_standard_output_when_standard_error_is_closed(
+def test_first_use_m1_talk_does_not_go_to_standard_output_when_standard_error_is_closed(
     broker: FakeBroker,
 ) -> None:
     broker.answers["purge_queue"] = {"messages": 3}
@@ -55,7 +55,7 @@ def test_talk_does_not_go_to_standard_output_when_standard_error_is_closed(
 
 
 @pytest.mark.parametrize("locale", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}])
-def test_a_table_is_printed_where_the_locale_has_no_such_letters(
+def test_first_use_m1_a_table_is_printed_where_the_locale_has_no_such_letters(
     broker: FakeBroker, locale: dict[str, str]
 ) -> None:
     broker.answers["list_queues"] = [{"name": "m\u00e4rz"}, {"name": "zz"}]
@@ -64,7 +64,7 @@ def test_a_table_is_printed_where_the_locale_has_no_such_letters(
     assert done.returncode == 0 and rows == ["NAME", "m\\xe4rz", "zz"]
 
 
-def test_a_name_that_is_no_text_is_a_usage_error(broker: FakeBroker) -> None:
+def test_first_use_m1_a_name_that_is_no_text_is_a_usage_error(broker: FakeBroker) -> None:
     for line in ("queue add $'bad\\xffname'", "queue purge $'bad\\xffname'"):
         done = shell(f"qpid-ha {line} @", broker)
         assert done.returncode == 2 and "is not text in UTF-8" in done.stderr
@@ -75,7 +75,9 @@ def test_a_name_that_is_no_text_is_a_usage_error(broker: FakeBroker) -> None:
     "words",
     ["--max-queue-count 99999999999999999999999", "--argument qpid.max_size=99999999999999999999"],
 )
-def test_a_number_that_is_too_large_is_a_usage_error(broker: FakeBroker, words: str) -> None:
+def test_first_use_m1_a_number_that_is_too_large_is_a_usage_error(
+    broker: FakeBroker, words: str
+) -> None:
     done = shell(f"qpid-ha queue add q {words} @", broker)
     assert done.returncode == 2 and "error: " in done.stderr and not broker.asked
 

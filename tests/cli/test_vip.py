@@ -106,7 +106,7 @@ def test_an_interface_is_named_once_and_not_empty(
     assert said.code == 2 and "interface" in said.err and "10.1.2.3/24@eth0" in said.err
 
 
-def test_the_interface_may_stand_behind_the_address(
+def test_first_use_m26_the_interface_may_stand_behind_the_address(
     qpid_ha: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[Wanted] = []

@@ -35,7 +35,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize(("path", "command"), list(commands()))
-def test_help_has_words_for_each_parameter_an_example_and_no_types(
+def test_first_use_m16_help_has_words_for_each_parameter_an_example_and_no_types(
     qpid_ha: Run, path: str, command: Any
 ) -> None:
     text = qpid_ha(*path.split(), "--help", "--cluster-manager").out
@@ -46,7 +46,7 @@ def test_help_has_words_for_each_parameter_an_example_and_no_types(
     assert f"Example: qpid-ha {path}" in " ".join(text.split())
 
 
-def test_lists_of_commands_are_whole_sentences(
+def test_first_use_m16_lists_of_commands_are_whole_sentences(
     qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for columns in ("60", "160"):
@@ -68,7 +68,7 @@ def test_lists_of_commands_are_whole_sentences(
         ("ls", ""),
     ],
 )
-def test_only_a_word_that_is_near_was_meant(word: str, meant: str) -> None:
+def test_first_use_m17_only_a_word_that_is_near_was_meant(word: str, meant: str) -> None:
     assert nearest(word, COMMANDS) == meant
 
 
@@ -81,14 +81,14 @@ def test_only_a_word_that_is_near_was_meant(word: str, meant: str) -> None:
         ("policy", "--argument"),
     ],
 )
-def test_a_command_of_others_that_is_not_offered_says_so(
+def test_first_use_m31_a_command_of_others_that_is_not_offered_says_so(
     qpid_ha: Run, command: str, instead: str
 ) -> None:
     said = qpid_ha(command, "q", "other")
     assert said.code == 2 and f"no command '{command}'" in said.err and instead in said.err
 
 
-def test_a_misspelt_subcommand_is_answered_in_one_clean_line(qpid_ha: Run) -> None:
+def test_first_use_m18_a_misspelt_subcommand_is_answered_in_one_clean_line(qpid_ha: Run) -> None:
     assert qpid_ha("queue", "ad", "x").err == (
         "error: no such command 'ad'. Try: did you mean 'add'? "
         "qpid-ha queue with one of add, del, list, purge\n"
@@ -96,7 +96,7 @@ def test_a_misspelt_subcommand_is_answered_in_one_clean_line(qpid_ha: Run) -> No
 
 
 @pytest.mark.parametrize("word", ["-h", "--help", "help"])
-def test_help_may_stand_before_the_command(qpid_ha: Run, word: str) -> None:
+def test_first_use_m19_help_may_stand_before_the_command(qpid_ha: Run, word: str) -> None:
     assert qpid_ha(word, "queue", "add") == qpid_ha("queue", "add", "--help")
 
 
@@ -110,7 +110,9 @@ def test_help_may_stand_before_the_command(qpid_ha: Run, word: str) -> None:
         ("promo", []),
     ],
 )
-def test_bash_completes_by_what_stands_before(qpid_ha: Run, line: str, offered: list[str]) -> None:
+def test_first_use_m15_bash_completes_by_what_stands_before(
+    qpid_ha: Run, line: str, offered: list[str]
+) -> None:
     script = qpid_ha("completion", "bash").out
     words = line.split(" ")
     asked = f"{script}\nCOMP_WORDS=(qpid-ha {' '.join(words[:-1])} '{words[-1]}')\n"
@@ -200,7 +202,9 @@ printf '%s\n' "${{COMPREPLY[@]}}"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_commands_and_the_options_of_the_daemon(qpid_ha: Run, shell: str) -> None:
+def test_first_use_m15_completion_knows_commands_and_the_options_of_the_daemon(
+    qpid_ha: Run, shell: str
+) -> None:
     script = qpid_ha("completion", shell).out
     assert (
         "completion names" in script

@@ -68,7 +68,7 @@ def test_redirects_in_a_circle_end() -> None:
     assert "within 3 s" in stage.core.failure.text
 
 
-def test_a_redirect_from_tls_to_a_plain_port_is_not_followed() -> None:
+def test_first_use_d4_and_code_d5_a_redirect_from_tls_to_a_plain_port_is_not_followed() -> None:
     stage = Stage(1, 2, tls=True)
     stage.hosts[1] = refusing(redirect(7, "amqp"))
     stage.host(7)

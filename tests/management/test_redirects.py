@@ -85,7 +85,7 @@ def test_without_a_primary_only_our_client_is_told_that_there_is_none() -> None:
     assert isinstance(elsewhere(host, jms), Unanswered), "it would take an error for the end"
 
 
-def test_during_a_hand_over_the_successor_is_named() -> None:
+def test_rabbitmq_d11_during_a_hand_over_the_successor_is_named() -> None:
     host = a_host(None)
     successor = SimpleNamespace(name="b3", address=parse_address("20.0.10.3:5672"))
     host.cluster.handover = SimpleNamespace(peer=successor)

@@ -156,7 +156,7 @@ def test_arrival_finds_when_a_message_expires() -> None:
     assert arrival(payload, (ends - 1) * second)[1] == ends * second
 
 
-def test_a_time_since_the_start_of_a_machine_is_no_time_of_expiry() -> None:
+def test_oslo_a_time_since_the_start_of_a_machine_is_no_time_of_expiry() -> None:
     """oslo.messaging gives the reading of its monotonic clock; the time to live beside it holds."""
     boot = {"absolute_expiry_time": 90_000_000}
     assert arrival(build("x", properties=boot), NOW)[1] == 0

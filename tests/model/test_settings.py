@@ -172,12 +172,12 @@ def _about(warnings: list[str], text: str) -> list[str]:
         ("interface=lo\nlog-enable=info+,debug+:HA,trace:net", ""),
     ],
 )
-def test_an_operator_is_told_of_what_is_hardly_wanted(text, says):
+def test_first_use_m20_m21_an_operator_is_told_of_what_is_hardly_wanted(text, says):
     _, warnings = load(text)
     assert _about(warnings, says) if says else not warnings, warnings
 
 
-def test_every_category_of_a_line_of_the_log_can_be_selected():
+def test_first_use_m22_every_category_of_a_line_of_the_log_can_be_selected():
     used = set()
     for path in (Path(__file__).parents[2] / "qpidha").rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):

@@ -210,7 +210,7 @@ sys.exit(f"{before} {'scramp' in sys.modules}")
     assert done.stderr.strip() == "False True"
 
 
-def test_a_reader_of_the_help_that_has_enough_is_no_error():
+def test_first_use_m2_a_reader_of_the_help_that_has_enough_is_no_error():
     with subprocess.Popen(
         [*COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
     ) as process:
@@ -245,14 +245,14 @@ def test_output_that_cannot_be_written_is_told():
     assert b"Traceback" not in done.stderr
 
 
-def test_help_names_every_exit_code_of_the_daemon():
+def test_first_use_m25_help_names_every_exit_code_of_the_daemon():
     text = run("--help")[1]
     codes = (OK, NO, DATA_ERROR, UNAVAILABLE, SOFTWARE, CANNOT_CREATE, IO_ERROR, NO_PERMISSION)
     for code in (*codes, CONFIG):
         assert f"\n  {code:<3} " in text
 
 
-def test_the_log_begins_with_version_and_settings_without_secrets(place):
+def test_first_use_m23_the_log_begins_with_version_and_settings_without_secrets(place):
     options = ("--ha-username", "ha", "--ha-password", "hidden", "--max-queues", "7")
     with Running("--name", "b1", *options) as daemon:
         _, log = daemon.end(signal.SIGTERM)
@@ -262,7 +262,7 @@ def test_the_log_begins_with_version_and_settings_without_secrets(place):
 
 
 @pytest.mark.parametrize("options", [["--admin-socket", "/tmp/" + "x" * 120], ["--port", "TAKEN"]])
-def test_a_start_that_fails_leaves_no_identity_behind(place, options):
+def test_first_use_m27_a_start_that_fails_leaves_no_identity_behind(place, options):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         words = [port if word == "TAKEN" else word for word in options]

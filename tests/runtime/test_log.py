@@ -18,7 +18,7 @@ def lines(log_options, *calls):
     return stream.getvalue().splitlines()
 
 
-def test_a_line_has_the_shape_of_qpid():
+def test_first_use_m23_a_line_has_the_shape_of_qpid():
     (line,) = lines({}, ("notice", "HA", "ready"))
     when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d"
     assert re.fullmatch(rf"{when} \[HA\] notice b2: ready", line)

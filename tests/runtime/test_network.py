@@ -141,7 +141,7 @@ def test_no_client_fills_a_turn_and_all_it_sent_arrives_in_order():
     play(scene)
 
 
-def test_all_that_a_client_sent_before_it_hung_up_arrives():
+def test_uamqp_all_that_a_client_sent_before_it_hung_up_arrives():
     """More of it than a turn handles may be there when the stream breaks."""
     opening = ConnectionOpened(1, "peer", ConnectionKind.CLIENT, "", encrypted=False)
     events = []
@@ -395,7 +395,7 @@ def encryption(tmp_path):
     )
 
 
-def test_all_that_came_over_tls_before_the_end_arrives(tmp_path):
+def test_uamqp_all_that_came_over_tls_before_the_end_arrives(tmp_path):
     settings = encryption(tmp_path)
     flood = b"x" * (20 * TURN_BYTES)
 

@@ -111,7 +111,7 @@ def test_a1_a_settled_message_that_is_none_ends_the_link(to: str | None) -> None
 # Messages for which an exchange has no queue.
 
 
-def test_unroutable_messages_are_released_and_counted() -> None:
+def test_first_use_d14_unroutable_messages_are_released_and_counted() -> None:
     client = Controller(a_host())
     for to, payload in (
         ("amq.topic/a", build("m")),

@@ -171,7 +171,9 @@ def test_the_numbers_are_those_of_the_verdict(tmp_path: Path) -> None:
         (2_000_000, "Clock error at most 2"),
     ],
 )
-def test_the_error_of_clocks_is_told_in_words(tmp_path: Path, error: int | None, says: str) -> None:
+def test_first_use_m29_the_error_of_clocks_is_told_in_words(
+    tmp_path: Path, error: int | None, says: str
+) -> None:
     story = cluster()
     verdict = story.judged()
     times = {"start_ns": 0, "end_ns": 60 * SECOND, "offset_ns": 0, "epsilon_ns": error}
