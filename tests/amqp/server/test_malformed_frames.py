@@ -283,7 +283,9 @@ def test_a9_frames_are_of_512_bytes_where_the_peer_takes_no_more() -> None:
     assert max(len(a.payload) for a in answers) < 512
 
 
-def test_the_engine_writes_nothing_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+def test_hostile_the_engine_writes_nothing_to_standard_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     """It has no handle for the second link."""
     client = RawClient(a_host())
     client.engine.free()
@@ -356,7 +358,7 @@ def test_a10_everything_in_one_write_is_answered_in_order() -> None:
 # The rest of the table of hostile input.
 
 
-def test_a_begin_on_a_channel_in_use_closes_the_connection() -> None:
+def test_hostile_a_begin_on_a_channel_in_use_closes_the_connection() -> None:
     assert_closed(Talk(None, *GOOD[:4]), BEGIN, "amqp:illegal-state")
 
 
@@ -366,7 +368,7 @@ def test_a_frame_on_a_channel_without_a_session_closes_the_connection(code: int)
     assert_closed(talk, frame(perform(code), channel=3), "amqp:illegal-state")
 
 
-def test_a_transfer_on_a_link_whose_sender_is_the_broker_ends_the_session() -> None:
+def test_hostile_a_transfer_on_a_link_whose_sender_is_the_broker_ends_the_session() -> None:
     talk = Talk(None, *GOOD[:4], RECEIVER)
     bad = frame(perform(0x14, UInt(1), ZERO, b"t", ZERO, False) + build("m"))
     assert_session_ended(talk, bad, "amqp:not-allowed")
