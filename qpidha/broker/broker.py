@@ -58,7 +58,7 @@ EXPIRY_INTERVAL = 600 * SECOND
 """How often queues without consumers are searched for expired messages; Qpid's
 queue-purge-interval.
 """
-PURGED_A_TURN = 2000
+PURGED_A_TURN = 5000
 """Messages that are purged in one turn of the broker, or a few more."""
 RETURN = 10 * SECOND
 """How long the users of a queue without a timeout of its own have to come back after a failover or
