@@ -14,6 +14,7 @@ any number of tasks of it may wait at a time. All times are seconds. Source: AMQ
 from __future__ import annotations
 
 import asyncio
+import select
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
@@ -40,6 +41,8 @@ from qpidha.client.links import Sender as SenderLink
 from qpidha.client.links import Transaction as TransactionState
 from qpidha.client.message import Message, Outcome, payload_of
 
+HUNG_UP = getattr(select, "POLLRDHUP", 0)
+"""That the other end sends nothing more; 0 where the system does not say it."""
 TURN = 100
 """Messages that a receiver hands out before other tasks get their turn."""
 
@@ -50,6 +53,19 @@ class _Stream(asyncio.Protocol):
     def __init__(self, client: Client) -> None:
         self.client = client
         self.paused = False
+        self._poll: select.poll | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Find out how to tell whether the broker has hung up."""
+        if HUNG_UP:
+            self._poll = select.poll()
+            self._poll.register(transport.get_extra_info("socket").fileno(), HUNG_UP)
+
+    def has_peer(self) -> bool:
+        """Whether the broker has not hung up, as far as the kernel knows. What it sent before may
+        not be read yet: a write that fails would end the transport, and that would be lost.
+        """
+        return self._poll is None or not self._poll.poll(0)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the broker."""
@@ -265,7 +281,7 @@ class Client(ClientFace[Coroutine[Any, Any, "Sender"], Coroutine[Any, Any, "Rece
         core = self._core
         if self._transport is not None and self._stream is not None and not self._stream.paused:
             data = core.output()
-            if data:
+            if data and self._stream.has_peer():
                 self._transport.write(data)
         self._settle_stream()
         for future, until in list(self._waiters.items()):

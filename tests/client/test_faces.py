@@ -129,6 +129,9 @@ def test_what_a_broker_sent_before_it_hung_up_arrives_with_asyncio(
             sender = await client.sender("out", settled=True)
             await sender.send("attached")
             send_and_hang_up(broker)  # The loop stands still meanwhile.
+            for _ in range(3):
+                await sender.send_nowait("nobody is there")
+                client._after()
             bodies = [(await receiver.receive(STATE)).body for _ in range(TAIL)]
             assert [int(text.rstrip(".")) for text in bodies] == list(range(TAIL))
 
