@@ -7,7 +7,9 @@ const {Client, Policy} = require('amqp10');
 const [queue, address] = process.argv.slice(2);
 // It connects again by itself; its links are attached again only where the policy says so.
 const reattach = {retries: 10, strategy: 'fibonacci', forever: true};
-const links = {senderLink: {reattach: reattach}, receiverLink: {reattach: reattach}};
+const policy = {
+    connect: {options: {idleTimeout: 2000}}, senderLink: {reattach: reattach}, receiverLink: {reattach: reattach}
+};
 const accepted = new Set();
 const received = new Set();
 let stopping = false;
@@ -22,7 +24,7 @@ function pause() {
 }
 
 async function main() {
-    const client = new Client(Policy.merge(links, Policy.Default));
+    const client = new Client(Policy.merge(policy, Policy.Default));
     client.on('connection:opened', () => say({event: 'open'}));
     await client.connect('amqp://' + address);
     const sender = await client.createSender(queue);

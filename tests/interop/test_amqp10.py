@@ -4,6 +4,9 @@ clusters behind a virtual address.
 
 from __future__ import annotations
 
+import pytest
+
+from tests.interop.faults import hang, kill, switch_over
 from tests.interop.programs import Access, Amqp10, Program
 from tests.system.cluster import wait_for
 
@@ -14,7 +17,10 @@ def wait_told(program, kind, more):
     wait_for(lambda: len(program.numbers(kind)), enough.__le__, what=f"numbers {kind}")
 
 
-def test_an_application_goes_on_when_the_address_moves(a_cluster, floating_address, tmp_path):
+@pytest.mark.parametrize("fault", [kill, hang, switch_over])
+def test_an_application_goes_on_when_the_address_moves(
+    a_cluster, floating_address, tmp_path, fault
+):
     """Its own reconnection is enough where the policy has its links attached again; each message
     that was accepted is received.
     """
@@ -26,9 +32,11 @@ def test_an_application_goes_on_when_the_address_moves(a_cluster, floating_addre
     access = Access([f"amqp://{address.address}"])
     with Program(client.command("q", access), tmp_path) as program:
         wait_told(program, "received", 20)
-        cluster.kill(0, promote=2)
+        fault(cluster)
         address.move(cluster[2].port.number)
         wait_told(program, "accepted", 50)
+        if cluster[0].is_frozen:
+            cluster[0].cont()
         program.stop()
         assert len(program.events("open")) > 1
         accepted, received = program.numbers("accepted"), program.numbers("received")

@@ -24,7 +24,7 @@ from rabbitmq_amqp_python_client import (
 )
 from rabbitmq_amqp_python_client.qpid.proton import ConnectionException
 
-from tests.interop.faults import kill, switch_over, terminate
+from tests.interop.faults import kill, restart_all, switch_over, terminate
 from tests.interop.programs import Access
 from tests.patience import STATE
 from tests.system.clients import browse
@@ -130,7 +130,7 @@ class Publisher(threading.Thread):
                 self.accepted.add(self.number)
 
 
-@pytest.mark.parametrize("fault", [kill, terminate, switch_over])
+@pytest.mark.parametrize("fault", [kill, terminate, switch_over, restart_all])
 def test_an_application_that_connects_again_goes_on_with_the_next_primary(a_cluster, fault):
     """All that was accepted is there, in order. (A hung broker is noticed after the client's
     timeout of 60 s: it asks for no heartbeats.)
