@@ -180,6 +180,9 @@ def _invoke(app: typer.Typer, options: Options, words: list[str]) -> int:
         code = command.main(args=words, prog_name="qpid-ha", standalone_mode=False, obj=options)
     except typer.Abort:
         return INTERRUPTED
+    except SystemExit as end:
+        # What the parser makes of a reader that has enough: `main` makes it no error.
+        raise BrokenPipeError from end
     except Exception as error:
         # The parser's own exceptions say what was wrong with the words; all others go on.
         message = getattr(error, "format_message", None)

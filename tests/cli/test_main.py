@@ -339,8 +339,10 @@ def test_help_all_explains_the_commands_of_groups_too(qpid_ha: Run) -> None:
             assert f"Usage: qpid-ha {group} {name} " in said.out
 
 
-def test_a_reader_that_has_enough_is_no_error(broker: FakeBroker) -> None:
-    command = [sys.executable, "-m", "qpidha.cli.main", "help-all"]
+@pytest.mark.parametrize("words", [["help-all"], ["list"], ["queue", "list"]])
+def test_a_reader_that_has_enough_is_no_error(broker: FakeBroker, words: list[str]) -> None:
+    at = [] if words == ["help-all"] else ["-b", broker.socket]
+    command = [sys.executable, "-m", "qpidha.cli.main", *words, *at]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()

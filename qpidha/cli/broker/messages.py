@@ -27,7 +27,7 @@ from qpidha.client.errors import DeliveryLost, TimedOut
 from qpidha.client.links import Delivery, Received
 from qpidha.client.message import Message, Outcome
 from qpidha.model.broker_states import SERVING_STATES
-from qpidha.model.exit_codes import NO, OK, UNAVAILABLE
+from qpidha.model.exit_codes import NO, OK, UNAVAILABLE, USAGE
 
 CREDIT = 100
 """Messages that the broker may send ahead of those that are printed."""
@@ -108,6 +108,12 @@ class _Sending:
             self.refusals[delivery.number] = delivery.outcome
 
 
+def _given(address: str) -> str:
+    if not address:
+        raise Failure(USAGE, "the address is empty", hint="give a queue, or exchange/key")
+    return address
+
+
 def _send(
     context: typer.Context,
     address: Annotated[str, typer.Argument(help="a queue, or exchange/key")],
@@ -143,7 +149,7 @@ def _send(
     options = settings_of(context)
     given = list(text or [])
     contents, wanted = _contents(given, messages, size), max(messages, len(given))
-    sending = _Sending(address, contents, wanted, durable=durable, subject=subject)
+    sending = _Sending(_given(address), contents, wanted, durable=durable, subject=subject)
     command = CommandClient(_amqp_targets(options), options, heartbeat=SENDER_HEARTBEAT)
     try:
         with command.opened() as client:
@@ -242,7 +248,7 @@ def _receive(
     Example: qpid-ha receive orders -m 10 -b node1
     """
     options = settings_of(context)
-    receiving = _Receiving(options, address, messages, None if forever else idle, browse)
+    receiving = _Receiving(options, _given(address), messages, None if forever else idle, browse)
     command = CommandClient(
         _amqp_targets(options), options, heartbeat=RECEIVER_HEARTBEAT, forever=forever
     )
