@@ -338,7 +338,7 @@ class Attaching:
         self._source = Terminus(
             SOURCE,
             f"{self._broker.by_uid[uid].name}/{key}",
-            durability=2 if options.durable else 0,
+            durability=int(options.durable),  # Deliveries that are not settled go back to it.
             expiry="link-detach" if options.auto_delete else "never",
             timeout=int(options.arguments.get(AUTO_DELETE_TIMEOUT, 0)),
             distribution="move",
