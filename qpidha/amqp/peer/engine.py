@@ -30,7 +30,6 @@ from qpidha.amqp.peer.links import (
 from qpidha.amqp.peer.terminus import RELEASED, PeerError, Pointer
 from qpidha.amqp.peer.values import (
     read_condition,
-    read_data,
     read_symbols,
     read_text,
     symbols,
@@ -210,8 +209,7 @@ class Engine:
 
     def remote_properties(self) -> dict[Any, Any]:
         """Read the connection properties of the peer."""
-        found = read_data(lib.pn_connection_remote_properties(self._connection))
-        return found if isinstance(found, dict) else {}
+        return self._reader.properties
 
     def remote_idle_timeout(self) -> int:
         """Read how many milliseconds of silence the peer puts up with; 0 is for ever."""

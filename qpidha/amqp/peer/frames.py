@@ -176,6 +176,7 @@ class FrameReader:
         "attached",
         "begun",
         "opened",
+        "properties",
     )
 
     def __init__(self, max_frame_size: int) -> None:
@@ -200,8 +201,12 @@ class FrameReader:
         """Whether the peer's open came."""
         self.begun: deque[int] = deque()
         """Channels of the begins that came, until somebody takes them from here."""
-        self.attached: deque[tuple[int, Any, Any]] = deque()
-        """Handle, source and target of the attaches that came, until somebody takes them."""
+        self.attached: deque[tuple[Any, ...]] = deque()
+        """Handle, source, target and properties of the attaches that came, until somebody takes
+        them.
+        """
+        self.properties: dict[Any, Any] = {}
+        """Those of the peer's open."""
         self._after: Notice | None = None
         """What is to be done after the frame at hand."""
 
@@ -475,6 +480,7 @@ class FrameReader:
         """Note what a performative changes that does not come with each message."""
         if code == OPEN:
             _check_open(value(data, places, 2), number)
+            self.properties = value(data, places, 9) or {}
             self.opened = True
         elif code == BEGIN:
             is_answer = value(data, places, 0) is not None
@@ -485,7 +491,8 @@ class FrameReader:
         elif code == ATTACH:
             name, handle, receives = (value(data, places, index) for index in range(3))
             self._channels[number].attach(handle, name, receives=receives)
-            self.attached.append((handle, value(data, places, 5), value(data, places, 6)))
+            found = [value(data, places, index) for index in (5, 6, 13)]
+            self.attached.append((handle, *found))
         elif code == DETACH:
             self._channels[number].detach(value(data, places, 0))
             self._forget()

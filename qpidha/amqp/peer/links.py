@@ -14,7 +14,6 @@ from cproton_ffi import ffi, lib
 
 from qpidha.amqp.peer.terminus import MIXED, OUTCOME_NAMES, RELEASED, PeerError, Pointer, Terminus
 from qpidha.amqp.peer.values import (
-    read_data,
     read_terminus,
     read_text,
     write_condition,
@@ -210,7 +209,7 @@ class LinkEnd:
         self.owner: LinkOwner | None = None
         self.limit = 0
         self.own_handle = self.remote_handle = -1
-        self._remote: tuple[Any, Any] = (None, None)
+        self._remote: tuple[Any, ...] = (None, None, None)
         self._at_once = BUFFER_SIZE
         self._chunks: list[bytes] = []
         self._size = 0
@@ -218,10 +217,10 @@ class LinkEnd:
         scratch = engine.scratch
         self._buffer, self._tag, self._tag_bytes = scratch.buffer, scratch.tag, scratch.tag_bytes
 
-    def described(self, handle: int, source: Any, target: Any) -> None:
+    def described(self, handle: int, source: Any, target: Any, properties: Any) -> None:
         """Take what the peer's attach says."""
         self.remote_handle = handle
-        self._remote = (source, target)
+        self._remote = (source, target, properties)
         self.session.by_handle[handle] = self
 
     def remote_source(self) -> Terminus:
@@ -234,8 +233,7 @@ class LinkEnd:
 
     def remote_properties(self) -> dict[Any, Any]:
         """Read the link properties the peer gave."""
-        found = read_data(lib.pn_link_remote_properties(self.pointer))
-        return found if isinstance(found, dict) else {}
+        return self._remote[2] or {}
 
     def remote_sender_mode(self) -> int:
         """Read the sender settle mode the peer asked for."""

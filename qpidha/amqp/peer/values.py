@@ -64,15 +64,16 @@ def read_text(pointer: Pointer) -> str | None:
 
 
 def read_data(data: Pointer) -> Any:
-    """Read what a pn_data_t holds, None if nothing."""
+    """Read what a pn_data_t holds, None if nothing, or what it cannot hold: see `write_data`."""
     size = lib.pn_data_encoded_size(data) if data else 0
     if size <= 0:
         return None
     buffer = ffi.new("char[]", size)
     written = lib.pn_data_encode(data, buffer, size)
-    if written < 0:
-        raise ProtocolViolation("a map or list of the peer cannot be read")
-    return decode(bytes(ffi.unpack(buffer, written)))[0]
+    try:
+        return decode(bytes(ffi.unpack(buffer, max(written, 0))))[0]
+    except ProtocolViolation:
+        return None
 
 
 def read_symbols(data: Pointer) -> list[str]:
@@ -81,10 +82,22 @@ def read_symbols(data: Pointer) -> list[str]:
 
 
 def write_data(data: Pointer, value: Any) -> None:
-    """Put one value into a pn_data_t."""
-    raw = encode(value)
+    """Put one value into a pn_data_t, or nothing if it holds described values that are described
+    again: what the engine makes of those cannot be read.
+    """
     lib.pn_data_clear(data)
-    lib.pn_data_decode(data, raw, len(raw))
+    if not _is_twice_described(value):
+        raw = encode(value)
+        lib.pn_data_decode(data, raw, len(raw))
+
+
+def _is_twice_described(value: Any) -> bool:
+    if isinstance(value, Described):
+        parts = (value.descriptor, value.value)
+        return any(isinstance(part, Described) or _is_twice_described(part) for part in parts)
+    if isinstance(value, dict):
+        return any(_is_twice_described(part) for part in value.values())
+    return isinstance(value, list) and any(_is_twice_described(part) for part in value)
 
 
 def write_fields(data: Pointer, values: dict[Any, Any]) -> None:

@@ -318,6 +318,34 @@ def test_a9_errors_fit_the_frames_that_the_peer_takes() -> None:
     ]
 
 
+TWICE = {Symbol("a"): Described(Symbol("y"), Described(Symbol("x"), 3)), Symbol("b"): 2**63 - 1}
+"""The engine cannot hold this."""
+
+
+def test_what_is_described_twice_harms_nothing() -> None:
+    talk = Talk(None, HEADER, frame(perform(0x10, "c", *[None] * 8, TWICE)), PLAIN_BEGIN)
+    assert talk.connection.remote_properties == TWICE
+    properties = [None, None, None, None, TWICE]
+    own, other = Described(ULong(0x28), ["s", *properties]), Described(ULong(0x29), ["t"])
+    create = Symbol("create-on-demand")
+    target = Described(ULong(0x29), ["q", *properties, create])
+    fields = ["a", ZERO, False, None, None, own, target, None, None, ZERO, None, None, None, TWICE]
+    assert [a.code for a in talk.say(frame(perform(0x12, *fields)))] == [ATTACHED, FLOWED]
+    talk.say(transfer(0, build("m")), attach("r", 1, receives=True, source=FROM_Q, target=other))
+    talk.say(flow(ONE, ZERO, ONE))
+    talk.say(disposition(0, None, Described(ULong(0x27), [True, None, TWICE])))
+    error = Described(ULong(0x1D), [Symbol("a:b"), "text", TWICE])
+    [answer] = talk.say(frame(perform(0x16, ONE, True, error)))
+    assert answer.code == DETACHED and talk.messages == 1 and not talk.connection.closed
+
+
+def test_a_link_property_is_refused_whatever_its_value() -> None:
+    fields = ["a", ZERO, False, None, None, SOURCE, TO_Q, None, None, ZERO, None, None, None]
+    refused = frame(perform(0x12, *fields, {Symbol("x-foo"): TWICE[Symbol("a")]}))
+    talk = Talk(None, HEADER, OPEN, PLAIN_BEGIN)
+    assert told(talk.say(refused)) == [(DETACHED, NOT_IMPLEMENTED)]
+
+
 def test_a_large_peer_is_told_everything() -> None:
     talk = Talk(None, HEADER, OPEN, PLAIN_BEGIN)
     unknown = Described(ULong(0x28), [None, None, None, None, True, {Symbol("x-foo"): 1}])
