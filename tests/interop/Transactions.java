@@ -56,16 +56,24 @@ public class Transactions {
     private static void move(ConnectionFactory factory, String from, String to) throws Exception {
         try (Connection connection = Application.connect(factory)) {
             connection.start();
-            Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
+            while (!isDone()) moveOn(connection, from, to);
+        }
+    }
+
+    // Moves until a commit fails. A session keeps what it received while its connection was being restored, neither in a
+    // transaction nor given back, until it is closed.
+    private static void moveOn(Connection connection, String from, String to) throws Exception {
+        try (Session session = connection.createSession(true, Session.SESSION_TRANSACTED)) {
             MessageConsumer consumer = session.createConsumer(session.createQueue(from));
             MessageProducer producer = session.createProducer(session.createQueue(to));
-            while (!isDone()) {
+            boolean isWell = true;
+            while (isWell && !isDone()) {
                 List<Integer> taken = new ArrayList<>();
                 for (Message message; taken.size() < SIZE && (message = consumer.receive(100)) != null;) {
                     taken.add(number(message));
                     producer.send(message);
                 }
-                if (!taken.isEmpty()) commit(session, "moved", "not moved", taken.get(0));
+                if (!taken.isEmpty()) isWell = commit(session, "moved", "not moved", taken.get(0));
             }
         }
     }
