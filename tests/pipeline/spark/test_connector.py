@@ -13,6 +13,7 @@ import pytest
 from qpidha.connector.columns import SCHEMA
 from qpidha.pipeline.spark.session import package_zip
 from tests.connector.clients import messages, options_of
+from tests.patience import STATE
 from tests.system.cluster import Cluster, wait_for
 
 
@@ -241,7 +242,7 @@ def test_errors_name_what_is_wrong(spark: Any, cluster: Cluster, tmp_path: Path)
         .start()
     )
     with pytest.raises(Exception, match="refuses to serve queue nowhere"):
-        query.awaitTermination(60)
+        query.awaitTermination(STATE)
 
 
 def test_the_zip_for_workers_has_the_source(tmp_path: Path) -> None:
