@@ -14,7 +14,8 @@ import javax.jms.Session;
  * Transactions QUEUE USER PASSWORD URL: with Apache Qpid JMS, sends 0, 1, 2... to a queue, each five in a transaction,
  * moves them to QUEUE.moved in transactions, and receives them there with CLIENT_ACKNOWLEDGE, over one connection each,
  * until its input ends and all that was committed is received. Tells on its output, one event a line: of a transaction
- * the first number in it, and the exception if its commit failed; of a message that is received its ID, too.
+ * that sends the first number in it, of one that moves each, and the exception if its commit failed; of a message that
+ * is received its ID, too.
  */
 public class Transactions {
     private static final int SIZE = 5;
@@ -44,7 +45,7 @@ public class Transactions {
             for (int first = 0; !Application.stopping; first += SIZE) {
                 for (int number = first; number < first + SIZE; number++)
                     producer.send(session.createTextMessage(String.valueOf(number)));
-                if (commit(session, "committed", "failed", first))
+                if (commit(session, "committed", "failed", List.of(first)))
                     for (int number = first; number < first + SIZE; number++) committed.add(number);
                 Thread.sleep(Application.TICK);
             }
@@ -73,7 +74,7 @@ public class Transactions {
                     taken.add(number(message));
                     producer.send(message);
                 }
-                if (!taken.isEmpty()) isWell = commit(session, "moved", "not moved", taken.get(0));
+                if (!taken.isEmpty()) isWell = commit(session, "moved", "not moved", taken);
             }
         }
     }
@@ -97,13 +98,13 @@ public class Transactions {
         }
     }
 
-    private static boolean commit(Session session, String done, String failed, int number) {
+    private static boolean commit(Session session, String done, String failed, List<Integer> numbers) {
         try {
             session.commit();
-            Application.say(done, "number", number);
+            for (int number : numbers) Application.say(done, "number", number);
             return true;
         } catch (JMSException error) { // the session is in its next transaction
-            Application.say(failed, number, error);
+            for (int number : numbers) Application.say(failed, number, error);
             return false;
         }
     }

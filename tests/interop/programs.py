@@ -88,9 +88,9 @@ class Program:
         self._process.kill()
         self._process.wait()
 
-    def events(self, kind: str) -> list[dict[str, Any]]:
+    def events(self, *kinds: str) -> list[dict[str, Any]]:
         lines = self._output.read_text().rpartition("\n")[0].splitlines()
-        return [event for line in lines if (event := json.loads(line))["event"] == kind]
+        return [event for line in lines if (event := json.loads(line))["event"] in kinds]
 
     def numbers(self, kind: str) -> list[int]:
         return [event["number"] for event in self.events(kind)]
