@@ -132,8 +132,8 @@ class Publisher(threading.Thread):
 
 @pytest.mark.parametrize("fault", [kill, terminate, switch_over, restart_all])
 def test_an_application_that_connects_again_goes_on_with_the_next_primary(a_cluster, fault):
-    """All that was accepted is there, in order. (A hung broker is noticed after the client's
-    timeout of 60 s: it asks for no heartbeats.)
+    """All that was accepted is there, in order. (At a hung broker `publish` raises Timeout after
+    60 s: the client asks for no heartbeats.)
     """
     cluster = a_cluster(3, announce_product="rabbitmq", ha_backup_timeout="1")
     cluster[0].declare_queue("q")
