@@ -276,7 +276,9 @@ class Engine:
         return len(self._links)
 
     def retire(self, end: LinkEnd) -> None:
-        """Let go of a link that both sides have ended."""
+        """Let go of a link that both sides have ended, unless it waits."""
+        if end.waits:
+            return
         pointer, end.pointer = end.pointer, None
         if pointer is not None:
             self._links.pop(pointer, None)
@@ -436,7 +438,7 @@ class Engine:
         self._is_incomplete = True
 
     def has_output(self) -> bool:
-        """Tell whether there are bytes to send."""
+        """Write what there is to write, and tell whether there are bytes to send."""
         return bool(lib.pn_transport_pending(self._transport) > 0)
 
     def is_finished(self) -> bool:

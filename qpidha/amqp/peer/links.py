@@ -135,6 +135,9 @@ class LinkHolder(Protocol):
     def retire(self, end: LinkEnd) -> None:
         """Let go of a link that both sides have ended."""
 
+    def has_output(self) -> bool:
+        """Write what there is to write, and tell whether there is something."""
+
     def expect_frame(self, pointer: Pointer) -> None:
         """Remember that opening this endpoint must produce a frame."""
 
@@ -198,6 +201,7 @@ class LinkEnd:
         "pointer",
         "remote_handle",
         "session",
+        "waits",
     )
 
     def __init__(self, engine: LinkHolder, session: SessionEnd, pointer: Pointer) -> None:
@@ -208,6 +212,8 @@ class LinkEnd:
         self.is_sender: bool = lib.pn_link_is_sender(pointer)
         self.owner: LinkOwner | None = None
         self.limit = 0
+        self.waits = False
+        """Whether the link is kept after its end, for deliveries whose outcome is not known yet."""
         self.own_handle = self.remote_handle = -1
         self._remote: tuple[Any, ...] = (None, None, None)
         self._at_once = BUFFER_SIZE
@@ -290,6 +296,13 @@ class LinkEnd:
         if self.session.is_of_one_link:
             lib.pn_session_close(self.session.pointer)
         if lib.pn_link_state(self.pointer) & lib.PN_REMOTE_CLOSED:
+            self.engine.retire(self)
+
+    def release(self) -> None:
+        """Let go of a link that was kept, when both sides have ended it."""
+        self.waits = False
+        if lib.pn_link_state(self.pointer) & lib.PN_REMOTE_CLOSED:
+            self.engine.has_output()  # Outcomes that are not written yet would go with the link.
             self.engine.retire(self)
 
     def refuse(self, error: QpidHaError) -> None:

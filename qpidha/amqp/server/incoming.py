@@ -49,6 +49,7 @@ from qpidha.model.principal import Action, ObjectType
 
 if TYPE_CHECKING:
     from qpidha.amqp.peer.links import LinkEnd
+    from qpidha.amqp.peer.terminus import PeerError
     from qpidha.amqp.server.host import LinkHome
     from qpidha.amqp.server.open_transactions import Work
     from qpidha.broker.queues.queue import Queue
@@ -182,19 +183,29 @@ class IncomingLink(ReceivingLink):
         else:
             self.on_committed(delivery)
 
+    def detached(self, closed: bool, error: PeerError | None) -> None:
+        """The peer ended the link: its name is free, and what came of a message is not all."""
+        self._end_post()
+        self._unname()
+        super().detached(closed, error)
+
     def stolen(self) -> None:
         """Another link took this one's name."""
         self.fail(LinkStolen("another link of this name was attached by the same container"))
 
     def _leave(self) -> None:
-        end, self.end = self.end, None
-        if end is None:
+        if self.end is None:
             return
+        self.end = None
         self._end_post()
-        self._host.links.detach(self._connection.remote_container, end.name, False, self)
+        self._unname()
         if self._queue is not None:
             self._queue.remove_sender()
         self._broker.owner_gone(self)
+
+    def _unname(self) -> None:
+        name = self._line.name
+        self._host.links.detach(self._connection.remote_container, name, False, self)
 
     # Transactions.
 

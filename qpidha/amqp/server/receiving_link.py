@@ -1,8 +1,12 @@
 """What links on which a client sends have in common: credit, and acceptance when it is committed.
 
 A delivery counts as used up when it has its outcome, so a peer can never have more than the window
-of deliveries in our hands. Half a window that was used up is given again at once. Must not know
-what is sent. Source: AMQP 1.0 sections 2.6.7 and 2.6.12.
+of deliveries in our hands. Half a window that was used up is given again at once.
+
+A delivery is never settled before its outcome is known, whichever side ends the link: the engine
+would settle it without one when the link is freed, and some clients take that for accepted. So a
+peer's detach is answered when everything has its outcome, and a link that failed is kept until
+then. Must not know what is sent. Source: AMQP 1.0 sections 2.6.7 and 2.6.12.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from qpidha.model.errors import QpidHaError
 
 if TYPE_CHECKING:
     from qpidha.amqp.peer.links import LinkEnd
+    from qpidha.amqp.peer.terminus import PeerError
     from qpidha.amqp.server.host import LinkHome
 
 
@@ -28,10 +33,16 @@ class TransferLimitExceeded(QpidHaError):
 class ReceivingLink(ClientLink):
     """A link on which a peer sends at most `window` deliveries ahead of their outcomes."""
 
-    __slots__ = ("_half", "_outcomes", "_pending", "_used", "_window")
+    __slots__ = ("_closing", "_half", "_line", "_outcomes", "_pending", "_used", "_window")
 
     def __init__(self, served: LinkHome, end: LinkEnd, *, outcomes: list[str], window: int) -> None:
         super().__init__(served, end)
+        self._line = end
+        """Our end of it, also after it has ended."""
+        self._closing: bool | None = None
+        """Whether the peer closes the link or only detaches, once it has ended it and waits for us;
+        None before.
+        """
         self._window = window
         self._half = (window + 1) // 2
         self._pending = 0
@@ -42,15 +53,31 @@ class ReceivingLink(ClientLink):
 
     def on_committed(self, delivery: Pointer) -> None:
         """Accept a delivery: what it asked for is committed."""
-        if self.end is None:
-            return
+        if self._line.pointer is None:
+            return  # The session or connection is gone.
         update(delivery, ACCEPTED)
         settle(delivery)
         self._pending -= 1
-        self._used += 1
-        if self._used >= self._half:
-            self._top_up()
+        if self.end is None:
+            if not self._pending:
+                self._line.release()
+        elif self._closing is None:
+            self._use()
+        elif not self._pending:
+            super().detached(self._closing, None)
         self._connection.wake()
+
+    def detached(self, closed: bool, error: PeerError | None) -> None:
+        """The peer ended the link: so do we, when all that came has its outcome."""
+        if self._pending:
+            self._closing = closed
+        else:
+            super().detached(closed, error)
+
+    def fail(self, error: QpidHaError) -> None:
+        """End the link, telling the peer why."""
+        self._line.waits = self._pending > 0
+        super().fail(error)
 
     def flowed(self) -> None:
         """Ignore what a sender says of how much it has."""

@@ -54,6 +54,19 @@ def disposition(first: int, last: int | None, state: Any, *, settled: bool = Tru
     return frame(perform(0x15, True, UInt(first), end, settled, state))
 
 
+def a_delaying_host() -> AHost:
+    """A broker with a queue that commits when it is told to."""
+    host = AHost(ha_replicate="all")
+    host.broker.log_writer = CountingLogWriter()
+    host.broker.declare_queue("q")
+    host.delaying = True
+    return host
+
+
+def detach(handle: int) -> bytes:
+    return frame(perform(0x16, UInt(handle), True))
+
+
 def told(answers: list[Frame]) -> list[tuple[int, str]]:
     """What ended, and why."""
     return [(answer.code, answer.condition) for answer in answers if answer.code >= DETACHED]
@@ -269,10 +282,7 @@ def test_what_comes_for_a_link_that_lost_its_name_is_released() -> None:
 
 
 def test_what_is_not_committed_is_not_settled_when_its_session_ends() -> None:
-    host = AHost(ha_replicate="all")
-    host.broker.log_writer = CountingLogWriter()
-    host.broker.declare_queue("q")
-    host.delaying = True
+    host = a_delaying_host()
     talk = a_sender(host)
     talk.say(transfer(0, build("m")))
     answers = talk.say(transfer(7, build("m")))
@@ -351,3 +361,35 @@ def test_a_large_peer_is_told_everything() -> None:
     unknown = Described(ULong(0x28), [None, None, None, None, True, {Symbol("x-foo"): 1}])
     answer = talk.say(receiver(unknown))[-1]
     assert {"reason", "hint"} <= set(answer.fields[2].value[2])
+
+
+def test_a_link_ends_when_what_came_on_it_has_its_outcome() -> None:
+    host = a_delaying_host()
+    talk = a_sender(host)
+    assert talk.say(transfer(0, build("m")), detach(0)) == []
+    host.release_all()
+    answers = talk.say(frame(b""))
+    assert [answer.code for answer in answers] == [DISPOSED, DETACHED]
+    assert states(answers) == [(0, ACCEPTED)]
+
+
+def test_a_link_that_ends_leaves_its_name_to_the_next_one() -> None:
+    host = a_delaying_host()
+    talk = a_sender(host)
+    talk.say(transfer(0, build("m")), detach(0))
+    assert [a.code for a in talk.say(attach("s", 1))] == [ATTACHED, FLOWED]
+    assert talk.say(transfer(1, build("m"), handle=1)) == []
+    host.release_all()
+    answers = talk.say(frame(b""))
+    assert told(answers) == [(DETACHED, "")]
+    assert states(answers) == [(0, ACCEPTED), (1, ACCEPTED)]
+
+
+def test_what_is_not_committed_when_its_link_fails_is_not_settled_before() -> None:
+    host = a_delaying_host()
+    talk = a_sender(host)
+    answers = talk.say(transfer(0, build("m")), transfer(1, b"none", settled=True), detach(0))
+    assert told(answers) == [(DETACHED, "amqp:decode-error")] and states(answers) == []
+    host.release_all()
+    assert states(talk.say(frame(b""))) == [(0, ACCEPTED)]
+    assert [a.code for a in talk.say(attach("s", 0))] == [ATTACHED, FLOWED]
