@@ -14,7 +14,7 @@ from typing import Self
 from qpidha.client.blocking import Client
 from qpidha.client.core import UNMENDABLE
 from qpidha.client.endpoint import Tls
-from qpidha.client.errors import ClientError, LinkError, LoginError, TlsError
+from qpidha.client.errors import ClientError, LinkError, LoginError, TimedOut, TlsError
 from qpidha.connector.options import Options
 from qpidha.model.errors import QpidHaError
 
@@ -63,6 +63,8 @@ class QueueClient:
         """The broker of this connection, or of the last one."""
         self._last = "no broker has answered yet"
         """Why there is no connection, or nothing comes of it."""
+        self._was_refused = False
+        """Whether that is what a broker said."""
 
     def __enter__(self) -> Self:
         return self
@@ -98,12 +100,13 @@ class QueueClient:
         except UNMENDABLE:
             raise
         except ClientError as error:
-            self._last = error.reason or str(error)
+            self._learn_why(error)
             self.close()
             raise self._nobody(self._hint) from None
         finally:
             self._where = str(client.endpoint)
-        self._last = f"{self._where} serves and did not answer"
+        if not self._was_refused:
+            self._last = f"{self._where} serves and did not answer"
         return client
 
     def _lost(self, error: ClientError, refused: str) -> None:
@@ -111,7 +114,7 @@ class QueueClient:
         broker does not do that ends a link. Raises ConnectorFailure if it would be of no use.
         """
         self.close()
-        self._last = error.reason or str(error)
+        self._learn_why(error)
         if isinstance(error, LinkError) and error.condition in FINAL:
             raise ConnectorFailure(
                 f"the broker at {self._where} refuses {refused}",
@@ -124,6 +127,14 @@ class QueueClient:
         if isinstance(error, (LinkError, *UNMENDABLE)):
             time.sleep(RETRY)
         self.generation += 1
+
+    def _learn_why(self, error: ClientError) -> None:
+        # The last attempt has what is left of the time, which may be nothing: that it was too short
+        # says less than what a broker said before.
+        if isinstance(error, TimedOut) and self._was_refused:
+            return
+        self._last = error.reason or str(error)
+        self._was_refused = isinstance(error, LinkError)
 
     def _unmendable(self, error: ClientError) -> ConnectorFailure:
         if isinstance(error, LoginError):

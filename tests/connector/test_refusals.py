@@ -12,6 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from qpidha.broker.queues.queue import Queue
 from qpidha.client.core import Core
+from qpidha.client.errors import LinkError, TimedOut
 from qpidha.connector.columns import SCHEMA, message_of
 from qpidha.connector.inbox import Inbox
 from qpidha.connector.options import parse_options
@@ -90,6 +91,23 @@ def test_a_broker_that_keeps_refusing_for_now_is_given_up_in_time(
         ConnectorFailure, match=r"no primary among .*: not now; waited for 5 s \(option timeout\)"
     ):
         list(reader.read(InputPartition("q")))
+
+
+def test_why_nobody_serves_is_what_a_broker_said_and_not_that_the_last_attempt_was_short(
+    broker: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = iter([LinkError("ended", reason="not now"), TimedOut("the link was not attached")])
+
+    def attach(*_: object) -> None:
+        raise next(errors, TimedOut("the link was not attached"))
+
+    monkeypatch.setattr(Inbox, "_open_lane", attach)
+    options = parse_options({"url": broker.address, "timeout": "1"})
+    with (
+        Inbox(options, "q", until_empty=True) as inbox,
+        pytest.raises(ConnectorFailure, match=r"no primary among .*: not now; waited for 1 s"),
+    ):
+        inbox.take(1, 1000, 10.0)
 
 
 def test_a_password_is_not_sent_by_plain_without_tls(
