@@ -29,7 +29,18 @@ def perform(code: int, *fields: Any) -> bytes:
 OPEN = frame(perform(0x10, "hostile"))
 BEGIN = frame(perform(0x11, None, UInt(0), UInt(100), UInt(100)))
 SOURCE, TARGET = Described(ULong(0x28), ["s"]), Described(ULong(0x29), ["q"])
-ATTACH = frame(perform(0x12, "s", UInt(0), False, None, None, SOURCE, TARGET, None, None, UInt(0)))
+
+
+def attach(
+    name: str, handle: int, *, receives: bool = False, source: Any = SOURCE, target: Any = TARGET
+) -> bytes:
+    count = None if receives else UInt(0)
+    return frame(
+        perform(0x12, name, UInt(handle), receives, None, None, source, target, None, None, count)
+    )
+
+
+ATTACH = attach("s", 0)
 TRANSFER = frame(perform(0x14, UInt(0), UInt(0), b"t", UInt(0), False) + build("m"))
 CLOSE = frame(perform(0x18))
 GOOD = [AMQP_HEADER, OPEN, BEGIN, ATTACH, TRANSFER]
@@ -66,6 +77,11 @@ def frames_in(data: bytes) -> list[Frame]:
             found.append(Frame(channel, code, fields, data[end:size]))
         data = data[size:]
     return found
+
+
+def told(answers: list[Frame]) -> list[tuple[int, str]]:
+    """What ended, and why."""
+    return [(answer.code, answer.condition) for answer in answers if answer.code >= 0x16]
 
 
 class Talk:

@@ -8,8 +8,21 @@ from typing import Any
 
 from qpidha.pipeline.checks import Settings
 from qpidha.pipeline.events import Event, examine
+from qpidha.pipeline.generate.histories import BY_BROKERS, EFFECTS, Plan
 from qpidha.pipeline.oracle.engine import check
 from qpidha.pipeline.verdict import Verdict
+
+EVERYTHING = Plan(
+    messages=2700,
+    seed=7,
+    plant={name: 2 if name in BY_BROKERS else 3 for name in EFFECTS},
+    brokers=True,
+    locks=3,
+    holds=20,
+    overlaps=5,
+    lost_leases=2,
+)
+"""A history in which everything is wrong that can be."""
 
 
 class Story:

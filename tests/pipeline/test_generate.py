@@ -15,17 +15,7 @@ from qpidha.pipeline.events import Event
 from qpidha.pipeline.generate.histories import BY_BROKERS, EFFECTS, Plan, events, expected, write
 from qpidha.pipeline.oracle.engine import check, check_paths
 from qpidha.pipeline.verdict import Verdict
-
-EVERYTHING = Plan(
-    messages=2700,
-    seed=7,
-    plant={name: 2 if name in BY_BROKERS else 3 for name in EFFECTS},
-    brokers=True,
-    locks=3,
-    holds=20,
-    overlaps=5,
-    lost_leases=2,
-)
+from tests.pipeline.builders import EVERYTHING
 
 
 def assert_found(verdict: Verdict, plan: Plan) -> None:

@@ -17,7 +17,7 @@ from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong, UShort,
 from qpidha.model.message_view import build
 from tests.amqp.builders import AHost
 from tests.amqp.raw_client import RawClient
-from tests.amqp.wire import ATTACH, BEGIN, GOOD, OPEN, TARGET, Talk, a_host, frame, perform
+from tests.amqp.wire import ATTACH, BEGIN, GOOD, OPEN, TARGET, Talk, a_host, frame, perform, told
 
 DECODE_ERROR = "amqp:decode-error"
 OPENED, BEGUN, ATTACHED, FLOWED, DISPOSED, DETACHED, ENDED, CLOSED = (
@@ -43,10 +43,6 @@ def raw(code: int, fields: bytes) -> bytes:
 def listed(*encoded: bytes) -> bytes:
     body = b"".join(encoded)
     return b"\xd0" + struct.pack(">II", len(body) + 4, len(encoded)) + body
-
-
-def told(answers: list[Any]) -> list[tuple[int, str]]:
-    return [(answer.code, answer.condition) for answer in answers if answer.code >= DETACHED]
 
 
 def assert_session_ended(talk: Talk, bad: bytes, condition: str = DECODE_ERROR) -> None:

@@ -13,23 +13,26 @@ from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL, declare, discharge
 from qpidha.model.encoding import Array, Described, Symbol, UInt, ULong
 from qpidha.model.message_view import build
 from tests.amqp.builders import AHost, CountingLogWriter
-from tests.amqp.wire import GOOD, SOURCE, Frame, Talk, a_host, frame, frames_in, perform
+from tests.amqp.wire import (
+    GOOD,
+    SOURCE,
+    TARGET,
+    Frame,
+    Talk,
+    a_host,
+    attach,
+    frame,
+    frames_in,
+    perform,
+    told,
+)
 
 BEGIN, ATTACHED, FLOWED, SENT, DISPOSED, DETACHED, ENDED, CLOSED = range(0x11, 0x19)
 ZERO, ONE = UInt(0), UInt(1)
 NOT_IMPLEMENTED, INVALID = "amqp:not-implemented", "amqp:invalid-field"
-TO_Q, FROM_Q = Described(ULong(0x29), ["q"]), Described(ULong(0x28), ["q"])
+FROM_Q = Described(ULong(0x28), ["q"])
 COORDINATOR = Described(ULong(0x30), [])
 HEADER, OPEN, PLAIN_BEGIN = GOOD[:3]
-
-
-def attach(
-    name: str, handle: int, *, receives: bool = False, source: Any = SOURCE, target: Any = TO_Q
-) -> bytes:
-    count = None if receives else ZERO
-    return frame(
-        perform(0x12, name, UInt(handle), receives, None, None, source, target, None, None, count)
-    )
 
 
 def receiver(source: Any = FROM_Q) -> bytes:
@@ -65,11 +68,6 @@ def a_delaying_host() -> AHost:
 
 def detach(handle: int) -> bytes:
     return frame(perform(0x16, UInt(handle), True))
-
-
-def told(answers: list[Frame]) -> list[tuple[int, str]]:
-    """What ended, and why."""
-    return [(answer.code, answer.condition) for answer in answers if answer.code >= DETACHED]
 
 
 def states(answers: list[Frame]) -> list[tuple[int, int]]:
@@ -350,7 +348,7 @@ def test_what_is_described_twice_harms_nothing() -> None:
 
 
 def test_a_link_property_is_refused_whatever_its_value() -> None:
-    fields = ["a", ZERO, False, None, None, SOURCE, TO_Q, None, None, ZERO, None, None, None]
+    fields = ["a", ZERO, False, None, None, SOURCE, TARGET, None, None, ZERO, None, None, None]
     refused = frame(perform(0x12, *fields, {Symbol("x-foo"): TWICE[Symbol("a")]}))
     talk = Talk(None, HEADER, OPEN, PLAIN_BEGIN)
     assert told(talk.say(refused)) == [(DETACHED, NOT_IMPLEMENTED)]

@@ -15,7 +15,19 @@ from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL, declare, discharge
 from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong
 from qpidha.model.message_view import body, build
 from tests.amqp.builders import Recording
-from tests.amqp.wire import GOOD, OPEN, SOURCE, TARGET, Frame, Talk, a_host, frame, perform
+from tests.amqp.wire import (
+    GOOD,
+    OPEN,
+    SOURCE,
+    TARGET,
+    Frame,
+    Talk,
+    a_host,
+    attach,
+    frame,
+    perform,
+    told,
+)
 
 BEGUN, ATTACHED, FLOWED, SENT, DISPOSED, DETACHED, ENDED, CLOSED = range(0x11, 0x19)
 ZERO, ONE = UInt(0), UInt(1)
@@ -26,15 +38,6 @@ COORDINATOR = Described(ULong(0x30), [])
 NOTHING_GIVEN = Described(ULong(0x28), [])
 SENDER = GOOD[:4]
 """Until a sender to q is attached with handle 0."""
-
-
-def attach(
-    name: str, handle: int, *, receives: bool = False, source: Any = SOURCE, target: Any = TARGET
-) -> bytes:
-    count = None if receives else ZERO
-    return frame(
-        perform(0x12, name, UInt(handle), receives, None, None, source, target, None, None, count)
-    )
 
 
 def receiver(handle: int = 1, **given: Any) -> bytes:
@@ -68,11 +71,6 @@ def flow(*given: Any, following: int = 0) -> bytes:
 
 def credit(handle: int, count: int, **given: Any) -> bytes:
     return flow(UInt(handle), ZERO, UInt(count), **given)
-
-
-def told(answers: list[Frame]) -> list[tuple[int, str]]:
-    """What ended, and why."""
-    return [(answer.code, answer.condition) for answer in answers if answer.code >= DETACHED]
 
 
 def outcomes(answers: list[Frame]) -> list[tuple[int, str]]:

@@ -9,23 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from qpidha.pipeline.generate.histories import BY_BROKERS, EFFECTS, Plan, write
+from qpidha.pipeline.generate.histories import write
 from qpidha.pipeline.spark import around
 from qpidha.pipeline.spark.engine import Asked, check_lake
 from qpidha.pipeline.spark.ingest import Ingested, ingest
 from qpidha.pipeline.spark.lake import Lake
 from qpidha.pipeline.verdict import Verdict
-
-EVERYTHING = Plan(
-    messages=2700,
-    seed=7,
-    plant={name: 2 if name in BY_BROKERS else 3 for name in EFFECTS},
-    brokers=True,
-    locks=3,
-    holds=20,
-    overlaps=5,
-    lost_leases=2,
-)
+from tests.pipeline.builders import EVERYTHING
 
 
 @dataclass(frozen=True)

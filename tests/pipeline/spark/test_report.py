@@ -20,7 +20,8 @@ from qpidha.pipeline.spark import around
 from qpidha.pipeline.spark.engine import Asked, check_lake
 from qpidha.pipeline.spark.ingest import ingest
 from qpidha.pipeline.spark.lake import Lake
-from tests.pipeline.spark.judged import EVERYTHING, Judged
+from tests.pipeline.builders import EVERYTHING
+from tests.pipeline.spark.judged import Judged
 
 # Kind of offence -> what must be told around its examples.
 TOLD = {
