@@ -256,15 +256,7 @@ class Engine:
         """End a session of which the peer broke the rules, with all its links; the connection
         lives. What the peer still sends there is dropped until it ends the session too.
         """
-        links = list(session.links.items())
-        for _, end in links:
-            self._lose(end)
-        for pointer, end in links:
-            # Messages that wait for the peer's window would hold back our end. What came and is not
-            # committed is freed with the session: the engine would settle it without an outcome,
-            # and some clients take that for accepted.
-            if end.is_sender or not lib.pn_link_unsettled(pointer):
-                lib.pn_link_free(pointer)
+        self._lose_links(session)
         self._reader.ignore(session.channel)
         condition = lib.pn_session_condition(session.pointer)
         write_condition(condition, error, self._connection)
@@ -509,9 +501,9 @@ class Engine:
         session.is_ended = True
         self._by_channel.pop(session.channel, None)
         self._shifts.pop(session, None)
-        for end in list(session.links.values()):
-            self._lose(end)
+        self._lose_links(session)
         lib.pn_session_close(pointer)
+        self.has_output()  # Our end leaves before what is not committed is freed.
         lib.pn_session_free(pointer)
 
     def _on_attach(self, event: Pointer) -> None:
@@ -539,6 +531,18 @@ class Engine:
 
     def _on_detach_closed(self, event: Pointer) -> None:
         self._on_detach(event, closed=True)
+
+    def _lose_links(self, session: SessionEnd) -> None:
+        """Let go of the links of a session that ends."""
+        links = list(session.links.items())
+        for _, end in links:
+            self._lose(end)
+        for pointer, end in links:
+            # Messages that wait for the peer's window would hold back our end. What came and is not
+            # committed is freed with the session: the engine would settle it without an outcome,
+            # and some clients take that for accepted.
+            if end.is_sender or not lib.pn_link_unsettled(pointer):
+                lib.pn_link_free(pointer)
 
     def _lose(self, end: LinkEnd) -> None:
         owner, end.owner, pointer, end.pointer = end.owner, None, end.pointer, None

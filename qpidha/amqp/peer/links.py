@@ -430,8 +430,17 @@ class LinkEnd:
             size -= BUFFER_SIZE
         if not _partial(delivery):
             _advance(self.pointer)
-            outcomes = self.remote_source().outcomes
-            if not is_settled(delivery) and (not outcomes or OUTCOME_NAMES[RELEASED] in outcomes):
-                # Some clients take what is settled without an outcome for accepted.
-                update(delivery, RELEASED)
-            settle(delivery)
+            if not self.give_back(delivery):
+                settle(delivery)
+
+    def give_back(self, delivery: Pointer) -> bool:
+        """Release a delivery that came as a whole and was not taken, and tell whether it could be:
+        some clients take what is settled without an outcome for accepted.
+        """
+        outcomes = self.remote_source().outcomes
+        if _partial(delivery) or (outcomes and OUTCOME_NAMES[RELEASED] not in outcomes):
+            return False
+        if not is_settled(delivery):
+            update(delivery, RELEASED)
+        settle(delivery)
+        return True

@@ -65,7 +65,7 @@ class Coordinator(ReceivingLink):
         try:
             payload = end.take(delivery)
         except MessageTooLarge as error:
-            self.fail(error)
+            self.fail_at(delivery, error)
             return
         if payload is None:
             return
@@ -73,11 +73,12 @@ class Coordinator(ReceivingLink):
             self._pass_over(delivery)
             return
         if is_settled(delivery):
-            self.fail(
+            self.fail_at(
+                delivery,
                 PresettledControl(
                     "a declaration or discharge was sent settled, so that the client would not "
                     "hear what came of it"
-                )
+                ),
             )
             return
         try:
@@ -109,16 +110,20 @@ class Coordinator(ReceivingLink):
                 f"transaction {control.transaction_id.hex()} was declared on another link"
             )
         if work.posting:
-            self.fail(
+            self.fail_at(
+                delivery,
                 TransactionRolledBack(
                     "a transaction was discharged before all of a message in it had come"
-                )
+                ),
             )
             return
         if self._pending >= WINDOW:
             # The engine does not enforce credit, and what waits to be committed must not grow
             # without bound.
-            self.fail(TransferLimitExceeded(f"more than {WINDOW} discharges await their outcome"))
+            self.fail_at(
+                delivery,
+                TransferLimitExceeded(f"more than {WINDOW} discharges await their outcome"),
+            )
             return
         sequence = transactions.discharge(work, failed=control.failed)
         self._pending += 1
@@ -129,7 +134,7 @@ class Coordinator(ReceivingLink):
 
     def _refuse(self, delivery: Pointer, error: QpidHaError) -> None:
         if not self._has(REJECTED):
-            self.fail(error)
+            self.fail_at(delivery, error)
             return
         reject(delivery, error)
         self._use()

@@ -135,7 +135,7 @@ class IncomingLink(ReceivingLink):
         try:
             payload = end.take(delivery)
         except MessageTooLarge as error:
-            self.fail(error)
+            self.fail_at(delivery, error)
             return
         if payload is None:
             if remote_state(delivery) == TRANSACTIONAL:
@@ -147,6 +147,15 @@ class IncomingLink(ReceivingLink):
             return
         if remote_state(delivery) == TRANSACTIONAL:
             self._post(delivery, payload)
+            return
+        if self._pending >= self._window:
+            # The engine does not enforce credit, and pending answers must not grow without bound.
+            self.fail_at(
+                delivery,
+                TransferLimitExceeded(
+                    f"more than link-credit {self._window} deliveries await their outcome"
+                ),
+            )
             return
         expires = 0
         try:
@@ -171,14 +180,7 @@ class IncomingLink(ReceivingLink):
             self._use()
             return
         self._pending += 1
-        if self._pending > self._window:
-            # The engine does not enforce credit, and pending answers must not grow without bound.
-            self.fail(
-                TransferLimitExceeded(
-                    f"more than link-credit {self._window} deliveries await their outcome"
-                )
-            )
-        elif sequence:
+        if sequence:
             self._host.when_committed(sequence, self, delivery)
         else:
             self.on_committed(delivery)
@@ -246,7 +248,7 @@ class IncomingLink(ReceivingLink):
         try:
             return self._served.transactions.find(read_state(remote_fields(delivery))[0])
         except UnknownTransaction as error:
-            self.fail(error)
+            self.fail_at(delivery, error)
             return None
 
     def _post(self, delivery: Pointer, payload: bytes) -> None:
@@ -260,7 +262,7 @@ class IncomingLink(ReceivingLink):
             transactions.post(work, self._address(kept, expires))
         except ResourceDeleted as error:
             transactions.mark_rollback_only(work, error)
-            self.fail(error)
+            self.fail_at(delivery, error)
         except (RefusedRequest, ProtocolViolation) as error:
             self._refuse_post(delivery, work, error)
         else:
@@ -277,7 +279,7 @@ class IncomingLink(ReceivingLink):
             told = fitted(error, connection_of(delivery))
             self._posted(delivery, rejected(work.transaction_id, told))
         else:
-            self.fail(_named(delivery, error))
+            self.fail_at(delivery, _named(delivery, error))
 
     def _posted(self, delivery: Pointer, state: list[Any]) -> None:
         """Settle a message of a transaction."""
@@ -403,7 +405,7 @@ class IncomingLink(ReceivingLink):
         releases = (is_full or is_unroutable) and self._has(RELEASED)
         if is_settled(delivery):
             if not is_unroutable:
-                self.fail(_named(delivery, error))
+                self.fail_at(delivery, _named(delivery, error))
                 return
             settle(delivery)
         elif self._has(REJECTED) and not (releases and is_unroutable):
@@ -412,7 +414,7 @@ class IncomingLink(ReceivingLink):
             update(delivery, RELEASED)
             settle(delivery)
         else:
-            self.fail(_named(delivery, error))
+            self.fail_at(delivery, _named(delivery, error))
             return
         self._use()
         self._connection.wake()
@@ -424,7 +426,7 @@ class IncomingLink(ReceivingLink):
         try:
             queue = self._replace_queue(error)
         except ResourceDeleted:
-            self.fail(error)
+            self.fail_at(delivery, error)
             return
         try:
             self._taken(delivery, queue.enqueue(payload, expires))

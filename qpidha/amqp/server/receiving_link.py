@@ -79,6 +79,12 @@ class ReceivingLink(ClientLink):
         self._line.waits = self._pending > 0
         super().fail(error)
 
+    def fail_at(self, delivery: Pointer, error: QpidHaError) -> None:
+        """End the link because of a delivery, which is not taken."""
+        if self.end is not None:
+            self.end.give_back(delivery)
+        self.fail(error)
+
     def flowed(self) -> None:
         """Ignore what a sender says of how much it has."""
 
