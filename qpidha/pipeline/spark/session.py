@@ -44,6 +44,9 @@ SETTINGS = {
     # A batch is one folder that is overwritten as a whole, also when it is written again after a
     # crash.
     "spark.sql.sources.partitionOverwriteMode": "static",
+    # To say in an error which line of Python made a column, PySpark asks Java nine things for each:
+    # half of the time that plans take.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
