@@ -125,6 +125,8 @@ class Core:
         self._since: int | None = None
         """Since when there has been no connection."""
         self._open_by = 0
+        self._is_cut_short = False
+        """Whether an address had less than its share, since the time allowed was nearly over."""
         self._answered = False
         """Whether a broker took a connection and ended it again: there is a cluster, and it will
         have a primary.
@@ -186,15 +188,20 @@ class Core:
             self._begin_round()
         self.endpoint = self._round.popleft()
         self.state = DIALLING
-        self._open_by = now + self.time_for_dial(now)
+        time = self.time_for_dial(now)
+        self._open_by, self._is_cut_short = now + time, time < self._whole_share
         return self.endpoint
 
     def time_for_dial(self, now: int) -> int:
         """Return how many ns an address has to let the client in."""
         left = self._left(now) if self.options.reconnect_timeout else None
-        is_only = len(self._known) == 1 and not self.connects
-        share = LONGEST_SHARE if is_only else self._share
+        share = self._whole_share
         return share if left is None else max(min(share, left), SECOND // 10)
+
+    @property
+    def _whole_share(self) -> int:
+        is_only = len(self._known) == 1 and not self.connects
+        return LONGEST_SHARE if is_only else self._share
 
     def dialled(self, now: int, *, encrypted: bool) -> None:
         """Go on over a stream to `endpoint`, where TLS is up if it is to be."""
@@ -378,6 +385,8 @@ class Core:
 
     def _next(self, error: ClientError, elsewhere: Endpoint | None) -> None:
         """Choose what is dialled next, or give up."""
+        if self._is_cut_short and self.now >= self._open_by and self._last_error is not None:
+            error = self._last_error  # That it was too short says less than what was seen before.
         self._last_error = error
         self.state = WAITING
         self.retry_at = self.now

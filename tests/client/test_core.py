@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from qpidha.client.core import Core, CoreOptions
+from qpidha.client.endpoint import Endpoint
 from qpidha.client.errors import (
     Closed,
     ConnectError,
@@ -138,6 +140,19 @@ def test_it_gives_up_when_nobody_serves_for_the_time_allowed() -> None:
     assert isinstance(stage.core.failure, ConnectError)
     with pytest.raises(ConnectError, match="no broker served within 5 s"):
         link.send(payload("x"))
+
+
+def test_why_nobody_serves_is_not_that_the_last_attempt_was_short() -> None:
+    """The last one has what is left of the time, which may be too little for any answer."""
+    core = Core([Endpoint("h", 1)], CoreOptions("client", reconnect_timeout=5.0), lambda: "id")
+    now = 0
+    assert core.next_dial(now) is not None
+    core.dial_failed(now, ConnectError("h:1 cannot be reached"))
+    now = 5 * SECOND - 1
+    assert core.next_dial(now) is not None
+    now += core.time_for_dial(now)
+    core.dial_failed(now, ConnectError("h:1 did not answer"))
+    assert core.failure is not None and "cannot be reached" in core.failure.reason
 
 
 def test_it_fails_fast_when_it_is_to() -> None:
