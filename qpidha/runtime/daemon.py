@@ -57,6 +57,8 @@ _PATIENCE = 10.0
 """Seconds that the node may take to stop in good order."""
 _SYNC = 10.0
 """Seconds that the disk may take for what is queued when the daemon stops."""
+_SECRET = 32
+"""Random bytes of this process, of which is made what strangers are told of unknown users."""
 
 
 class Daemon:
@@ -386,7 +388,7 @@ def load_users(settings: Settings) -> Users:
     hint = "make its lines with qpid-ha user add"
     try:
         with open(settings.users_file, encoding="utf-8") as file:
-            return Users.parse(file.read(), realm=settings.realm)
+            return Users.parse(file.read(), realm=settings.realm, secret=os.urandom(_SECRET))
     except OSError as error:
         raise CannotStart(
             f"users-file {settings.users_file} cannot be read: {reason_of(error)}",

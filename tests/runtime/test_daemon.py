@@ -23,7 +23,9 @@ from qpidha.model.exit_codes import (
     SOFTWARE,
     UNAVAILABLE,
 )
+from qpidha.model.settings import Settings
 from qpidha.node import VERSION
+from qpidha.runtime.daemon import load_users
 from tests.patience import STATE
 from tests.runtime.daemons import COMMAND, ENVIRONMENT, Running, run
 from tests.system.cluster import wait_for
@@ -193,6 +195,12 @@ def test_a_member_of_a_cluster_that_cannot_save_its_state_does_not_start(place):
         "--port", "0", "--data-dir", place, "--ha-cluster", "--ha-brokers-url", "127.0.0.1:1"
     )
     assert code == 74 and "the state cannot be saved" in log
+
+
+def test_what_strangers_are_told_of_unknown_users_is_of_one_process(place):
+    (place / "users").write_text("")
+    settings = Settings(users_file=str(place / "users"))
+    assert load_users(settings).auth_info("nobody") != load_users(settings).auth_info("nobody")
 
 
 def test_nobody_loads_the_arithmetic_of_passwords_before_there_is_one():

@@ -12,6 +12,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from qpidha.model.encoding import Array, Described, Symbol, UByte, ULong, decode, encode
@@ -32,6 +33,8 @@ MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
 OK, AUTH, SYSTEM = 0, 1, 2
 """Codes of an outcome."""
 SCRAM = "SCRAM-SHA-256"
+ITERATIONS, SALT = 4096, 16
+"""Work and bytes of salt of a verifier that is made up where there is none to be like."""
 
 
 def scram() -> Any:
@@ -90,19 +93,25 @@ class Users:
     begins a comment.
     """
 
-    __slots__ = ("_suffix", "verifiers")
+    __slots__ = ("_secret", "_suffix", "verifiers")
 
-    def __init__(self, verifiers: dict[str, Verifier] | None = None, *, realm: str = "") -> None:
+    def __init__(
+        self, verifiers: dict[str, Verifier] | None = None, *, realm: str = "", secret: bytes = b""
+    ) -> None:
+        """Where strangers log in, `secret` is random and told to nobody: what is answered for names
+        that do not exist is made with it.
+        """
         self.verifiers = verifiers or {}
         self._suffix = f"@{realm}" if realm else ""
+        self._secret = secret
 
     @classmethod
-    def parse(cls, text: str, *, realm: str = "") -> Users:
+    def parse(cls, text: str, *, realm: str = "", secret: bytes = b"") -> Users:
         """Read a users file; a name may be written, there and at login, with or without
         `@realm`.
         """
         scram()  # A broker with users loads it now, and not while it serves.
-        users = cls(realm=realm)
+        users = cls(realm=realm, secret=secret)
         for number, line in enumerate(text.splitlines(), 1):
             line = line.strip()
             if not line or line.startswith("#"):
@@ -125,9 +134,10 @@ class Users:
                     f"'name:{SCRAM}$iterations:salt$StoredKey:ServerKey'",
                     hint="make the line with: qpid-ha user add NAME --users-file FILE",
                 ) from None
+            bare = users.bare(name)
             if (
                 mechanism != SCRAM
-                or not name
+                or not bare
                 or verifier.iterations < 4096
                 or len(verifier.salt) < 12
             ):
@@ -135,7 +145,12 @@ class Users:
                     f"users file line {number}: needs {SCRAM}, a name, 4096 iterations "
                     "and 12 bytes of salt or more"
                 )
-            users.verifiers[users.bare(name)] = verifier
+            if bare in users.verifiers:
+                raise InvalidArgument(
+                    f"users file line {number}: {bare} has a line before it",
+                    hint="delete the one with the former password",
+                )
+            users.verifiers[bare] = verifier
         return users
 
     def bare(self, name: str) -> str:
@@ -143,19 +158,39 @@ class Users:
         return name.removesuffix(self._suffix)
 
     def check(self, name: str, password: str) -> bool:
-        """Tell whether `name` exists and has this password."""
-        verifier = self.verifiers.get(self.bare(name))
-        return verifier is not None and verifier.accepts(password)
+        """Tell whether `name` exists and has this password, by as much work if it does not."""
+        accepts = self._verifier(name).accepts(password)
+        return accepts and self.bare(name) in self.verifiers
 
     def auth_info(self, name: str) -> tuple[bytes, bytes, bytes, int]:
-        """Give what SCRAM needs; an unknown name gets a made-up answer, so that it cannot be told
-        from a known one.
-        """
-        verifier = self.verifiers.get(self.bare(name))
-        if verifier is None:
-            fake = hashlib.sha256(b"unknown user " + name.encode()).digest()
-            return fake[:16], fake, fake, 4096
+        """Give what SCRAM needs."""
+        verifier = self._verifier(name)
         return verifier.salt, verifier.stored_key, verifier.server_key, verifier.iterations
+
+    def _verifier(self, name: str) -> Verifier:
+        """Return the verifier of a name; of one that does not exist one that is made up, so that it
+        cannot be told from one that does.
+        """
+        bare = self.bare(name)
+        made_up = self._made_up(bare)  # Also if there is another: the time it takes tells nothing.
+        return self.verifiers.get(bare, made_up)
+
+    def _made_up(self, name: str) -> Verifier:
+        """Make a verifier that no password is known for: always the same one for a name, with as
+        many iterations and as long a salt as one of the users has.
+        """
+
+        def random(use: str, size: int) -> bytes:
+            key = hmac.digest(self._secret, f"{use} {name}".encode(), "sha256")
+            return hashlib.shake_256(key).digest(size)
+
+        iterations, size = ITERATIONS, SALT
+        if self.verifiers:
+            place = int.from_bytes(random("like", 8), "big") % len(self.verifiers)
+            like = next(islice(self.verifiers.values(), place, None))
+            iterations, size = like.iterations, len(like.salt)
+        keys = random("stored", 32), random("server", 32)
+        return Verifier(iterations, random("salt", size), *keys)
 
 
 class SaslSide:

@@ -19,6 +19,7 @@ from qpidha.amqp.peer.sasl import (
     SaslClient,
     SaslServer,
     Users,
+    Verifier,
     make_verifier,
 )
 from qpidha.amqp.server.served_connection import ServedConnection
@@ -135,6 +136,16 @@ def test_a_name_is_the_same_with_and_without_the_realm() -> None:
     assert users.auth_info("bob@QPID") == users.auth_info("bob")
 
 
+@pytest.mark.parametrize(
+    ("again", "says"),
+    [("@QPID", "needs .* a name"), ("ann", "ann has a line"), ("ann@QPID", "ann has a line")],
+)
+def test_a_name_that_is_empty_or_stands_there_twice_is_refused(again: str, says: str) -> None:
+    lines = [f"{name}:{make_verifier('a', SALT)}" for name in ("ann", again)]
+    with pytest.raises(InvalidArgument, match=f"line 2.*{says}"):
+        Users.parse("\n".join(lines), realm="QPID")
+
+
 # Each of these fails when one check of the security layer is taken away.
 
 USERS = Users.parse(f"ann:{make_verifier('secret', SALT)}\n")
@@ -185,6 +196,66 @@ def test_scram_refuses_a_name_that_does_not_exist_whatever_its_proof(
     stored = hashlib.sha256(b"k" * 32).digest()
     server.performed(RESPONSE, [scram_client_final(first, challenge, b"k" * 32, stored).encode()])
     assert (server.done, server.failed) == (lets_in, not lets_in)
+
+
+def of_unequal_users(secret: bytes = b"of this process") -> Users:
+    """Two users, whose verifiers differ in iterations and length of the salt."""
+    lines = (f"ann:{make_verifier('a', SALT)}", f"bob:{make_verifier('b', SALT + SALT, 5000)}")
+    return Users.parse("\n".join(lines), secret=secret)
+
+
+def test_nobody_can_guess_what_is_made_up_for_a_name_that_does_not_exist() -> None:
+    """What was, when it was made of the name alone: a name of 19 letters was let in with a client
+    key that everybody knew, but for one line.
+    """
+    name = "a" * 19
+    known = f"unknown user {name}".encode()
+    _, stored_key, server_key, _ = of_unequal_users().auth_info(name)
+    assert hashlib.sha256(known).digest() not in (stored_key, server_key)
+    parts = [of_unequal_users(secret).auth_info(name)[:3] for secret in (b"1", b"1", b"2")]
+    assert parts[0] == parts[1]
+    assert not {*parts[0]} & {*parts[2]} and len({*parts[0]}) == 3
+
+
+def test_a_name_that_does_not_exist_looks_like_one_that_does() -> None:
+    """Of its answer to SCRAM a client sees the salt and the iterations: always the same for a name,
+    and such as some user has.
+    """
+    users = of_unequal_users()
+    seen = set()
+    for number in range(40):
+        salt, stored_key, server_key, iterations = users.auth_info(f"nobody {number}")
+        assert (salt, stored_key, server_key, iterations) == users.auth_info(f"nobody {number}")
+        assert len(stored_key) == len(server_key) == 32
+        seen.add((len(salt), iterations))
+    assert seen == {(16, 4096), (32, 5000)}
+    realm = Users(users.verifiers, realm="QPID", secret=b"s")
+    assert realm.auth_info("nobody@QPID") == realm.auth_info("nobody")
+
+
+@pytest.mark.parametrize(("name", "lets_in"), [("ann", True), ("nobody", False)])
+def test_a_password_takes_as_much_work_for_a_name_that_does_not_exist(
+    monkeypatch: pytest.MonkeyPatch, name: str, lets_in: bool
+) -> None:
+    counted: list[int] = []
+    work = hashlib.pbkdf2_hmac
+
+    def count(kind: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+        counted.append(iterations)
+        return work(kind, password, salt, iterations)
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", count)
+    server = a_server("PLAIN")
+    server.performed(INIT, ["PLAIN", f"\0{name}\0secret".encode()])
+    assert server.done == lets_in and counted == [4096]
+
+
+def test_no_password_is_right_for_a_name_that_does_not_exist(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not even one that fits what was made up."""
+    monkeypatch.setattr(Verifier, "accepts", lambda verifier, password: True)
+    assert USERS.check("ann", "x") and not USERS.check("nobody", "x")
 
 
 @pytest.mark.parametrize(
