@@ -154,7 +154,12 @@ class Bench:
             "user": target.user or self.cli.user,
             "password": target.password or self.cli.password,
             "mechanism": target.mechanism or self.cli.sasl_mechanism,
-            "tls": {"trusted": tls.trusted, "certificate": tls.certificate, "key": tls.key},
+            "tls": {
+                "trusted": tls.trusted,
+                "certificate": tls.certificate,
+                "key": tls.key,
+                "password": tls.password,
+            },
         }
         self._pids, self._names = list(pids.values()), list(pids)
 

@@ -110,7 +110,8 @@ OPTIONS_HELP = """Options of every command, before or after it:
                            primary among them is asked, else the first that answers
   --config FILE            take port, login, TLS files, brokers and admin socket from a qpidd.conf
   --timeout SECONDS        how long to wait for an answer (10; 0 is for ever)
-  --user, --password, --sasl-mechanism, --ssl-certificate, --ssl-key, --ssl-trusted
+  --user, --password, --sasl-mechanism
+  --ssl-trusted, --ssl-certificate, --ssl-key, --ssl-key-password-file
   -o, --output text|json   form of the data on standard output
   -q, --quiet    -v, --verbose    --cluster-manager
 Exit codes: 0 done or true, 1 false or refused, 2 usage, 65 bad data, 66 no input,

@@ -13,9 +13,9 @@ import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from qpidha.client.errors import ClientError, TlsError
+from qpidha.client.errors import KEY_PASSWORD, ClientError, TlsError
 from qpidha.model.errors import InvalidArgument
-from qpidha.model.pem import pem_trouble
+from qpidha.model.pem import NO_PASSWORD, WRONG_PASSWORD, KeyPassword
 from qpidha.model.percent import decode_part
 from qpidha.model.url import PORT, SECURE_PORT, parse_address
 
@@ -82,31 +82,37 @@ class Tls:
     """What a TLS connection needs: files in PEM form.
 
     `trusted` holds the certificates of whoever signed the brokers' (the system's are used without
-    it). `certificate` and `key` say who the client is, for SASL EXTERNAL. Host names are always
-    checked; `server_name` is the name in the brokers' certificates where it is not their address.
+    it). `certificate` and `key` say who the client is, for SASL EXTERNAL; `password` is the key's,
+    if it has one. Host names are always checked; `server_name` is the name in the brokers'
+    certificates where it is not their address.
     """
 
     trusted: str = ""
     certificate: str = ""
     key: str = ""
     server_name: str = ""
+    password: str = field(default="", repr=False)
 
     def context(self) -> ssl.SSLContext:
         """Make the context that sockets are wrapped with. Raises TlsError for files that cannot be
         used.
         """
         files = [name for name in (self.trusted, self.certificate, self.key) if name]
+        password = KeyPassword(self.password)
         try:
             context = ssl.create_default_context(cafile=self.trusted or None)
             if self.certificate:
-                context.load_cert_chain(self.certificate, self.key or None)
-        except OSError as error:
+                context.load_cert_chain(self.certificate, self.key or None, password=password)
+        except (OSError, ValueError) as error:
+            if isinstance(error, ssl.SSLError):
+                reason = password.trouble(error.reason)
+            else:
+                reason = getattr(error, "strerror", None) or str(error)
+            is_locked = reason in (NO_PASSWORD, WRONG_PASSWORD)
             raise TlsError(
                 f"cannot use {', '.join(files)}",
-                reason=pem_trouble(error.reason)
-                if isinstance(error, ssl.SSLError)
-                else error.strerror or str(error),
-                hint="name readable files in PEM form",
+                reason=reason,
+                hint=KEY_PASSWORD if is_locked else "name readable files in PEM form",
             ) from error
         return context
 

@@ -12,6 +12,7 @@ from typing import Any
 
 NO_LOGIN = "name a user and a password, or a mechanism that the broker offers"
 WRONG_LOGIN = "another user, password or mechanism"
+KEY_PASSWORD = "give the password of the key: Tls(..., password=...)"
 UNTRUSTED = "name the certificate of the authority that signed it as trusted"
 """Hints that commands give in the words of their options."""
 

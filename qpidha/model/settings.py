@@ -213,6 +213,9 @@ class Settings:
     ssl_key: str = option(
         "", FilePath(), "PEM file with the private key; empty if it is in ssl-cert.", group=TLS
     )
+    ssl_key_password_file: str = option(
+        "", FilePath(), "File whose first line is the password of the private key.", group=TLS
+    )
     ssl_trusted: str = option(
         "",
         FilePath(),
@@ -463,7 +466,7 @@ def _check_tls(settings: Settings, given: Mapping[str, Given]) -> None:
             "set ssl-cert, or require-encryption=no",
         )
     if not tls:
-        for name in ("ssl-key", "ssl-require-client-authentication"):
+        for name in ("ssl-key", "ssl-key-password-file", "ssl-require-client-authentication"):
             if getattr(settings, FIELD_OF[name]):
                 _refuse(
                     given,

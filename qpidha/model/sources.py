@@ -70,7 +70,7 @@ IGNORED = {
     "syslog-name": "",
     "syslog-facility": "",
     "ssl-cert-db": "NSS databases are not read; give PEM files with ssl-cert and ssl-key",
-    "ssl-cert-password-file": "give a key without a password",
+    "ssl-cert-password-file": "name the file with the password of ssl-key as ssl-key-password-file",
     "ssl-cert-name": "",
     "ssl-use-export-policy": "",
     "ssl-sasl-no-dict": "",

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from qpidha.model.exit_codes import CONFIG
-from qpidha.model.pem import pem_trouble
+from qpidha.model.password_file import password_in
+from qpidha.model.pem import KeyPassword, pem_trouble
 from qpidha.model.settings import Settings
-from qpidha.runtime.exits import CannotStart
+from qpidha.runtime.exits import CannotStart, reason_of
 
 
 def server_context(settings: Settings) -> ssl.SSLContext:
@@ -42,17 +43,17 @@ def client_context(settings: Settings) -> ssl.SSLContext:
 def _load(context: ssl.SSLContext, settings: Settings) -> None:
     """Load certificate, key and authorities, saying which file is at fault."""
     if settings.ssl_cert:
+        password = KeyPassword(_password_of_key(settings))
         try:
-            context.load_cert_chain(
-                settings.ssl_cert, settings.ssl_key or None, password=_no_password
-            )
+            context.load_cert_chain(settings.ssl_cert, settings.ssl_key or None, password=password)
         except (OSError, ValueError) as error:
             files = f"ssl-cert {settings.ssl_cert}" + (
                 f" with ssl-key {settings.ssl_key}" if settings.ssl_key else ""
             )
             raise CannotStart(
-                f"{files} cannot be used: {_reason(error)}",
-                hint="give a PEM certificate and its key without a password",
+                f"{files} cannot be used: {_reason(error, password)}",
+                hint="give a PEM certificate and its key, and the password of the key in the first "
+                "line of ssl-key-password-file",
                 code=CONFIG,
             ) from error
     if settings.ssl_trusted:
@@ -66,15 +67,26 @@ def _load(context: ssl.SSLContext, settings: Settings) -> None:
             ) from error
 
 
-def _no_password() -> str:
-    """Stand in for OpenSSL's question on the terminal, which would hang a daemon."""
-    raise ValueError("the key needs a password")
+def _password_of_key(settings: Settings) -> str:
+    """Read the password of the private key; empty if none is given."""
+    path = settings.ssl_key_password_file
+    if not path:
+        return ""
+    try:
+        with open(path, "rb") as file:
+            return password_in(file.read())
+    except (OSError, ValueError) as error:
+        raise CannotStart(
+            f"ssl-key-password-file {path} cannot be used: {_reason(error)}",
+            hint="give a file whose first line is the password of ssl-key",
+            code=CONFIG,
+        ) from error
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, password: KeyPassword | None = None) -> str:
     if isinstance(error, ssl.SSLError):
-        return pem_trouble(error.reason)
-    return str(getattr(error, "strerror", None) or error).lower()
+        return (password.trouble if password is not None else pem_trouble)(error.reason)
+    return reason_of(error) if isinstance(error, OSError) else str(error)
 
 
 def identity_of(certificate: Mapping[str, Any] | None) -> str:

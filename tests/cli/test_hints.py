@@ -198,6 +198,27 @@ def test_first_use_m30_a_message_that_is_too_large_is_refused_and_not_sent_again
     assert qpid_ha("send", "large", "small", *at).code == 0
 
 
+def test_the_password_of_a_key_comes_from_a_file(qpid_ha: Run, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("guest")
+    own = ("--ssl-certificate", str(certificate), "--ssl-key", str(authority.lock(key, "secret")))
+    ask = ("status", "-b", "amqps://localhost:1", *own)
+    said = qpid_ha(*ask)
+    assert said.code == 65 and "the key needs a password" in said.err
+    assert "Try: --ssl-key-password-file FILE" in said.err
+    file = tmp_path / "password"
+    for content, code, says in (
+        (None, 66, "No such file"),
+        ("\n", 65, "is empty"),
+        ("wrong\n", 65, "the key has another password"),
+        ("secret\n", 69, "localhost:1"),  # Nobody listens there.
+    ):
+        if content is not None:
+            file.write_text(content)
+        said = qpid_ha(*ask, "--ssl-key-password-file", str(file))
+        assert said.code == code and says in said.err, said.err
+
+
 def test_a_file_that_is_no_certificate_is_called_so(qpid_ha: Run, tmp_path: Path) -> None:
     (tmp_path / "odd.pem").write_text("odd\n")
     for option in ("--ssl-trusted", "--ssl-certificate"):

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from qpidha.client.endpoint import Endpoint, Tls, parse_endpoints
-from qpidha.client.errors import ClientError, TlsError
+from qpidha.client.errors import KEY_PASSWORD, ClientError, TlsError
+from tests.system.credentials import Authority
 
 
 @pytest.mark.parametrize(
@@ -135,3 +136,15 @@ def test_an_address_is_written_without_credentials() -> None:
 def test_files_that_cannot_be_used_are_named(tmp_path) -> None:
     with pytest.raises(TlsError, match="nowhere.pem"):
         Tls(str(tmp_path / "nowhere.pem")).context()
+
+
+def test_a_key_may_need_a_password_and_nobody_is_asked_for_it(tmp_path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("guest")
+    own = {"certificate": str(certificate), "key": str(authority.lock(key, "secret"))}
+    Tls(**own, password="secret").context()
+    assert "secret" not in repr(Tls(**own, password="secret"))
+    for password, says in (("", "needs a password"), ("wrong", "has another password")):
+        with pytest.raises(TlsError, match=says) as error:
+            Tls(**own, password=password).context()
+        assert error.value.hint == KEY_PASSWORD

@@ -101,6 +101,12 @@ class Authority:
         )
         return certificate, key
 
+    def lock(self, key: Path, password: str) -> Path:
+        """Return a copy of a key that needs a password."""
+        locked = key.with_suffix(".locked")
+        self._openssl("pkey", "-in", key, "-aes256", "-passout", f"pass:{password}", "-out", locked)
+        return locked
+
     def _openssl(self, *arguments: object) -> None:
         subprocess.run(
             ["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=STATE

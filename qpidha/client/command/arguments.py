@@ -24,6 +24,7 @@ VALUED = {
     "--sasl-service-name": "sasl_service_name",
     "--ssl-certificate": "ssl_certificate",
     "--ssl-key": "ssl_key",
+    "--ssl-key-password-file": "ssl_key_password_file",
     "--ssl-trusted": "ssl_trusted",
     "-o": "output",
     "--output": "output",
@@ -58,13 +59,16 @@ class Options:
     sasl_service_name: str = ""
     ssl_certificate: str = ""
     ssl_key: str = ""
+    ssl_key_password_file: str = ""
     ssl_trusted: str = ""
     output: str = "text"
     quiet: bool = False
     verbose: bool = False
     cluster_manager: bool = False
-    configured_tls: tuple[str, str, str] = ("", "", "")
-    """What --config says of TLS: the authorities, this broker's certificate and its key."""
+    configured_tls: tuple[str, str, str, str] = ("", "", "", "")
+    """What --config says of TLS: the authorities, this broker's certificate, its key and the file
+    with the password of that.
+    """
     told: set[str] = field(default_factory=set)
     """Warnings that were given: once is enough."""
 
@@ -98,10 +102,12 @@ def hoist(arguments: list[str]) -> tuple[Options, list[str]]:
             _set(options, argument[:2], argument[2:].removeprefix("="))
         else:
             rest.append(argument)
-    if options.ssl_key and not options.ssl_certificate:
+    for name in ("--ssl-key", "--ssl-key-password-file"):
+        if options.ssl_certificate or not getattr(options, VALUED[name]):
+            continue
         raise Failure(
             USAGE,
-            "--ssl-key needs --ssl-certificate",
+            f"{name} needs --ssl-certificate",
             hint="give the certificate that belongs to the key",
         )
     return options, rest

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from qpidha.client.admin import LinkDenied, LinkTimeout
 from qpidha.client.errors import (
+    KEY_PASSWORD,
     UNTRUSTED,
     WRONG_LOGIN,
     ClientError,
@@ -90,6 +91,8 @@ def _of_client(error: ClientError) -> Failure:
     elif isinstance(error, TlsError) and error.__cause__ is not None:
         is_missing = isinstance(error.__cause__, FileNotFoundError | PermissionError)
         code, hint = NO_INPUT if is_missing else DATA_ERROR, "PEM files are needed"
+        if error.hint == KEY_PASSWORD:
+            hint = "--ssl-key-password-file FILE, whose first line is the password of the key"
     elif isinstance(error, TlsError):
         if error.hint in ("", UNTRUSTED):
             hint = "--ssl-trusted FILE, with the certificate of who signed the broker's"

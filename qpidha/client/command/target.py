@@ -344,10 +344,11 @@ def _configured(options: Options) -> Target:
     target.mechanism = values.get("ha-mechanism", "")
     folder = os.path.dirname(options.config)
     files = {name: os.path.join(folder, path) for name, path in values.items() if path}
-    own = ("", "")
+    own = ("", "", "")
     if target.mechanism == "EXTERNAL":
         # As brokers do among themselves: the certificate of this one says who it is.
-        own = files.get("ssl-cert", ""), files.get("ssl-key", "")
+        cert, key, password = "ssl-cert", "ssl-key", "ssl-key-password-file"
+        own = files.get(cert, ""), files.get(key, ""), files.get(password, "")
     options.configured_tls = (files.get("ssl-trusted", ""), *own)
     if options.timeout is None:
         interval = values.get("ha-heartbeat-interval") or values.get("link-heartbeat-interval")

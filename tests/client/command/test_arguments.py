@@ -47,7 +47,16 @@ def test_timeout_0_is_for_ever_and_none_is_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["--timeout", "--timeout x", "--timeout -1", "-o yaml", "--ssl-key k", "-b"]
+    "line",
+    [
+        "--timeout",
+        "--timeout x",
+        "--timeout -1",
+        "-o yaml",
+        "--ssl-key k",
+        "--ssl-key-password-file p",
+        "-b",
+    ],
 )
 def test_wrong_values_are_usage_errors(line: str) -> None:
     with pytest.raises(Failure) as failure:
