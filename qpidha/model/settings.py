@@ -431,6 +431,10 @@ def load_with_origins(
     values = {FIELD_OF[name]: one.value for name, one in given.items()}
     if values.get("users_file") and "auth" not in given:
         values["auth"] = True
+    url = values.get("ha_brokers_url", Url())
+    if url.user and values.get("ha_username", "") in ("", url.user):
+        values["ha_username"] = url.user
+        values["ha_password"] = values.get("ha_password") or url.password
     settings = Settings(**values)
     _check_together(settings, given)
     warnings.extend(_worries(settings))
@@ -512,13 +516,12 @@ def _check_ha(settings: Settings, given: Mapping[str, Given]) -> None:
     """Refuse options of a cluster that contradict each other."""
     if settings.ha_password and not settings.ha_username:
         _refuse(given, "ha-password", "it needs ha-username", "set ha-username too")
-    has_login = settings.ha_username or settings.ha_brokers_url.user
     has_certificate = settings.ssl_cert and settings.ssl_trusted
     if (
         settings.ha_cluster
         and settings.auth
         and len(settings.ha_brokers_url) > 1
-        and not (has_login or has_certificate)
+        and not (settings.ha_username or has_certificate)
     ):
         _refuse(
             given,
@@ -619,9 +622,11 @@ def _odd_brokers(settings: Settings) -> list[str]:
             f"ha-brokers-url has {encrypted[0]}, and without ssl-cert this broker speaks no TLS "
             "itself. Set ssl-cert, or leave amqps: and ssl: out"
         )
-    user = settings.ha_username or settings.ha_brokers_url.user
-    password = settings.ha_password or settings.ha_brokers_url.password
-    if user and not password and settings.ha_mechanism not in ("EXTERNAL", "ANONYMOUS"):
+    user, other = settings.ha_username, settings.ha_brokers_url.user
+    if other not in ("", user):
+        worries.append(f"ha-username={user} is used, and not the user {other} of ha-brokers-url")
+    has_password = settings.ha_password or settings.ha_mechanism in ("EXTERNAL", "ANONYMOUS")
+    if user and not has_password:
         worries.append(
             f"ha-username={user} without ha-password: only a client certificate lets this broker "
             "in at the others"

@@ -50,6 +50,7 @@ from qpidha.runtime.sockets import (
     own_address,
 )
 from qpidha.runtime.tls import client_context, server_context
+from qpidha.runtime.users import check_login_of_brokers, load_users
 
 _FLUSH = 2.0
 """Seconds that the last bytes may take to leave when the daemon stops."""
@@ -57,8 +58,6 @@ _PATIENCE = 10.0
 """Seconds that the node may take to stop in good order."""
 _SYNC = 10.0
 """Seconds that the disk may take for what is queued when the daemon stops."""
-_SECRET = 32
-"""Random bytes of this process, of which is made what strangers are told of unknown users."""
 
 
 class Daemon:
@@ -381,28 +380,6 @@ class Daemon:
         self._end(SOFTWARE)
 
 
-def load_users(settings: Settings) -> Users:
-    """The users file, or nobody. Raises CannotStart."""
-    if not settings.users_file:
-        return Users.parse("")
-    hint = "make its lines with qpid-ha user add"
-    try:
-        with open(settings.users_file, encoding="utf-8") as file:
-            return Users.parse(file.read(), realm=settings.realm, secret=os.urandom(_SECRET))
-    except OSError as error:
-        raise CannotStart(
-            f"users-file {settings.users_file} cannot be read: {reason_of(error)}",
-            hint=hint,
-            code=CONFIG,
-        ) from error
-    except (QpidHaError, UnicodeDecodeError) as error:
-        raise CannotStart(
-            f"users-file {settings.users_file} cannot be used: {error}",
-            hint=getattr(error, "hint", "") or hint,
-            code=CONFIG,
-        ) from error
-
-
 def _log_stream(settings: Settings) -> TextIO:
     if not settings.log_to_file:
         return sys.stderr
@@ -433,9 +410,12 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _check(settings: Settings) -> None:
-    """Look at every file that the settings name."""
-    load_users(settings)
+def _check(configuration: Configuration) -> None:
+    """Look at every file that the settings name; what is odd comes to the warnings. Raises
+    CannotStart.
+    """
+    settings = configuration.settings
+    configuration.warnings += check_login_of_brokers(settings, load_users(settings))
     if settings.ssl_cert:
         server_context(settings)
     if settings.ssl_trusted:
@@ -444,7 +424,7 @@ def _check(settings: Settings) -> None:
 
 def _serve(configuration: Configuration) -> int:
     settings = configuration.settings
-    _check(settings)
+    _check(configuration)
     _raise_file_limit()
     faulthandler.enable()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -496,7 +476,7 @@ def _fill_streams() -> None:
 def _tell(configuration: Configuration) -> None:
     """Print what the command line asks for."""
     if configuration.command == "check":
-        _check(configuration.settings)
+        _check(configuration)
         for warning in configuration.warnings:
             print(f"qpidhad: warning: {warning}", file=sys.stderr)
     texts: dict[str, Callable[[], str]] = {

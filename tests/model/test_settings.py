@@ -177,6 +177,24 @@ def test_first_use_m20_m21_an_operator_is_told_of_what_is_hardly_wanted(text, sa
     assert _about(warnings, says) if says else not warnings, warnings
 
 
+def test_the_login_of_the_brokers_may_stand_in_their_addresses():
+    """It was taken for one when the settings were checked, and nobody logged in with it."""
+    url = "interface=lo\nha-brokers-url=amqp:ha/secret@a,b"
+    for more, user, password in (
+        ("", "ha", "secret"),
+        ("ha-username=ha", "ha", "secret"),
+        ("ha-username=ha\nha-password=x", "ha", "x"),
+        ("ha-username=other\nha-password=x", "other", "x"),
+    ):
+        settings, warnings = load(f"{url}\n{more}")
+        assert (settings.ha_username, settings.ha_password) == (user, password)
+        assert warnings == (
+            ["ha-username=other is used, and not the user ha of ha-brokers-url"]
+            if user == "other"
+            else []
+        )
+
+
 def test_first_use_m22_every_category_of_a_line_of_the_log_can_be_selected():
     used = set()
     for path in (Path(__file__).parents[2] / "qpidha").rglob("*.py"):

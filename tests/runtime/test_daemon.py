@@ -23,12 +23,11 @@ from qpidha.model.exit_codes import (
     SOFTWARE,
     UNAVAILABLE,
 )
-from qpidha.model.settings import Settings
 from qpidha.node import VERSION
-from qpidha.runtime.daemon import load_users
 from tests.patience import STATE
 from tests.runtime.daemons import COMMAND, ENVIRONMENT, Running, run
 from tests.system.cluster import wait_for
+from tests.system.credentials import users_file
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -97,6 +96,16 @@ def test_check_looks_at_the_files_and_does_not_serve(place):
     assert code == 0 and "good" in out and "worker-threads" in log
     (place / "conf").write_text("users-file=/missing\n")
     assert run("--check", "--config", place / "conf")[0] == 78
+
+
+def test_check_tells_whether_the_brokers_can_log_in_to_each_other(place):
+    users = users_file(place / "users", {"ha": "secret"})
+    options = ["--ha-cluster", "--users-file", users, "--ha-password", "wrong", "--ha-username"]
+    check = ["--check", "--ha-brokers-url", "a,b", *options]
+    code, _, log = run(*check, "guest")
+    assert code == 78 and "has no user guest" in log and "next: qpid-ha user add guest" in log
+    code, out, log = run(*check, "ha")
+    assert code == 0 and "good" in out and "ha-password is not the password of ha" in log
 
 
 def test_it_does_not_run_without_assertions():
@@ -195,12 +204,6 @@ def test_a_member_of_a_cluster_that_cannot_save_its_state_does_not_start(place):
         "--port", "0", "--data-dir", place, "--ha-cluster", "--ha-brokers-url", "127.0.0.1:1"
     )
     assert code == 74 and "the state cannot be saved" in log
-
-
-def test_what_strangers_are_told_of_unknown_users_is_of_one_process(place):
-    (place / "users").write_text("")
-    settings = Settings(users_file=str(place / "users"))
-    assert load_users(settings).auth_info("nobody") != load_users(settings).auth_info("nobody")
 
 
 def test_nobody_loads_the_arithmetic_of_passwords_before_there_is_one():

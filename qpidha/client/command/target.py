@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -340,7 +341,7 @@ def _configured(options: Options) -> Target:
             f"{options.config}: {name}={values[name]} is not a number",
             hint=f"{name}={usual}",
         ) from error
-    target.user, target.password = values.get("ha-username", ""), values.get("ha-password", "")
+    target.user, target.password = _login_of(values)
     target.mechanism = values.get("ha-mechanism", "")
     folder = os.path.dirname(options.config)
     files = {name: os.path.join(folder, path) for name, path in values.items() if path}
@@ -363,6 +364,16 @@ def _configured(options: Options) -> Target:
     if admin_socket and os.path.exists(admin_socket):
         target.socket = admin_socket
     return target
+
+
+def _login_of(values: dict[str, str]) -> tuple[str, str]:
+    """Return the user and password of the brokers, which may stand in their addresses too."""
+    user, password = values.get("ha-username", ""), values.get("ha-password", "")
+    with suppress(ValueError):  # The daemon says what is wrong with it.
+        url = parse_url(values.get("ha-brokers-url", ""))
+        if url.user and user in ("", url.user):
+            return url.user, password or url.password
+    return user, password
 
 
 def _host_and_port(where: str, text: str, default: int) -> tuple[str, int]:

@@ -104,6 +104,18 @@ def test_a_configuration_gives_port_credentials_and_timeout(nowhere: Path) -> No
     assert options.timeout == 5.0
 
 
+def test_the_login_of_a_configuration_may_stand_in_its_addresses(nowhere: Path) -> None:
+    config = nowhere / "qpidd.conf"
+    for more, user, password in (
+        ("", "ha", "p"),
+        ("ha-username=ha\nha-password=x", "ha", "x"),
+        ("ha-username=other", "other", ""),
+    ):
+        config.write_text(f"ha-brokers-url=amqp:ha/p@a,b\n{more}\n")
+        target = resolve(Options(config=str(config)))[0]
+        assert (target.user, target.password) == (user, password)
+
+
 def test_a_missing_configuration_is_a_missing_input(nowhere: Path) -> None:
     with pytest.raises(Failure) as failure:
         resolve(Options(config=str(nowhere / "none.conf")))

@@ -1,0 +1,67 @@
+"""Users: the users file, read for the node, and whether the brokers can log in to each other by it.
+
+Must not know how anybody logs in. Source: Qpid's sasldb, in whose place the users file is.
+"""
+
+from __future__ import annotations
+
+import os
+
+from qpidha.amqp.peer.sasl import Users
+from qpidha.model.errors import QpidHaError
+from qpidha.model.exit_codes import CONFIG
+from qpidha.model.settings import Settings
+from qpidha.runtime.exits import CannotStart, reason_of
+
+SECRET = 32
+"""Random bytes of this process, of which is made what strangers are told of unknown users."""
+PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256")
+
+
+def load_users(settings: Settings) -> Users:
+    """The users file, or nobody. Raises CannotStart."""
+    if not settings.users_file:
+        return Users.parse("")
+    hint = "make its lines with qpid-ha user add"
+    try:
+        with open(settings.users_file, encoding="utf-8") as file:
+            return Users.parse(file.read(), realm=settings.realm, secret=os.urandom(SECRET))
+    except OSError as error:
+        raise CannotStart(
+            f"users-file {settings.users_file} cannot be read: {reason_of(error)}",
+            hint=hint,
+            code=CONFIG,
+        ) from error
+    except (QpidHaError, UnicodeDecodeError) as error:
+        raise CannotStart(
+            f"users-file {settings.users_file} cannot be used: {error}",
+            hint=getattr(error, "hint", "") or hint,
+            code=CONFIG,
+        ) from error
+
+
+def check_login_of_brokers(settings: Settings, users: Users) -> list[str]:
+    """Look whether another broker with these settings could log in here. Raises CannotStart if it
+    could not; what may be a change of passwords that is under way is a warning.
+    """
+    name, offered = settings.ha_username, settings.sasl_mechanisms or PASSWORD_MECHANISMS
+    is_by_password = (settings.ha_mechanism or "PLAIN") in PASSWORD_MECHANISMS and any(
+        mechanism in PASSWORD_MECHANISMS for mechanism in offered
+    )
+    has_others = settings.ha_cluster and len(settings.ha_brokers_url) > 1
+    if not (has_others and settings.auth and settings.users_file and name and is_by_password):
+        return []
+    if users.bare(name) not in users.verifiers:
+        raise CannotStart(
+            f"users-file {settings.users_file} has no user {name}, as whom the brokers log in to "
+            "each other",
+            hint=f"qpid-ha user add {name} --users-file {settings.users_file}, or another "
+            "ha-username",
+            code=CONFIG,
+        )
+    if settings.ha_password and not users.check(name, settings.ha_password):
+        return [
+            f"ha-password is not the password of {name} in users-file {settings.users_file}: a "
+            "broker with such a file lets no other one in that has this password"
+        ]
+    return []
