@@ -307,7 +307,7 @@ class Attaching:
             exclusive=is_subscription and not shared,
         )
         self._outgoing = link
-        self._host.links.attach(self._connection.remote_container, end.name, True, link)
+        self._host.links.attach(self._connection, end.name, True, link)
         address = self._find(source, link)
         source.distribution = "copy" if link.browse else "move"
         outcomes = list(OUTCOME_NAMES.values())
@@ -346,7 +346,7 @@ class Attaching:
         )
         link = OutgoingLink(self._served, end, browse=False, exclusive=True)
         self._outgoing = link
-        self._host.links.attach(container, end.name, True, link)
+        self._host.links.attach(self._connection, end.name, True, link)
         self._check(Action.CONSUME, ObjectType.QUEUE, queue.name, {"browse": False})
         self._check_queue(queue, link)
         self._check_serving(queue.uid)

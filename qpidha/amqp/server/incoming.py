@@ -122,7 +122,7 @@ class IncomingLink(ReceivingLink):
         end = self.end
         assert end is not None
         end.owner = self
-        self._host.links.attach(self._connection.remote_container, end.name, False, self)
+        self._host.links.attach(self._connection, end.name, False, self)
         end.flow(self._window)
         self._connection.wake()
 
@@ -207,7 +207,7 @@ class IncomingLink(ReceivingLink):
 
     def _unname(self) -> None:
         name = self._line.name
-        self._host.links.detach(self._connection.remote_container, name, False, self)
+        self._host.links.detach(self._connection, name, False, self)
 
     # Transactions.
 

@@ -496,7 +496,7 @@ class OutgoingLink(ClientLink):
             return
         self.credit = 0
         served, queue = self._served, self._queue
-        self._host.links.detach(self._connection.remote_container, end.name, True, self)
+        self._host.links.detach(self._connection, end.name, True, self)
         for table in (
             served.outgoing,
             served.out_of_turn_budget,

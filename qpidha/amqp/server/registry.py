@@ -1,12 +1,16 @@
-"""Registry of links by container and name: a link that is attached again elsewhere is stolen from
-its old holder.
+"""Registry of links by user, container and name: a link that is attached again elsewhere is stolen
+from its old holder. A container id is what a client says it is, so that it cannot take a link from
+another user.
 
 Owned by the host, filled by connections. Source: AMQP 1.0 section 2.6.1.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from qpidha.amqp.peer.host import ConnectionView
 
 
 class Stealable(Protocol):
@@ -22,18 +26,22 @@ class LinkRegistry:
     __slots__ = ("_holders",)
 
     def __init__(self) -> None:
-        self._holders: dict[tuple[str, str, bool], Stealable] = {}
+        self._holders: dict[tuple[str, str, str, bool], Stealable] = {}
 
-    def attach(self, container_id: str, name: str, is_sender: bool, link: Stealable) -> None:
+    def attach(
+        self, connection: ConnectionView, name: str, is_sender: bool, link: Stealable
+    ) -> None:
         """Make `link` the holder of its name; tell the previous holder."""
-        key = (container_id, name, is_sender)
+        key = (connection.principal.name, connection.remote_container, name, is_sender)
         previous = self._holders.get(key)
         self._holders[key] = link
         if previous is not None and previous is not link:
             previous.stolen()
 
-    def detach(self, container_id: str, name: str, is_sender: bool, link: Stealable) -> None:
+    def detach(
+        self, connection: ConnectionView, name: str, is_sender: bool, link: Stealable
+    ) -> None:
         """Forget `link` if it is still the holder."""
-        key = (container_id, name, is_sender)
+        key = (connection.principal.name, connection.remote_container, name, is_sender)
         if self._holders.get(key) is link:
             del self._holders[key]

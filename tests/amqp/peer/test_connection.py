@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.peer.terminus import ACCEPTED
 from qpidha.amqp.server.served_connection import ServedConnection
@@ -200,6 +202,20 @@ def test_the_same_name_from_the_same_container_steals_a_link() -> None:
     first.turn()
     assert heard.detached_links == [old]
     assert old.error is not None and old.error.condition == "amqp:link:stolen"
+
+
+@pytest.mark.parametrize("sender", [True, False])
+def test_a_user_cannot_steal_a_link_of_another_one_by_its_names(sender: bool) -> None:
+    host = AHost()
+    host.broker.declare_queue("q")
+    users = [
+        Pair(host, identity=name, encrypted=True, mechanism="EXTERNAL")
+        for name in ("ann", "bob", "ann")
+    ]
+    heard = [pair.attach("q", sender=sender, name="same")[1] for pair in users]
+    for pair in users:
+        pair.turn()
+    assert [len(each.detached_links) for each in heard] == [1, 0, 0]
 
 
 def test_waiting_messages_of_a_service_are_bounded() -> None:
