@@ -34,6 +34,7 @@ from qpidha.management.access import Access
 from qpidha.management.admin_session import ADMIN_SOCKET_ROLES, AdminSession
 from qpidha.management.admission import admit
 from qpidha.management.amqp_management import ManagementService
+from qpidha.management.audit import Audit
 from qpidha.management.event_log import EventLog
 from qpidha.management.link_pair import LinkPairService
 from qpidha.management.port import Answer, Reply, reporting
@@ -65,7 +66,7 @@ from qpidha.model.events import (
     Tick,
 )
 from qpidha.model.features import FEATURES, lacking, upgrade_text
-from qpidha.model.principal import Principal
+from qpidha.model.principal import ObjectType, Principal
 from qpidha.model.records import FeatureEnabled, Record
 from qpidha.model.settings import Settings
 from qpidha.store.checkpointer import Checkpointer
@@ -137,7 +138,8 @@ class Node:
             self.effects += self.checkpointer.recover(
                 alone=not settings.ha_cluster, features=self.features
             )
-        self.access = Access(settings)
+        self.audit = Audit(self._say_security)
+        self.access = Access(settings, self._denied)
         self.requests = Requests(self)
         self.channels = Channels(self._channel_opened, self._on_message)
         self.services: dict[str, Service] = {
@@ -374,6 +376,7 @@ class Node:
     def _tick(self, event: Tick) -> None:
         now = self.now
         self.streams.tick(now)
+        self.audit.tick(now)
         if self.streams.frozen is None:
             self.broker.tick(now)
         if self.cluster is not None:
@@ -472,6 +475,18 @@ class Node:
     def connection_closed(self, connection: Connection) -> None:
         """The stream goes when the last bytes are collected."""
         self.streams.woken[connection.connection_id] = None
+        refused, error = connection.refused_login, connection.error
+        if refused is not None and connection.kind is ConnectionKind.CLIENT:
+            reason = error.description if error is not None else ""
+            self.audit.login_refused(self.now, connection.principal, *refused, reason)
+
+    def _denied(self, principal: Principal, object_type: ObjectType, error: QpidHaError) -> None:
+        # Tools ask for a role as a matter of course, and do without where they may not have it.
+        level = "info" if object_type is ObjectType.ROLE else "notice"
+        self.audit.denied(self.now, principal, error, level)
+
+    def _say_security(self, level: str, text: str, fields: dict[str, object]) -> None:
+        self.effects.append(Announce(level, "security", text, fields))
 
     # -- the HA machine's port --------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ Source: Qpid qpid/acl/AclModule.h for actions and object types.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from qpidha.ha.channels import REPLICATION
 from qpidha.model.errors import Unauthorized
@@ -33,10 +33,16 @@ QUEUE, EXCHANGE = ObjectType.QUEUE, ObjectType.EXCHANGE
 class Access:
     """The rules of one broker."""
 
-    __slots__ = ("_settings",)
+    __slots__ = ("_on_denied", "_settings")
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        on_denied: Callable[[Principal, ObjectType, Unauthorized], None] = lambda *ignored: None,
+    ) -> None:
+        """`on_denied` is told of everything that is refused."""
         self._settings = settings
+        self._on_denied = on_denied
 
     def check(
         self,
@@ -49,6 +55,15 @@ class Access:
         """Raise Unauthorized unless `principal` may do this to the object of that name."""
         if object_type is QUEUE or object_type is EXCHANGE:
             return  # asked for each message of an anonymous link, so it comes first
+        try:
+            self._check(principal, action, object_type, name)
+        except Unauthorized as error:
+            self._on_denied(principal, object_type, error)
+            raise
+
+    def _check(
+        self, principal: Principal, action: Action, object_type: ObjectType, name: str
+    ) -> None:
         if object_type is ObjectType.ROLE:
             self._check_role(principal, name)
         elif object_type is ObjectType.SERVICE:

@@ -85,6 +85,7 @@ class Connection:
         "opened",
         "owner",
         "principal",
+        "refused_login",
         "remote_container",
         "remote_hostname",
         "remote_offered",
@@ -125,6 +126,8 @@ class Connection:
         """Nothing more will be sent: drop the stream once what was fetched is written."""
         self.error: PeerError | None = None
         """Why it ended, if anybody said so."""
+        self.refused_login: tuple[str, str] | None = None
+        """As whom, and with which SASL mechanism, the peer tried to log in and was refused."""
         self.counters = Counters()
         self.congested = False
         settings = host.settings
@@ -147,8 +150,7 @@ class Connection:
         self.opened = False
         """Whether our open was sent."""
         self._says_nothing = False
-        self._negotiated = False
-        self._reported = False
+        self._negotiated = self._reported = False
         self._started = host.now
 
     # What a connection that we make begins with.
@@ -366,6 +368,7 @@ class Connection:
         sasl.receive(data)
         if sasl.failed:
             self.error = PeerError("amqp:unauthorized-access", sasl.reason)
+            self.refused_login = sasl.user, sasl.mechanism
             self._stage = ENDING
             self._engine.lose_all()
             return b""

@@ -1,0 +1,70 @@
+"""Audit: lines of the log about who was refused, with user and address.
+
+Strangers cause them, so that there are no more than so many in a second; how many more there were
+is told later. Names that strangers give are cut. Knows nothing of how anybody logs in, nor of the
+rules of access control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qpidha.model.duration import SECOND
+from qpidha.model.errors import QpidHaError
+from qpidha.model.principal import Principal
+
+LINES = 20
+"""Lines in one second."""
+LONGEST = 64
+"""Characters of a name that a stranger gives."""
+
+
+class Audit:
+    """Tells who was refused; `say` writes a line of a level, with fields."""
+
+    __slots__ = ("_begin", "_lines", "_say", "_unsaid")
+
+    def __init__(self, say: Callable[[str, str, dict[str, object]], None]) -> None:
+        self._say = say
+        self._begin = self._lines = self._unsaid = 0
+
+    def login_refused(
+        self, now: int, principal: Principal, user: str, mechanism: str, reason: str
+    ) -> None:
+        """Tell that somebody at the address of `principal` did not get in as `user`."""
+        name = user[:LONGEST]
+        who = f"'{name}' at {principal.address}" if name else principal.address
+        self._tell(
+            now,
+            "notice",
+            f"refused the login of {who} by {mechanism[:LONGEST] or 'no mechanism'}: {reason}",
+            {"user": name, "address": principal.address, "mechanism": mechanism[:LONGEST]},
+        )
+
+    def denied(self, now: int, principal: Principal, error: QpidHaError, level: str) -> None:
+        """Tell that somebody who is in may not do something."""
+        name = str(principal)
+        self._tell(
+            now,
+            level,
+            f"denied {name} at {principal.address}: {error.text}",
+            {"user": name, "address": principal.address},
+        )
+
+    def tick(self, now: int) -> None:
+        """Tell of those there was no line for."""
+        if self._unsaid and now - self._begin >= SECOND:
+            self._begin, self._lines = now, 0
+            unsaid, self._unsaid = self._unsaid, 0
+            text = f"logins and requests that were refused and have no line: {unsaid}"
+            self._say("notice", text, {"refused": unsaid})
+
+    def _tell(self, now: int, level: str, text: str, fields: dict[str, object]) -> None:
+        self.tick(now)
+        if now - self._begin >= SECOND:
+            self._begin, self._lines = now, 0
+        if self._lines >= LINES:
+            self._unsaid += 1
+            return
+        self._lines += 1
+        self._say(level, text, fields)

@@ -1,0 +1,123 @@
+"""The log says who was refused, and how often."""
+
+from __future__ import annotations
+
+import pytest
+
+from qpidha.amqp.peer.sasl import SaslClient, Users, make_verifier
+from qpidha.management.audit import LINES, LONGEST, Audit
+from qpidha.model.effects import Announce, Effect
+from qpidha.model.errors import Unauthorized
+from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened, Tick
+from qpidha.model.principal import Action, ObjectType, Principal, Role
+from qpidha.model.settings import Settings
+from qpidha.node import Node
+
+SECOND = 1_000_000_000
+STRANGER = Principal(address="192.0.2.9:4711")
+
+
+class Said(list[str]):
+    """What an audit says, without the fields."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.audit = Audit(lambda level, text, fields: self.append(f"{level}: {text}"))
+
+
+def test_strangers_fill_no_disk_with_lines() -> None:
+    said = Said()
+    for number in range(LINES + 30):
+        said.audit.login_refused(SECOND, STRANGER, f"u{number}", "PLAIN", "no")
+    assert len(said) == LINES
+    said.audit.tick(SECOND + 1)
+    assert len(said) == LINES
+    said.audit.tick(2 * SECOND)
+    assert said[LINES:] == ["notice: logins and requests that were refused and have no line: 30"]
+    said.audit.tick(3 * SECOND)
+    for _ in range(2):
+        said.audit.denied(3 * SECOND, STRANGER, Unauthorized("no"), "notice")
+    assert said[LINES + 1 :] == ["notice: denied anonymous at 192.0.2.9:4711: no"] * 2
+
+
+def test_what_was_not_said_is_told_before_the_next_line() -> None:
+    said = Said()
+    for _ in range(LINES + 1):
+        said.audit.denied(SECOND, STRANGER, Unauthorized("no"), "info")
+    said.audit.denied(2 * SECOND, STRANGER, Unauthorized("yes"), "info")
+    assert said[LINES:] == [
+        "notice: logins and requests that were refused and have no line: 1",
+        "info: denied anonymous at 192.0.2.9:4711: yes",
+    ]
+
+
+def test_a_long_name_is_cut() -> None:
+    said = Said()
+    said.audit.login_refused(SECOND, STRANGER, "u" * 5000, "m" * 5000, "no")
+    assert len(said[0]) < 100 + 2 * LONGEST
+
+
+class Broker:
+    """A broker with the users ann, whose name is her password, and admin."""
+
+    def __init__(self) -> None:
+        line = make_verifier("ann", b"0123456789abcdef")
+        self.node = Node(
+            Settings(auth=True, users_file="users", ha_username="admin"),
+            system_id="x",
+            users=Users.parse(f"ann:{line}"),
+            state=b"",
+            address="h:1",
+            make_uuid=lambda: "u",
+        )
+        self.node.start(SECOND)
+
+    def log_in(self, user: str, password: str, mechanism: str) -> list[Effect]:
+        """Log in from a stranger's address."""
+        client = SaslClient(mechanism, username=user, password=password, hostname="", nonce="n")
+        opened = ConnectionOpened(2, STRANGER.address, ConnectionKind.CLIENT, "", False)
+        effects = self.node.step([opened], SECOND)
+        for _ in range(3):
+            for effect in list(effects):
+                data = getattr(effect, "data", b"")
+                if data and not client.failed:
+                    effects.remove(effect)
+                    client.receive(data)
+            effects += self.node.step([BytesReceived(2, client.take_output()), Tick()], SECOND)
+        return effects
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("user", ["ann", "nobody"])
+def test_first_use_d11_a_refused_login_leaves_a_line(user: str, mechanism: str) -> None:
+    effects = Broker().log_in(user, "wrong-secret", mechanism)
+    (line,) = [effect for effect in effects if isinstance(effect, Announce)]
+    assert (line.level, line.category) == ("notice", "security")
+    assert line.text == (
+        f"refused the login of '{user}' at 192.0.2.9:4711 by {mechanism}: wrong user or password"
+    )
+    assert line.fields == {"user": user, "address": STRANGER.address, "mechanism": mechanism}
+
+
+def test_who_gets_in_leaves_no_line() -> None:
+    effects = Broker().log_in("ann", "ann", "PLAIN")
+    assert not [effect for effect in effects if isinstance(effect, Announce)]
+
+
+@pytest.mark.parametrize(
+    ("action", "object_type", "name", "level", "says"),
+    [
+        (Action.UPDATE, ObjectType.BROKER, "promote", "notice", "promote is for administrators"),
+        (Action.ACCESS, ObjectType.ROLE, Role.ADMINISTRATOR, "info", "ann may not use qpid.ha-a"),
+    ],
+)
+def test_what_is_denied_leaves_a_line(
+    action: Action, object_type: ObjectType, name: str, level: str, says: str
+) -> None:
+    node = Broker().node
+    ann = STRANGER.logged_in("ann", "PLAIN")
+    with pytest.raises(Unauthorized):
+        node.access.check(ann, action, object_type, name)
+    (line,) = [effect for effect in node.step([], SECOND) if isinstance(effect, Announce)]
+    assert (line.level, line.category) == (level, "security")
+    assert line.text.startswith(f"denied ann at 192.0.2.9:4711: {says}")
