@@ -110,7 +110,10 @@ OPTIONS_HELP = """Options of every command, before or after it:
                            primary among them is asked, else the first that answers
   --config FILE            take port, login, TLS files, brokers and admin socket from a qpidd.conf
   --timeout SECONDS        how long to wait for an answer (10; 0 is for ever)
-  --user, --password, --sasl-mechanism
+  --user NAME, --password-file FILE
+                           or QPIDHA_USER and QPIDHA_PASSWORD in the environment; a password that
+                           is given nowhere is asked for; --password can be seen by others
+  --sasl-mechanism MECHANISM
   --ssl-trusted, --ssl-certificate, --ssl-key, --ssl-key-password-file
   -o, --output text|json   form of the data on standard output
   -q, --quiet    -v, --verbose    --cluster-manager

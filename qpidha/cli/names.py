@@ -50,7 +50,7 @@ def names_at(line: str, command_of: Callable[[str], Any]) -> list[str]:
                 words.pop()
             options, rest = hoist(words[:-1] if words[-1:] and words[-1] in VALUES else words)
             kind = VALUES.get(words[-1] if words else "") or _kind_of(rest, command_of)
-            options.quiet, options.timeout = True, PATIENCE
+            options.quiet, options.timeout, options.may_ask = True, PATIENCE, False
             found.extend(name for name in _names(kind, options) if name.isprintable())
         except (Failure, ValueError, IndexError, OSError):
             pass  # The command itself will say it.

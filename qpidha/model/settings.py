@@ -88,6 +88,9 @@ class Settings:
     ha_password: str = option(
         "", Text(), "Password for links between brokers.", group=HA, secret=True
     )
+    ha_password_file: str = option(
+        "", FilePath(), "File whose first line is the password for links between brokers.", group=HA
+    )
     ha_mechanism: str = option(
         "",
         Choice(("", *MECHANISMS)),
@@ -434,7 +437,8 @@ def load_with_origins(
     url = values.get("ha_brokers_url", Url())
     if url.user and values.get("ha_username", "") in ("", url.user):
         values["ha_username"] = url.user
-        values["ha_password"] = values.get("ha_password") or url.password
+        if not values.get("ha_password") and not values.get("ha_password_file"):
+            values["ha_password"] = url.password
     settings = Settings(**values)
     _check_together(settings, given)
     warnings.extend(_worries(settings))
@@ -514,8 +518,11 @@ def _check_login(settings: Settings, given: Mapping[str, Given]) -> None:
 
 def _check_ha(settings: Settings, given: Mapping[str, Given]) -> None:
     """Refuse options of a cluster that contradict each other."""
-    if settings.ha_password and not settings.ha_username:
-        _refuse(given, "ha-password", "it needs ha-username", "set ha-username too")
+    for name in ("ha-password", "ha-password-file"):
+        if getattr(settings, FIELD_OF[name]) and not settings.ha_username:
+            _refuse(given, name, "it needs ha-username", "set ha-username too")
+    if settings.ha_password and settings.ha_password_file:
+        _refuse(given, "ha-password-file", "ha-password is given too", "leave one of them out")
     has_certificate = settings.ssl_cert and settings.ssl_trusted
     if (
         settings.ha_cluster
@@ -625,8 +632,8 @@ def _odd_brokers(settings: Settings) -> list[str]:
     user, other = settings.ha_username, settings.ha_brokers_url.user
     if other not in ("", user):
         worries.append(f"ha-username={user} is used, and not the user {other} of ha-brokers-url")
-    has_password = settings.ha_password or settings.ha_mechanism in ("EXTERNAL", "ANONYMOUS")
-    if user and not has_password:
+    has_password = settings.ha_password or settings.ha_password_file
+    if user and not has_password and settings.ha_mechanism not in ("EXTERNAL", "ANONYMOUS"):
         worries.append(
             f"ha-username={user} without ha-password: only a client certificate lets this broker "
             "in at the others"

@@ -10,10 +10,11 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import CONFIG
+from qpidha.model.password_file import password_in
 from qpidha.model.settings import Settings, load_with_origins
 from qpidha.runtime.exits import CannotStart, reason_of
 
@@ -57,7 +58,24 @@ def configure(argv: Sequence[str], env: Mapping[str, str]) -> Configuration:
         )
     except InvalidArgument as error:
         raise CannotStart(error.text, hint=error.hint, code=CONFIG) from error
+    if settings.ha_password_file and command != "print-config":
+        password = read_password("ha-password-file", settings.ha_password_file)
+        settings = replace(settings, ha_password=password)
     return Configuration(command, settings, warnings, origins)
+
+
+def read_password(option: str, path: str) -> str:
+    """Read the password in the first line of the file that an option names. Raises CannotStart."""
+    try:
+        with open(path, "rb") as file:
+            return password_in(file.read())
+    except (OSError, ValueError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        raise CannotStart(
+            f"{option} {path} cannot be used: {reason}",
+            hint="give a file whose first line is the password",
+            code=CONFIG,
+        ) from error
 
 
 def _commands(argv: Sequence[str]) -> tuple[str, str, list[str]]:

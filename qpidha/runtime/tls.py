@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from qpidha.model.exit_codes import CONFIG
-from qpidha.model.password_file import password_in
 from qpidha.model.pem import KeyPassword, pem_trouble
 from qpidha.model.settings import Settings
+from qpidha.runtime.configuration import read_password
 from qpidha.runtime.exits import CannotStart, reason_of
 
 
@@ -43,7 +43,8 @@ def client_context(settings: Settings) -> ssl.SSLContext:
 def _load(context: ssl.SSLContext, settings: Settings) -> None:
     """Load certificate, key and authorities, saying which file is at fault."""
     if settings.ssl_cert:
-        password = KeyPassword(_password_of_key(settings))
+        file = settings.ssl_key_password_file
+        password = KeyPassword(read_password("ssl-key-password-file", file) if file else "")
         try:
             context.load_cert_chain(settings.ssl_cert, settings.ssl_key or None, password=password)
         except (OSError, ValueError) as error:
@@ -65,22 +66,6 @@ def _load(context: ssl.SSLContext, settings: Settings) -> None:
                 hint="give a PEM file of authorities",
                 code=CONFIG,
             ) from error
-
-
-def _password_of_key(settings: Settings) -> str:
-    """Read the password of the private key; empty if none is given."""
-    path = settings.ssl_key_password_file
-    if not path:
-        return ""
-    try:
-        with open(path, "rb") as file:
-            return password_in(file.read())
-    except (OSError, ValueError) as error:
-        raise CannotStart(
-            f"ssl-key-password-file {path} cannot be used: {_reason(error)}",
-            hint="give a file whose first line is the password of ssl-key",
-            code=CONFIG,
-        ) from error
 
 
 def _reason(error: Exception, password: KeyPassword | None = None) -> str:

@@ -121,7 +121,7 @@ def test_first_use_m5_an_unknown_host_is_not_asked_whether_its_broker_runs(qpid_
 
 def test_first_use_m6_a_wrong_password_is_told_from_none(served: Served, qpid_ha: Run) -> None:
     none = qpid_ha("status", "-b", served.strict)
-    assert none.code == 77 and "Try: --user and --password" in none.err
+    assert none.code == 77 and "Try: --user NAME, with the password in" in none.err
     wrong = qpid_ha("status", "-b", served.strict, "--user", "ann", "--password", "bob")
     assert wrong.code == 77 and "refused user 'ann'" in wrong.err
     assert "Try: another user, password or --sasl-mechanism" in wrong.err

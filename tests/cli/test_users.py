@@ -132,6 +132,13 @@ def test_without_a_terminal_the_password_is_not_asked_for(
     assert said.code == 2 and "--password-stdin" in said.err
 
 
+def test_the_password_may_come_from_a_file(qpid_ha: Run, file: Path, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret\n")
+    words = ("user", "add", "ann", "--users-file", str(file))
+    assert qpid_ha(*words, "--password-file", str(tmp_path / "password")).code == 0
+    assert Users.parse(file.read_text()).check("ann", "secret")
+
+
 def test_the_password_is_asked_for_twice(
     qpid_ha: Run, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,22 @@ def test_the_login_of_the_brokers_may_stand_in_their_addresses():
             if user == "other"
             else []
         )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("ha-password-file=p", "ha-password-file .*: it needs ha-username"),
+        ("ha-username=u\nha-password=x\nha-password-file=p", "ha-password is given too"),
+    ],
+)
+def test_a_file_with_the_brokers_password_needs_a_user_and_no_other_password(text, says):
+    assert re.search(says, refusal(text).text)
+
+
+def test_a_file_with_the_brokers_password_comes_before_that_in_their_addresses():
+    settings, warnings = load("interface=lo\nha-brokers-url=amqp:u/x@a,b\nha-password-file=/p")
+    assert settings.ha_password_file == "/p" and not settings.ha_password and not warnings
 
 
 def test_first_use_m22_every_category_of_a_line_of_the_log_can_be_selected():

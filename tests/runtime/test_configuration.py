@@ -39,6 +39,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         assert str(path) in caught.value.text and caught.value.code == CONFIG
 
 
+def test_first_use_d10_the_brokers_password_may_be_in_a_file_of_its_own(tmp_path):
+    (tmp_path / "conf").write_text("ha-username=ha\nha-password-file=secret\n")
+    argv = ["--config", str(tmp_path / "conf")]
+    with pytest.raises(CannotStart, match="ha-password-file .*secret cannot be used: no such"):
+        configure(argv, {})
+    (tmp_path / "secret").write_text("hidden\n")
+    assert configure(argv, {}).settings.ha_password == "hidden"
+    printed = configure([*argv, "--print-config"], {})
+    assert "ha-password=(secret)" not in config_text(printed.settings, printed.origins)
+
+
 def test_help_is_there_when_all_else_is_wrong():
     assert configure(["--nonsense", "--config", "/missing", "--help"], {}).command == "help"
 

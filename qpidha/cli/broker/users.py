@@ -23,6 +23,7 @@ from qpidha.cli.app import settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, print_json, print_table, talk
+from qpidha.client.command.passwords import read_password
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import DATA_ERROR, INTERRUPTED, NO, NO_INPUT, NO_PERMISSION, USAGE
 from qpidha.model.settings import DEFAULTS
@@ -175,8 +176,10 @@ def _password(options: Options, name: str, from_stdin: bool) -> str:
         raise Failure(
             USAGE,
             "a password on the command line can be seen by others",
-            hint="--password-stdin, or let it be asked for",
+            hint="--password-stdin, --password-file FILE, or let it be asked for",
         )
+    if options.password_file:
+        return read_password(options.password_file)
     if not sys.stdin.isatty():
         raise Failure(
             USAGE, "there is no terminal to ask for the password", hint="--password-stdin"

@@ -20,6 +20,7 @@ VALUED = {
     "--timeout": "timeout",
     "--user": "user",
     "--password": "password",
+    "--password-file": "password_file",
     "--sasl-mechanism": "sasl_mechanism",
     "--sasl-service-name": "sasl_service_name",
     "--ssl-certificate": "ssl_certificate",
@@ -55,6 +56,7 @@ class Options:
     """Seconds; None is the command's own default, 0 is for ever."""
     user: str = ""
     password: str = ""
+    password_file: str = ""
     sasl_mechanism: str = ""
     sasl_service_name: str = ""
     ssl_certificate: str = ""
@@ -69,6 +71,12 @@ class Options:
     """What --config says of TLS: the authorities, this broker's certificate, its key and the file
     with the password of that.
     """
+    may_ask: bool = True
+    """Whether a person who waits for the answer may be asked for a password."""
+    asked: dict[str, str] = field(default_factory=dict)
+    """User -> the password that was asked for: once is enough."""
+    passwords: dict[str, str] = field(default_factory=dict)
+    """File -> the password that was read from it: standard input has it once only."""
     told: set[str] = field(default_factory=set)
     """Warnings that were given: once is enough."""
 
@@ -102,6 +110,10 @@ def hoist(arguments: list[str]) -> tuple[Options, list[str]]:
             _set(options, argument[:2], argument[2:].removeprefix("="))
         else:
             rest.append(argument)
+    if options.password and options.password_file:
+        raise Failure(
+            USAGE, "--password and --password-file exclude each other", hint="give the file"
+        )
     for name in ("--ssl-key", "--ssl-key-password-file"):
         if options.ssl_certificate or not getattr(options, VALUED[name]):
             continue

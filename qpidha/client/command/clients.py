@@ -15,13 +15,13 @@ from qpidha.client.blocking import Client
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure, failure_of
 from qpidha.client.command.output import talk
+from qpidha.client.command.passwords import read_password
 from qpidha.client.command.target import Target, beside, known_brokers
 from qpidha.client.endpoint import Endpoint, Tls
 from qpidha.client.errors import ClientError, TimedOut
 from qpidha.client.management import AmqpManagement
 from qpidha.model.errors import QpidHaError
-from qpidha.model.exit_codes import DATA_ERROR, NO_INPUT, UNAVAILABLE
-from qpidha.model.password_file import password_in
+from qpidha.model.exit_codes import UNAVAILABLE
 
 
 class CommandClient:
@@ -132,23 +132,8 @@ def tls_of(options: Options) -> Tls:
     if options.ssl_certificate:
         certificate, key = options.ssl_certificate, options.ssl_key
         password_file = options.ssl_key_password_file
-    password = _password_of(password_file) if password_file else ""
+    password = read_password(password_file) if password_file else ""
     return Tls(options.ssl_trusted or trusted, certificate, key, password=password)
-
-
-def _password_of(path: str) -> str:
-    """Read a file with the password of a private key."""
-    try:
-        with open(path, "rb") as file:
-            return password_in(file.read())
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise Failure(
-            NO_INPUT if isinstance(error, OSError) else DATA_ERROR,
-            f"cannot use {path}",
-            reason=reason or "",
-            hint="name a file whose first line is the password of the key",
-        ) from error
 
 
 def _endpoints(targets: Sequence[Target], options: Options) -> list[Endpoint]:

@@ -81,7 +81,8 @@ def _of_client(error: ClientError) -> Failure:
     if isinstance(error, MessageTooLarge):
         code, hint = NO, "smaller messages, or a larger max-message-size at the broker"
     elif isinstance(error, LoginError):
-        code, hint = NO_PERMISSION, "--user and --password, or -b amqp://user:password@host:port"
+        code = NO_PERMISSION
+        hint = "--user NAME, with the password in QPIDHA_PASSWORD or --password-file FILE"
         if error.hint == WRONG_LOGIN:
             hint = (
                 "another user, password or --sasl-mechanism; qpid-ha user list FILE has the users"

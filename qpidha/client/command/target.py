@@ -18,6 +18,7 @@ from typing import Any
 from qpidha.client.admin import ask
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
+from qpidha.client.command.passwords import USER, password_for, read_password
 from qpidha.model.broker_states import PRIMARY_STATES
 from qpidha.model.errors import InvalidArgument, QpidHaError
 from qpidha.model.exit_codes import CONFIG, NO_INPUT, UNAVAILABLE, USAGE
@@ -85,9 +86,12 @@ def resolve(options: Options) -> list[Target]:
     else:
         targets = [_default()]
     for target in targets:
-        target.user = target.user or options.user or configured.user
-        target.password = target.password or options.password or configured.password
+        target.user = target.user or options.user or configured.user or os.environ.get(USER, "")
         target.mechanism = options.sasl_mechanism or configured.mechanism
+        if not target.password:
+            known = configured.password if target.user == configured.user else ""
+            asks = not target.socket and target.mechanism not in ("EXTERNAL", "ANONYMOUS")
+            target.password = password_for(target.user, options, known, ask=asks)
     return targets
 
 
@@ -363,6 +367,9 @@ def _configured(options: Options) -> Target:
     )  # as the daemon has it
     if admin_socket and os.path.exists(admin_socket):
         target.socket = admin_socket
+    file = values.get("ha-password-file")
+    if file and (options.broker or not target.socket):
+        target.password = read_password(os.path.join(folder, file))
     return target
 
 
