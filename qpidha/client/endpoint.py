@@ -30,7 +30,7 @@ class Endpoint:
 
     `host` is a name or an IP address, IPv6 with brackets or without. `port` is 5672, or 5671 under
     TLS, unless given (0 is not given). `mechanism` names the SASL mechanisms that may be used,
-    separated by spaces; empty is whatever is safe: SCRAM-SHA-256, then PLAIN under TLS, with a
+    separated by spaces; empty is whatever is safe: SCRAM, then PLAIN under TLS, with a
     `user`; EXTERNAL (a client certificate), then ANONYMOUS, without. Raises ClientError for a host
     or port that cannot be one.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -161,9 +162,12 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of some words; capitals do not matter when reading."""
+    """One of some words; capitals do not matter when reading. Of those that are known elsewhere it
+    is told why they are `refused`.
+    """
 
     words: tuple[str, ...]
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def accepts(self) -> str:
@@ -175,7 +179,7 @@ class Choice:
         for word in self.words:
             if word.lower() == text.lower():
                 return word
-        raise ValueError("it is not one of the accepted words")
+        raise ValueError(self.refused.get(text.upper(), "it is not one of the accepted words"))
 
     def check(self, value: Any) -> bool:
         """Whether it is one of the words."""
@@ -216,9 +220,12 @@ class FilePath(Text):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A list of words, separated by commas or spaces; from `choices` if there are any."""
+    """A list of words, separated by commas or spaces; from `choices` if there are any. Of those
+    that are known elsewhere it is told why they are `refused`.
+    """
 
     choices: tuple[str, ...] = ()
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def accepts(self) -> str:
@@ -235,7 +242,8 @@ class Words:
         )
         for word in words:
             if self.choices and word not in self.choices:
-                raise ValueError(f"{word} is not one of the accepted words")
+                reason = self.refused.get(word.upper(), "it is not one of the accepted words")
+                raise ValueError(f"{word}: {reason}")
         return words
 
     def check(self, value: Any) -> bool:

@@ -36,7 +36,15 @@ from qpidha.model.replication_level import LEVELS as REPLICATION_LEVELS
 from qpidha.model.sources import Given, resolve
 from qpidha.model.url import Url, parse_address
 
-MECHANISMS = ("ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "EXTERNAL")
+MECHANISMS = ("ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "EXTERNAL")
+WEAK = "its hash is broken; use SCRAM-SHA-256 or SCRAM-SHA-512"
+OTHER_MECHANISMS = {
+    "CRAM-MD5": WEAK,
+    "DIGEST-MD5": WEAK,
+    "SCRAM-SHA-1": WEAK,
+    "GSSAPI": "Kerberos is not offered; use EXTERNAL with certificates",
+}
+"""Mechanisms of other brokers, and why they are refused."""
 SAFETY = ("strict", "trust-manager")
 RECORDERS = ("brokers", "manager")
 REFUSALS = ("auto", "drop", "redirect")
@@ -93,7 +101,7 @@ class Settings:
     )
     ha_mechanism: str = option(
         "",
-        Choice(("", *MECHANISMS)),
+        Choice(("", *MECHANISMS), OTHER_MECHANISMS),
         "SASL mechanism for links between brokers; empty picks the best.",
         group=HA,
     )
@@ -239,12 +247,10 @@ class Settings:
         group=SECURITY,
     )
     realm: str = option("QPID", Text(), "Suffix of user names, as in guest@QPID.", group=SECURITY)
-    users_file: str = option(
-        "", FilePath(), "File of users and SCRAM-SHA-256 verifiers.", group=SECURITY
-    )
+    users_file: str = option("", FilePath(), "File of users and SCRAM verifiers.", group=SECURITY)
     sasl_mechanisms: tuple[str, ...] = option(
         (),
-        Words(MECHANISMS),
+        Words(MECHANISMS, OTHER_MECHANISMS),
         "SASL mechanisms to offer; empty is all that apply.",
         group=SECURITY,
         repeat=True,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from qpidha.amqp.peer.sasl import Users
+from qpidha.amqp.peer.sasl import HASHES, Users
 from qpidha.model.errors import QpidHaError
 from qpidha.model.exit_codes import CONFIG
 from qpidha.model.settings import Settings
@@ -15,7 +15,7 @@ from qpidha.runtime.exits import CannotStart, reason_of
 
 SECRET = 32
 """Random bytes of this process, of which is made what strangers are told of unknown users."""
-PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256")
+PASSWORD_MECHANISMS = ("PLAIN", *HASHES)
 
 
 def load_users(settings: Settings) -> Users:

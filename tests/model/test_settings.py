@@ -178,6 +178,23 @@ def test_first_use_m20_m21_an_operator_is_told_of_what_is_hardly_wanted(text, sa
     assert _about(warnings, says) if says else not warnings, warnings
 
 
+@pytest.mark.parametrize("option", ["sasl-mechanisms", "ha-mechanism"])
+@pytest.mark.parametrize(
+    ("mechanism", "says"),
+    [
+        ("DIGEST-MD5", "its hash is broken; use SCRAM-SHA-256"),
+        ("cram-md5", "its hash is broken"),
+        ("SCRAM-SHA-1", "its hash is broken"),
+        ("GSSAPI", "Kerberos is not offered"),
+        ("LOGIN", "it is not one of the accepted words"),
+    ],
+)
+def test_mechanisms_of_others_are_refused_by_name(option, mechanism, says):
+    error = refusal(f"{option}={mechanism}")
+    assert f"{option}={mechanism}" in error.text and says in error.text
+    assert "SCRAM-SHA-512" in error.hint
+
+
 def test_the_login_of_the_brokers_may_stand_in_their_addresses():
     """It was taken for one when the settings were checked, and nobody logged in with it."""
     url = "interface=lo\nha-brokers-url=amqp:ha/secret@a,b"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from qpidha.amqp.peer.sasl import SCRAM
 from qpidha.model.exit_codes import CONFIG
 from qpidha.model.settings import Settings
 from qpidha.model.url import parse_url
@@ -38,7 +39,8 @@ def found(settings: Settings) -> str:
 
 
 def test_what_strangers_are_told_of_unknown_users_is_of_one_process(settings: Settings) -> None:
-    assert load_users(settings).auth_info("nobody") != load_users(settings).auth_info("nobody")
+    first, second = (load_users(settings).auth_info("nobody", SCRAM) for _ in range(2))
+    assert first != second
 
 
 @pytest.mark.parametrize(

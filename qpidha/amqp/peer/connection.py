@@ -397,7 +397,8 @@ class Connection:
     def _mechanisms(self) -> list[str]:
         settings = self.host.settings
         suitable = ["EXTERNAL"] if self.identity and self.principal.encrypted else []
-        suitable += ["SCRAM-SHA-256", "PLAIN"] if self.host.users.verifiers else []
+        users = self.host.users
+        suitable += [*users.mechanisms, "PLAIN"] if users.verifiers else []
         suitable += [] if settings.auth else ["ANONYMOUS"]
         allowed = settings.sasl_mechanisms
         return [name for name in suitable if not allowed or name in allowed]

@@ -32,9 +32,14 @@ the outcome.
 MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
 OK, AUTH, SYSTEM = 0, 1, 2
 """Codes of an outcome."""
+HASHES = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
+"""SCRAM mechanism -> its hash; the strongest first."""
 SCRAM = "SCRAM-SHA-256"
-ITERATIONS, SALT = 4096, 16
-"""Work and bytes of salt of a verifier that is made up where there is none to be like."""
+"""The one that every users file has."""
+ITERATIONS, LEAST_SALT = 4096, 12
+"""The least work, and bytes of salt, of a verifier."""
+SALT = 16
+"""Bytes of salt of a verifier that is made up where there is none to be like."""
 
 
 def scram() -> Any:
@@ -47,11 +52,14 @@ def scram() -> Any:
 
 
 class Verifier:
-    """What is kept of a password."""
+    """What is kept of a password, for one SCRAM mechanism."""
 
-    __slots__ = ("iterations", "salt", "server_key", "stored_key")
+    __slots__ = ("iterations", "mechanism", "salt", "server_key", "stored_key")
 
-    def __init__(self, iterations: int, salt: bytes, stored_key: bytes, server_key: bytes) -> None:
+    def __init__(
+        self, mechanism: str, iterations: int, salt: bytes, stored_key: bytes, server_key: bytes
+    ) -> None:
+        self.mechanism = mechanism
         self.iterations = iterations
         self.salt = salt
         self.stored_key = stored_key
@@ -59,25 +67,29 @@ class Verifier:
 
     def accepts(self, password: str) -> bool:
         """Tell whether this is the password."""
+        kind = HASHES[self.mechanism]
         try:
             prepared: str = scram().saslprep(password)
         except scram().ScramException:
             return False
-        salted = hashlib.pbkdf2_hmac("sha256", prepared.encode(), self.salt, self.iterations)
-        client_key = hmac.digest(salted, b"Client Key", "sha256")
-        return hmac.compare_digest(hashlib.sha256(client_key).digest(), self.stored_key)
+        salted = hashlib.pbkdf2_hmac(kind, prepared.encode(), self.salt, self.iterations)
+        client_key = hmac.digest(salted, b"Client Key", kind)
+        return hmac.compare_digest(hashlib.new(kind, client_key).digest(), self.stored_key)
 
 
-def make_verifier(password: str, salt: bytes, iterations: int = 4096) -> str:
+def make_verifier(
+    password: str, salt: bytes, iterations: int = ITERATIONS, mechanism: str = SCRAM
+) -> str:
     """Make the part of a users-file line behind the name; raise InvalidArgument for what cannot be
     a password.
     """
     if not password:
         raise InvalidArgument("the password is empty", hint="give one of a few characters at least")
     try:
-        mechanism = scram().ScramMechanism(SCRAM)
-        _, stored_key, server_key, _ = mechanism.make_auth_info(
-            password, iteration_count=iterations, salt=salt
+        _, stored_key, server_key, _ = (
+            scram()
+            .ScramMechanism(mechanism)
+            .make_auth_info(password, iteration_count=iterations, salt=salt)
         )
     except scram().ScramException as error:
         raise InvalidArgument(
@@ -85,23 +97,38 @@ def make_verifier(password: str, salt: bytes, iterations: int = 4096) -> str:
             hint="use letters, digits, punctuation and spaces",
         ) from None
     encoded = [base64.b64encode(part).decode() for part in (salt, stored_key, server_key)]
-    return f"{SCRAM}${iterations}:{encoded[0]}${encoded[1]}:{encoded[2]}"
+    return f"{mechanism}${iterations}:{encoded[0]}${encoded[1]}:{encoded[2]}"
+
+
+def _verifier_in(line: str) -> tuple[str, Verifier]:
+    """Read a line of a users file: a name, and a verifier. Raises ValueError."""
+    head, numbers, keys = line.split("$")
+    name, _, mechanism = head.rpartition(":")
+    iterations, salt = numbers.split(":")
+    parts = (base64.b64decode(part, validate=True) for part in (salt, *keys.split(":")))
+    salted, stored_key, server_key = parts
+    return name, Verifier(mechanism, int(iterations), salted, stored_key, server_key)
 
 
 class Users:
-    """The users file: one `name:SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey` a line, `#`
-    begins a comment.
+    """The users file: one `name:MECHANISM$iterations:salt$StoredKey:ServerKey` a line, with a line
+    for each SCRAM mechanism that a user may use; `#` begins a comment.
     """
 
     __slots__ = ("_secret", "_suffix", "verifiers")
 
     def __init__(
-        self, verifiers: dict[str, Verifier] | None = None, *, realm: str = "", secret: bytes = b""
+        self,
+        verifiers: dict[str, dict[str, Verifier]] | None = None,
+        *,
+        realm: str = "",
+        secret: bytes = b"",
     ) -> None:
         """Where strangers log in, `secret` is random and told to nobody: what is answered for names
         that do not exist is made with it.
         """
         self.verifiers = verifiers or {}
+        """Name -> mechanism -> verifier."""
         self._suffix = f"@{realm}" if realm else ""
         self._secret = secret
 
@@ -114,44 +141,41 @@ class Users:
         users = cls(realm=realm, secret=secret)
         for number, line in enumerate(text.splitlines(), 1):
             line = line.strip()
-            if not line or line.startswith("#"):
-                continue
-            try:
-                name, kind, keys = line.split("$", 2)[0].rpartition(":")[0], *line.split("$", 2)[1:]
-                mechanism = line.split("$", 1)[0].rpartition(":")[2]
-                iterations, salt = kind.split(":")
-                stored_key, server_key = keys.split(":")
-                verifier = Verifier(
-                    int(iterations),
-                    *(
-                        base64.b64decode(part, validate=True)
-                        for part in (salt, stored_key, server_key)
-                    ),
-                )
-            except ValueError:
-                raise InvalidArgument(
-                    f"users file line {number} is not "
-                    f"'name:{SCRAM}$iterations:salt$StoredKey:ServerKey'",
-                    hint="make the line with: qpid-ha user add NAME --users-file FILE",
-                ) from None
-            bare = users.bare(name)
-            if (
-                mechanism != SCRAM
-                or not bare
-                or verifier.iterations < 4096
-                or len(verifier.salt) < 12
-            ):
-                raise InvalidArgument(
-                    f"users file line {number}: needs {SCRAM}, a name, 4096 iterations "
-                    "and 12 bytes of salt or more"
-                )
-            if bare in users.verifiers:
-                raise InvalidArgument(
-                    f"users file line {number}: {bare} has a line before it",
-                    hint="delete the one with the former password",
-                )
-            users.verifiers[bare] = verifier
+            if line and not line.startswith("#"):
+                users._take_line(number, line)
         return users
+
+    def _take_line(self, number: int, line: str) -> None:
+        try:
+            name, verifier = _verifier_in(line)
+        except ValueError:
+            raise InvalidArgument(
+                f"users file line {number} is not "
+                f"'name:{SCRAM}$iterations:salt$StoredKey:ServerKey'",
+                hint="make the line with: qpid-ha user add NAME --users-file FILE",
+            ) from None
+        bare, mechanism = self.bare(name), verifier.mechanism
+        is_weak = verifier.iterations < ITERATIONS or len(verifier.salt) < LEAST_SALT
+        if mechanism not in HASHES or not bare or is_weak:
+            raise InvalidArgument(
+                f"users file line {number}: needs {' or '.join(HASHES)}, a name, {ITERATIONS} "
+                f"iterations and {LEAST_SALT} bytes of salt or more"
+            )
+        own = self.verifiers.setdefault(bare, {})
+        if mechanism in own:
+            raise InvalidArgument(
+                f"users file line {number}: {bare} has a line for {mechanism} before it",
+                hint="delete the one with the former password",
+            )
+        own[mechanism] = verifier
+
+    @property
+    def mechanisms(self) -> list[str]:
+        """The SCRAM mechanisms that every user may use, the strongest first. Clients take the
+        strongest that is offered, so that what one user cannot use is not offered.
+        """
+        every = self.verifiers.values()
+        return [name for name in HASHES if every and all(name in own for own in every)]
 
     def bare(self, name: str) -> str:
         """Give a name without the realm."""
@@ -159,23 +183,27 @@ class Users:
 
     def check(self, name: str, password: str) -> bool:
         """Tell whether `name` exists and has this password, by as much work if it does not."""
-        accepts = self._verifier(name).accepts(password)
+        accepts = self._verifier(name, "").accepts(password)
         return accepts and self.bare(name) in self.verifiers
 
-    def auth_info(self, name: str) -> tuple[bytes, bytes, bytes, int]:
-        """Give what SCRAM needs."""
-        verifier = self._verifier(name)
+    def auth_info(self, name: str, mechanism: str) -> tuple[bytes, bytes, bytes, int]:
+        """Give what a SCRAM mechanism needs."""
+        verifier = self._verifier(name, mechanism)
         return verifier.salt, verifier.stored_key, verifier.server_key, verifier.iterations
 
-    def _verifier(self, name: str) -> Verifier:
-        """Return the verifier of a name; of one that does not exist one that is made up, so that it
-        cannot be told from one that does.
+    def _verifier(self, name: str, mechanism: str) -> Verifier:
+        """Return the verifier of a name for a mechanism, or for any; of a name that does not exist
+        one that is made up, so that it cannot be told from one that does.
         """
         bare = self.bare(name)
-        made_up = self._made_up(bare)  # Also if there is another: the time it takes tells nothing.
-        return self.verifiers.get(bare, made_up)
+        made_up = self._made_up(bare, mechanism)  # Always: the time it takes tells nothing.
+        return self._one_of(bare, mechanism) or made_up
 
-    def _made_up(self, name: str) -> Verifier:
+    def _one_of(self, name: str, mechanism: str) -> Verifier | None:
+        own = self.verifiers.get(name, {})
+        return own.get(mechanism) if mechanism else next(iter(own.values()), None)
+
+    def _made_up(self, name: str, mechanism: str) -> Verifier:
         """Make a verifier that no password is known for: always the same one for a name, with as
         many iterations and as long a salt as one of the users has.
         """
@@ -184,13 +212,16 @@ class Users:
             key = hmac.digest(self._secret, f"{use} {name}".encode(), "sha256")
             return hashlib.shake_256(key).digest(size)
 
-        iterations, size = ITERATIONS, SALT
+        like: Verifier | None = None
         if self.verifiers:
             place = int.from_bytes(random("like", 8), "big") % len(self.verifiers)
-            like = next(islice(self.verifiers.values(), place, None))
-            iterations, size = like.iterations, len(like.salt)
-        keys = random("stored", 32), random("server", 32)
-        return Verifier(iterations, random("salt", size), *keys)
+            like = self._one_of(next(islice(self.verifiers, place, None)), mechanism)
+        if like is None:
+            like = Verifier(mechanism or SCRAM, ITERATIONS, bytes(SALT), b"", b"")
+        size = hashlib.new(HASHES[like.mechanism]).digest_size
+        salt = random(f"salt {like.mechanism}", len(like.salt))
+        keys = random("stored", size), random("server", size)
+        return Verifier(like.mechanism, like.iterations, salt, *keys)
 
 
 class SaslSide:
@@ -331,7 +362,7 @@ class SaslServer(SaslSide):
             message = response.decode()
             if self._scram is None:
                 nonce = self._make_nonce().replace("-", "")
-                mechanism = scram().ScramMechanism(SCRAM)
+                mechanism = scram().ScramMechanism(self.mechanism)
                 self._scram = mechanism.make_server(self._auth_info, s_nonce=nonce)
                 self._scram.set_client_first(message)
                 self.say(CHALLENGE, self._scram.get_server_first().encode())
@@ -346,7 +377,7 @@ class SaslServer(SaslSide):
 
     def _auth_info(self, name: str) -> tuple[bytes, bytes, bytes, int]:
         self.user = self._users.bare(name)
-        return self._users.auth_info(name)
+        return self._users.auth_info(name, self.mechanism)
 
     def _finish(self, code: int, reason: str = "", *, data: bytes | None = None) -> None:
         if code == OK:
@@ -400,7 +431,7 @@ class SaslClient(SaslSide):
         names = (
             [str(name) for name in offered.items] if isinstance(offered, Array) else [str(offered)]
         )
-        safe = [SCRAM, "PLAIN"] if self._encrypted else [SCRAM]
+        safe = [*HASHES, "PLAIN"] if self._encrypted else [*HASHES]
         suitable = safe if self._username else ["EXTERNAL", "ANONYMOUS"]
         # With a name and no mechanism wanted, a broker without authentication is still good enough.
         order = self._wanted or [*suitable, *(["EXTERNAL", "ANONYMOUS"] if self._username else [])]
@@ -416,15 +447,15 @@ class SaslClient(SaslSide):
     def _first(self) -> bytes:
         if self.mechanism == "PLAIN":
             return b"\0" + self._username.encode() + b"\0" + self._password.encode()
-        if self.mechanism == SCRAM:
+        if self.mechanism in HASHES:
             self._scram = scram().ScramClient(
-                [SCRAM], self._username, self._password, c_nonce=self._nonce
+                [self.mechanism], self._username, self._password, c_nonce=self._nonce
             )
             return bytes(self._scram.get_client_first().encode())
         return b"" if self.mechanism == "EXTERNAL" else b"anonymous"
 
     def _answer(self, challenge: bytes) -> None:
-        if self.mechanism != SCRAM:
+        if self.mechanism not in HASHES:
             self.say(RESPONSE, self._first())
             return
         try:

@@ -14,11 +14,11 @@ import secrets
 import sys
 import tempfile
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from qpidha.amqp.peer.sasl import SCRAM, Users, make_verifier
+from qpidha.amqp.peer.sasl import HASHES, Users, make_verifier
 from qpidha.cli.app import settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
@@ -105,13 +105,15 @@ def _add(
         raise Failure(USAGE, f"{name!r} cannot be a user's name", hint=hint)
     file = _read(users_file, realm, missing_ok=True)
     try:
-        verifier = make_verifier(
-            _password(options, name, password_stdin), secrets.token_bytes(SALT)
-        )
+        password = _password(options, name, password_stdin)
+        verifiers = [
+            make_verifier(password, secrets.token_bytes(SALT), mechanism=mechanism)
+            for mechanism in sorted(HASHES)
+        ]
     except InvalidArgument as error:
         raise Failure(USAGE, error.text, hint=error.hint) from error
     known = file.users.bare(name) in file.users.verifiers
-    _write(file.path, [*file.without(name), f"{name}:{verifier}"])
+    _write(file.path, [*file.without(name), *(f"{name}:{verifier}" for verifier in verifiers)])
     _done(
         options,
         name,
@@ -146,14 +148,20 @@ def _list(context: typer.Context, users_file: UsersFile, realm: Realm = DEFAULTS
     """
     options = settings_of(context)
     verifiers = _read(users_file, realm).users.verifiers
-    rows = [
-        {"name": name, "mechanism": SCRAM, "iterations": verifier.iterations}
-        for name, verifier in verifiers.items()
+    rows: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "mechanism": next(iter(own)),
+            "mechanisms": [*own],
+            "iterations": min(verifier.iterations for verifier in own.values()),
+        }
+        for name, own in verifiers.items()
     ]
     if options.as_json:
         print_json({"schema_version": 1, "users": rows})
     else:
-        print_table(("NAME", "MECHANISM", "ITERATIONS"), [list(row.values()) for row in rows])
+        shown = [[row["name"], " ".join(row["mechanisms"]), row["iterations"]] for row in rows]
+        print_table(("NAME", "MECHANISMS", "ITERATIONS"), shown)
 
 
 def _done(options: Options, name: str, change: str, text: str) -> None:

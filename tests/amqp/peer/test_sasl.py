@@ -16,6 +16,7 @@ from qpidha.amqp.peer.sasl import (
     OUTCOME,
     RESPONSE,
     SASL_HEADER,
+    SCRAM,
     SaslClient,
     SaslServer,
     Users,
@@ -56,6 +57,49 @@ def test_a_wrong_password_or_name_is_refused_before_open(mechanism: str, name: s
     assert (
         pair.client.error is not None and pair.client.error.condition == "amqp:unauthorized-access"
     )
+
+
+def of_both_kinds(*kinds: tuple[str, str]) -> Users:
+    """Users, whose names are their passwords, with lines for SCRAM-SHA-256, -512 or both."""
+    return Users.parse(
+        "\n".join(
+            f"{name}:{make_verifier(name, SALT, mechanism=f'SCRAM-SHA-{size}')}"
+            for name, sizes in kinds
+            for size in sizes.split()
+        ),
+        secret=b"secret",
+    )
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", ""])
+def test_a_user_may_have_a_line_for_each_mechanism(mechanism: str) -> None:
+    host = AHost(auth=True)
+    host.users = of_both_kinds(("ann", "256 512"), ("bob", "512 256"))
+    for name, password, lets_in in (("ann", "ann", 1), ("bob", "ann", 0), ("nobody", "x", 0)):
+        pair = Pair(host, mechanism=mechanism, username=name, password=password)
+        assert pair.client.opened and bool(pair.client.remote_container) == lets_in
+        if lets_in:
+            assert pair.server.principal.mechanism == (mechanism or "SCRAM-SHA-512")
+
+
+@pytest.mark.parametrize(
+    ("ann", "bob", "offered"),
+    [
+        ("256", "256", ["SCRAM-SHA-256"]),
+        ("256 512", "256 512", ["SCRAM-SHA-512", "SCRAM-SHA-256"]),
+        ("256", "256 512", ["SCRAM-SHA-256"]),
+        ("256", "512", []),
+    ],
+)
+def test_clients_are_offered_what_every_user_can_use(
+    ann: str, bob: str, offered: list[str]
+) -> None:
+    users = of_both_kinds(("ann", ann), ("bob", bob))
+    assert users.mechanisms == offered
+    assert users.check("ann", "ann") and users.check("bob", "bob")
+    for mechanism, size in (("SCRAM-SHA-512", 64), ("SCRAM-SHA-256", 32)):
+        _, stored_key, server_key, _ = users.auth_info("nobody", mechanism)
+        assert len(stored_key) == len(server_key) == size
 
 
 def test_anonymous_is_not_offered_where_users_must_log_in() -> None:
@@ -133,12 +177,12 @@ def test_a_name_is_the_same_with_and_without_the_realm() -> None:
     )
     assert users.check("ann", "a") and users.check("ann@QPID", "a") and users.check("bob@QPID", "b")
     assert not users.check("ann@OTHER", "a")
-    assert users.auth_info("bob@QPID") == users.auth_info("bob")
+    assert users.auth_info("bob@QPID", SCRAM) == users.auth_info("bob", SCRAM)
 
 
 @pytest.mark.parametrize(
     ("again", "says"),
-    [("@QPID", "needs .* a name"), ("ann", "ann has a line"), ("ann@QPID", "ann has a line")],
+    [("@QPID", "needs .* a name"), ("ann", "ann has a line"), ("ann@QPID", "ann has a line for")],
 )
 def test_a_name_that_is_empty_or_stands_there_twice_is_refused(again: str, says: str) -> None:
     lines = [f"{name}:{make_verifier('a', SALT)}" for name in ("ann", again)]
@@ -178,7 +222,7 @@ def scram_client_final(first: str, challenge: str, client_key: bytes, stored: by
 class Guessed(Users):
     """Users of whom an attacker has found out what is made up for a name that does not exist."""
 
-    def auth_info(self, name: str) -> tuple[bytes, bytes, bytes, int]:
+    def auth_info(self, name: str, mechanism: str) -> tuple[bytes, bytes, bytes, int]:
         client_key = b"k" * 32
         return SALT, hashlib.sha256(client_key).digest(), b"s" * 32, 4096
 
@@ -210,9 +254,9 @@ def test_nobody_can_guess_what_is_made_up_for_a_name_that_does_not_exist() -> No
     """
     name = "a" * 19
     known = f"unknown user {name}".encode()
-    _, stored_key, server_key, _ = of_unequal_users().auth_info(name)
+    _, stored_key, server_key, _ = of_unequal_users().auth_info(name, SCRAM)
     assert hashlib.sha256(known).digest() not in (stored_key, server_key)
-    parts = [of_unequal_users(secret).auth_info(name)[:3] for secret in (b"1", b"1", b"2")]
+    parts = [of_unequal_users(secret).auth_info(name, SCRAM)[:3] for secret in (b"1", b"1", b"2")]
     assert parts[0] == parts[1]
     assert not {*parts[0]} & {*parts[2]} and len({*parts[0]}) == 3
 
@@ -224,13 +268,12 @@ def test_a_name_that_does_not_exist_looks_like_one_that_does() -> None:
     users = of_unequal_users()
     seen = set()
     for number in range(40):
-        salt, stored_key, server_key, iterations = users.auth_info(f"nobody {number}")
-        assert (salt, stored_key, server_key, iterations) == users.auth_info(f"nobody {number}")
-        assert len(stored_key) == len(server_key) == 32
-        seen.add((len(salt), iterations))
+        found = users.auth_info(f"nobody {number}", SCRAM)
+        assert found == users.auth_info(f"nobody {number}", SCRAM)
+        seen.add((len(found[0]), found[3]))
     assert seen == {(16, 4096), (32, 5000)}
     realm = Users(users.verifiers, realm="QPID", secret=b"s")
-    assert realm.auth_info("nobody@QPID") == realm.auth_info("nobody")
+    assert realm.auth_info("nobody@QPID", SCRAM) == realm.auth_info("nobody", SCRAM)
 
 
 @pytest.mark.parametrize(("name", "lets_in"), [("ann", True), ("nobody", False)])
@@ -281,7 +324,7 @@ def test_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
     talk(client, a_server("SCRAM-SHA-256"))
     assert client.done
     pretender = Users.parse(f"ann:{make_verifier('secret', SALT)}\n")
-    pretender.verifiers["ann"].server_key = b"x" * 32
+    pretender.verifiers["ann"][SCRAM].server_key = b"x" * 32
     with pytest.raises(Unauthorized, match="could not prove that it knows user 'ann'"):
         talk(a_client(), a_server("SCRAM-SHA-256", users=pretender))
 
