@@ -64,6 +64,7 @@ from qpidha.model.events import (
     LogWritten,
     StopRequested,
     Tick,
+    UsersRead,
 )
 from qpidha.model.features import FEATURES, lacking, upgrade_text
 from qpidha.model.principal import ObjectType, Principal
@@ -383,6 +384,10 @@ class Node:
             self.cluster.tick(now)
         if self.checkpointer is not None:
             self.effects += self.checkpointer.tick(now)
+
+    def _users_read(self, event: UsersRead) -> None:
+        """Let in who logs in by the new file; who is in stays."""
+        self.users = event.users
 
     def _log_written(self, event: LogWritten) -> None:
         self.log.answer(event.mark)
@@ -714,6 +719,7 @@ HANDLERS: dict[type, Callable[[Node, Any], None]] = {
     BytesReceived: Node._bytes,
     ConnectionCongested: Node._congested,
     ConnectionLost: Node._lost,
+    UsersRead: Node._users_read,
     Tick: Node._tick,
     LogWritten: Node._log_written,
     LogFailed: Node._log_failed,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 
 class ConnectionKind(Enum):
@@ -58,6 +59,13 @@ class ConnectionLost:
 
 
 @dataclass(slots=True)
+class UsersRead:
+    """The users file was read again; `users` is what it has now."""
+
+    users: Any
+
+
+@dataclass(slots=True)
 class LogWritten:
     """All that was given to the disk before mark `mark` is written, and synced as far as that was
     asked for.
@@ -100,6 +108,7 @@ Event = (
     | BytesReceived
     | ConnectionCongested
     | ConnectionLost
+    | UsersRead
     | LogWritten
     | LogFailed
     | DiskSpaceChanged

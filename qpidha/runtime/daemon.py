@@ -19,7 +19,7 @@ import ssl
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 import uvloop
 
@@ -27,7 +27,7 @@ from qpidha.amqp.peer.sasl import Users
 from qpidha.model.effects import Announce, SaveState, Stop, WriteEvents
 from qpidha.model.errors import LogDamaged, QpidHaError, StateLost
 from qpidha.model.event_log import quoted
-from qpidha.model.events import Event, StopRequested
+from qpidha.model.events import Event, StopRequested, UsersRead
 from qpidha.model.exit_codes import CONFIG, DATA_ERROR, IO_ERROR, NO, OK, SOFTWARE
 from qpidha.model.settings import Settings
 from qpidha.node import VERSION, Node
@@ -41,6 +41,7 @@ from qpidha.runtime.log_disk import LOG_FOLDER, SWITCH_INTERVAL, LogDisk
 from qpidha.runtime.log_lines import Log
 from qpidha.runtime.network import Network
 from qpidha.runtime.node_loop import NodeLoop
+from qpidha.runtime.reload import Reread, Surroundings, open_log, read_again
 from qpidha.runtime.sockets import (
     admin_socket_path,
     bind_admin,
@@ -50,7 +51,7 @@ from qpidha.runtime.sockets import (
     own_address,
 )
 from qpidha.runtime.tls import client_context, server_context
-from qpidha.runtime.users import check_login_of_brokers, load_users
+from qpidha.runtime.users import SECRET, check_login_of_brokers, load_users
 
 _FLUSH = 2.0
 """Seconds that the last bytes may take to leave when the daemon stops."""
@@ -64,14 +65,23 @@ class Daemon:
     """One broker and its surroundings."""
 
     def __init__(
-        self, settings: Settings, env: Mapping[str, str], loop: asyncio.AbstractEventLoop
+        self,
+        settings: Settings,
+        env: Mapping[str, str],
+        loop: asyncio.AbstractEventLoop,
+        reread: Reread,
     ) -> None:
+        """`reread` is what the settings came from."""
         self._settings = settings
+        self._reread = reread
+        self._secret = os.urandom(SECRET)
+        self._reloads: set[asyncio.Task[None]] = set()
+        self._reloading = asyncio.Lock()
         self._env = env
         self._loop = loop
         self._clock = Clock()
         self._log = Log(
-            _log_stream(settings),
+            open_log(settings),
             self._clock,
             selectors=settings.log_level,
             form=settings.log_format,
@@ -118,7 +128,7 @@ class Daemon:
     async def _start(self, warnings: Sequence[str]) -> None:
         settings = self._settings
         self._loop.set_exception_handler(self._failed)
-        users = load_users(settings)
+        users = load_users(settings, self._secret)
         tls = (
             server_context(settings)
             if settings.ssl_cert and "ssl" not in settings.listen_disable
@@ -160,6 +170,7 @@ class Daemon:
         self._node_loop.start(node, {**self._network.handlers, **handlers})
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop_requested)
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload_soon)
         await self._network.serve_admin(admin)
         await self._network.serve(self._plain)
         if tls is not None:
@@ -344,6 +355,38 @@ class Daemon:
         self._node_loop.put(StopRequested())
         self._loop.call_later(_PATIENCE, self._out_of_patience)
 
+    def _reload_soon(self) -> None:
+        """SIGHUP: read again what may change while a broker serves."""
+        task = self._loop.create_task(self._reload())
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    async def _reload(self) -> None:
+        async with self._reloading:
+            if self._is_stopping:
+                return
+            try:
+                found = read_again(self._reread(), self._settings, self._secret)
+                await self._use(found)
+            except CannotStart as error:
+                text = f"nothing was read again, all stays as it was: {error.text}; {error.hint}"
+                self._log.write("error", "broker", text)
+
+    async def _use(self, found: Surroundings) -> None:
+        self._settings = found.settings
+        self._log.reopen(
+            found.log, selectors=found.settings.log_level, form=found.settings.log_format
+        )
+        self._node_loop.put(UsersRead(found.users))
+        tls = found.tls if self._secure else None
+        if tls is not None:
+            self._secure = [one.dup() for one in self._secure]
+        await self._network.renew(found.settings, self._secure, tls)
+        text = "users, certificates and the log's options were read again"
+        self._log.write("notice", "broker", text)
+        for warning in found.warnings:
+            self._log.write("warning", "broker", warning)
+
     def _out_of_patience(self) -> None:
         if not self._ended.done():
             self._log.write(
@@ -380,19 +423,6 @@ class Daemon:
         self._end(SOFTWARE)
 
 
-def _log_stream(settings: Settings) -> TextIO:
-    if not settings.log_to_file:
-        return sys.stderr
-    try:
-        return open(settings.log_to_file, "a", encoding="utf-8")
-    except OSError as error:
-        raise CannotStart(
-            f"log-to-file {settings.log_to_file} cannot be written: {reason_of(error)}",
-            hint="give a file that this user may write",
-            code=CONFIG,
-        ) from error
-
-
 def _port_of(sockets: Sequence[socket.socket]) -> int:
     return int(sockets[0].getsockname()[1]) if sockets else 0
 
@@ -422,7 +452,7 @@ def _check(configuration: Configuration) -> None:
         client_context(settings)
 
 
-def _serve(configuration: Configuration) -> int:
+def _serve(configuration: Configuration, reread: Reread) -> int:
     settings = configuration.settings
     _check(configuration)
     _raise_file_limit()
@@ -431,7 +461,7 @@ def _serve(configuration: Configuration) -> int:
     loop = uvloop.new_event_loop()
     try:
         return loop.run_until_complete(
-            Daemon(settings, os.environ, loop).run(configuration.warnings)
+            Daemon(settings, os.environ, loop, reread).run(configuration.warnings)
         )
     finally:
         loop.close()
@@ -448,11 +478,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return CONFIG
     try:
-        configuration = configure(sys.argv[1:] if argv is None else argv, os.environ)
+        words = list(sys.argv[1:] if argv is None else argv)
+        configuration = configure(words, os.environ)
         if configuration.command:
             _tell(configuration)
             return OK
-        return _serve(configuration)
+        return _serve(configuration, lambda: configure(words, os.environ))
     except CannotStart as error:
         print(f"qpidhad: error: {error.text}\n  next: {error.hint}", file=sys.stderr)
         return error.code

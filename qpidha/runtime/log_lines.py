@@ -8,6 +8,7 @@ from clients. Must not be called for every message. Source: Qpid src/qpid/log/St
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
 
@@ -39,6 +40,15 @@ class Log:
         self._enabled: dict[tuple[str, str], bool] = {}
         self.name = name
         self.state = ""
+
+    def reopen(self, stream: TextIO, *, selectors: str, form: str) -> None:
+        """Write to another stream from now on, or to the same file under its name again."""
+        old, self._stream = self._stream, stream
+        if old not in (stream, sys.stderr):
+            old.close()
+        self._selectors = tuple(_selector(part.strip()) for part in selectors.split(","))
+        self._is_json = form == "json"
+        self._enabled.clear()
 
     def enabled(self, level: str, category: str) -> bool:
         """Whether a line of this level and category is written."""

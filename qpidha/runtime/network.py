@@ -188,6 +188,7 @@ class Network:
         self._streams: dict[int, Stream] = {}
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._servers: list[asyncio.AbstractServer] = []
+        self._secure_servers: list[asyncio.AbstractServer] = []
         self._accepted = {ConnectionKind.CLIENT: 0, ConnectionKind.LOCAL: 0}
         self._last_id = 0
         self._is_full = False
@@ -212,6 +213,23 @@ class Network:
                 ssl_handshake_timeout=handshake,
             )
             self._servers.append(server)
+            if tls is not None:
+                self._secure_servers.append(server)
+
+    async def renew(
+        self, settings: Settings, sockets: list[socket.socket], tls: ssl.SSLContext | None
+    ) -> None:
+        """Show and trust other certificates from now on, here and where we dial: `sockets` are
+        copies of those for TLS. Who is there stays, and who comes meanwhile waits.
+        """
+        self._settings, self._client_tls = settings, None
+        if tls is None:
+            return
+        old, self._secure_servers = self._secure_servers, []
+        await self.serve(sockets, tls)
+        for server in old:
+            self._servers.remove(server)
+            server.close()
 
     async def serve_admin(self, one: socket.socket) -> None:
         """Accept tools of this machine on the bound admin socket."""
@@ -222,6 +240,7 @@ class Network:
         for server in self._servers:
             server.close()
         self._servers.clear()
+        self._secure_servers.clear()
 
     async def close(self, grace: float) -> None:
         """End every stream, giving what was written `grace` seconds to leave."""

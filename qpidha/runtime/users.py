@@ -18,14 +18,17 @@ SECRET = 32
 PASSWORD_MECHANISMS = ("PLAIN", *HASHES)
 
 
-def load_users(settings: Settings) -> Users:
-    """The users file, or nobody. Raises CannotStart."""
+def load_users(settings: Settings, secret: bytes = b"") -> Users:
+    """The users file, or nobody; `secret` is that of this process, a new one by default. Raises
+    CannotStart.
+    """
     if not settings.users_file:
         return Users.parse("")
     hint = "make its lines with qpid-ha user add"
     try:
         with open(settings.users_file, encoding="utf-8") as file:
-            return Users.parse(file.read(), realm=settings.realm, secret=os.urandom(SECRET))
+            secret = secret or os.urandom(SECRET)
+            return Users.parse(file.read(), realm=settings.realm, secret=secret)
     except OSError as error:
         raise CannotStart(
             f"users-file {settings.users_file} cannot be read: {reason_of(error)}",

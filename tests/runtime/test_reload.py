@@ -1,0 +1,134 @@
+"""SIGHUP: what a broker that serves reads again."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qpidha.client.blocking import Client
+from qpidha.client.errors import LoginError
+from tests.patience import STATE
+from tests.runtime.daemons import Running
+from tests.system.cluster import wait_for
+from tests.system.credentials import Authority, users_file
+
+DONE, NOTHING = "the log's options were read again", "nothing was read again"
+
+
+class Broker:
+    """A daemon with a users file, a certificate and a log of its own, in a directory."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.log = place / "log"
+        self.authority = Authority(place)
+        users_file(place / "users", {"ann": "ann", "bob": "bob"})
+        self.certify("first")
+        self.configure("log-enable=notice+")
+        self.running = Running("--config", place / "conf", "--data-dir", place / "data")
+        self.ssl_port = int(self.log.read_text().partition(" (TLS)")[0].rpartition(" ")[2])
+
+    def configure(self, more: str) -> None:
+        files = "users-file=users\nssl-cert=own.pem\nssl-key=own.key\nlog-to-file=log\n"
+        (self.place / "conf").write_text(f"{files}ssl-port=0\n{more}\n")
+
+    def certify(self, name: str) -> None:
+        """Put a new certificate into the place of the old one."""
+        certificate, key = self.authority.issue(name)
+        shutil.copy(certificate, self.place / "own.pem")
+        shutil.copy(key, self.place / "own.key")
+
+    def reload(self, says: str) -> str:
+        """Send the signal, and return what the log says from then on."""
+        before = len(self.log.read_text()) if self.log.exists() else 0
+        self.running.process.send_signal(signal.SIGHUP)
+        return wait_for(
+            lambda: self.log.read_text()[before:] if self.log.exists() else "",
+            lambda text: says in text,
+            what="the log",
+        )
+
+    def log_in(self, name: str) -> Client:
+        return Client(f"127.0.0.1:{self.running.port}", user=name, password=name, timeout=STATE)
+
+    def certificate(self) -> str:
+        """Return whose certificate the TLS port shows."""
+        context = ssl.create_default_context(cafile=str(self.authority.certificate))
+        with (
+            socket.create_connection(("127.0.0.1", self.ssl_port), STATE) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as stream,
+        ):
+            return str(dict(part[0] for part in stream.getpeercert()["subject"])["commonName"])
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One for all tests here."""
+    found = Broker(tmp_path_factory.mktemp("broker"))
+    with found.running:
+        yield found
+
+
+def test_qpid_16_a_new_user_gets_in_and_who_is_in_stays(broker: Broker) -> None:
+    with broker.log_in("ann") as ann, broker.log_in("bob") as bob:
+        with pytest.raises(LoginError), broker.log_in("eve"):
+            pass
+        users_file(broker.place / "users", {"ann": "ann", "eve": "eve"})
+        broker.reload(DONE)
+        with broker.log_in("eve") as eve:
+            assert eve.endpoint.user == "eve"
+        with pytest.raises(LoginError), broker.log_in("bob"):
+            pass
+        for client in (ann, bob):
+            client.sender("amq.fanout").close()
+
+
+def test_first_use_d12_a_new_certificate_is_shown(broker: Broker) -> None:
+    assert broker.certificate() == "first"
+    broker.certify("second")
+    assert broker.certificate() == "first"
+    broker.reload(DONE)
+    assert [broker.certificate() for _ in range(3)] == ["second"] * 3
+
+
+def test_first_use_d12_a_log_file_that_was_moved_is_made_anew(broker: Broker) -> None:
+    moved = broker.log.rename(broker.place / "log.1")
+    length = moved.stat().st_size
+    assert DONE in broker.reload(DONE)
+    assert moved.stat().st_size == length
+    assert not broker.log.stat().st_mode & 0o027
+
+
+def test_what_is_logged_changes_and_what_needs_a_restart_is_named(broker: Broker) -> None:
+    broker.configure("log-enable=warning+\nmax-connections=7")
+    text = broker.reload("max-connections: a restart is needed")
+    assert DONE not in text
+    broker.configure("log-enable=notice+\nmax-connections=500")
+    assert "restart" not in broker.reload(DONE)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("users", "no line of a users file\n"),
+        ("own.pem", "no certificate\n"),
+        ("conf", "users-file=nowhere\nlog-to-file=log\n"),
+        ("conf", "no-such-option=1\n"),
+    ],
+)
+def test_a_mistake_changes_nothing(broker: Broker, name: str, content: str) -> None:
+    path = broker.place / name
+    before = path.read_text()
+    path.write_text(content)
+    try:
+        assert DONE not in broker.reload(NOTHING)
+    finally:
+        path.write_text(before)
+    with broker.log_in("ann") as ann:
+        assert ann.endpoint.user == "ann"
