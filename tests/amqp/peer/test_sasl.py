@@ -169,6 +169,13 @@ def test_a_faulty_users_file_is_named_by_line() -> None:
         Users.parse("# fine\nann:plain-password\n")
     with pytest.raises(InvalidArgument, match="line 1"):
         Users.parse("ann:SCRAM-SHA-256$1:c2FsdA==$a2V5:a2V5\n")
+    fine = f"ann:{make_verifier('a', SALT)}"
+    salt = base64.b64encode(SALT).decode()
+    Users.parse(f"{fine}\nbob:{make_verifier('b', SALT[:12])}")
+    for weak in (fine.replace("$4096:", "$4095:"), fine.replace(salt, salt[:12])):
+        assert weak != fine
+        with pytest.raises(InvalidArgument, match="line 1: needs .* 4096 .* 12 bytes"):
+            Users.parse(weak)
 
 
 def test_a_name_is_the_same_with_and_without_the_realm() -> None:
@@ -201,6 +208,23 @@ def a_server(mechanism: str, *, users: Users = USERS, identity: str = "") -> Sas
 
 def a_client() -> SaslClient:
     return SaslClient("", username="ann", password="secret", hostname="", nonce="ours")
+
+
+def test_a_client_may_wait_to_be_asked_for_its_first_response() -> None:
+    server = a_server("PLAIN")
+    server.take_output()
+    server.performed(INIT, ["PLAIN", None])
+    client = a_client()
+    client.mechanism = "PLAIN"
+    client.receive(SASL_HEADER + server.take_output())
+    server.receive(client.take_output())
+    assert server.done and server.user == "ann"
+
+
+def test_a_client_tells_the_host_that_it_means() -> None:
+    client = SaslClient("", username="", password="", hostname="b2.example.com", nonce="n")
+    client.receive(a_server("ANONYMOUS").take_output())
+    assert b"b2.example.com" in client.take_output()
 
 
 def talk(client: SaslClient, server: SaslServer) -> None:
