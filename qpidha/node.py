@@ -42,13 +42,23 @@ from qpidha.management.redirects import as_told, client_addresses, described, el
 from qpidha.management.report import cluster_report, standalone_report
 from qpidha.management.requests import Requests
 from qpidha.model.broker_states import BrokerStatus
-from qpidha.model.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
+from qpidha.model.effects import (
+    Announce,
+    Connect,
+    Disconnect,
+    Effect,
+    Reload,
+    SaveState,
+    SendBytes,
+    Stop,
+)
 from qpidha.model.errors import (
     ConnectionForced,
     InvariantBroken,
     LogDamaged,
     NotAllowed,
     QpidHaError,
+    RefusedRequest,
     UpgradeNeeded,
 )
 from qpidha.model.event_log import DiskSpaceChange, LogTrouble
@@ -62,9 +72,9 @@ from qpidha.model.events import (
     Event,
     LogFailed,
     LogWritten,
+    Reloaded,
     StopRequested,
     Tick,
-    UsersRead,
 )
 from qpidha.model.features import FEATURES, lacking, upgrade_text
 from qpidha.model.principal import ObjectType, Principal
@@ -77,6 +87,7 @@ from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_
 from qpidha.store.write_ahead_log import WriteAheadLog
 
 VERSION = "0.1.0"
+NOT_RELOADED = "nothing was read again, all stays as it was"
 RABBITMQ_VERSION = "4.0.0"
 """The oldest one that RabbitMQ's AMQP 1.0 clients talk to: of a later one they expect more than is
 here (filter expressions, direct reply-to).
@@ -148,6 +159,9 @@ class Node:
             "$management": ManagementService(self.requests, self),
             "/management": LinkPairService(self.requests, self),
         }
+        self._reloads: dict[int, Answer] = {}
+        """Number of an effect Reload -> where the answer goes."""
+        self._last_reload = 0
         self.stopping = self.broken = False
         self.refused: dict[str, dict[str, object]] = {}
         """Brokers that were refused because they lack an enabled feature, by their addresses."""
@@ -385,9 +399,17 @@ class Node:
         if self.checkpointer is not None:
             self.effects += self.checkpointer.tick(now)
 
-    def _users_read(self, event: UsersRead) -> None:
-        """Let in who logs in by the new file; who is in stays."""
-        self.users = event.users
+    def _reloaded(self, event: Reloaded) -> None:
+        """Let in who logs in by the new users file, where there is one; who is in stays."""
+        if not event.trouble:
+            self.users = event.users
+        reply = self._reloads.pop(event.number, None)
+        if reply is None:
+            return
+        if event.trouble:
+            reply(Reply(error=RefusedRequest(NOT_RELOADED, reason=event.trouble, hint=event.hint)))
+        else:
+            reply(Reply({"warnings": [*event.warnings]}))
 
     def _log_written(self, event: LogWritten) -> None:
         self.log.answer(event.mark)
@@ -700,6 +722,12 @@ class Node:
             else Reply(None, error)
         )
 
+    def reload(self, reply: Answer) -> None:
+        """Have users, certificates and the log's options read again."""
+        self._last_reload += 1
+        self._reloads[self._last_reload] = reply
+        self.effects.append(Reload(self._last_reload))
+
     def shutdown(self, reason: str = "asked to stop", *, failed: bool = False) -> None:
         """End the daemon."""
         if not self.stopping:
@@ -719,7 +747,7 @@ HANDLERS: dict[type, Callable[[Node, Any], None]] = {
     BytesReceived: Node._bytes,
     ConnectionCongested: Node._congested,
     ConnectionLost: Node._lost,
-    UsersRead: Node._users_read,
+    Reloaded: Node._reloaded,
     Tick: Node._tick,
     LogWritten: Node._log_written,
     LogFailed: Node._log_failed,

@@ -39,6 +39,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "compare the brokers after a total failure, and promote the best",
     ),
     "demote": ("broker.operate", "make the primary step down"),
+    "reload": (
+        "broker.operate",
+        "have a broker read its users, certificates and log options again",
+    ),
     "promote": ("broker.operate", "promote a broker (with --cluster-manager)"),
     "journal": (
         "broker.journal",

@@ -317,6 +317,10 @@ def _switchover(call: Call) -> None:
     call.node.switchover(call["target"], call.reply)
 
 
+def _reload(call: Call) -> None:
+    call.node.reload(call.reply)
+
+
 def _shutdown(call: Call) -> None:
     call.answer({})
     call.node.shutdown()
@@ -620,6 +624,15 @@ METHODS: tuple[Method, ...] = (
         _switchover,
         (Parameter("target", Type.TEXT, "address or system id; empty chooses the best backup"),),
         operations=((HABROKER, "SWITCHOVER"),),
+    ),
+    Method(
+        "reload",
+        Effect.COMMAND,
+        Action.UPDATE,
+        ObjectType.BROKER,
+        "Read users, certificates and the log's options again, as SIGHUP does.",
+        "`warnings`, such as which changed options need a restart",
+        _reload,
     ),
     Method(
         "shutdown",

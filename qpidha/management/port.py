@@ -163,6 +163,10 @@ class ManagedNode(Protocol):
         """Stop being primary and join again; may raise RefusedRequest."""
         ...
 
+    def reload(self, reply: Answer) -> None:
+        """Have users, certificates and the log's options read again, and answer with `warnings`."""
+        ...
+
     def shutdown(self) -> None:
         """End the daemon at the end of this turn."""
         ...

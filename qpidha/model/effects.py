@@ -85,4 +85,11 @@ class WriteEvents:
     rows: list[str]
 
 
-Effect = SendBytes | Connect | Disconnect | SaveState | Announce | Stop | WriteEvents
+@dataclass(slots=True)
+class Reload:
+    """Read again what may change while a broker serves; the event Reloaded has the `number`."""
+
+    number: int
+
+
+Effect = SendBytes | Connect | Disconnect | SaveState | Announce | Stop | WriteEvents | Reload

@@ -59,10 +59,16 @@ class ConnectionLost:
 
 
 @dataclass(slots=True)
-class UsersRead:
-    """The users file was read again; `users` is what it has now."""
+class Reloaded:
+    """What may change while a broker serves was read again: because of a signal, or of the effect
+    Reload that had this `number`. With `trouble` nothing has changed.
+    """
 
-    users: Any
+    number: int = 0
+    users: Any = None
+    warnings: tuple[str, ...] = ()
+    trouble: str = ""
+    hint: str = ""
 
 
 @dataclass(slots=True)
@@ -108,7 +114,7 @@ Event = (
     | BytesReceived
     | ConnectionCongested
     | ConnectionLost
-    | UsersRead
+    | Reloaded
     | LogWritten
     | LogFailed
     | DiskSpaceChanged

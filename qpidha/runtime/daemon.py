@@ -24,13 +24,13 @@ from typing import Any
 import uvloop
 
 from qpidha.amqp.peer.sasl import Users
-from qpidha.model.effects import Announce, SaveState, Stop, WriteEvents
+from qpidha.model.effects import Announce, Reload, SaveState, Stop, WriteEvents
 from qpidha.model.errors import LogDamaged, QpidHaError, StateLost
 from qpidha.model.event_log import quoted
-from qpidha.model.events import Event, StopRequested, UsersRead
+from qpidha.model.events import Event, Reloaded, StopRequested
 from qpidha.model.exit_codes import CONFIG, DATA_ERROR, IO_ERROR, NO, OK, SOFTWARE
 from qpidha.model.settings import Settings
-from qpidha.node import VERSION, Node
+from qpidha.node import NOT_RELOADED, VERSION, Node
 from qpidha.runtime.clock import Clock, new_uuid
 from qpidha.runtime.configuration import Configuration, configure
 from qpidha.runtime.data_dir import Disk
@@ -166,6 +166,7 @@ class Daemon:
             Announce: self._announce,
             Stop: self._stop,
             WriteEvents: self._write_events,
+            Reload: lambda effect: self._reload_soon(effect.number),
         }
         self._node_loop.start(node, {**self._network.handlers, **handlers})
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -355,13 +356,13 @@ class Daemon:
         self._node_loop.put(StopRequested())
         self._loop.call_later(_PATIENCE, self._out_of_patience)
 
-    def _reload_soon(self) -> None:
-        """SIGHUP: read again what may change while a broker serves."""
-        task = self._loop.create_task(self._reload())
+    def _reload_soon(self, number: int = 0) -> None:
+        """Read again what may change while a broker serves, for SIGHUP or an effect."""
+        task = self._loop.create_task(self._reload(number))
         self._reloads.add(task)
         task.add_done_callback(self._reloads.discard)
 
-    async def _reload(self) -> None:
+    async def _reload(self, number: int) -> None:
         async with self._reloading:
             if self._is_stopping:
                 return
@@ -369,15 +370,18 @@ class Daemon:
                 found = read_again(self._reread(), self._settings, self._secret)
                 await self._use(found)
             except CannotStart as error:
-                text = f"nothing was read again, all stays as it was: {error.text}; {error.hint}"
+                text = f"{NOT_RELOADED}: {error.text}; {error.hint}"
                 self._log.write("error", "broker", text)
+                event = Reloaded(number, trouble=error.text, hint=error.hint)
+            else:
+                event = Reloaded(number, found.users, tuple(found.warnings))
+            self._node_loop.put(event)
 
     async def _use(self, found: Surroundings) -> None:
         self._settings = found.settings
         self._log.reopen(
             found.log, selectors=found.settings.log_level, form=found.settings.log_format
         )
-        self._node_loop.put(UsersRead(found.users))
         tls = found.tls if self._secure else None
         if tls is not None:
             self._secure = [one.dup() for one in self._secure]

@@ -214,6 +214,17 @@ def test_demote_asks_the_broker(broker: FakeBroker, qpid_ha: Run) -> None:
     }
 
 
+def test_reload_asks_the_broker_and_tells_its_warnings(broker: FakeBroker, qpid_ha: Run) -> None:
+    broker.answers["reload"] = {"warnings": ["port: a restart is needed for what has changed"]}
+    said = qpid_ha("reload", "-b", broker.socket)
+    assert said.code == 0 and said.out == "" and "has read its users" in said.err
+    assert "warning: port: a restart is needed" in said.err
+    assert json.loads(qpid_ha("reload", "-b", broker.socket, "-o", "json").out) == {
+        "schema_version": 1,
+        **broker.answers["reload"],
+    }
+
+
 def test_first_use_m11_a_backup_that_is_told_to_step_down_was_not_demoted(
     broker: FakeBroker, qpid_ha: Run
 ) -> None:

@@ -156,6 +156,9 @@ class FakeNode:
         self.recorded.append((kept, trouble))
         reply(Reply({"wanted": False}))
 
+    def reload(self, reply: Any) -> None:
+        reply(Reply({"warnings": []}))
+
     def demote(self, reply: Any) -> None:
         self.demoted += 1
         reply(Reply({"state": "joining"}))

@@ -78,6 +78,7 @@ def test_every_command_to_the_broker_itself_needs_a_role() -> None:
         "demote",
         "recover",
         "switchover",
+        "reload",
         "shutdown",
         "recording",
         "recorded",

@@ -6,13 +6,16 @@ import shutil
 import signal
 import socket
 import ssl
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from qpidha.client.admin import AdminSocket
 from qpidha.client.blocking import Client
 from qpidha.client.errors import LoginError
+from qpidha.model.errors import RefusedRequest
 from tests.patience import STATE
 from tests.runtime.daemons import Running
 from tests.system.cluster import wait_for
@@ -54,6 +57,10 @@ class Broker:
             what="the log",
         )
 
+    @property
+    def admin(self) -> AdminSocket:
+        return AdminSocket(str(self.place / "data" / "admin.sock"), STATE)
+
     def log_in(self, name: str) -> Client:
         return Client(f"127.0.0.1:{self.running.port}", user=name, password=name, timeout=STATE)
 
@@ -68,11 +75,12 @@ class Broker:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def broker() -> Iterator[Broker]:
     """One for all tests here."""
-    found = Broker(tmp_path_factory.mktemp("broker"))
-    with found.running:
-        yield found
+    with tempfile.TemporaryDirectory(prefix="qpidha-") as name:
+        found = Broker(Path(name))
+        with found.running:
+            yield found
 
 
 def test_qpid_16_a_new_user_gets_in_and_who_is_in_stays(broker: Broker) -> None:
@@ -111,6 +119,19 @@ def test_what_is_logged_changes_and_what_needs_a_restart_is_named(broker: Broker
     assert DONE not in text
     broker.configure("log-enable=notice+\nmax-connections=500")
     assert "restart" not in broker.reload(DONE)
+
+
+def test_an_administrator_may_ask_for_it(broker: Broker) -> None:
+    assert broker.admin.call("reload") == {"warnings": []}
+    broker.configure("max-connections=7")
+    (warning,) = broker.admin.call("reload")["warnings"]
+    assert "max-connections: a restart" in warning
+    broker.configure("no-such-option=1")
+    with pytest.raises(RefusedRequest) as refused:
+        broker.admin.call("reload")
+    assert "no-such-option" in refused.value.reason and refused.value.hint
+    broker.configure("")
+    assert broker.admin.call("reload") == {"warnings": []}
 
 
 @pytest.mark.parametrize(

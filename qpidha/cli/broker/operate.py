@@ -1,4 +1,5 @@
-"""Commands that change which broker is primary: switchover, failover, recover, demote, promote.
+"""Commands to brokers: switchover, failover, recover, demote and promote, which change which one is
+primary, and reload.
 
 Where a resource manager runs the cluster (the built-in one, Pacemaker, or a plug-in), switchover
 and failover go through it, so that it promotes nobody of its own accord meanwhile; elsewhere the
@@ -59,6 +60,7 @@ def add(app: typer.Typer) -> None:
     app.command("failover", epilog=EPILOG)(_failover)
     app.command("recover", epilog=EPILOG)(_recover)
     app.command("demote", epilog=EPILOG)(_demote)
+    app.command("reload", epilog=EPILOG)(_reload)
     app.command("promote", epilog=EPILOG)(_promote)
 
 
@@ -239,6 +241,25 @@ def _demote(context: typer.Context) -> None:
         if was_primary
         else f"{who} is {state}, and was no primary: nothing is changed",
     )
+
+
+def _reload(context: typer.Context) -> None:
+    """Have a broker read its users, its certificates and what it logs again.
+
+    SIGHUP does the same. With a mistake in a file all stays as it was. Each broker of a cluster is
+    to be told.
+
+    Example: qpid-ha reload -b node1
+    """
+    options = settings_of(context)
+    target = chosen(options)
+    warnings = ask(options, "reload", target=target).get("warnings", [])
+    if options.as_json:
+        print_json({"schema_version": 1, "warnings": warnings})
+        return
+    talk(options, f"{target} has read its users, certificates and log options again")
+    for warning in warnings:
+        talk(options, f"warning: {warning}")
 
 
 def _quick_status(options: Options, target: Target) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 A file is read, changed and put in place of the old one at once, so that a broker that starts
 meanwhile sees one or the other. Lines that are not changed, comments among them, stay as they are.
-Brokers read their users file when they start, and on SIGHUP.
+Brokers read their users file when they start, on SIGHUP, and by `qpid-ha reload`.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _done(options: Options, name: str, change: str, text: str) -> None:
     if options.as_json:
         print_json({"schema_version": 1, "name": name, "change": change})
     else:
-        talk(options, f"{text}; brokers see it when they start, and on SIGHUP")
+        talk(options, f"{text}; brokers see it when they start, and by qpid-ha reload")
 
 
 def _password(options: Options, name: str, from_stdin: bool) -> str:
