@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from tests.interop.programs import Access
@@ -10,6 +12,19 @@ from tests.system.credentials import Authority, users_file
 from tests.system.net import FloatingAddress
 
 __all__ = ["a_cluster", "pytest_runtest_makereport"]
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    """Return a function that returns a client of a kind; its application is compiled once."""
+
+    @cache
+    def prepare(kind):
+        client = kind()
+        client.prepare(tmp_path_factory.mktemp("application"))
+        return client
+
+    return prepare
 
 
 @pytest.fixture

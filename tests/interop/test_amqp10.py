@@ -19,13 +19,12 @@ def wait_told(program, kind, more):
 
 @pytest.mark.parametrize("fault", [kill, hang, switch_over])
 def test_an_application_goes_on_when_the_address_moves(
-    a_cluster, floating_address, tmp_path, fault
+    a_cluster, floating_address, tmp_path, prepared, fault
 ):
     """Its own reconnection is enough where the policy has its links attached again; each message
     that was accepted is received.
     """
-    client = Amqp10()
-    client.prepare(tmp_path)
+    client = prepared(Amqp10)
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
     address = floating_address(cluster[0].port.number)

@@ -19,12 +19,10 @@ from tests.patience import STATE
 from tests.system.cluster import wait_for
 
 
-@pytest.fixture(scope="session", params=[Rhea, Jms, Cpp], ids=lambda kind: kind.__name__.lower())
-def client(request, tmp_path_factory):
+@pytest.fixture(params=[Rhea, Jms, Cpp], ids=lambda kind: kind.__name__.lower())
+def client(request, prepared):
     """Return a client whose application can be run."""
-    client = request.param()
-    client.prepare(tmp_path_factory.mktemp("application"))
-    return client
+    return prepared(request.param)
 
 
 class Doorbell:
@@ -116,9 +114,8 @@ def test_an_application_waits_for_the_first_primary(request, brokers, client, tm
         "?failover.amqpOpenServerListAction=IGNORE&jms.prefetchPolicy.all=10&jms.username=ann",
     ],
 )
-def test_the_options_of_jms_do_not_matter(a_cluster, tmp_path, tmp_path_factory, options):
-    client = Jms()
-    client.prepare(tmp_path_factory.mktemp("application"))
+def test_the_options_of_jms_do_not_matter(a_cluster, tmp_path, prepared, options):
+    client = prepared(Jms)
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
     access = Access.to(cluster, 1)

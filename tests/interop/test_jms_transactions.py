@@ -42,12 +42,10 @@ def is_whole(program, first, here):
     return bool(was_seen) or len(numbers & here) in (0, SIZE)
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory):
+@pytest.fixture
+def client(prepared):
     """Return a client whose application can be run."""
-    client = JmsTransactions()
-    client.prepare(tmp_path_factory.mktemp("application"))
-    return client
+    return prepared(JmsTransactions)
 
 
 @pytest.mark.parametrize("fault", [kill, switch_over])
