@@ -54,14 +54,16 @@ from qpidha.model.effects import (
 )
 from qpidha.model.errors import (
     ConnectionForced,
+    InternalError,
     InvariantBroken,
     LogDamaged,
     NotAllowed,
     QpidHaError,
     RefusedRequest,
     UpgradeNeeded,
+    places_of,
 )
-from qpidha.model.event_log import DiskSpaceChange, LogTrouble
+from qpidha.model.event_log import LONGEST, DiskSpaceChange, LogTrouble
 from qpidha.model.events import (
     BytesReceived,
     ConnectionCongested,
@@ -94,6 +96,10 @@ here (filter expressions, direct reply-to).
 """
 
 
+STATEFUL = ("qpidha.broker.", "qpidha.ha.", "qpidha.store.")
+"""Where what is replicated is changed: an error that passes through may leave it half changed."""
+
+
 class Node:
     """One broker."""
 
@@ -120,7 +126,9 @@ class Node:
         self.make_uuid = make_uuid
         self.now = self.next_deadline = self.dialled = 0
         self.effects: list[Effect] = []
-        self.streams = Streams()
+        self.streams = Streams(self._isolate)
+        self.internal_errors = 0
+        """How many connections ended for a mistake of ours."""
         self.sessions: dict[int, AdminSession] = {}
         self.links = LinkRegistry()
         self.wal: WriteAheadLog | None = None
@@ -387,6 +395,30 @@ class Node:
         self.event_log.client_disconnected(connection_id, reason)
         if self.cluster is not None:
             self.cluster.lost(connection_id, reason or "closed", reached=connection is not None)
+
+    def _isolate(self, connection: Connection, error: Exception) -> bool:
+        """End a connection whose peer brought a mistake of ours to light, so that it is not the end
+        of one broker after the other; but one in the state of the broker is for the broker to stop.
+        """
+        places = places_of(error)
+        if isinstance(error, InvariantBroken) or any(
+            place.startswith(STATEFUL) for place in places
+        ):
+            return False
+        self.internal_errors += 1
+        text = (
+            f"internal error: the connection of {connection.principal.address} ends: "
+            f"{error.__class__.__name__}: {str(error)[:LONGEST]}; at {', in '.join(places)}"
+        )
+        fields: dict[str, object] = {"connection": connection.connection_id}
+        self.effects.append(Announce("error", "network", text, fields))
+        connection.close(
+            InternalError(
+                "this broker made a mistake with what was sent",
+                hint="its log has an internal error of this connection: report it",
+            )
+        )
+        return True
 
     def _tick(self, event: Tick) -> None:
         now = self.now
@@ -660,6 +692,7 @@ class Node:
         pending = len(self.pending)
         report |= {"held": pending, "pending_acknowledgements": pending}
         report["connections"] = len(self.streams.by_id)
+        report["internal_errors"] = self.internal_errors
         if self.wal is not None:
             report["journal"] = {**self.wal.report(), "syncs": self.log.syncs}
         report["set_aside"] = list(self.wal.set_aside) if self.wal is not None else []

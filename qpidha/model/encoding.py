@@ -337,6 +337,13 @@ def _array(layout: struct.Struct) -> Reader:
     return read
 
 
+def _character(point: int) -> Char:
+    """Make a character of its number; half of a surrogate pair is none, and is in no text."""
+    if 0xD800 <= point <= 0xDFFF:
+        raise ValueError(f"{point:#x} is no character")
+    return Char(chr(point))
+
+
 _READERS: dict[int, Reader] = {
     0x40: _constant(None),
     0x41: _constant(True),
@@ -356,7 +363,7 @@ _READERS: dict[int, Reader] = {
     0x70: _number(_U32, UInt),
     0x71: _number(_I32, Int),
     0x72: _number(_F32, Float),
-    0x73: _number(_U32, lambda point: Char(chr(point))),
+    0x73: _number(_U32, _character),
     0x74: _number(struct.Struct("4s"), Decimal),
     0x80: _number(_U64, ULong),
     0x81: _number(_I64, int),

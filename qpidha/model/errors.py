@@ -44,6 +44,10 @@ class InvariantBroken(QpidHaError):
     """An internal rule is violated; the broker stops rather than go on with it."""
 
 
+class InternalError(QpidHaError):
+    """A mistake of ours that the bytes of one peer brought to light; only its connection ends."""
+
+
 class LogDamaged(InvariantBroken):
     """The write-ahead log on disk cannot be read where it was synced: going on would forget what
     was accepted.
@@ -152,3 +156,15 @@ class NotAllowed(RefusedRequest):
 
 class NotServing(NotAllowed):
     """This broker changes nothing: another one is primary, or will be in a moment."""
+
+
+def places_of(error: BaseException) -> list[str]:
+    """Tell where an error passed through, the innermost place first."""
+    places = []
+    step = error.__traceback__
+    while step is not None:
+        frame = step.tb_frame
+        module = frame.f_globals.get("__name__", "?")
+        places.append(f"{module}:{step.tb_lineno} {frame.f_code.co_name}")
+        step = step.tb_next
+    return places[::-1]

@@ -54,6 +54,7 @@ before. What is less is a reading of a clock that began with its machine (oslo.m
 """
 LARGEST = {"priority": 2**8 - 1, "ttl": 2**32 - 1, "delivery_count": 2**32 - 1}
 """Largest values of the numbers in a header."""
+SEVERAL_KINDS = "the body is of several kinds"
 
 
 def header(payload: bytes) -> dict[str, Any]:
@@ -115,13 +116,24 @@ def body(payload: bytes) -> Any:
     kind = VALUE
     for code, _, start, _ in sections(payload):
         if DATA <= code <= VALUE:
+            if values and code != kind:
+                raise ProtocolViolation(SEVERAL_KINDS)
             kind = code
-            values.append(decode(payload, start)[0])
+            values.append(_part(code, decode(payload, start)[0]))
     if kind == VALUE:
         return values[0] if values else None
     if kind == DATA:
         return b"".join(values)
     return [item for part in values for item in part]
+
+
+def _part(code: int, value: Any) -> Any:
+    """Check what a section of the body has in it."""
+    if (code == DATA and not isinstance(value, bytes)) or (
+        code == SEQUENCE and not isinstance(value, list)
+    ):
+        raise ProtocolViolation("a section of the body is not what it must be")
+    return value
 
 
 class Parts(Protocol):
@@ -149,12 +161,10 @@ def read_parts(payload: bytes, parts: Parts) -> None:
         elif code == VALUE:
             parts.body = parts.body if value is None else value
         elif code in (DATA, SEQUENCE):
-            part: Any = value
-            if not isinstance(part, bytes if code == DATA else list):
-                raise ProtocolViolation("a section of the body is not what it must be")
-            if parts.body is not None and type(parts.body) is not type(value):
-                raise ProtocolViolation("the body is of several kinds")
-            parts.body = value if parts.body is None else parts.body + value
+            part = _part(code, value)
+            if parts.body is not None and type(parts.body) is not type(part):
+                raise ProtocolViolation(SEVERAL_KINDS)
+            parts.body = part if parts.body is None else parts.body + part
 
 
 def build(
@@ -388,9 +398,11 @@ def _header(fields: Mapping[str, Any]) -> bytes:
 
 def _properties(fields: Mapping[str, Any]) -> bytes:
     for name in ("message_id", "correlation_id"):
-        # A plain int is no legal message id; an unsigned one is.
-        if type(fields.get(name)) is int:
-            fields = {**fields, name: ULong(fields[name])}
+        # A plain int is no legal message id; an unsigned one is. One below 0 can only be an echo of
+        # what a peer gave.
+        number = fields.get(name)
+        if type(number) is int and number >= 0:
+            fields = {**fields, name: ULong(number)}
     return _section_of(PROPERTIES, _listed(fields, PROPERTY_FIELDS, _PROPERTY_TYPES))
 
 

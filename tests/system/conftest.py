@@ -13,6 +13,7 @@ import pytest
 from tests.system.cluster import Cluster
 from tests.system.net import Network
 
+ISOLATED = "internal error: the connection of"
 CLUSTERS = pytest.StashKey[list[Cluster]]()
 
 
@@ -46,8 +47,12 @@ def a_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callab
         return cluster
 
     yield start
+    mistakes = []
     for cluster in clusters:
         cluster.close()
+        for _, text in cluster.logs(1 << 30):
+            mistakes += [line for line in text.splitlines() if ISOLATED in line]
+    assert not mistakes, "a connection met a mistake, though the test does not notice"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -20,7 +20,7 @@ from qpidha.amqp.peer.values import (
     write_fields,
     write_terminus,
 )
-from qpidha.model.errors import MessageTooLarge, QpidHaError
+from qpidha.model.errors import MessageTooLarge, ProtocolViolation, QpidHaError
 
 BUFFER_SIZE = 65536
 """Bytes read or written in one call; larger messages get a buffer of their own."""
@@ -366,7 +366,8 @@ class LinkEnd:
         limit.
         """
         size = _pending(delivery)
-        if not size and not _readable(delivery):
+        # Of an aborted one the engine says that a byte waits, also when the link is past it.
+        if size < 2 and not _readable(delivery):
             return None
         if _partial(delivery) or self._size:
             return self._take_part(delivery, size)
@@ -408,6 +409,8 @@ class LinkEnd:
                 )
             buffer = ffi.new("char[]", size)
             taken = _recv(self.pointer, buffer, size)
+            if taken != size:
+                raise ProtocolViolation(f"a part of a message on link '{self.name}' is out of turn")
             self._chunks.append(_unpack(buffer, taken))
         if _partial(delivery):
             return None

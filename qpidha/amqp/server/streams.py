@@ -2,10 +2,13 @@
 each wants to be ticked.
 
 A connection that is being opened has to hurry; one that is open has heartbeats. Output is collected
-once a turn, from those that were woken. Knows nothing of what is said on a connection.
+once a turn, from those that were woken. An error that is nobody's word is a mistake of ours; what
+becomes of it the owner decides. Knows nothing of what is said on a connection.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from qpidha.amqp.peer.connection import Connection
 from qpidha.model.events import BytesReceived, ConnectionLost
@@ -17,7 +20,9 @@ FROZEN_BYTES = 64 << 20
 class Streams:
     """All of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, isolate: Callable[[Connection, Exception], bool]) -> None:
+        self.isolate = isolate
+        """End the connection that met a mistake of ours, or say that this is not enough."""
         self.by_id: dict[int, Connection] = {}
         self.woken: dict[int, None] = {}
         """Whose output is to be collected at the end of the turn; also of streams that are no AMQP
@@ -44,7 +49,11 @@ class Streams:
     def received(self, connection: Connection, data: bytes, now: int) -> None:
         """Give a connection what its peer sent."""
         number = connection.connection_id
-        connection.receive(data)
+        try:
+            connection.receive(data)
+        except Exception as error:
+            if not self.isolate(connection, error):
+                raise
         self.woken[number] = None
         if number in self._opening and connection.remote_container:
             # Until now it had to hurry up; from now on it has heartbeats.
@@ -93,7 +102,11 @@ class Streams:
         for number, deadline in list(self._deadlines.items()):
             connection = self.by_id.get(number)
             if connection is not None and now >= deadline:
-                self._deadlines[number] = connection.tick(now)
+                try:
+                    self._deadlines[number] = connection.tick(now)
+                except Exception as error:
+                    if not self.isolate(connection, error):
+                        raise
                 self.woken[number] = None
         self.first_deadline = min(
             (deadline for deadline in self._deadlines.values() if deadline), default=0
