@@ -3,7 +3,8 @@
 The set names the brokers that have every committed record (S1). It is versioned by
 `(epoch, version)`, because a broker that was away must be able to tell that another one knows a
 newer set; a broker outside the newest set must never be promoted (S3). An epoch comes first in the
-version, as only one primary makes sets in it. The file has the highest promised epoch as well (S5).
+version, as only one primary makes sets in it. The file has the highest promised epoch as well (S5),
+and a checksum: a promise with one bit changed is another promise.
 
 Must not know who changes them: `promises.py` does. Source: `docs/internals/safety.md`; PacificA
 (MSR-TR-2008-25) section 2.
@@ -13,9 +14,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from qpidha.model.errors import StateLost
 
+CHECKSUM = "crc32"
+"""The field with the checksum of all others; a file of a version before it has none."""
 AS_NEW = "move the whole data-dir away, while the others have a primary, to join as a new broker"
 
 
@@ -58,7 +62,7 @@ class SavedState:
                 "members": list(set_.members),
             },
         }
-        return json.dumps(fields, indent=1).encode()
+        return json.dumps({**fields, CHECKSUM: _checksum(fields)}, indent=1).encode()
 
     @classmethod
     def decode(cls, data: bytes, epoch: int = 0) -> SavedState:
@@ -77,11 +81,33 @@ class SavedState:
             return cls()
         try:
             fields = json.loads(data)
+            checksum = fields.pop(CHECKSUM, None)
+            is_earlier = checksum is None and len(fields) == 2
+            if not is_earlier and checksum != _checksum(fields):
+                raise ValueError("it has another checksum")
             set_ = fields["in_sync"]
-            promised = max(int(fields["promised"]), epoch)
             return cls(
-                promised,
-                InSyncSet(int(set_["epoch"]), int(set_["version"]), tuple(set_["members"])),
+                max(_number(fields["promised"]), epoch),
+                InSyncSet(
+                    _number(set_["epoch"]), _number(set_["version"]), _members(set_["members"])
+                ),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateLost(f"the state file cannot be read: {error}", hint=AS_NEW) from error
+
+
+def _checksum(fields: dict[str, object]) -> str:
+    """Sum up what the fields say, however it is written."""
+    return f"{crc32(json.dumps(fields, sort_keys=True).encode()):08x}"
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no number of an epoch or a version")
+    return value
+
+
+def _members(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(member, str) for member in value):
+        raise ValueError(f"{value!r} are no system ids")
+    return tuple(value)

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import re
+import stat
 
 from qpidha.model.exit_codes import CONFIG, UNAVAILABLE
 from qpidha.runtime.clock import new_uuid
@@ -20,6 +21,8 @@ SYSTEM_ID = "systemId"
 """File of the identity, named as qpidd names it."""
 STATE = "state"
 LOCK = "lock"
+PRIVATE = 0o600
+"""What identity and state may be read and written by: nobody else has business with them."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -121,6 +124,8 @@ class Disk:
     def _read(self, name: str) -> bytes | None:
         try:
             with open(os.path.join(self.directory, name), "rb") as file:
+                if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & ~PRIVATE:
+                    os.fchmod(file.fileno(), PRIVATE)  # As former versions wrote it.
                 return file.read()
         except FileNotFoundError:
             return None
@@ -128,12 +133,17 @@ class Disk:
     def _replace(self, name: str, data: bytes) -> None:
         path = os.path.join(self.directory, name)
         fresh = path + ".new"
-        with open(fresh, "wb") as file:
+        with open(fresh, "wb", opener=_private) as file:
+            os.fchmod(file.fileno(), PRIVATE)  # One that was left may have had another mode.
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, path)
         sync_folder(self.directory)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, PRIVATE)
 
 
 def sync_folder(path: str) -> None:

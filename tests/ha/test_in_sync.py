@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from qpidha.ha.in_sync import InSyncSet, SavedState
@@ -63,3 +65,50 @@ def test_a_broker_whose_state_is_lost_does_not_vouch_for_a_set_that_it_has_forgo
 def test_a_state_is_saved_before_there_is_a_log_that_needs_one() -> None:
     world = World(1, safety="trust-manager", durable=True)
     assert SavedState.decode(world.machines[0].saved) == SavedState() and world.machines[0].saved
+
+
+def test_faults_b6_no_bit_of_a_state_can_change_without_notice() -> None:
+    members = ("5b1e0f4c-98a2-4c7e-9d0a-1f2e3d4c5b6a", "0c9d8e7f-1a2b-4c3d-8e4f-5a6b7c8d9e0f")
+    saved = SavedState(12, InSyncSet(12, 4, members))
+    data = saved.encode()
+    silent = []
+    for place in range(8 * len(data)):
+        spoilt = bytearray(data)
+        spoilt[place // 8] ^= 1 << place % 8
+        try:
+            found = SavedState.decode(bytes(spoilt))
+        except StateLost:
+            continue
+        if found != saved:
+            silent.append((place, found))
+    assert not silent
+
+
+@pytest.mark.parametrize("cut", [1, 10, 60])
+def test_faults_b6_a_state_that_is_cut_short_is_refused(cut: int) -> None:
+    data = SavedState(7, InSyncSet(6, 2, ("a", "b"))).encode()
+    with pytest.raises(StateLost, match="the state file cannot be read"):
+        SavedState.decode(data[:-cut])
+
+
+def test_faults_b6_a_state_of_a_version_without_checksums_is_read() -> None:
+    data = b'{"promised": 7, "in_sync": {"epoch": 6, "version": 2, "members": ["a", "b"]}}'
+    assert SavedState.decode(data) == SavedState(7, InSyncSet(6, 2, ("a", "b")))
+
+
+@pytest.mark.parametrize(
+    ("promised", "epoch", "members"),
+    [(-1, 0, []), (True, 0, []), (1, 2.5, []), (1, 1, "ab"), (1, 1, [2])],
+)
+def test_faults_b6_a_state_with_other_types_is_refused(
+    promised: object, epoch: object, members: object
+) -> None:
+    in_sync = {"epoch": epoch, "version": 1, "members": members}
+    with pytest.raises(StateLost):
+        SavedState.decode(json.dumps({"promised": promised, "in_sync": in_sync}).encode())
+
+
+def test_a_state_can_be_read_by_an_operator_and_by_a_version_without_checksums() -> None:
+    fields = json.loads(SavedState(7, InSyncSet(6, 2, ("a", "b"))).encode())
+    assert fields["promised"] == 7
+    assert fields["in_sync"] == {"epoch": 6, "version": 2, "members": ["a", "b"]}

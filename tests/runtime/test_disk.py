@@ -82,3 +82,23 @@ def test_each_directory_that_is_made_has_its_name_synced(tmp_path, monkeypatch):
     synced.clear()
     Disk(str(tmp_path / "a" / "b" / "data")).close()
     assert synced == []
+
+
+def test_code_7_nobody_else_can_read_identity_and_state(tmp_path):
+    umask = os.umask(0)
+    try:
+        disk = Disk(str(tmp_path))
+        (tmp_path / "state.new").touch(0o666)  # Left by a former version that was killed.
+        disk.save_state(b"one")
+        disk.close()
+        assert [mode(tmp_path / name) for name in ("state", "systemId")] == [0o600, 0o600]
+        (tmp_path / "state").chmod(0o644)
+        (tmp_path / "systemId").chmod(0o644)
+        Disk(str(tmp_path)).close()
+    finally:
+        os.umask(umask)
+    assert [mode(tmp_path / name) for name in ("state", "systemId")] == [0o600, 0o600]
+
+
+def mode(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
