@@ -24,7 +24,7 @@ import json
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -79,8 +79,19 @@ JSON_RECORDS: dict[str, type] = {
         FeatureEnabled,
     )
 }
-FIELDS = {
-    kind: frozenset(one.name for one in fields(kind)) - {"later"} for kind in JSON_RECORDS.values()
+TYPES: dict[str, Callable[[Any], bool]] = {
+    "int": lambda value: type(value) is int,
+    "str": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
+    "dict[str, Any]": lambda value: isinstance(value, dict),
+    "list[int]": lambda value: isinstance(value, list) and all(type(one) is int for one in value),
+    "list[str]": lambda value: _are_texts(value),
+    "tuple[str, ...]": lambda value: _are_texts(value),
+}
+"""Whether a JSON value is what a field of a record is to be, by the field's annotation."""
+CHECKS = {
+    kind: {one.name: TYPES[str(one.type)] for one in fields(kind) if one.name != "later"}
+    for kind in JSON_RECORDS.values()
 }
 IGNORABLE = "ignorable"
 """The mark of a record of a later kind that an older broker may leave out of account."""
@@ -235,6 +246,10 @@ def _decode_shared(data: bytes, offset: int) -> tuple[Entry, int]:
     ), start + length
 
 
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
 def _decode_other(data: bytes, offset: int) -> tuple[Entry, int]:
     _, sequence, length = OTHER_HEAD.unpack_from(data, offset)
     start = offset + OTHER_HEAD.size
@@ -245,8 +260,11 @@ def _decode_other(data: bytes, offset: int) -> tuple[Entry, int]:
             raise ValueError(f"this version knows no record {values['record']!r}")
         return (sequence, Unknown(values)), start + length
     del values["record"]
-    known = FIELDS[kind]
-    later = {name: values.pop(name) for name in list(values) if name not in known}
+    checks = CHECKS[kind]
+    later = {name: values.pop(name) for name in list(values) if name not in checks}
+    for name, value in values.items():
+        if not checks[name](value):
+            raise ValueError(f"{name} of {kind.__name__} is {value!r}")
     record: Record = kind(**values, later=later)
     if isinstance(record, EpochStarted | InSyncChanged):
         record.members = tuple(record.members)

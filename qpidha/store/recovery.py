@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from qpidha.broker.broker import Broker
 from qpidha.broker.queues.queue import Queue
+from qpidha.model.errors import ProtocolViolation, RefusedRequest
 from qpidha.model.message import Message
 from qpidha.model.records import HA_RECORDS, Record, Requeued
 from qpidha.store.codec import EnqueueRun, decode, encode_enqueues, encode_record
@@ -23,14 +24,21 @@ that.
 
 
 def fold(broker: Broker, data: bytes) -> None:
-    """Apply encoded records to a broker model."""
-    for entry in decode(data):
-        if not isinstance(entry, EnqueueRun):
-            broker.apply(*entry)
-            continue
-        queue = broker.logged_queue(entry.queue)
-        if queue is not None:
-            queue.insert_run(entry.sequences, entry.payloads, entry.expiries)
+    """Apply encoded records to a broker model. Raises ProtocolViolation for what cannot be read or
+    applied, perhaps half way: the model is then to be filled anew.
+    """
+    try:
+        for entry in decode(data):
+            if not isinstance(entry, EnqueueRun):
+                broker.apply(*entry)
+                continue
+            queue = broker.logged_queue(entry.queue)
+            if queue is not None:
+                queue.insert_run(entry.sequences, entry.payloads, entry.expiries)
+    except (LookupError, ValueError, TypeError, AttributeError, RefusedRequest) as error:
+        raise ProtocolViolation(
+            f"a record cannot be applied: {error.__class__.__name__}: {error}"
+        ) from error
 
 
 def ha_records(data: bytes) -> list[tuple[int, Record]]:

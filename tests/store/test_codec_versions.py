@@ -23,6 +23,7 @@ from qpidha.model.records import (
     Unknown,
 )
 from qpidha.store.codec import (
+    CHECKS,
     OTHER,
     OTHER_HEAD,
     EnqueueRun,
@@ -174,3 +175,26 @@ def test_departures_gather_by_their_cause_when_it_is() -> None:
 def test_a_feature_that_is_enabled_comes_back() -> None:
     record = FeatureEnabled(DEPARTURE_CAUSES)
     assert list(decode(encode_record(4, record))) == [(4, record)]
+
+
+MALFORMED = [
+    (kind, name, wrong)
+    for kind, checks in CHECKS.items()
+    for name in checks
+    for wrong in (None, [["x"]], {"x": 1}, 1.5)
+    if not (name == "arguments" and wrong == {"x": 1})
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "wrong"), MALFORMED)
+def test_faults_b8a_a_record_with_a_wrong_type_is_refused(
+    kind: type, name: str, wrong: object
+) -> None:
+    right = {
+        field: {"int": 1, "str": "x", "bool": True, "dict[str, Any]": {}}.get(str(one.type), [])
+        for field, one in kind.__dataclass_fields__.items()  # type: ignore[attr-defined]
+        if field != "later"
+    }
+    list(decode(as_json({"record": kind.__name__, **right})))
+    with pytest.raises(ProtocolViolation, match=f"{name} of {kind.__name__}"):
+        list(decode(as_json({"record": kind.__name__, **right, name: wrong})))

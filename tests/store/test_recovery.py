@@ -8,9 +8,9 @@ import pytest
 
 from qpidha.broker.broker import Broker
 from qpidha.model.errors import ProtocolViolation
-from qpidha.model.records import EpochStarted, InSyncChanged
+from qpidha.model.records import EpochStarted, InSyncChanged, QueueDeclared
 from qpidha.model.settings import Settings
-from qpidha.store.codec import EnqueueRun, decode, encode_enqueues
+from qpidha.store.codec import EnqueueRun, decode, encode_enqueues, encode_record
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
 
@@ -122,6 +122,12 @@ def test_records_of_the_cluster_are_picked_out_and_change_no_model() -> None:
 def test_a_run_of_no_messages_is_no_record() -> None:
     with pytest.raises(ProtocolViolation, match="a run of no messages"):
         fold(a_backup(), encode_enqueues(1, [], [], []))
+
+
+def test_faults_b8a_a_record_that_cannot_be_applied_is_a_fault_of_its_sender() -> None:
+    record = QueueDeclared("q", "u", arguments={"qpid.max_count": "many"})
+    with pytest.raises(ProtocolViolation, match="a record cannot be applied: ValueError"):
+        fold(a_backup(), encode_record(1, record))
 
 
 def test_a_message_that_travels_alone_arrives_as_it_was() -> None:
