@@ -243,7 +243,8 @@ class Connection:
         except InvariantBroken:
             raise
         except QpidHaError as error:
-            self.close(error)
+            # Its traceback would keep this connection, for that has frames with the error in them.
+            self.close(error.with_traceback(None))
         self.wake()
 
     def output(self) -> bytes:
@@ -492,3 +493,5 @@ class Connection:
             if self.owner is not None:
                 self.owner.finished()
             self.host.connection_closed(self)
+        # They refer to this connection as well, and would keep it.
+        self.owner = self._session = self._sasl = None

@@ -166,6 +166,15 @@ class Engine:
         lib.pn_decref(self._transport)
         lib.pn_collector_free(self._collector)
         self._connection = None
+        # Objects that refer to each other would stay until a collection of the oldest ones, and a
+        # broker makes none.
+        for session in self._sessions.values():
+            session.forget()
+        self._sessions.clear()
+        self._by_channel.clear()
+        self._echoes.clear()
+        self._shifts.clear()
+        del self.owner
 
     def open(
         self,
@@ -543,6 +552,7 @@ class Engine:
             # and some clients take that for accepted.
             if end.is_sender or not lib.pn_link_unsettled(pointer):
                 lib.pn_link_free(pointer)
+        session.forget()
 
     def _lose(self, end: LinkEnd) -> None:
         owner, end.owner, pointer, end.pointer = end.owner, None, end.pointer, None

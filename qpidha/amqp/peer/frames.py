@@ -80,11 +80,11 @@ class IllegalState(ProtocolViolation):
 class Fault(Exception):
     """What is wrong with a frame; without a channel it is the connection's."""
 
-    def __init__(self, error: QpidHaError, channel: int | None = None) -> None:
+    def __init__(self, error: QpidHaError, channel: int | None = None, following: int = 0) -> None:
         super().__init__(error.text)
         self.error = error
         self.channel = channel
-        self.following = 0
+        self.following = following
         """Where the frame ends."""
 
 
@@ -247,12 +247,13 @@ class FrameReader:
                 return total, total, None
             try:
                 keeps, following = self._frame(data, position)
+            # Without their tracebacks: those have the frames of the callers, which have these.
             except Fault as fault:
-                return position, self._drop(fault.following, total), fault
+                return position, self._drop(fault.following, total), fault.with_traceback(None)
             except Restated as restated:
-                return position, restated.following, restated
+                return position, restated.following, restated.with_traceback(None)
             except Notice as notice:
-                return position, position, notice
+                return position, position, notice.with_traceback(None)
             if following == position:
                 self._held += data[position:]
                 return position, total, None
@@ -393,9 +394,7 @@ class FrameReader:
         try:
             words, rest = self._perform(data, start, code, fields, end, number)
         except (ProtocolViolation, InvalidArgument) as error:
-            fault = Fault(error, None if channel is None or code == END else number)
-            fault.following = end
-            raise fault from None
+            raise Fault(error, None if channel is None or code == END else number, end) from None
         except Notice as notice:
             notice.channel = number
             raise

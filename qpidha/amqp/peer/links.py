@@ -175,6 +175,12 @@ class SessionEnd:
         self.blocked: dict[Any, None] = {}
         """Owners of links that send nothing before deliveries are settled."""
 
+    def forget(self) -> None:
+        """Let go of the links: the session is over."""
+        self.links.clear()
+        self.by_handle.clear()
+        self.blocked.clear()
+
     def backlog(self) -> int:
         """Count the bytes that wait for the peer's session window."""
         return int(lib.pn_session_outgoing_bytes(self.pointer))

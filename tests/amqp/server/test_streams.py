@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+from collections import Counter
+from typing import Any
+
+import pytest
+
 from qpidha.amqp.peer.engine import Engine
 from qpidha.amqp.peer.links import Scratch
-from qpidha.amqp.peer.sasl import Users
+from qpidha.amqp.peer.sasl import AMQP_HEADER, Users
 from qpidha.model.effects import Disconnect, SendBytes
+from qpidha.model.encoding import Described, Symbol, UInt, ULong
 from qpidha.model.events import (
     BytesReceived,
     ConnectionKind,
@@ -16,8 +23,20 @@ from qpidha.model.events import (
 )
 from qpidha.model.settings import Settings
 from qpidha.node import Node
+from tests.amqp.wire import BEGIN, CLOSE, OPEN, attach, frame, perform
 
 SECOND = 1_000_000_000
+COORDINATOR = Described(ULong(0x30), [Symbol("amqp:local-transactions")])
+MANAGEMENT = Described(ULong(0x29), ["$management"])
+PART = frame(perform(0x14, UInt(0), UInt(0), b"t", UInt(0), False, True) + b"\0\x53\x75")
+BUSY = [
+    AMQP_HEADER + OPEN + BEGIN,
+    attach("s", 0) + attach("r", 1, receives=True, source=Described(ULong(0x28), ["q"])),
+    attach("t", 2, target=COORDINATOR) + attach("m", 3, target=MANAGEMENT),
+    frame(perform(0x13, None, UInt(0), UInt(9), UInt(9), UInt(1), None, UInt(5))),
+    PART,
+]
+"""A connection with links of every kind, of which one is in the middle of a message."""
 
 
 class Client:
@@ -98,3 +117,57 @@ def test_the_end_of_a_client_that_is_not_listened_to_is_put_off_with_what_it_sen
     assert 2 in client.node.streams.by_id
     client.node.freeze(False)
     assert 2 not in client.node.streams.by_id
+
+
+def a_node(**options: Any) -> Node:
+    node = Node(
+        Settings(**options),
+        system_id="x",
+        users=Users.parse(""),
+        state=b"",
+        address="h:1",
+        make_uuid=lambda: "00000000-0000-4000-8000-000000000000",
+    )
+    node.start(SECOND)
+    node.broker.declare_queue("q")
+    return node
+
+
+ENDS = {
+    "it closes": CLOSE,
+    "it is gone": b"",
+    "its session ends": frame(perform(0x17)) + CLOSE,
+    "its session is ended": frame(perform(0x13)) + CLOSE,
+    "it is ended": frame(perform(0x99)),
+    "its bytes are no frames": b"\x00\x00\x00\x01\x02\x00\x00\x00",
+    "its delivery cannot be taken": frame(perform(0x14, UInt(0), UInt(7), b"u", UInt(0))) + CLOSE,
+}
+
+
+def ours() -> Counter[str]:
+    """Count the objects of our classes that are alive."""
+    found = [type(one) for one in gc.get_objects()]
+    return Counter(kind.__name__ for kind in found if kind.__module__.startswith("qpidha."))
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_code_d2_what_a_connection_was_made_of_is_freed_without_a_collection(end: str) -> None:
+    node = a_node()
+
+    def come_and_go(number: int) -> None:
+        node.step([ConnectionOpened(number, "h:9", ConnectionKind.CLIENT)], SECOND)
+        for data in (*BUSY, ENDS[end]):
+            node.step([BytesReceived(number, data)], SECOND)
+        node.step([ConnectionLost(number, "gone")], SECOND)
+
+    come_and_go(2)
+    gc.collect()
+    gc.disable()
+    try:
+        before = ours()
+        for number in range(4, 12, 2):
+            come_and_go(number)
+        assert ours() - before == Counter()
+    finally:
+        gc.enable()
+    assert not node.streams.by_id
