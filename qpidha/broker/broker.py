@@ -27,6 +27,7 @@ from qpidha.broker.queues.purge import Purge
 from qpidha.broker.state import LOCAL_UID, State
 from qpidha.broker.translation import translate
 from qpidha.broker.vocabulary import Kind
+from qpidha.model.deadlines import Deadlines
 from qpidha.model.duration import SECOND
 from qpidha.model.effects import Announce
 from qpidha.model.errors import LimitExceeded, NotFound, PreconditionFailed, RefusedRequest
@@ -85,7 +86,7 @@ class Broker(State):
         self._owned: dict[object, dict[Queue, None]] = {}
         self._leaving: dict[Queue, None] = {}
         """Queues with a timeout that were left in this turn."""
-        self._ending: dict[Queue, int] = {}
+        self._ending: Deadlines[Queue] = Deadlines()
         """When an unused queue is deleted, unless it gets a user before."""
         self._next_expiry = 0
         self.ahead = 0
@@ -460,7 +461,7 @@ class Broker(State):
         if not self._next_expiry:
             self._next_expiry = now + EXPIRY_INTERVAL
         for queue in self._leaving:
-            self._ending[queue] = now + queue.timeout
+            self._ending.set(queue, now + queue.timeout)
         self._leaving.clear()
         queues = list(self.runnable)
         self.runnable.clear()
@@ -472,19 +473,16 @@ class Broker(State):
     @property
     def next_deadline(self) -> int:
         """When `tick` is wanted next; 0 for never."""
-        return min(
-            (*self._ending.values(), *([self._next_expiry] if self._next_expiry else ())), default=0
-        )
+        ending, expiry = self._ending.first, self._next_expiry
+        return min(ending, expiry) if ending and expiry else ending or expiry
 
     def tick(self, now: int) -> None:
         """Delete queues that were unused for their timeout, and now and then drop expired
         messages.
         """
-        for queue, deadline in list(self._ending.items()):
-            if deadline <= now:
-                del self._ending[queue]
-                if not queue.deleted and not queue.is_replica and _is_over(queue):
-                    self._delete(queue)
+        for queue in self._ending.due(now):
+            if not queue.deleted and not queue.is_replica and _is_over(queue):
+                self._delete(queue)
         if now >= self._next_expiry:
             self._next_expiry = now + EXPIRY_INTERVAL
             for queue in list(self.queues.values()):
@@ -511,8 +509,8 @@ class Broker(State):
         for queue in self.queues.values():
             queue.promoted()
             due = queue.is_used if queue.lifetime.needs_no_users else queue.timeout
-            if due and _is_over(queue):
-                self._ending.setdefault(queue, now + (queue.timeout or RETURN))
+            if due and queue not in self._ending and _is_over(queue):
+                self._ending.set(queue, now + (queue.timeout or RETURN))
 
     def reset(self, keep_local: bool = False) -> None:
         """Forget everything but the built-in exchanges; or everything but them and the local
@@ -520,9 +518,8 @@ class Broker(State):
         """
         super().reset(keep_local)
         self._leaving.clear()
-        self._ending = {
-            queue: deadline for queue, deadline in self._ending.items() if not queue.deleted
-        }
+        for queue in [queue for queue in self._ending if queue.deleted]:
+            self._ending.remove(queue)
         for owner, queues in list(self._owned.items()):
             self._owned[owner] = {queue: None for queue in queues if not queue.deleted}
 
@@ -569,7 +566,7 @@ class Broker(State):
         """Delete a queue. It is taken out of all routes first, so that no message comes back
         to it.
         """
-        self._ending.pop(queue, None)
+        self._ending.remove(queue)
         self._leaving.pop(queue, None)
         self._owned.get(queue.owner, {}).pop(queue, None)
         exchanges = [self.by_uid[uid] for uid in dict.fromkeys(uid for uid, _ in queue.bindings)]

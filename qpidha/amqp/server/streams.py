@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from qpidha.amqp.peer.connection import Connection
+from qpidha.model.deadlines import Deadlines
 from qpidha.model.events import BytesReceived, ConnectionLost
 
 FROZEN_BYTES = 64 << 20
 """So much of what clients send is put off."""
+AT_ONCE = 1
+"""A deadline that is over."""
 
 
 class Streams:
@@ -28,14 +31,12 @@ class Streams:
         """Whose output is to be collected at the end of the turn; also of streams that are no AMQP
         connections.
         """
-        self.first_deadline = 0
-        """When `tick` is wanted next, 0 for never."""
         self.frozen: list[BytesReceived | ConnectionLost] | None = None
         """What clients did while they are not listened to, because another broker is to be primary;
         None while they are.
         """
         self.frozen_bytes = 0
-        self._deadlines: dict[int, int] = {}
+        self._deadlines: Deadlines[int] = Deadlines()
         self._opening: dict[int, None] = {}
 
     def add(self, connection: Connection, now: int) -> None:
@@ -43,8 +44,13 @@ class Streams:
         number = connection.connection_id
         self.by_id[number] = connection
         self._opening[number] = None
-        self._set_deadline(number, connection.tick(now))
+        self._deadlines.set(number, connection.tick(now))
         self.woken[number] = None
+
+    @property
+    def first_deadline(self) -> int:
+        """When `tick` is wanted next, 0 for never."""
+        return self._deadlines.first
 
     def received(self, connection: Connection, data: bytes, now: int) -> None:
         """Give a connection what its peer sent."""
@@ -58,7 +64,7 @@ class Streams:
         if number in self._opening and connection.remote_container:
             # Until now it had to hurry up; from now on it has heartbeats.
             del self._opening[number]
-            self._set_deadline(number, connection.tick(now))
+            self._deadlines.set(number, connection.tick(now))
 
     @property
     def is_overfull(self) -> bool:
@@ -85,36 +91,27 @@ class Streams:
     def thaw(self) -> list[BytesReceived | ConnectionLost]:
         """Listen again, and first to what was put off."""
         waiting, self.frozen = self.frozen or [], None
-        for connection in self.by_id.values():
+        for number, connection in self.by_id.items():
             if connection.principal.is_ordinary:
                 connection.set_patient(False)
+                self._deadlines.set(number, AT_ONCE)  # It has less patience than it said it has.
         return waiting
 
     def remove(self, number: int) -> Connection | None:
         """Forget a connection, or another stream's wish to be collected."""
-        self._deadlines.pop(number, None)
+        self._deadlines.remove(number)
         self._opening.pop(number, None)
         self.woken.pop(number, None)
         return self.by_id.pop(number, None)
 
     def tick(self, now: int) -> None:
         """Tick the connections whose time has come."""
-        for number, deadline in list(self._deadlines.items()):
-            connection = self.by_id.get(number)
-            if connection is not None and now >= deadline:
-                try:
-                    self._deadlines[number] = connection.tick(now)
-                except Exception as error:
-                    if not self.isolate(connection, error):
-                        raise
-                self.woken[number] = None
-        self.first_deadline = min(
-            (deadline for deadline in self._deadlines.values() if deadline), default=0
-        )
-
-    def _set_deadline(self, number: int, deadline: int) -> None:
-        # The first of all deadlines may turn out to be one that has moved; that costs a needless
-        # tick, once.
-        self._deadlines[number] = deadline
-        if deadline and (not self.first_deadline or deadline < self.first_deadline):
-            self.first_deadline = deadline
+        # One whose deadline has moved meanwhile is ticked as well, which costs little, once.
+        for number in self._deadlines.due(now):
+            connection = self.by_id[number]
+            try:
+                self._deadlines.set(number, connection.tick(now))
+            except Exception as error:
+                if not self.isolate(connection, error):
+                    raise
+            self.woken[number] = None

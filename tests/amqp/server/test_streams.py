@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from qpidha.amqp.peer.connection import Connection
 from qpidha.amqp.peer.engine import Engine
 from qpidha.amqp.peer.links import Scratch
 from qpidha.amqp.peer.sasl import AMQP_HEADER, Users
@@ -131,6 +132,23 @@ def a_node(**options: Any) -> Node:
     node.start(SECOND)
     node.broker.declare_queue("q")
     return node
+
+
+def test_code_d3_only_connections_that_are_due_are_ticked(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = a_node(link_heartbeat_interval=0)
+    for number in range(2, 42, 2):
+        node.step([ConnectionOpened(number, "h:9", ConnectionKind.CLIENT)], SECOND)
+        if number < 40:  # The last one opens nothing, and has until max-negotiate-time.
+            node.step([BytesReceived(number, AMQP_HEADER + OPEN)], SECOND)
+    ticked = []
+    tick = Connection.tick
+    monkeypatch.setattr(
+        Connection, "tick", lambda one, now: (ticked.append(one.connection_id), tick(one, now))[1]
+    )
+    node.step([Tick()], 5 * SECOND)
+    assert not ticked
+    node.step([Tick()], 11 * SECOND)
+    assert ticked == [40]
 
 
 ENDS = {
