@@ -103,6 +103,7 @@ class Engine:
         "_transport",
         "owner",
         "scratch",
+        "unfinished",
     )
 
     def __init__(
@@ -116,6 +117,8 @@ class Engine:
     ) -> None:
         self.owner = owner
         self.scratch = scratch
+        self.unfinished = 0
+        """Bytes of messages of which only a part has come."""
         self._channel_max = channel_max
         self._is_stuck = False
         self._is_incomplete = False
@@ -555,7 +558,8 @@ class Engine:
         session.forget()
 
     def _lose(self, end: LinkEnd) -> None:
-        owner, end.owner, pointer, end.pointer = end.owner, None, end.pointer, None
+        owner, end.owner, pointer = end.owner, None, end.pointer
+        end.lost()
         self._links.pop(pointer, None)
         end.session.links.pop(pointer, None)
         if owner is not None:

@@ -40,6 +40,13 @@ _recv, _send, _advance, _deliver = (
 )
 _unpack = ffi.unpack
 
+UNFINISHED = 64 << 20
+"""Bytes of messages of which only a part has come that one connection may have, or as many as one
+message may: until they are whole they are under no other limit.
+"""
+SMALL = 4096
+"""Bytes of a part that is kept as it came."""
+
 # Of a single delivery, for the owner of its link.
 is_settled = lib.pn_delivery_settled
 remote_state = lib.pn_delivery_remote_state
@@ -52,6 +59,12 @@ def tag_of(delivery: Pointer) -> bytes:
     """Read the tag that its sender gave a delivery."""
     tag = lib.pn_delivery_tag(delivery)
     return bytes(_unpack(tag.start, tag.size)) if tag.size else b""
+
+
+class TooMuchUnfinished(MessageTooLarge):
+    """Too many messages of one connection of which only a part has come."""
+
+    condition = "amqp:resource-limit-exceeded"
 
 
 class Scratch:
@@ -131,6 +144,8 @@ class LinkHolder(Protocol):
     """The engine, as the links in it see it."""
 
     scratch: Scratch
+    unfinished: int
+    """Bytes of messages of which only a part has come, over all links with a limit."""
 
     def retire(self, end: LinkEnd) -> None:
         """Let go of a link that both sides have ended."""
@@ -223,7 +238,7 @@ class LinkEnd:
         self.own_handle = self.remote_handle = -1
         self._remote: tuple[Any, ...] = (None, None, None)
         self._at_once = BUFFER_SIZE
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | bytearray] = []
         self._size = 0
         self._next_tag = 0
         scratch = engine.scratch
@@ -292,6 +307,7 @@ class LinkEnd:
         if self.pointer is None:
             return
         self.owner = None
+        self._forget_parts()
         if error is not None:
             connection = lib.pn_session_connection(self.session.pointer)
             write_condition(lib.pn_link_condition(self.pointer), error, connection)
@@ -400,30 +416,67 @@ class LinkEnd:
     def _take_part(self, delivery: Pointer, size: int) -> bytes | None:
         """Collect one piece of a message of several transfers."""
         if lib.pn_delivery_aborted(delivery):
-            self._chunks, self._size = [], 0
+            self._forget_parts()
             _advance(self.pointer)
             settle(delivery)
             if not self.is_draining():
                 self.flow(1)  # What was used for nothing.
             return None
         if size:
-            self._size += size
-            if self.limit and self._size > self.limit:
-                self._chunks, self._size = [], 0
-                raise MessageTooLarge(
-                    f"message on link '{self.name}' has grown over max-message-size {self.limit}"
-                )
+            self._count_part(size, is_last=not _partial(delivery))
             buffer = ffi.new("char[]", size)
             taken = _recv(self.pointer, buffer, size)
             if taken != size:
                 raise ProtocolViolation(f"a part of a message on link '{self.name}' is out of turn")
-            self._chunks.append(_unpack(buffer, taken))
+            self._keep(_unpack(buffer, taken))
         if _partial(delivery):
             return None
         payload = b"".join(self._chunks)
-        self._chunks, self._size = [], 0
+        self._forget_parts()
         _advance(self.pointer)
         return payload
+
+    def _count_part(self, size: int, *, is_last: bool) -> None:
+        """Count a part of a message, unless it is too much for the link or the connection."""
+        self._size += size
+        if not self.limit:
+            return  # That is another broker.
+        engine = self.engine
+        engine.unfinished += size
+        if self._size > self.limit:
+            self._forget_parts()
+            raise MessageTooLarge(
+                f"message on link '{self.name}' has grown over max-message-size {self.limit}"
+            )
+        if not is_last and engine.unfinished > max(UNFINISHED, self.limit):
+            self._forget_parts()
+            raise TooMuchUnfinished(
+                f"messages of which only a part has come have {engine.unfinished} bytes on other "
+                "links of this connection",
+                hint="finish or abort some before others are begun",
+            )
+
+    def _keep(self, part: bytes) -> None:
+        """Keep a part; small ones together, for each object costs as much as 60 bytes do."""
+        chunks = self._chunks
+        last = chunks[-1] if chunks else None
+        if len(part) >= SMALL:
+            chunks.append(part)
+        elif isinstance(last, bytearray) and len(last) < BUFFER_SIZE:
+            last += part
+        else:
+            chunks.append(bytearray(part))
+
+    def _forget_parts(self) -> None:
+        """Let go of the parts of a message."""
+        if self.limit:
+            self.engine.unfinished -= self._size
+        self._chunks, self._size = [], 0
+
+    def lost(self) -> None:
+        """Forget what C has of the link: its session or connection is gone."""
+        self._forget_parts()
+        self.pointer = None
 
     def discard(self, delivery: Pointer) -> None:
         """Throw away what came for a link that has ended."""

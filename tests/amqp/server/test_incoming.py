@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from qpidha.amqp.peer import links
+from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.peer.terminus import ACCEPTED, REJECTED, RELEASED, Outcome, source, target
-from qpidha.model.encoding import Symbol
+from qpidha.model.encoding import Described, Symbol, UInt, ULong, encode
 from qpidha.model.message_view import body, build, message_annotations
 from tests.amqp.builders import (
     SECOND,
@@ -19,6 +21,7 @@ from tests.amqp.builders import (
 )
 from tests.amqp.controller import Controller
 from tests.amqp.raw_client import RawClient
+from tests.amqp.wire import BEGIN, OPEN, Talk, a_host, attach, frame, perform, told
 
 
 def in_order(heard: Recording) -> list[Outcome]:
@@ -343,3 +346,53 @@ def test_an_exchange_routes_by_key_subject_and_headers() -> None:
     assert len(broker.queues["direct"].messages) == 2
     assert len(broker.queues["headers"].messages) == 1
     assert [outcome.state for outcome in in_order(heard)] == [ACCEPTED, RELEASED]
+
+
+WHOLE = encode(Described(ULong(0x75), bytes(90_000)))
+
+
+def piece(handle: int, start: int, end: int | None) -> bytes:
+    """A transfer with a part of a message, whose delivery-id is the handle."""
+    identity = [None] * 3 if start else [UInt(handle), b"%d" % handle, UInt(0)]
+    performative = perform(0x14, UInt(handle), *identity, False, end is not None)
+    return frame(performative + WHOLE[start:end])
+
+
+def unfinished(talk: Talk) -> int:
+    return talk.connection._engine.unfinished
+
+
+def test_code_d6_unfinished_messages_of_one_connection_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(links, "UNFINISHED", 250_000)
+    talk = Talk(a_host(max_message_size=100_000), AMQP_HEADER, OPEN, BEGIN)
+    for handle in range(4):
+        talk.say(attach(f"s{handle}", handle))
+    for handle in range(4):
+        talk.say(piece(handle, 0, 40_000), piece(handle, 40_000, 80_000))
+    assert told(talk.answers) == [(0x16, "amqp:resource-limit-exceeded")]
+    assert talk.answers[-1].fields[0] == 3 and unfinished(talk) == 240_000
+    # The others go on: one is finished, one aborted, one ended in the middle.
+    talk.say(piece(0, 80_000, None))
+    assert (talk.messages, unfinished(talk)) == (1, 160_000), told(talk.answers)
+    abort = perform(0x14, UInt(1), *[None] * 3, True, False, None, None, None, True)
+    talk.say(frame(abort), frame(perform(0x16, UInt(2), True)))
+    assert unfinished(talk) == 0
+    talk.say(attach("again", 4), piece(4, 0, 40_000))
+    assert unfinished(talk) == 40_000
+    talk.say(frame(perform(0x17)))
+    assert unfinished(talk) == 0
+
+
+def test_a_message_in_small_parts_is_kept_in_few() -> None:
+    talk = Talk(a_host(), AMQP_HEADER, OPEN, BEGIN, attach("s", 0))
+    whole = encode(Described(ULong(0x75), bytes(300)))
+    parts = [whole[at : at + 1] for at in range(len(whole))]
+    talk.say(frame(perform(0x14, UInt(0), UInt(0), b"t", UInt(0), False, True) + parts[0]))
+    more = [frame(perform(0x14, UInt(0), *[None] * 4, True) + part) for part in parts[1:-1]]
+    talk.say(b"".join(more[:100]), *more[100:])
+    (end,) = talk.connection._engine._links.values()
+    assert len(end._chunks) == 1
+    talk.say(frame(perform(0x14, UInt(0), *[None] * 4, False) + parts[-1]))
+    assert [message.body() for message in talk.host.broker.queues["q"].messages.values()] == [whole]
