@@ -126,6 +126,7 @@ def explained(node: ManagedNode) -> dict[str, Any]:
             {"name": name, "unsafe": count, "unreplicated": count}
             for count, name in unreplicated[:SHOWN_QUEUES]
         ],
+        "refuses": node.broker.refuse_publishing,
         "set_aside": status.get("set_aside", []),
         "records_set_aside": status.get("records_set_aside", 0),
         "waits": node.explain(),

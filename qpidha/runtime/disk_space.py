@@ -11,22 +11,30 @@ from collections.abc import Callable
 
 from qpidha.model.events import DiskSpaceChanged
 
+SHARE = 8
+"""Of what is free, one part in so many may be written beside the log in any case."""
+
 
 class DiskSpace:
     """Watches how much is left; `limit` 0 is never low."""
 
-    __slots__ = ("_free", "_is_low", "_limit")
+    __slots__ = ("_free", "_is_low", "_limit", "left")
 
     def __init__(self, free: Callable[[], int], limit: int) -> None:
         self._free = free
         self._limit = limit
         self._is_low = False
+        self.left = 0
+        """Bytes above the limit at the last look; below 0 there is too little."""
 
-    def look(self) -> DiskSpaceChanged | None:
-        """Look again; the event if it became low or fine. At first it is taken to be fine."""
+    def look(self, on_the_way: int = 0) -> DiskSpaceChanged | None:
+        """Look again, where so many bytes are still to be written; the event if it became low or
+        fine. At first it is taken to be fine.
+        """
         if not self._limit:
             return None
-        free = self._free()
+        free = max(self._free() - on_the_way, 0)
+        self.left = free - self._limit
         is_low = free < (self._limit * 6 // 5 if self._is_low else self._limit)
         if is_low == self._is_low:
             return None
@@ -35,12 +43,14 @@ class DiskSpace:
 
     def room(self) -> int:
         """Bytes that may be written beside the log; 0 if that cannot be told. Half of the limit is
-        the log's: when no message is taken any more, what is consumed still has to be written.
+        the log's: when no message is taken any more, what is consumed still has to be written. But
+        a small part of whatever is left may be a checkpoint, for that is what makes space.
         """
         try:
-            return max(self._free() - self._limit // 2, 0)
+            free = self._free()
         except OSError:
             return 0
+        return max(free - self._limit // 2, free // SHARE)
 
 
 def free_space(directory: int) -> int:

@@ -11,6 +11,7 @@ group commit as in Gawlick and Kinkade, "Varieties of Concurrency Control in IMS
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -49,6 +50,9 @@ _READERS = 64
 """Files kept open for reading."""
 _LOOK = 1.0
 """Seconds between two looks at the space that is left."""
+LOOK_BYTES = 64 << 10
+"""Bytes that are appended between two looks, at least."""
+NEVER = 1 << 63
 
 
 class LogDisk:
@@ -57,9 +61,12 @@ class LogDisk:
     """
 
     __slots__ = (
+        "_asked",
         "_clock",
         "_former",
         "_held",
+        "_look_again",
+        "_looking",
         "_names",
         "_next_look",
         "_post",
@@ -70,6 +77,7 @@ class LogDisk:
         "_space",
         "_thread",
         "_files",
+        "_written",
         "directory",
         "failure",
         "strays",
@@ -99,6 +107,11 @@ class LogDisk:
         self._clock = Clock()
         self._next_look = 0
         self._space = DiskSpace(lambda: free_space(self._root), free_limit)
+        self._looking = threading.Lock()
+        self._asked = self._written = 0
+        """Bytes that were ever appended, and those of them that are written."""
+        self._look_again = 0 if free_limit else NEVER
+        """With how many bytes appended the space is looked at again, whatever the time."""
         self._files = LogFiles(self._root)
         # What is appended waits here for whoever needs more than that: most content needs no
         # answer, and does not wake the thread.
@@ -138,6 +151,10 @@ class LogDisk:
             self._names.add(name)
         if not self.failure:
             self._held.append(Append(name, data))
+            self._asked += len(data)
+            if self._asked >= self._look_again:
+                with contextlib.suppress(OSError):  # The thread meets it too, and tells.
+                    self._look()
 
     def truncate(self, name: str, size: int) -> None:
         """Cut a file, and sync it."""
@@ -215,6 +232,16 @@ class LogDisk:
         if file is not None:
             os.close(file)
 
+    # The space that is left. It is looked at once a second, for others may take it; and by the
+    # caller before it could have taken all of it, with what is still to be written counted.
+
+    def _look(self) -> None:
+        with self._looking:
+            event = self._space.look(self._asked - self._written)
+            self._look_again = self._asked + max(self._space.left // 2, LOOK_BYTES)
+            if event is not None:
+                self._post(event)
+
     # The thread.
 
     def _put(self, one: Operation) -> None:
@@ -244,11 +271,11 @@ class LogDisk:
         now = self._clock.now()
         if now >= self._next_look:
             self._next_look = now + int(_LOOK * 1e9)
-            event = self._space.look()
-            if event is not None:
-                self._post(event)
+            if self._look_again < NEVER:
+                self._look()
         group, is_last = self._take()
         mark = self._files.carry_out(group)
+        self._written += sum(len(one.data) for one in group if isinstance(one, Append))
         if mark is not None:
             self._post(LogWritten(mark))
         if is_last:

@@ -19,6 +19,7 @@ import pytest
 from qpidha.model.errors import InvariantBroken
 from qpidha.model.events import DiskSpaceChanged, LogFailed, LogWritten
 from qpidha.model.exit_codes import CANNOT_CREATE
+from qpidha.runtime import log_disk
 from qpidha.runtime.disk_space import DiskSpace
 from qpidha.runtime.exits import CannotStart
 from qpidha.runtime.log_disk import LogDisk
@@ -323,10 +324,35 @@ def test_space_is_low_below_the_limit_and_fine_again_a_fifth_above_it():
     assert [space.look() for _ in range(7)] == [None, low, None, None, fine, None, low]
 
 
-def test_half_of_the_limit_is_for_the_log_alone():
+def test_half_of_the_limit_is_for_the_log_but_for_a_small_part_of_what_is_left():
     free = iter([1000, 50, 20])
     space = DiskSpace(lambda: next(free), 100)
-    assert [space.room() for _ in range(3)] == [950, 0, 0]
+    assert [space.room() for _ in range(3)] == [950, 6, 2]
+
+
+def test_what_is_still_to_be_written_is_no_space_any_more():
+    space = DiskSpace(lambda: 200, 100)
+    assert space.look(100) is None and space.left == 0
+    assert space.look(101) == DiskSpaceChanged(True, 99) and space.left == -1
+    assert space.look(300) is None
+    assert space.look(0) == DiskSpaceChanged(False, 200)
+
+
+def test_first_use_d5_the_limit_is_noticed_by_what_is_appended_and_not_by_the_time(
+    tmp_path, monkeypatch
+):
+    """Nothing is written as yet, and an hour goes by between two looks."""
+    monkeypatch.setattr(log_disk, "_LOOK", 3600)
+    monkeypatch.setattr(log_disk, "free_space", lambda root: 1_000_000)
+    journal = DiskUnderTest(tmp_path / "journal", free_limit=400_000)
+    sent = 0
+    while journal.events.empty() and sent < 1_000_000:
+        journal.disk.append(ONE, bytes(10_000))
+        sent += 10_000
+    event = journal.next()
+    assert isinstance(event, DiskSpaceChanged) and event.low and event.free == 1_000_000 - sent
+    assert 600_000 < sent <= 600_000 + log_disk.LOOK_BYTES + 10_000
+    journal.disk.close(10)
 
 
 def test_the_room_is_that_of_the_file_system(small_disk):

@@ -204,6 +204,35 @@ def test_a_checkpoint_for_which_there_is_no_space_waits_until_messages_are_consu
     )
 
 
+def fill_the_queue(broker: Broker) -> str:
+    """Send large messages until one is refused; return why."""
+    with connect(broker) as client:
+        sender = client.sender("q")
+        while True:
+            try:
+                sender.send(Message("x" * 200_000, durable=True))
+            except NotAccepted as no:
+                return f"{no.condition}: {no}"
+
+
+def test_first_use_d5_a_disk_that_was_full_is_of_use_again_when_messages_were_consumed(
+    on_disks, small_disks
+):
+    """Three times; and the limit holds, however fast they come."""
+    cluster = on_disks(
+        disk_free_limit="8M", ha_cluster="no", ha_brokers_url=None, started=1, promote=False
+    )
+    broker, place = cluster[0], small_disks[0]
+    declare(broker)
+    for _ in range(3):
+        assert "disk" in fill_the_queue(broker)
+        assert free(place) > 7 * MEGABYTE
+        assert "the disk is nearly full" in broker.call("explain")["refuses"]
+        receive(broker, "q", broker.call("list_queues", name="q")[0]["messages"])
+        wait_for(lambda: refusal(broker), lambda said: not said, what="the refusal")
+        assert broker.call("explain")["refuses"] == ""
+
+
 def test_a_read_only_data_directory_is_refused_at_the_start(tmp_path, a_cluster, monkeypatch):
     """It says which directory and what to do, and exits with an error at once."""
     cluster = a_cluster(1, started=0, promote=False, ha_cluster="no", ha_brokers_url=None)

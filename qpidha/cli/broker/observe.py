@@ -55,6 +55,8 @@ def explanation_lines(found: dict[str, Any]) -> list[str]:
             f"{_count(unreplicated, 'message')} in {_count(queues, 'queue')} not yet on every "
             f"in-sync broker: {named}{more}"
         )
+    if found.get("refuses"):
+        lines.append(f"takes no messages that are recorded: {found['refuses']}")
     held = int(found.get("held") or 0)
     if held:
         lines.append(f"answers to clients that wait until what they confirm is committed: {held:,}")
