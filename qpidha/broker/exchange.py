@@ -252,9 +252,22 @@ class TopicExchange(Exchange):
 
 
 class HeadersExchange(Exchange):
-    """To all queues whose binding arguments the message's application properties match."""
+    """To all queues whose binding arguments the message's application properties match.
 
-    __slots__ = ()
+    A binding that wants a value is looked for by it: one that wants several values by the one that
+    the fewest bindings want, one that wants any of several by each. The others are looked at for
+    every message.
+    """
+
+    __slots__ = ("_by_value", "_count", "_others", "_places")
+
+    def __init__(self, uid: int, options: ExchangeDeclared) -> None:
+        super().__init__(uid, options)
+        self._by_value: dict[tuple[str, Any], dict[Binding, None]] = {}
+        self._others: dict[Binding, None] = {}
+        self._places: dict[Binding, tuple[int, list[tuple[str, Any]]]] = {}
+        """Its number, and by which values it is found."""
+        self._count = 0
 
     def check_binding(self, arguments: Mapping[str, Any]) -> None:
         """Raise InvalidArgument for an unknown x-match."""
@@ -269,13 +282,48 @@ class HeadersExchange(Exchange):
         if not self._bindings:
             return []
         given = headers()
-        return list(
-            dict.fromkeys(
-                binding.queue
-                for binding in self._bindings.values()
-                if matches(binding.arguments, given)
-            )
-        )
+        found = dict(self._others)
+        if self._by_value:
+            for pair in given.items():
+                try:
+                    found |= self._by_value.get(pair, NONE)
+                except TypeError:
+                    continue  # A list or a map, which is nothing that is looked for by its value.
+        fitting = [binding for binding in found if matches(binding.arguments, given)]
+        fitting.sort(key=self._number)  # As they were bound, however they were found.
+        return list(dict.fromkeys(binding.queue for binding in fitting))
+
+    def _number(self, binding: Binding) -> int:
+        return self._places[binding][0]
+
+    def _added(self, binding: Binding) -> None:
+        wanted = {name: value for name, value in binding.arguments.items() if not _is_ours(name)}
+        pairs = [pair for pair in wanted.items() if isinstance(pair[1], str | int | float | bytes)]
+        if binding.arguments.get(MATCH) != MATCH_ANY:
+            pairs = sorted(pairs, key=lambda pair: len(self._by_value.get(pair, ())))[:1]
+        elif len(pairs) < len(wanted):
+            pairs = []
+        self._count += 1
+        self._places[binding] = self._count, pairs
+        for pair in pairs:
+            self._by_value.setdefault(pair, {})[binding] = None
+        if not pairs:
+            self._others[binding] = None
+
+    def _removed(self, binding: Binding) -> None:
+        self._others.pop(binding, None)
+        for pair in self._places.pop(binding)[1]:
+            bindings = self._by_value[pair]
+            del bindings[binding]
+            if not bindings:
+                del self._by_value[pair]
+
+
+NONE: dict[Binding, None] = {}
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(("x-", "qpid."))
 
 
 def matches(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
@@ -285,7 +333,7 @@ def matches(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     results = (
         name in given and (value is None or given[name] == value)
         for name, value in wanted.items()
-        if not name.startswith(("x-", "qpid."))
+        if not _is_ours(name)
     )
     return any(results) if wanted.get(MATCH) == MATCH_ANY else all(results)
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from qpidha.broker import exchange as exchange_module
 from qpidha.broker.broker import Broker
+from qpidha.broker.exchange import matches
 from qpidha.model.errors import InvalidArgument, NotFound, PreconditionFailed, RefusedRequest
 from tests.broker.parts import a_broker, contents
 
@@ -85,6 +89,59 @@ def test_headers_exchange_matches_all_or_any() -> None:
     assert routed(broker, "amq.match", colour="red", size=3) == ["all", "any", "present"]
     assert routed(broker, "amq.match", colour="blue", size=3) == ["any", "present"]
     assert routed(broker, "amq.match", shape="round") == []
+
+
+GIVEN = st.dictionaries(
+    st.sampled_from(["a", "b", "c"]), st.sampled_from([0, 1, True, 1.0, "1", "x", b"x", [1]])
+)
+WANTED = st.builds(
+    lambda pairs, mode: {**pairs, **mode},
+    st.dictionaries(
+        st.sampled_from(["a", "b", "c", "x-own"]),
+        st.sampled_from([None, 0, 1, True, "x", [1], 2.5]),
+    ),
+    st.sampled_from([{}, {"x-match": "all"}, {"x-match": "any"}]),
+)
+CHANGES = st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), WANTED)), max_size=20)
+
+
+@given(CHANGES, st.lists(GIVEN, max_size=10))
+def test_performance_4_a_headers_exchange_finds_what_a_look_at_every_binding_would(
+    changes: list[tuple[int, dict[str, Any] | None]], messages: list[dict[str, Any]]
+) -> None:
+    broker = a_broker()
+    bound: dict[str, dict[str, Any]] = {}
+    for number in range(6):
+        broker.declare_queue(f"q{number}")
+    exchange = broker.exchanges["amq.match"]
+    for number, wanted in changes:
+        queue = broker.queues[f"q{number}"]
+        exchange.unbind(queue, "k")
+        bound.pop(queue.name, None)
+        if wanted is not None:
+            exchange.bind(queue, "k", wanted)
+            bound[queue.name] = wanted
+    for message in messages:
+        right = {name for name, wanted in bound.items() if matches(wanted, message)}
+        found = routed(broker, "amq.match", **message)
+        assert set(found) == right and len(found) == len(right)
+
+
+def test_performance_4_a_headers_exchange_looks_at_few_of_many_bindings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = a_broker()
+    for number in range(100):
+        broker.declare_queue(f"q{number}")
+        broker.bind("amq.match", f"q{number}", "k", {"kind": "order", "customer": number})
+    looked = []
+    monkeypatch.setattr(
+        exchange_module,
+        "matches",
+        lambda wanted, given: (looked.append(1), matches(wanted, given))[1],
+    )
+    assert routed(broker, "amq.match", kind="order", customer=7) == ["q7"]
+    assert len(looked) <= 2
 
 
 def test_headers_are_not_looked_at_without_need() -> None:
