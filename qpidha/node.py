@@ -43,6 +43,7 @@ from qpidha.management.report import cluster_report, standalone_report
 from qpidha.management.requests import Requests
 from qpidha.model.broker_states import BrokerStatus
 from qpidha.model.effects import (
+    Admitted,
     Announce,
     Connect,
     Disconnect,
@@ -493,6 +494,8 @@ class Node:
     def admit(self, connection: Connection) -> None:
         """Decide who somebody is, and whether he may come in."""
         admit(self, connection)
+        if connection.kind is ConnectionKind.CLIENT:
+            self.effects.append(Admitted(connection.connection_id))
 
     def refusal(self) -> QpidHaError:
         """Return the error for a change asked of a backup by one who may look at it."""

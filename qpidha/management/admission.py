@@ -69,7 +69,7 @@ def admit(host: Host, connection: Any) -> None:
             _check_features(host, connection)
     elif not host.serving:
         raise elsewhere(host, connection)
-    elif _count_clients(host) > host.settings.max_connections:
+    elif len(host.streams.clients) >= host.settings.max_connections:
         host.event_log.limit("max-connections", "refused")
         raise LimitExceeded(
             f"there are max-connections {host.settings.max_connections} clients already",
@@ -77,6 +77,7 @@ def admit(host: Host, connection: Any) -> None:
         )
     else:
         host.access.check(connection.principal, Action.ACCESS, ObjectType.BROKER)
+        host.streams.clients[connection.connection_id] = None
         host.event_log.client_connected(connection.connection_id, connection.principal.address)
 
 
@@ -101,7 +102,3 @@ def _check_features(host: Host, connection: Any) -> None:
         host.refused[name] = {"address": name, "missing": missing}
         host.announce("error", f"refused a broker: {text}", broker=name)
     raise NotAllowed(text)
-
-
-def _count_clients(host: Host) -> int:
-    return sum(1 for stream in host.streams.by_id.values() if stream.principal.is_ordinary)

@@ -38,6 +38,13 @@ class Disconnect:
 
 
 @dataclass(slots=True)
+class Admitted:
+    """The peer of an accepted connection has logged in and was let in."""
+
+    connection_id: int
+
+
+@dataclass(slots=True)
 class SaveState:
     """Replace the small state file (identity, promised epoch, in-sync set) and sync it before any
     later effect.
@@ -92,4 +99,6 @@ class Reload:
     number: int
 
 
-Effect = SendBytes | Connect | Disconnect | SaveState | Announce | Stop | WriteEvents | Reload
+Effect = (
+    SendBytes | Connect | Disconnect | Admitted | SaveState | Announce | Stop | WriteEvents | Reload
+)

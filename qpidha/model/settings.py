@@ -202,6 +202,13 @@ class Settings:
     max_connections: int = option(
         500, Integer(1, 1_000_000), "Client connections at the same time.", group=NETWORK
     )
+    max_unauthenticated: int = option(
+        100,
+        Integer(1, 1_000_000),
+        "Connections at the same time that were not let in yet. When there are more one is closed, "
+        "the oldest from the address that has most of them.",
+        group=NETWORK,
+    )
     max_negotiate_time: int = option(
         10 * SECOND,
         Duration(MILLISECOND, bare_unit=MILLISECOND),

@@ -19,7 +19,7 @@ from fcntl import ioctl
 from termios import TIOCOUTQ
 from typing import Any, cast
 
-from qpidha.model.effects import Connect, Disconnect, SendBytes
+from qpidha.model.effects import Admitted, Connect, Disconnect, SendBytes
 from qpidha.model.events import (
     BytesReceived,
     ConnectionCongested,
@@ -67,6 +67,7 @@ class Stream(asyncio.Protocol):
         "_put",
         "_shares",
         "connection_id",
+        "host",
         "is_closing",
         "is_open",
         "linger",
@@ -82,6 +83,8 @@ class Stream(asyncio.Protocol):
         self._passed = 0
         self._shares = False
         self.connection_id = connection_id
+        self.host = ""
+        """The address of the peer, without its port."""
         self.transport: asyncio.Transport | None = None
         self.reason = ""
         self.is_open = False
@@ -190,12 +193,19 @@ class Network:
         self._servers: list[asyncio.AbstractServer] = []
         self._secure_servers: list[asyncio.AbstractServer] = []
         self._accepted = {ConnectionKind.CLIENT: 0, ConnectionKind.LOCAL: 0}
+        self._newcomers: dict[str, dict[int, Stream]] = {}
+        """Accepted streams whose peers were not let in yet, by the addresses of those, the oldest
+        first.
+        """
+        self._newcomer_count = 0
+        self._is_crowded = False
         self._last_id = 0
         self._is_full = False
         self._client_tls: ssl.SSLContext | None = None
         self._idle: asyncio.Event | None = None
         self.handlers: dict[type, Callable[[Any], None]] = {
             SendBytes: self._send,
+            Admitted: self._admitted,
             Connect: self._connect,
             Disconnect: self._disconnect,
         }
@@ -288,13 +298,17 @@ class Network:
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
         transport.set_write_buffer_limits(high=min(CONGESTED, self._settings.max_output_buffer))
         self._streams[stream.connection_id] = stream
+        if kind is ConnectionKind.CLIENT:
+            stream.host = _host(transport, "peername")
+            self._take_newcomer(stream)
         return ConnectionOpened(
-            stream.connection_id, peer, kind, identity, tls, _local_host(transport)
+            stream.connection_id, peer, kind, identity, tls, _host(transport, "sockname")
         )
 
     def lost(self, connection_id: int, reason: str) -> None:
         """A stream that was opened has ended."""
         stream = self._streams.pop(connection_id)
+        self._forget_newcomer(stream)
         kind = stream._kind
         if kind in self._accepted:
             self._accepted[kind] -= 1
@@ -403,13 +417,57 @@ class Network:
         self._last_id += 2
         return self._last_id
 
+    def _take_newcomer(self, stream: Stream) -> None:
+        """Note a stream whose peer is not let in yet, and close another one if there are too many.
+        Who logs in is quick, so that it is hardly ever the oldest; and whoever comes from another
+        address than a crowd does is left alone.
+        """
+        self._newcomers.setdefault(stream.host, {})[stream.connection_id] = stream
+        self._newcomer_count += 1
+        limit = self._settings.max_unauthenticated
+        if self._newcomer_count <= limit:
+            return
+        host, crowd = max(self._newcomers.items(), key=lambda item: len(item[1]))
+        oldest = next(iter(crowd.values()))
+        if not self._is_crowded:
+            self._is_crowded = True
+            self._log.write(
+                "warning",
+                "security",
+                f"connections that were not let in are closed: there are more than {limit} "
+                f"(max-unauthenticated), {len(crowd)} of them from {host}",
+            )
+        self._forget_newcomer(oldest)
+        oldest.reason = "too many connections were not let in yet"
+        oldest.is_closing = True
+        if oldest.transport is not None:
+            oldest.transport.abort()
+
+    def _forget_newcomer(self, stream: Stream) -> None:
+        crowd = self._newcomers.get(stream.host, {})
+        if crowd.pop(stream.connection_id, None) is None:
+            return
+        self._newcomer_count -= 1
+        if not crowd:
+            del self._newcomers[stream.host]
+        if 2 * self._newcomer_count < self._settings.max_unauthenticated:
+            self._is_crowded = False
+
+    def _admitted(self, effect: Admitted) -> None:
+        stream = self._streams.get(effect.connection_id)
+        if stream is not None:
+            self._forget_newcomer(stream)
+
     def _has_room(self, kind: ConnectionKind) -> bool:
-        """Whether one more stream may be accepted; the first refusal of a row is logged."""
+        """Whether one more stream may be accepted; the first refusal of a row is logged. Newcomers
+        have an allowance of their own.
+        """
         limit = {
             ConnectionKind.CLIENT: self._settings.max_connections + RESERVED_CONNECTIONS,
             ConnectionKind.LOCAL: ADMIN_CONNECTIONS,
         }.get(kind)
-        is_full = limit is not None and self._accepted[kind] >= limit
+        newcomers = self._newcomer_count if kind is ConnectionKind.CLIENT else 0
+        is_full = limit is not None and self._accepted[kind] - newcomers >= limit
         if is_full and not self._is_full:
             self._log.write(
                 "warning",
@@ -471,9 +529,11 @@ def _hung_up(transport: asyncio.Transport) -> bool:
     return any(event & select.POLLHUP for _, event in poll.poll(0))
 
 
-def _local_host(transport: asyncio.Transport) -> str:
-    """The address of ours that a peer dialled, one of IPv4 as such on a socket for both."""
-    name = transport.get_extra_info("sockname")
+def _host(transport: asyncio.Transport, end: str) -> str:
+    """The address of the peer (`peername`), or that of ours which it dialled (`sockname`); one of
+    IPv4 as such on a socket for both.
+    """
+    name = transport.get_extra_info(end)
     return str(name[0]).removeprefix("::ffff:") if isinstance(name, tuple) else ""
 
 

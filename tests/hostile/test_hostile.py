@@ -519,6 +519,18 @@ def test_a_tcp_connection_that_says_nothing_does_not_take_the_places_of_others(h
         peer.close()
 
 
+def test_clients_500_silent_connections_keep_nobody_out(faults_broker):
+    """There is no need to wait until they are thrown out."""
+    silent = []
+    with contextlib.suppress(OSError):
+        for _ in range(500):
+            silent.append(Peer(faults_broker.address))
+    visit(faults_broker)
+    assert faults_broker.status()["connections"] <= 110
+    for peer in silent:
+        peer.close()
+
+
 def test_a_half_closed_connection_gets_its_answers(faults_broker):
     """A peer that has sent everything, close included, and shut its side still reads what the
     broker says, up to the close.

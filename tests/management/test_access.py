@@ -96,7 +96,7 @@ class AHost:
         self.settings = Settings(**settings)
         self.access = Access(self.settings)
         self.cluster: Any = None
-        self.streams = SimpleNamespace(by_id={})
+        self.streams = SimpleNamespace(clients={})
         self.event_log = EventSink(is_on=True)
         self.serving = True
         self.broker = SimpleNamespace(features={})
@@ -170,10 +170,8 @@ def test_only_so_many_refused_brokers_are_remembered_and_announced() -> None:
 def test_an_ordinary_client_is_let_in_up_to_a_number() -> None:
     host = AHost(max_connections=1)
     first, second = a_connection(), a_connection()
-    host.streams.by_id = {1: first}
     admit(host, first)
     assert host.event_log.clients == {1: "h:1"} and first.principal.is_ordinary
-    host.streams.by_id[2] = second
     with pytest.raises(LimitExceeded, match="max-connections 1"):
         admit(host, second)
     assert host.event_log.hits == {("max-connections", "refused", ""): 1}

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from qpidha.model.effects import Announce, Connect, Disconnect, Effect, SaveState, SendBytes, Stop
+from qpidha.model.effects import (
+    Admitted,
+    Announce,
+    Connect,
+    Disconnect,
+    Effect,
+    SaveState,
+    SendBytes,
+    Stop,
+)
 from qpidha.model.events import (
     BytesReceived,
     ConnectionLost,
@@ -48,6 +57,8 @@ class EchoNode:
     def _answer(self, event: BytesReceived) -> list[Effect]:
         word, _, rest = event.data.decode().strip().partition(" ")
         identifier = event.connection_id
+        if word == "login":
+            return [Admitted(identifier), SendBytes(identifier, event.data)]
         if word == "bye":
             return [SendBytes(identifier, b"x" * 1_000_000), Disconnect(identifier)]
         if word == "flood":

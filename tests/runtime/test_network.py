@@ -207,7 +207,8 @@ def test_what_is_not_limited_waits_for_a_peer_however_much_it_is():
 def test_connections_beyond_the_limit_are_closed_and_room_is_found_again():
     async def scene(world):
         streams = [await world.connect() for _ in range(2 + RESERVED_CONNECTIONS)]
-        await world.until(lambda: len(world.node.opened) == len(streams))
+        for reader, writer in streams:
+            await log_in(reader, writer)
         reader, writer = await world.connect()
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
@@ -222,6 +223,35 @@ def test_connections_beyond_the_limit_are_closed_and_room_is_found_again():
             writer.close()
 
     play(scene, max_connections=2)
+
+
+async def log_in(reader, writer):
+    writer.write(b"login")
+    assert await reader.readexactly(5) == b"login"
+
+
+def test_clients_500_silent_connections_make_room_for_others():
+    """Who was let in stays; of the others the oldest goes, and only as many as are too many."""
+
+    async def scene(world):
+        inside = []
+        for _ in range(5):
+            inside.append(await world.connect())
+            await log_in(*inside[-1])
+        silent = [await world.connect() for _ in range(9)]
+        await world.until(lambda: len(world.node.lost) == 6)
+        assert [lost.connection_id for lost in world.node.lost] == [
+            opened.connection_id for opened in world.node.opened[5:11]
+        ]
+        assert world.output.getvalue().count("max-unauthenticated") == 1
+        assert "4 of them from 127.0.0.1" in world.output.getvalue()
+        for reader, writer in (*inside, *silent[6:]):
+            await log_in(reader, writer)
+        assert len(world.node.lost) == 6
+        for _, writer in (*inside, *silent):
+            writer.close()
+
+    play(scene, max_connections=10, max_unauthenticated=3)
 
 
 def test_connect_reports_success_as_an_outgoing_stream():

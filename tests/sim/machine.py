@@ -19,6 +19,7 @@ from qpidha.ha.in_sync import SavedState
 from qpidha.ha.wire import Chunk, Confirm, Logged
 from qpidha.model.broker_states import BrokerStatus
 from qpidha.model.effects import (
+    Admitted,
     Announce,
     Connect,
     Disconnect,
@@ -362,6 +363,8 @@ class Machine:
         for effect in effects:
             if type(effect) is WriteEvents:
                 self.noted(effect)
+                continue
+            if type(effect) is Admitted:  # No step at which a machine may crash.
                 continue
             if self.crash_after >= 0:
                 self.crash_after -= 1

@@ -27,6 +27,8 @@ class Streams:
         self.isolate = isolate
         """End the connection that met a mistake of ours, or say that this is not enough."""
         self.by_id: dict[int, Connection] = {}
+        self.clients: dict[int, None] = {}
+        """Those of clients that were let in."""
         self.woken: dict[int, None] = {}
         """Whose output is to be collected at the end of the turn; also of streams that are no AMQP
         connections.
@@ -100,6 +102,7 @@ class Streams:
     def remove(self, number: int) -> Connection | None:
         """Forget a connection, or another stream's wish to be collected."""
         self._deadlines.remove(number)
+        self.clients.pop(number, None)
         self._opening.pop(number, None)
         self.woken.pop(number, None)
         return self.by_id.pop(number, None)
