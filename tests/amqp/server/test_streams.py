@@ -165,7 +165,7 @@ ENDS = {
 def ours() -> Counter[str]:
     """Count the objects of our classes that are alive."""
     found = [type(one) for one in gc.get_objects()]
-    return Counter(kind.__name__ for kind in found if kind.__module__.startswith("qpidha."))
+    return Counter(kind.__name__ for kind in found if str(kind.__module__).startswith("qpidha."))
 
 
 @pytest.mark.parametrize("end", ENDS)
