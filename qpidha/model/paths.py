@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+SHARED = "/tmp/qpidha-"
+"""Beginning of a folder's name that any user of the machine may take first."""
+
 
 def admin_folder(env: Mapping[str, str], uid: int) -> str:
     """Return the folder of this user's admin sockets: /run/qpidha for root, else in
@@ -14,7 +17,7 @@ def admin_folder(env: Mapping[str, str], uid: int) -> str:
     runtime = env.get("XDG_RUNTIME_DIR", "")
     if uid == 0:
         return "/run/qpidha"
-    return f"{runtime}/qpidha" if runtime else f"/tmp/qpidha-{uid}"
+    return f"{runtime}/qpidha" if runtime else f"{SHARED}{uid}"
 
 
 def admin_socket(env: Mapping[str, str], uid: int, port: int) -> str:

@@ -12,11 +12,12 @@ import fcntl
 import os
 import pwd
 import socket
+import stat
 import struct
 from collections.abc import Mapping, Sequence
 
 from qpidha.model.exit_codes import CONFIG, NO_PERMISSION, UNAVAILABLE
-from qpidha.model.paths import admin_socket
+from qpidha.model.paths import SHARED, admin_socket
 from qpidha.model.settings import Settings
 from qpidha.model.url import Address, parse_address
 from qpidha.runtime.exits import CannotStart, code_of, reason_of
@@ -173,9 +174,8 @@ def bind_admin(path: str) -> socket.socket:
         one.setblocking(False)
         folder = os.path.dirname(os.path.abspath(path))
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        owner = os.stat(folder).st_uid
-        if folder.startswith("/tmp/qpidha-") and owner != os.getuid():
-            raise PermissionError(errno.EPERM, f"{folder} belongs to user {owner}")
+        if folder.startswith(SHARED):
+            _check_own(folder)
         _remove_stale(path)
         one.bind(path)
         os.chmod(path, 0o600)
@@ -190,6 +190,17 @@ def bind_admin(path: str) -> socket.socket:
         one.close()
         raise
     return one
+
+
+def _check_own(folder: str) -> None:
+    """Refuse a folder that somebody else made where everybody may make one. Raises OSError."""
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        raise PermissionError(errno.EPERM, f"{folder} is no directory")
+    if found.st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, f"{folder} belongs to {user_name(found.st_uid)}")
+    if found.st_mode & 0o022:
+        raise PermissionError(errno.EPERM, f"{folder} may be written by others")
 
 
 def _remove_stale(path: str) -> None:

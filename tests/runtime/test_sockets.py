@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from qpidha.model.exit_codes import CONFIG, UNAVAILABLE
+from qpidha.model.exit_codes import CONFIG, NO_PERMISSION, UNAVAILABLE
 from qpidha.model.settings import Settings
 from qpidha.model.url import parse_url
 from qpidha.runtime.exits import CannotStart
@@ -85,6 +85,26 @@ def test_the_admin_socket_of_a_dead_daemon_is_replaced_and_that_of_a_live_one_is
         bind_admin("admin.sock")
     assert "another daemon" in caught.value.text and caught.value.code == UNAVAILABLE
     alive.close()
+
+
+@pytest.mark.parametrize("fault", ["", "may be written by others", "is no directory", "belongs to"])
+def test_the_folder_that_anybody_may_make_first_is_used_if_it_is_ours(tmp_path, monkeypatch, fault):
+    folder = tmp_path / "qpidha-1"
+    monkeypatch.setattr("qpidha.runtime.sockets.SHARED", str(tmp_path))
+    if fault == "is no directory":
+        (tmp_path / "other").mkdir(0o700)
+        folder.symlink_to(tmp_path / "other")
+    else:
+        folder.mkdir(0o700)
+        folder.chmod(0o777 if fault == "may be written by others" else 0o700)
+    if fault == "belongs to":
+        monkeypatch.setattr("os.getuid", lambda: 4711)
+    if not fault:
+        bind_admin(str(folder / "admin.sock")).close()
+        return
+    with pytest.raises(CannotStart, match=fault) as caught:
+        bind_admin(str(folder / "admin.sock"))
+    assert caught.value.code == NO_PERMISSION
 
 
 def test_a_path_too_long_for_a_socket_is_refused():

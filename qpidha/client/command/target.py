@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -23,7 +24,7 @@ from qpidha.model.broker_states import PRIMARY_STATES
 from qpidha.model.errors import InvalidArgument, QpidHaError
 from qpidha.model.exit_codes import CONFIG, NO_INPUT, UNAVAILABLE, USAGE
 from qpidha.model.options import TRUE
-from qpidha.model.paths import admin_socket
+from qpidha.model.paths import SHARED, admin_socket
 from qpidha.model.percent import decode_part
 from qpidha.model.url import parse_url
 
@@ -261,6 +262,8 @@ def daemon_socket() -> str:
     usual = admin_socket(os.environ, os.getuid(), DEFAULT_PORT)
     folder = os.path.dirname(usual)
     try:
+        if folder.startswith(SHARED) and not _is_own(folder):
+            return ""
         names = [
             name
             for name in os.listdir(folder)
@@ -270,6 +273,13 @@ def daemon_socket() -> str:
         return ""
     alive = [path for path in sorted(os.path.join(folder, name) for name in names) if _state(path)]
     return usual if usual in alive else alive[0] if len(alive) == 1 else ""
+
+
+def _is_own(folder: str) -> bool:
+    """Tell whether nobody else can have put a socket into a folder. Raises OSError."""
+    found = os.lstat(folder)
+    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    return mine and not found.st_mode & 0o022
 
 
 def _state(path: str) -> str:

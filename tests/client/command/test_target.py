@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.target import Target, known_brokers, parse, resolve
+from qpidha.client.command.target import Target, daemon_socket, known_brokers, parse, resolve
 from qpidha.model.exit_codes import CONFIG
 from qpidha.model.settings import Settings
 from qpidha.runtime.sockets import admin_socket_path
@@ -89,6 +90,27 @@ def test_a_cluster_beside_us_is_found_by_its_brokers_names(
     (nowhere / "admin.sock").touch()
     assert resolve(Options(broker="b1"))[0] == Target(socket=str(nowhere / "admin.sock"))
     assert known_brokers(Options(broker="b1")) == ["127.0.0.1:2"]
+
+
+@pytest.mark.parametrize("fault", ["", "written by others", "link", "of another"])
+def test_a_socket_where_anybody_may_put_one_is_not_believed(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    folder = nowhere / "qpidha"
+    monkeypatch.setattr("qpidha.client.command.target.SHARED", str(nowhere))
+    monkeypatch.setattr("qpidha.client.command.target.admin_socket", lambda *_: f"{folder}/a")
+    monkeypatch.setattr("qpidha.client.command.target._state", lambda path: "active")
+    (nowhere / "other").mkdir(0o700)
+    (nowhere / "other" / "admin-1.sock").touch()
+    if fault == "link":
+        folder.symlink_to(nowhere / "other")
+    else:
+        (nowhere / "other").rename(folder)
+    if fault == "written by others":
+        folder.chmod(0o777)
+    if fault != "of another":
+        monkeypatch.setattr("os.getuid", os.geteuid)
+    assert daemon_socket() == ("" if fault else f"{folder}/admin-1.sock")
 
 
 def test_a_configuration_gives_port_credentials_and_timeout(nowhere: Path) -> None:
