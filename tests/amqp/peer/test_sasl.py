@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
+from qpidha.amqp.peer import sasl
 from qpidha.amqp.peer.connection import Connection
 from qpidha.amqp.peer.sasl import (
     AMQP_HEADER,
     INIT,
+    MAX_FRAME,
+    MAX_LEFTOVER,
+    MECHANISMS,
     OUTCOME,
     RESPONSE,
     SASL_HEADER,
@@ -24,6 +28,7 @@ from qpidha.amqp.peer.sasl import (
     make_verifier,
 )
 from qpidha.amqp.server.served_connection import ServedConnection
+from qpidha.model.encoding import Array, Symbol
 from qpidha.model.errors import InvalidArgument, ProtocolViolation, Unauthorized
 from qpidha.model.events import ConnectionKind
 from tests.amqp.builders import AHost, Pair
@@ -171,6 +176,8 @@ def test_a_faulty_users_file_is_named_by_line() -> None:
         Users.parse("ann:SCRAM-SHA-256$1:c2FsdA==$a2V5:a2V5\n")
     fine = f"ann:{make_verifier('a', SALT)}"
     salt = base64.b64encode(SALT).decode()
+    with pytest.raises(InvalidArgument, match="line 1 is not"):
+        Users.parse(fine.replace(salt, f"{salt}!"))
     Users.parse(f"{fine}\nbob:{make_verifier('b', SALT[:12])}")
     for weak in (fine.replace("$4096:", "$4095:"), fine.replace(salt, salt[:12])):
         assert weak != fine
@@ -383,3 +390,61 @@ def test_a_frame_of_a_head_and_nothing_more_is_refused_at_once() -> None:
     server.receive(SASL_HEADER)
     with pytest.raises(ProtocolViolation):
         server.receive(b"\x00\x00\x00\x08\x02\x01\x00\x00")
+
+
+def login_frames(rest: bytes = b"") -> bytes:
+    """What a client sends that logs in with PLAIN and does not wait for the outcome."""
+    client = SaslClient("PLAIN", username="ann", password="secret", hostname="", nonce="n")
+    client.receive(a_server("PLAIN").take_output())
+    return client.take_output() + rest
+
+
+@pytest.mark.parametrize(("more", "is_too_much"), [(0, False), (1, True)])
+def test_what_comes_behind_a_login_has_a_bound(more: int, is_too_much: bool) -> None:
+    rest = bytes(MAX_LEFTOVER - len(login_frames()) + more)
+    server = a_server("PLAIN")
+    if is_too_much:
+        with pytest.raises(ProtocolViolation, match="too much data"):
+            server.receive(login_frames(rest))
+    else:
+        server.receive(login_frames(rest))
+        assert server.done and server.leftover == rest
+
+
+@pytest.mark.parametrize(("more", "is_too_large"), [(0, False), (1, True)])
+def test_a_frame_may_be_as_large_as_the_bound(more: int, is_too_large: bool) -> None:
+    server = a_server("PLAIN")
+    head = SASL_HEADER + (MAX_FRAME + more).to_bytes(4, "big") + b"\x02\x01\x00\x00"
+    if is_too_large:
+        with pytest.raises(ProtocolViolation, match="faulty SASL frame of 4097 bytes"):
+            server.receive(head)
+    else:
+        server.receive(head)
+        assert not server.failed
+
+
+def test_nothing_is_taken_out_of_its_place() -> None:
+    server = a_server("PLAIN")
+    with pytest.raises(ProtocolViolation, match="0x43 is out of place"):
+        server.performed(RESPONSE, [b"\0ann\0secret"])
+    assert not server.done
+    server.performed(INIT, ["PLAIN", None])
+    with pytest.raises(ProtocolViolation, match="0x41 is out of place"):
+        server.performed(INIT, ["PLAIN", b"\0ann\0secret"])
+    assert not server.done
+    client = a_client()
+    with pytest.raises(ProtocolViolation, match="0x44 is out of place"):
+        client.performed(OUTCOME, [0, None])
+    client.receive(a_server("SCRAM-SHA-256").take_output())
+    with pytest.raises(ProtocolViolation, match="0x40 is out of place"):
+        client.performed(MECHANISMS, [Array(0xA3, [Symbol("PLAIN")])])
+    assert client.mechanism == "SCRAM-SHA-256" and not client.done
+
+
+def test_a_users_file_loads_the_arithmetic_before_anybody_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[int] = []
+    monkeypatch.setattr(sasl, "scram", lambda: loaded.append(1))
+    Users.parse("")
+    assert loaded
