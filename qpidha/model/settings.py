@@ -51,6 +51,7 @@ REFUSALS = ("auto", "drop", "redirect")
 UNROUTABLE = ("release", "accept")
 PRODUCTS = ("qpidha", "rabbitmq")
 PORT = Integer(0, 65535)
+PLAIN_HINT = "use SCRAM-SHA-256, or set sasl-plain-without-tls=yes"
 LONG_HEARTBEAT = 10 * SECOND
 """A heartbeat beyond this lets a hung broker hold up a cluster for long."""
 
@@ -261,6 +262,12 @@ class Settings:
         "SASL mechanisms to offer; empty is all that apply.",
         group=SECURITY,
         repeat=True,
+    )
+    sasl_plain_without_tls: bool = option(
+        False,
+        Bool(),
+        "Offer PLAIN, which shows the password to whoever listens, without TLS too.",
+        group=SECURITY,
     )
 
     default_queue_limit: int = option(
@@ -520,6 +527,9 @@ def _check_login(settings: Settings, given: Mapping[str, Given]) -> None:
             "no client could log in",
             "set users-file (or ssl-trusted for client certificates), or auth=no",
         )
+    is_plain_only = settings.auth and not settings.ssl_cert and not settings.sasl_plain_without_tls
+    if is_plain_only and settings.sasl_mechanisms == ("PLAIN",):
+        _refuse(given, "sasl-mechanisms", "no client could log in: PLAIN needs TLS", PLAIN_HINT)
     if settings.auth and "ANONYMOUS" in settings.sasl_mechanisms:
         _refuse(
             given,
@@ -549,6 +559,15 @@ def _check_ha(settings: Settings, given: Mapping[str, Given]) -> None:
             "the brokers could not log in to each other, and none could be promoted",
             "set ha-username and ha-password, of a user of users-file",
         )
+    if (
+        settings.ha_cluster
+        and settings.auth
+        and settings.ha_mechanism == "PLAIN"
+        and not settings.sasl_plain_without_tls
+        and any(not address.encrypted for address in settings.ha_brokers_url)
+    ):
+        why = "no broker could log in to another one: PLAIN needs TLS"
+        _refuse(given, "ha-mechanism", why, f"{PLAIN_HINT}, or amqps: in ha-brokers-url")
     if settings.ha_recorder == "manager" and settings.ha_safety != "strict":
         _refuse(
             given,
@@ -615,7 +634,9 @@ def _worries(settings: Settings) -> list[str]:
             f"link-heartbeat-interval={heartbeat // SECOND}: a hung broker is noticed after "
             f"{2 * heartbeat // SECOND} s. Set it to 1"
         )
-    return [*worries, *_open_doors(settings), *_odd_brokers(settings), *_odd_selectors(settings)]
+    for more in (_open_doors, _shown_passwords, _odd_brokers, _odd_selectors):
+        worries += more(settings)
+    return worries
 
 
 def _open_doors(settings: Settings) -> list[str]:
@@ -631,6 +652,13 @@ def _open_doors(settings: Settings) -> list[str]:
 
 def _is_public(interface: str) -> bool:
     return interface not in ("lo", "localhost", "::1", "[::1]") and not interface.startswith("127.")
+
+
+def _shown_passwords(settings: Settings) -> list[str]:
+    """Warn if passwords cross the network as they are."""
+    if not settings.sasl_plain_without_tls or settings.require_encryption:
+        return []
+    return ["sasl-plain-without-tls=yes: whoever listens on the network sees the passwords"]
 
 
 def _odd_brokers(settings: Settings) -> list[str]:

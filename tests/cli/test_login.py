@@ -58,6 +58,8 @@ def address() -> Iterator[str]:
             f"{directory}/users",
             "--ha-username",
             "admin",
+            "--sasl-plain-without-tls",
+            "yes",
         ]
         process = subprocess.Popen(
             [

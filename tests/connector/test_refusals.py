@@ -123,6 +123,7 @@ def test_a_password_is_not_sent_by_plain_without_tls(
         encrypted=True,
         users_file=users_file(tmp_path / "users", {"ann": "secret"}),
         sasl_mechanisms="PLAIN",
+        sasl_plain_without_tls="yes",
         ssl_cert=certificate,
         ssl_key=key,
     )

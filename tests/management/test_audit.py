@@ -63,7 +63,9 @@ class Broker:
     def __init__(self) -> None:
         line = make_verifier("ann", b"0123456789abcdef")
         self.node = Node(
-            Settings(auth=True, users_file="users", ha_username="admin"),
+            Settings(
+                auth=True, users_file="users", ha_username="admin", sasl_plain_without_tls=True
+            ),
             system_id="x",
             users=Users.parse(f"ann:{line}"),
             state=b"",

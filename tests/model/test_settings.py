@@ -178,6 +178,36 @@ def test_first_use_m20_m21_an_operator_is_told_of_what_is_hardly_wanted(text, sa
     assert _about(warnings, says) if says else not warnings, warnings
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("users-file=u\nsasl-mechanisms=PLAIN", "sasl-mechanisms"),
+        ("users-file=u\nha-mechanism=PLAIN", "ha-mechanism"),
+        ("users-file=u\nha-mechanism=PLAIN\nha-brokers-url=amqps:a,b\nssl-cert=c", ""),
+        ("users-file=u\nsasl-mechanisms=PLAIN\nssl-cert=c", ""),
+        ("users-file=u\nsasl-mechanisms=PLAIN,EXTERNAL", ""),
+        ("users-file=u\nsasl-mechanisms=PLAIN\nha-mechanism=PLAIN\nsasl-plain-without-tls=yes", ""),
+        ("auth=no\nsasl-mechanisms=PLAIN\nha-mechanism=PLAIN", ""),
+    ],
+)
+def test_plain_without_tls_that_nobody_could_use_is_refused(text, says):
+    common = "ha-cluster=yes\nha-brokers-url=a,b\nha-username=u\nha-password=p\n"
+    if "ha-brokers-url" in text:
+        common = common.replace("ha-brokers-url=a,b\n", "")
+    if says:
+        error = refusal(common + text)
+        assert says in error.text and "PLAIN needs TLS" in error.text
+    else:
+        load(common + text)
+
+
+def test_passwords_that_everybody_sees_are_told_of():
+    says = "sasl-plain-without-tls=yes: whoever listens"
+    text = "users-file=u\nsasl-plain-without-tls=yes\n"
+    assert _about(load(text)[1], says)
+    assert not _about(load(f"{text}ssl-cert=c\nrequire-encryption=yes")[1], says)
+
+
 @pytest.mark.parametrize("option", ["sasl-mechanisms", "ha-mechanism"])
 @pytest.mark.parametrize(
     ("mechanism", "says"),

@@ -31,6 +31,7 @@ def test_auth(a_cluster, tmp_path):
         ha_password="ha-secret",
         ha_mechanism="PLAIN",
         sasl_mechanisms="PLAIN",
+        sasl_plain_without_tls="yes",
     )
     primary, backup = cluster
     primary.declare_queue("q")
@@ -51,3 +52,15 @@ def test_auth(a_cluster, tmp_path):
     assert backup.bindings() == [("ex", "q", "foo")]
     cluster.kill(0, promote=1)
     assert browse(backup, "q", **GUEST) == ["plain", "routed", "committed"]
+
+
+def test_qpid_18_brokers_that_log_in_where_nobody_must_form_a_cluster(a_cluster):
+    """Qpid takes any password there; with PLAIN alone the brokers never let each other in, and each
+    counted itself twice.
+    """
+    login = {"ha_username": "ha", "ha_password": "secret", "ha_mechanism": "PLAIN"}
+    cluster = a_cluster(2, auth="no", **login)
+    cluster[0].declare_queue("q")
+    with connect(cluster[0]) as client:
+        client.sender("q").send("a")
+    assert len(cluster[0].call("members")) == 2

@@ -35,6 +35,7 @@ def cluster(a_cluster, tmp_path):
         ha_username="ha",
         ha_password="ha-secret",
         ha_mechanism="PLAIN",
+        sasl_plain_without_tls="yes",
     )
 
 

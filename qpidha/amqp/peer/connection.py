@@ -356,6 +356,7 @@ class Connection:
                     self.host.users,
                     identity=self.identity,
                     make_nonce=self.host.make_uuid,
+                    takes_any=not self.host.settings.auth,
                 )
                 self._stage = SASL
             elif data.startswith(AMQP_HEADER) and not self.host.settings.auth:
@@ -399,7 +400,10 @@ class Connection:
         settings = self.host.settings
         suitable = ["EXTERNAL"] if self.identity and self.principal.encrypted else []
         users = self.host.users
-        suitable += [*users.mechanisms, "PLAIN"] if users.verifiers else []
+        suitable += users.mechanisms
+        is_hidden = self.principal.encrypted or settings.sasl_plain_without_tls
+        if not settings.auth or (users.verifiers and is_hidden):
+            suitable.append("PLAIN")
         suitable += [] if settings.auth else ["ANONYMOUS"]
         allowed = settings.sasl_mechanisms
         return [name for name in suitable if not allowed or name in allowed]

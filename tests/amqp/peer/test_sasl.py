@@ -28,7 +28,7 @@ from qpidha.amqp.peer.sasl import (
     make_verifier,
 )
 from qpidha.amqp.server.served_connection import ServedConnection
-from qpidha.model.encoding import Array, Symbol
+from qpidha.model.encoding import Array, Symbol, decode
 from qpidha.model.errors import InvalidArgument, ProtocolViolation, Unauthorized
 from qpidha.model.events import ConnectionKind
 from tests.amqp.builders import AHost, Pair
@@ -37,7 +37,7 @@ SALT = b"0123456789abcdef"
 
 
 def a_host_with_users(**settings: Any) -> AHost:
-    host = AHost(auth=True, users_file="users", **settings)
+    host = AHost(auth=True, users_file="users", **{"sasl_plain_without_tls": True, **settings})
     host.users = Users.parse(
         "# who may log "
         f"in\n\nann:{make_verifier('päss', SALT)}\nbob:{make_verifier('b', SALT, 5000)}\n"
@@ -78,7 +78,7 @@ def of_both_kinds(*kinds: tuple[str, str]) -> Users:
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", ""])
 def test_a_user_may_have_a_line_for_each_mechanism(mechanism: str) -> None:
-    host = AHost(auth=True)
+    host = AHost(auth=True, sasl_plain_without_tls=True)
     host.users = of_both_kinds(("ann", "256 512"), ("bob", "512 256"))
     for name, password, lets_in in (("ann", "ann", 1), ("bob", "ann", 0), ("nobody", "x", 0)):
         pair = Pair(host, mechanism=mechanism, username=name, password=password)
@@ -140,6 +140,41 @@ def test_a_password_is_shown_under_tls_only_unless_plain_is_named(
     pair = Pair(host, encrypted=encrypted, username="bob", password="b", mechanism=mechanism)
     assert pair.server.principal.mechanism == used
     assert pair.client.closed == (not used)
+
+
+@pytest.mark.parametrize(
+    ("encrypted", "settings", "offered"),
+    [
+        (False, {}, ["SCRAM-SHA-256"]),
+        (True, {}, ["SCRAM-SHA-256", "PLAIN"]),
+        (False, {"sasl_plain_without_tls": True}, ["SCRAM-SHA-256", "PLAIN"]),
+        (False, {"sasl_mechanisms": ("PLAIN",)}, []),
+        (False, {"auth": False}, ["SCRAM-SHA-256", "PLAIN", "ANONYMOUS"]),
+    ],
+)
+def test_plain_is_offered_under_tls_only(
+    encrypted: bool, settings: dict[str, Any], offered: list[str]
+) -> None:
+    host = AHost(**{"auth": True, "users_file": "users", **settings})
+    host.users = of_both_kinds(("ann", "256"))
+    connection = ServedConnection(
+        1, host, kind=ConnectionKind.CLIENT, peer="client", encrypted=encrypted
+    ).connection
+    connection.receive(SASL_HEADER)
+    value, _ = decode(connection.output()[16:])
+    assert [str(name) for name in value.value[0].items] == offered
+
+
+@pytest.mark.parametrize("has_users", [True, False])
+def test_qpid_18_where_nobody_must_log_in_plain_takes_any_password_and_believes_no_name(
+    has_users: bool,
+) -> None:
+    host = AHost()
+    if has_users:
+        host.users = of_both_kinds(("ann", "256"))
+    pair = Pair(host, mechanism="PLAIN", username="ann", password="whatever")
+    assert pair.client.remote_container == "broker"
+    assert (pair.server.principal.name, pair.server.principal.mechanism) == ("anonymous", "PLAIN")
 
 
 def test_a_client_without_sasl_is_refused_where_users_must_log_in() -> None:
