@@ -177,6 +177,18 @@ def test_an_ordinary_client_is_let_in_up_to_a_number() -> None:
     assert host.event_log.hits == {("max-connections", "refused", ""): 1}
 
 
+def test_access_control_is_asked_about_every_client() -> None:
+    def check(principal: Principal, *question: Any) -> None:
+        assert question == (Action.ACCESS, ObjectType.BROKER)
+        raise Unauthorized("not from there")
+
+    host = AHost()
+    host.access = SimpleNamespace(check=check)  # type: ignore[assignment]
+    with pytest.raises(Unauthorized, match="not from there"):
+        admit(host, a_connection())
+    assert host.event_log.clients == {}
+
+
 def test_a_change_is_refused_with_the_reason_that_nothing_is_served() -> None:
     host = AHost()
     host.cluster = SimpleNamespace(

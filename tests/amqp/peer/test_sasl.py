@@ -483,3 +483,20 @@ def test_a_users_file_loads_the_arithmetic_before_anybody_waits_for_it(
     monkeypatch.setattr(sasl, "scram", lambda: loaded.append(1))
     Users.parse("")
     assert loaded
+
+
+@pytest.mark.parametrize("password", ["", "\x07", "secret\u0221"])
+def test_what_cannot_be_a_password_is_none(password: str) -> None:
+    assert not USERS.check("ann", password)
+
+
+@pytest.mark.parametrize("response", [b"", b"ann\0secret", b"\0ann\0secret\0", b"\0ann"])
+def test_a_malformed_response_of_plain_is_refused(response: bytes) -> None:
+    server = a_server("PLAIN")
+    server.performed(INIT, ["PLAIN", response])
+    assert server.failed and not server.done and server.reason == "malformed PLAIN response"
+
+
+def test_a_header_of_something_else_is_refused_at_once() -> None:
+    with pytest.raises(ProtocolViolation, match="expected the SASL protocol header"):
+        a_server("PLAIN").receive(AMQP_HEADER)
