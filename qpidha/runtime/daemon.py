@@ -12,7 +12,6 @@ import asyncio
 import faulthandler
 import gc
 import os
-import resource
 import signal
 import socket
 import ssl
@@ -35,6 +34,7 @@ from qpidha.runtime.clock import Clock, new_uuid
 from qpidha.runtime.configuration import Configuration, configure
 from qpidha.runtime.data_dir import Disk
 from qpidha.runtime.describe import changed_text, config_text, help_text
+from qpidha.runtime.descriptors import allowed, fit
 from qpidha.runtime.event_log import EventLogWriter
 from qpidha.runtime.exits import CannotStart, reason_of
 from qpidha.runtime.log_disk import LOG_FOLDER, SWITCH_INTERVAL, LogDisk
@@ -438,10 +438,11 @@ def _unlink(path: str) -> None:
         pass
 
 
-def _raise_file_limit() -> None:
-    """Allow as many sockets as the system lets us have."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+def _fitted(configuration: Configuration) -> Configuration:
+    """Make the settings fit into what this process may have. Raises CannotStart."""
+    configuration.settings, warnings = fit(configuration.settings, allowed())
+    configuration.warnings += warnings
+    return configuration
 
 
 def _check(configuration: Configuration) -> None:
@@ -459,7 +460,6 @@ def _check(configuration: Configuration) -> None:
 def _serve(configuration: Configuration, reread: Reread) -> int:
     settings = configuration.settings
     _check(configuration)
-    _raise_file_limit()
     faulthandler.enable()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     loop = uvloop.new_event_loop()
@@ -487,7 +487,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if configuration.command:
             _tell(configuration)
             return OK
-        return _serve(configuration, lambda: configure(words, os.environ))
+        return _serve(_fitted(configuration), lambda: _fitted(configure(words, os.environ)))
     except CannotStart as error:
         print(f"qpidhad: error: {error.text}\n  next: {error.hint}", file=sys.stderr)
         return error.code
@@ -511,7 +511,7 @@ def _fill_streams() -> None:
 def _tell(configuration: Configuration) -> None:
     """Print what the command line asks for."""
     if configuration.command == "check":
-        _check(configuration)
+        _check(_fitted(configuration))
         for warning in configuration.warnings:
             print(f"qpidhad: warning: {warning}", file=sys.stderr)
     texts: dict[str, Callable[[], str]] = {

@@ -357,6 +357,8 @@ def _reason(path: str, error: OSError) -> str:
     """What failed and what to do about it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         advice = "make space on its file system, then start this broker again"
+    elif error.errno in (errno.EMFILE, errno.ENFILE):
+        advice = "raise the limit of open files (ulimit -Hn), then start this broker again"
     elif error.errno == errno.EFBIG:
         advice = "lift the limit on the size of files (ulimit -f), then start this broker again"
     else:
