@@ -636,9 +636,16 @@ class Broker(State):
             queue for queue, original in zip(queues, originals, strict=True) if original is None
         ]
         sequence = max(filter(None, originals), default=0)
-        leaving = [
-            (queue, messages) for queue in taking if (messages := queue.room_for(len(payload)))
+        size = len(payload)
+        # The others have room, and stop no sender.
+        near = [
+            queue
+            for queue in taking
+            if queue.log_writer is None
+            or len(queue.messages) >= queue.fast_path_limit
+            or queue.bytes + size > queue.fast_path_bytes
         ]
+        leaving = [(queue, messages) for queue in near if (messages := queue.room_for(size))]
         for queue, messages in leaving:
             self.departures.leave(queue, messages, Cause.OVERFLOW)
         log_writer = self._log_writer
@@ -656,6 +663,8 @@ class Broker(State):
                 queue.insert_local(payload, expires)
             else:
                 queue.insert(sequence, payload, expires)
+        for queue in near:
+            queue.judge()
         return sequence, leaving
 
 

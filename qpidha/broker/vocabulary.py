@@ -22,7 +22,17 @@ from typing import Any
 from qpidha.broker.exchange import MATCH, MATCH_ALL, MATCH_ANY
 from qpidha.broker.queues.dedup import DEDUP, DEDUP_WINDOW
 from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, POLICIES
-from qpidha.broker.queues.limits import MAX_COUNT, MAX_SIZE, POLICY_TYPE, REJECT, RING
+from qpidha.broker.queues.limits import (
+    FLOW_RESUME_COUNT,
+    FLOW_RESUME_SIZE,
+    FLOW_STOP_COUNT,
+    FLOW_STOP_SIZE,
+    MAX_COUNT,
+    MAX_SIZE,
+    POLICY_TYPE,
+    REJECT,
+    RING,
+)
 from qpidha.model.replication_level import ALL, HA_UUID, LEVELS, REPLICATE
 
 INSTRUCTIONS = ("qpid.", "qpidha.", "x-", "ha-", "rabbitmq:")
@@ -196,6 +206,38 @@ _QUEUES = (
         "Whether a full queue rejects the newcomer or pushes out its oldest message.",
         values=f"{REJECT} or {RING}",
         example=RING,
+    ),
+    _known(
+        Kind.QUEUE,
+        FLOW_STOP_COUNT,
+        QPID,
+        "With more messages than this on the queue its senders get no credit.",
+        values=f"a whole number, at most {MAX_COUNT}; 0 is never; 80 % of it if it is left out",
+        example=4,
+    ),
+    _known(
+        Kind.QUEUE,
+        FLOW_STOP_SIZE,
+        QPID,
+        "With more bytes than this on the queue its senders get no credit.",
+        values=f"a whole number, at most {MAX_SIZE}; 0 is never; 80 % of it if it is left out",
+        example=800,
+    ),
+    _known(
+        Kind.QUEUE,
+        FLOW_RESUME_COUNT,
+        QPID,
+        "With no more messages than this, senders that were stopped get credit again.",
+        values=f"a whole number, at most {FLOW_STOP_COUNT}; 70 % of {MAX_COUNT} if it is left out",
+        example=3,
+    ),
+    _known(
+        Kind.QUEUE,
+        FLOW_RESUME_SIZE,
+        QPID,
+        "With no more bytes than this, senders that were stopped get credit again.",
+        values=f"a whole number, at most {FLOW_STOP_SIZE}; 70 % of {MAX_SIZE} if it is left out",
+        example=700,
     ),
     _known(
         Kind.QUEUE,
@@ -434,19 +476,6 @@ _QUEUES = (
     ),
     _refused(
         Kind.QUEUE, "qpid.shared_msg_group", QPID, _NO_GROUPS, hint=LEAVE_OUT, harmless=(*_OFF, 0)
-    ),
-    *_each_refused(
-        Kind.QUEUE,
-        QPID,
-        "credit is the same for all queues",
-        {
-            "qpid.flow_stop_count": 100,
-            "qpid.flow_stop_size": 100,
-            "qpid.flow_resume_count": 100,
-            "qpid.flow_resume_size": 100,
-        },
-        hint="link-credit limits what a sender may have on its way",
-        harmless=(0,),
     ),
     *_each_refused(
         Kind.QUEUE,

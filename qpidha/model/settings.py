@@ -302,6 +302,12 @@ class Settings:
     link_credit: int = option(
         1000, Integer(1), "Deliveries from one sender that may await an outcome.", group=LIMITS
     )
+    link_credit_bytes: int = option(
+        16 << 20,
+        Size(1),
+        "Bytes that one sender may have on their way, by the largest of its last messages.",
+        group=LIMITS,
+    )
 
     data_dir: str = option(
         "",

@@ -105,6 +105,31 @@ class Taker:
         return [message.body().decode() for message in self.got]
 
 
+@dataclass(eq=False)
+class Poster:
+    """A sender; it asks at once when it hears that it may be admitted again, as links do."""
+
+    queue: Queue
+    size: int = 1
+    told: int = 0
+    is_admitted: bool = False
+
+    def ask(self) -> bool:
+        self.is_admitted = self.queue.admits(self, self.size)
+        return self.is_admitted
+
+    def resumed(self) -> None:
+        self.told += 1
+        self.ask()
+
+
+def a_poster(queue: Queue, size: int = 1) -> Poster:
+    poster = Poster(queue, size)
+    queue.add_sender(poster)
+    poster.ask()
+    return poster
+
+
 def a_broker(tape: LogWriter | None = None, **settings: Any) -> Broker:
     """A broker whose objects are replicated unless they say no; its announcements are dropped."""
     numbers = count(1)

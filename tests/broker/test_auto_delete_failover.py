@@ -11,7 +11,7 @@ import pytest
 
 from qpidha.broker.broker import RETURN, Broker
 from qpidha.model.records import QueueUsed
-from tests.broker.parts import Tape, a_broker, a_taker, contents, copy_of, picture, send
+from tests.broker.parts import Tape, a_broker, a_poster, a_taker, contents, copy_of, picture, send
 from tests.broker.queues.test_dedup import rebuilt
 
 SECOND = 1_000_000_000
@@ -120,7 +120,7 @@ def test_a_sender_is_a_user_of_a_queue_that_ends_when_unused() -> None:
     queue, _ = a_broker(tape).declare_queue(
         "q", arguments={"qpid.lifetime-policy": "delete-if-unused"}
     )
-    queue.add_sender()
+    a_poster(queue)
     assert tape.last == QueueUsed(queue.uid)
 
 

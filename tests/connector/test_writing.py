@@ -86,7 +86,7 @@ def _message(name):
 
 def test_a_row_that_is_refused_is_named_with_the_broker_s_words(a_cluster):
     cluster = a_cluster(1, ha_cluster="no", promote=False, max_message_size=5000)
-    cluster[0].declare_queue("full", max_count=2, policy_type="reject")
+    cluster[0].declare_queue("full", max_count=2, policy_type="reject", flow_stop_count=0)
     cluster[0].declare_queue("q")
     with pytest.raises(
         ConnectorFailure,

@@ -313,7 +313,7 @@ class ModelLink:
                     return
                 self.flow(self.credit_wanted)
             elif self.queue is not None:
-                self.queue.add_sender()
+                self.queue.add_sender(self)
         else:
             say(("settled" if self.sends else "accepted", self.link_id, number))
 
@@ -424,7 +424,7 @@ class ModelLink:
                 self.queue.requeue(message, True)
             self.queue.unsubscribe(self)
         elif self.queue is not None:
-            self.queue.remove_sender()
+            self.queue.remove_sender(self)
 
 
 def whole(message: Any) -> bytes:

@@ -188,7 +188,7 @@ def test_reject(a_cluster):
     lives.
     """
     primary, backup = a_cluster(2)
-    primary.declare_queue("q", policy_type="reject", max_count=5)
+    primary.declare_queue("q", policy_type="reject", max_count=5, flow_stop_count=0)
     refused = 0
     with connect(primary) as client:
         sender = client.sender("q")

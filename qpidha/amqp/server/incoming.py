@@ -3,16 +3,18 @@ says.
 
 A delivery stays unsettled until the record of its message is committed; then it is accepted and
 settled, and only then counts as used up: a peer can never have more than `link-credit` deliveries
-in our hands. A message that cannot be taken is rejected with the reason, and the link goes on; Qpid
-releases those over a limit, which tells a sender nothing. A message for which an exchange has no
-queue is released, or with unroutable=accept accepted, as in Qpid. An outcome that the sender's
-source does not list is never given: the link ends with the error instead, and so it does for a
-settled message that cannot be taken, for that has no outcome; a settled one for which there is no
-queue is counted and forgotten, for its sender asked for no more. A message of a transaction
-goes into that, and is settled at once with the outcome it will have if the transaction is
-committed; one that cannot be taken leaves its transaction no way but back. Source: AMQP 1.0 section
-2.6.12, 2.7.5, 3.5.3, 4.4.1; Using the Anonymous Terminus for Message Routing 1.0, section 2.2.2;
-Qpid: src/qpid/broker/amqp/Incoming.cpp.
+in our hands. What it may have on its way is less where messages are large, and less where one queue
+could not take as many when it has stopped its senders; a sender to such a queue gets no credit
+until the queue goes on. A message that cannot be taken is rejected with the reason, and the link
+goes on; Qpid releases those over a limit, which tells a sender nothing. A message for which an
+exchange has no queue is released, or with unroutable=accept accepted, as in Qpid. An outcome that
+the sender's source does not list is never given: the link ends with the error instead, and so it
+does for a settled message that cannot be taken, for that has no outcome; a settled one for which
+there is no queue is counted and forgotten, for its sender asked for no more. A message of a
+transaction goes into that, and is settled at once with the outcome it will have if the transaction
+is committed; one that cannot be taken leaves its transaction no way but back.
+Source: AMQP 1.0 section 2.6.12, 2.7.5, 3.5.3, 4.4.1; Using the Anonymous Terminus for Message
+Routing 1.0, section 2.2.2; Qpid: src/qpid/broker/amqp/Incoming.cpp.
 """
 
 from __future__ import annotations
@@ -59,6 +61,12 @@ PUBLISH, QUEUE, EXCHANGE = Action.PUBLISH, ObjectType.QUEUE, ObjectType.EXCHANGE
 """Named here because a look into an enumeration for each message costs more than the question."""
 
 
+FIRST_CREDIT, LARGE = 64, 1 << 20
+"""How many messages a peer may send before the size of any is known, if there is room for so many
+of so many bytes.
+"""
+
+
 class DecodeError(RefusedRequest):
     """A message that is none."""
 
@@ -77,9 +85,12 @@ class IncomingLink(ReceivingLink):
     __slots__ = (
         "_arrival",
         "_broker",
+        "_budget",
         "_counters",
         "_exchange",
         "_key",
+        "_largest",
+        "_largest_before",
         "_must_route",
         "_payload",
         "_posting",
@@ -106,11 +117,16 @@ class IncomingLink(ReceivingLink):
         self._posting: Work | None = None
         """The transaction of a message of which a part has come."""
         self._must_route = self._host.settings.unroutable == "release"
+        self._budget = self._host.settings.link_credit_bytes
+        self._largest = self._largest_before = 0
+        """Bytes of the largest message since credit was given last, and between then and the time
+        before.
+        """
 
     def to_queue(self, queue: Queue) -> None:
         """Send everything to one queue."""
         self._queue = queue
-        queue.add_sender()
+        queue.add_sender(self)
 
     def to_exchange(self, name: str, key: str | None) -> None:
         """Send everything to an exchange; without a key the subject of each message is its key."""
@@ -123,7 +139,29 @@ class IncomingLink(ReceivingLink):
         assert end is not None
         end.owner = self
         self._host.links.attach(self._connection, end.name, False, self)
-        end.flow(self._window)
+        self._top_up()
+        self._connection.wake()
+
+    def _allowance(self) -> int:
+        """Return how many messages of the size that comes the peer may have on its way: as many as
+        the queue will have room for, whatever comes of it; 0 if the queue takes none now.
+        """
+        size = max(self._largest, self._largest_before)
+        if self._largest:
+            self._largest, self._largest_before = 0, self._largest
+        most = self._budget // size if size else FIRST_CREDIT
+        queue = self._queue
+        if queue is not None:
+            if not queue.admits(self, size):
+                return 0
+            most = min(most, queue.share(size) if size else queue.share(LARGE, is_first=True))
+        return max(1, min(most, self._window))
+
+    # What the queue tells.
+
+    def resumed(self) -> None:
+        """The queue has room again."""
+        self._top_up()
         self._connection.wake()
 
     # What the engine tells.
@@ -141,6 +179,8 @@ class IncomingLink(ReceivingLink):
             if remote_state(delivery) == TRANSACTIONAL:
                 self._begin_post(delivery)
             return
+        if len(payload) > self._largest:
+            self._largest = len(payload)
         if not payload and is_settled(delivery):
             self._end_post()
             self._pass_over(delivery)
@@ -202,7 +242,7 @@ class IncomingLink(ReceivingLink):
         self._end_post()
         self._unname()
         if self._queue is not None:
-            self._queue.remove_sender()
+            self._queue.remove_sender(self)
         self._broker.owner_gone(self)
 
     def _unname(self) -> None:

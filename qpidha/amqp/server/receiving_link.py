@@ -1,7 +1,8 @@
 """What links on which a client sends have in common: credit, and acceptance when it is committed.
 
 A delivery counts as used up when it has its outcome, so a peer can never have more than the window
-of deliveries in our hands. Half a window that was used up is given again at once.
+of deliveries in our hands. How many it may have on its way is its allowance: the window, or less
+where less can be taken. Half an allowance that was used up is given again at once.
 
 A delivery is never settled before its outcome is known, whichever side ends the link: the engine
 would settle it without one when the link is freed, and some clients take that for accepted. So a
@@ -45,6 +46,7 @@ class ReceivingLink(ClientLink):
         """
         self._window = window
         self._half = (window + 1) // 2
+        """With so many used up credit is given again."""
         self._pending = 0
         """Deliveries that wait until what they asked for is committed."""
         self._used = 0
@@ -100,10 +102,23 @@ class ReceivingLink(ClientLink):
         if self._used >= self._half:
             self._top_up()
 
+    def _allowance(self) -> int:
+        """Return how many deliveries the peer may have on its way; 0 if it has to wait until
+        `_top_up` is called.
+        """
+        return self._window
+
     def _top_up(self) -> None:
-        if self.end is not None:
-            self.end.flow(self._used)
-            self._used = 0
+        """Give the peer the credit that it lacks of its allowance."""
+        end = self.end
+        if end is None or self._closing is not None:
+            return
+        allowance = self._allowance()
+        self._used = 0
+        self._half = (allowance + 1) // 2 or self._window
+        more = min(allowance, self._window - self._pending) - end.credit()
+        if more > 0:
+            end.flow(more)
 
     def _has(self, outcome: int) -> bool:
         """Whether the sender's source can have an outcome."""

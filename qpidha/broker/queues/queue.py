@@ -22,6 +22,12 @@ A queue is made of parts, each of which answers one question, and is given by th
 | `dispatcher` | which consumer may have it? |
 | `Departures` | what happens when it leaves? |
 | limits, lifetime, window | does it come in, does the queue end, was it here before? |
+| senders | who gets no credit while there is too much on the queue? |
+
+Senders wait before messages are refused. A queue that holds more than its flow-stop gives its
+senders no credit (`admits`) and tells them when it is down to its flow-resume (`judge`). What all
+of them may have on their way (`share`) has room between flow-stop and the limit. Only a queue that
+decides does this, and a successor looks at what it has: nothing of it is recorded.
 
 Why replicas agree. Every decision is made on the primary and written as a record: the message came
 (`Enqueued`), it changed (`Requeued`), it left (`Dequeued`). A backup makes none: `insert`,
@@ -47,6 +53,7 @@ from typing import TYPE_CHECKING, Protocol
 from qpidha.broker.queues.backlog import Backlog
 from qpidha.broker.queues.dedup import Window
 from qpidha.broker.queues.dispatch import RoundRobin
+from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.broker.queues.spec import Needs, check_change
 from qpidha.model.errors import LimitExceeded, RefusedRequest, ResourceDeleted, ResourceLocked
 from qpidha.model.message import Message
@@ -54,7 +61,7 @@ from qpidha.model.message_view import is_durable
 from qpidha.model.records import Cause, Requeued
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from qpidha.broker.queues.dedup import Dedup
     from qpidha.broker.queues.departures import Departures
@@ -102,6 +109,16 @@ class QueueHost(Protocol):
         ...
 
 
+class Sender(Protocol):
+    """Puts messages on a queue, of which it may have some on their way; the links of clients are
+    such.
+    """
+
+    def resumed(self) -> None:
+        """The queue, which did not admit it, may do so now."""
+        ...
+
+
 class Queue(Backlog):
     """One queue."""
 
@@ -117,9 +134,12 @@ class Queue(Backlog):
         "durable",
         "ends_empty",
         "enqueued",
+        "fast_path_bytes",
         "fast_path_limit",
+        "flow_stops",
         "inherited",
         "is_replica",
+        "is_stopped",
         "is_used",
         "lifetime",
         "log_writer",
@@ -137,6 +157,7 @@ class Queue(Backlog):
         "timeout",
         "uid",
         "uuid",
+        "waiting",
         "window",
     )
 
@@ -163,7 +184,13 @@ class Queue(Backlog):
         self.owner: object | None = None
         self.dispatcher: Dispatch = RoundRobin()
         self.consumers = self.dispatcher.consumers
-        self.senders = 0
+        self.senders: dict[Sender, None] = {}
+        self.waiting: dict[Sender, None] = {}
+        """Senders that were not admitted."""
+        self.is_stopped = False
+        """Whether senders get no credit, until less is here."""
+        self.flow_stops = 0
+        """How often senders were stopped."""
         self.bindings: dict[tuple[int, str], None] = {}
         """(exchange uid, key) of each binding."""
         self.deleted = False
@@ -245,6 +272,7 @@ class Queue(Backlog):
         """
         self.begin_log(self.spec.limits.memory)
         self.window = None if self.spec.dedup is None else Window(self.spec.dedup)
+        self.judge()
 
     def _follow(self, spec: QueueSpec) -> None:
         """Copy the fields of a spec that are read for every message."""
@@ -257,15 +285,24 @@ class Queue(Backlog):
         self.ring = spec.limits.ring
         self.set_memory(spec.limits.memory)
         self.set_fast_path_limit()
+        if not self.is_replica:
+            self.judge()
 
     def set_fast_path_limit(self) -> None:
-        """Let messages take the short way in, if nothing has to be asked about each of them."""
+        """Let messages take the short way in, if nothing has to be asked about each of them and
+        none makes the queue stop its senders.
+        """
         is_asked = (
             self.deleted
             or Needs.DEDUP_KEY in self.spec.needs
             or (self.log_writer is not None and self._host.refuse_publishing)
         )
-        self.fast_path_limit = 0 if is_asked else self.max_count
+        limits = self.spec.limits
+        count, size = self.max_count, self.max_bytes
+        if not self.is_stopped:
+            count, size = min(count, limits.stop_count), min(size, limits.stop_bytes)
+        self.fast_path_limit = 0 if is_asked else count
+        self.fast_path_bytes = size
 
     # Verbs of a primary.
 
@@ -273,10 +310,13 @@ class Queue(Backlog):
         """Add a message, unless it is a duplicate; return the sequence to wait for, 0 if it is not
         logged.
         """
-        leaving: Sequence[Message] = ()
+        leaving: Sequence[Message] | None = None
         # The usual case is one comparison for each limit. A queue that has to look at every message
         # (for duplicates, or because it takes none) has a fast_path_limit of 0.
-        if len(self.messages) >= self.fast_path_limit or self.bytes + len(payload) > self.max_bytes:
+        if (
+            len(self.messages) >= self.fast_path_limit
+            or self.bytes + len(payload) > self.fast_path_bytes
+        ):
             original = self.duplicate_of(payload)
             if original is not None:
                 return original
@@ -295,10 +335,12 @@ class Queue(Backlog):
                 log_writer.must_sync = self.syncs = True
             sequence = log_writer.enqueue(self.uid, payload, expires)
             self.insert(sequence, payload, expires)
-        # Only now: messages that overflow may come back to this queue by their alternate exchange,
-        # and must not take the place of the newcomer.
-        if leaving:
-            self._host.evict(self, list(leaving))
+        if leaving is not None:
+            self.judge()
+            # Only now: messages that overflow may come back to this queue by their alternate
+            # exchange, and must not take the place of the newcomer.
+            if leaving:
+                self._host.evict(self, list(leaving))
         return sequence
 
     def duplicate_of(self, payload: bytes) -> int | None:
@@ -418,9 +460,17 @@ class Queue(Backlog):
                 if self.window is None
                 else log_writer.dequeue_many(self.uid, [sequence], cause)
             )
+        if self.is_stopped:
+            self.judge()
         if self.ends_empty:
             self._host.left(self)
         return recorded
+
+    def remove(self, sequences: Iterable[int], cause: int = ACCEPTED) -> None:
+        """Forget messages that left; senders may go on."""
+        super().remove(sequences, cause)
+        if self.is_stopped:
+            self.judge()
 
     def reject(self, message: Message) -> int:
         """Let a message leave that a consumer will not have: to the alternate exchange, if there is
@@ -468,6 +518,7 @@ class Queue(Backlog):
         for message in self.messages.values():
             message.acquired = False
         self.ordering.restart()
+        self.judge()
 
     # What consumers do.
 
@@ -498,18 +549,6 @@ class Queue(Backlog):
             self.dispatcher.leave(consumer)
             self._host.left(self)
 
-    def add_sender(self) -> None:
-        """Count a link that sends to this queue."""
-        self.senders += 1
-        if self.lifetime.needs_no_links:
-            self.mark_used()
-
-    def remove_sender(self) -> None:
-        """A link that sends to this queue is gone."""
-        self.senders -= 1
-        if self.lifetime.needs_no_links:
-            self._host.left(self)
-
     def mark_used(self) -> None:
         """The queue has a user: one that ends without users remembers it, on other brokers too."""
         if not self.is_used and self.lifetime.needs_no_users:
@@ -531,6 +570,68 @@ class Queue(Backlog):
         )
         if expired:
             self._leave(expired, Cause.EXPIRED)
+
+    # What senders do.
+
+    def add_sender(self, sender: Sender) -> None:
+        """Take note of a link that sends to this queue."""
+        self.senders[sender] = None
+        if self.lifetime.needs_no_links:
+            self.mark_used()
+
+    def remove_sender(self, sender: Sender) -> None:
+        """A link that sends to this queue is gone."""
+        self.senders.pop(sender, None)
+        self.waiting.pop(sender, None)
+        if self.lifetime.needs_no_links:
+            self._host.left(self)
+
+    def admits(self, sender: Sender, size: int) -> bool:
+        """Whether a sender may have messages on their way here, the largest of about `size` bytes.
+        One that may not hears when that is worth asking again.
+        """
+        limits = self.spec.limits
+        if not self.is_stopped:
+            # Between flow-stop and a small limit there may be no room for even one. What would not
+            # fit alone is for the sender to try, and to be told.
+            has_room = len(self.messages) < limits.max_count or limits.stop_count == UNLIMITED
+            fits = self.bytes + size <= limits.max_bytes or limits.stop_bytes == UNLIMITED
+            if has_room and (fits or size > limits.max_bytes):
+                return True
+            self._stop()
+        self.waiting[sender] = None
+        return False
+
+    def share(self, size: int, *, is_first: bool = False) -> int:
+        """Return how many messages of `size` bytes each sender may have on their way, so that all
+        of them have room when senders are stopped; the first ones, so that they stop nobody.
+        """
+        limits = self.spec.limits
+        room = limits.spare_bytes
+        if is_first:
+            room = max(room, limits.stop_bytes - self.bytes)
+        return min(limits.spare_count, room // size) // max(len(self.senders), 1)
+
+    def judge(self) -> None:
+        """Stop the senders, or let them go on, as what is here now says."""
+        count, size, limits = len(self.messages), self.bytes, self.spec.limits
+        if not self.is_stopped:
+            if count > limits.stop_count or size > limits.stop_bytes:
+                self._stop()
+        elif count <= limits.resume_count and size <= limits.resume_bytes:
+            self._resume()
+
+    def _stop(self) -> None:
+        self.is_stopped = True
+        self.flow_stops += 1
+        self.set_fast_path_limit()
+
+    def _resume(self) -> None:
+        self.is_stopped = False
+        self.set_fast_path_limit()
+        waiting, self.waiting = self.waiting, {}
+        for sender in waiting:
+            sender.resumed()
 
     # Verbs of a backup; those of a primary use them too.
 
@@ -595,6 +696,8 @@ class Queue(Backlog):
         self.consumers.clear()
         for consumer in consumers:
             consumer.queue_deleted()
+        # Senders find out when they send.
+        self._resume()
 
     def statistics(self) -> dict[str, int]:
         """Return what management shows of this queue."""

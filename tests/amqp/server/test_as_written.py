@@ -228,7 +228,7 @@ def test_a11_a_message_that_cannot_be_rejected_ends_the_link(outcomes: list[str]
 
 
 def test_a11_a_limit_is_told_by_a_detach_where_no_outcome_says_it() -> None:
-    client = Controller(a_host(max_count=1))
+    client = Controller(a_host(max_count=1, flow_stop_count=0))
     sent_by(client, build(1), to="q", outcomes=ONLY_ACCEPTED)
     sent_by(client, build(2), to="q", outcomes=ONLY_ACCEPTED)
     assert told(client)[0] == "amqp:resource-limit-exceeded"
@@ -236,7 +236,7 @@ def test_a11_a_limit_is_told_by_a_detach_where_no_outcome_says_it() -> None:
 
 @pytest.mark.parametrize("to", ["q", "amq.fanout", None])
 def test_a_settled_message_over_a_limit_ends_the_link(to: str | None) -> None:
-    host = a_host(max_count=1)
+    host = a_host(max_count=1, flow_stop_count=0)
     host.broker.bind("amq.fanout", "q")
     client = Controller(host)
     for content in range(2):

@@ -23,6 +23,9 @@ from tests.amqp.controller import Controller
 from tests.amqp.raw_client import RawClient
 from tests.amqp.wire import BEGIN, OPEN, Talk, a_host, attach, frame, perform, told
 
+FULL_WITH_ONE = {"qpid.max_count": 1, "qpid.flow_stop_count": 0}
+"""Of a queue that refuses, and does not make its senders wait."""
+
 
 def in_order(heard: Recording) -> list[Outcome]:
     """Outcomes by delivery; the engine sends accepted ones in ranges, so that others may overtake
@@ -155,7 +158,7 @@ def test_what_proton_says_after_a_reconnection_of_messages_settled_before_is_pas
 
 def test_a_message_over_a_queue_limit_is_rejected_with_the_reason() -> None:
     pair = Pair()
-    pair.host.broker.declare_queue("small", arguments={"qpid.max_count": 1})
+    pair.host.broker.declare_queue("small", arguments=FULL_WITH_ONE)
     link, heard = pair.sender("small")
     link.send(build(1))
     link.send(build(2))
@@ -168,7 +171,7 @@ def test_a_message_over_a_queue_limit_is_rejected_with_the_reason() -> None:
 
 def test_a_sender_that_knows_no_rejected_gets_released() -> None:
     pair = Pair()
-    pair.host.broker.declare_queue("small", arguments={"qpid.max_count": 1})
+    pair.host.broker.declare_queue("small", arguments=FULL_WITH_ONE)
     link, heard = pair.sender(
         "small", other=source("me", outcomes=["amqp:accepted:list", "amqp:released:list"])
     )

@@ -14,7 +14,7 @@ from tests.amqp.work import ROLLBACK, Work, a_host, a_replicating_host, declare
 
 
 def test_a_commit_that_does_not_fit_changes_nothing() -> None:
-    work = Work(declare(a_host("full", max_count=3)))
+    work = Work(declare(a_host("full", max_count=3, flow_stop_count=0)))
     to_full, to_q = work.sender("full", "s1"), work.sender("q", "s2")
     (delivery,) = work.taken("taken")
     work.retire(delivery)

@@ -109,7 +109,7 @@ def test_undeliverable_here_is_not_delivered_here_again() -> None:
 
 
 def test_consume_and_produce_in_one_transaction_moves_a_message() -> None:
-    work = Work(a_host("other", "q", max_count=1))
+    work = Work(a_host("other", "q", max_count=1, flow_stop_count=0))
     (delivery,) = work.taken("old")
     work.retire(delivery)
     work.post(work.sender(), build("new"))

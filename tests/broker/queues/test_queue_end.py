@@ -8,7 +8,7 @@ import pytest
 
 from qpidha.model.errors import NotFound, PreconditionFailed, ResourceLocked
 from qpidha.model.records import QueueDeleted
-from tests.broker.parts import Taker, Tape, a_broker, a_taker, contents, send
+from tests.broker.parts import Taker, Tape, a_broker, a_poster, a_taker, contents, send
 
 SECOND = 1_000_000_000
 
@@ -34,8 +34,7 @@ def test_auto_delete_queue_goes_with_its_last_consumer_but_not_before_the_first(
     tape = Tape()
     broker = a_broker(tape)
     queue, _ = broker.declare_queue("q", auto_delete=True)
-    queue.add_sender()
-    queue.remove_sender()
+    queue.remove_sender(a_poster(queue))
     first, second = a_taker(queue), a_taker(queue)
     queue.unsubscribe(first)
     assert "q" in broker.queues
@@ -105,14 +104,14 @@ def test_lifetime_policy_says_when_a_queue_ends(policy: str, ends_with: str) -> 
         return over
 
     ended: list[str] = []
-    queue.add_sender()
+    poster = a_poster(queue)
     taker = a_taker(queue, 1)
     send(broker, "q", "a")
     broker.dispatch(1)
     queue.unsubscribe(taker)
     if ended_now("consumers"):
         return
-    queue.remove_sender()
+    queue.remove_sender(poster)
     if ended_now("links"):
         return
     queue.dequeue(taker.got[0])

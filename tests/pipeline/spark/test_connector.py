@@ -228,7 +228,7 @@ def test_errors_name_what_is_wrong(spark: Any, cluster: Cluster, tmp_path: Path)
 
     def reject(frame: Any) -> None:
         cluster[0].delete_queue("r")
-        cluster[0].declare_queue("r", max_count=1, policy_type="reject")
+        cluster[0].declare_queue("r", max_count=1, policy_type="reject", flow_stop_count=0)
         for _ in range(2):
             frame.write.format("qpidha").options(**options_of(cluster, "r")).mode("append").save()
 
