@@ -10,6 +10,7 @@ nothing of clusters, connections, disks or clocks. Source: Qpid `Broker.cpp`, `Q
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qpidha.broker.declaration import (
@@ -61,6 +62,10 @@ queue-purge-interval.
 """
 PURGED_A_TURN = 5000
 """Messages that are purged in one turn of the broker, or a few more."""
+RETRY_INTERVAL = 1 * SECOND
+"""How often rejected messages are tried again that their alternate exchange could not place."""
+RETRIED_A_TURN = 1000
+"""Of them, how many of each queue."""
 RETURN = 10 * SECOND
 """How long the users of a queue without a timeout of its own have to come back after a failover or
 a restart.
@@ -89,6 +94,9 @@ class Broker(State):
         self._ending: Deadlines[Queue] = Deadlines()
         """When an unused queue is deleted, unless it gets a user before."""
         self._next_expiry = 0
+        self._retrying: dict[Queue, None] = {}
+        """Queues with rejected messages that could not be placed."""
+        self._next_retry = 0
         self.ahead = 0
         """What the wall clock, by which messages expire on every broker, is ahead of `now`, in ns;
         kept by the owner.
@@ -400,36 +408,94 @@ class Broker(State):
             return Routed(queues[0].enqueue(payload, expires), 1)
         return Routed(self.enqueue_on_all(queues, payload, expires), len(queues))
 
-    def reroute(self, queue: Queue, message: Message) -> int:
-        """Publish a message to the alternate exchange of a queue it leaves; return the sequence to
-        wait for.
+    def pass_on(self, queue: Queue, message: Message) -> int | None:
+        """Give a rejected message to the alternate exchange of its queue, if there is one; return
+        the sequence to wait for, None if it cannot be placed now.
         """
-        exchange = self.exchanges.get(queue.options.alternate) if queue.options.alternate else None
+        exchange = self._alternate_of(queue)
         if exchange is None:
             return 0
+        try:
+            routed = self._place(exchange, message)
+        except LimitExceeded as error:
+            why = error.text
+        else:
+            if routed.queues:
+                return routed.sequence
+            why = f"exchange {exchange.name} has no queue for the next one"
+        if not queue.unplaced:
+            text = f"rejected messages stay on queue {queue.name} until there is a place: {why}"
+            self._announce(Announce("warning", "broker", text, {"queue": queue.name}))
+        self._retrying[queue] = None
+        return None
+
+    def _reroute(self, queue: Queue, message: Message) -> int:
+        """Give a message that cannot stay to the alternate exchange of its queue, if there is one;
+        return the sequence to wait for. One that finds no place is dropped.
+        """
+        exchange = self._alternate_of(queue)
+        if exchange is None:
+            return 0
+        try:
+            routed = self._place(exchange, message)
+        except LimitExceeded as error:
+            queue.not_rerouted += 1
+            text = f"message of queue {queue.name} dropped, not rerouted: {error.text}"
+            self._announce(Announce("warning", "broker", text))
+            return 0
+        if not routed.queues:
+            exchange.received += 1
+            exchange.bytes_received += message.size
+            exchange.dropped += 1
+            exchange.bytes_dropped += message.size
+        return routed.sequence
+
+    def _alternate_of(self, queue: Queue) -> Exchange | None:
+        name = queue.options.alternate
+        return self.exchanges.get(name) if name else None
+
+    def _place(self, exchange: Exchange, message: Message) -> Routed:
+        """Put a message that leaves a queue on those that an exchange has for it; LimitExceeded if
+        one of them is full. Counted if it comes to one at least.
+        """
         payload = message.body()
-        headers = partial(application_properties, payload)
+        key, headers = subject(payload), partial(application_properties, payload)
+        queues = exchange.route(key, headers)
+        if not queues and exchange.options.alternate in self.exchanges:
+            queues = self.exchanges[exchange.options.alternate].route(key, headers)
+        queues = [queue for queue in queues if queue not in self._evicting]
+        if not queues:
+            return UNROUTED
         # A message that is here already takes no more room: it may move even while no new one can
         # be taken.
         refusal, self._refusal = self._refusal, ""
         try:
-            sequence, _ = self.publish(
-                exchange.name, subject(payload), payload, headers=headers, expires=message.expires
+            sequence = (
+                queues[0].enqueue(payload, message.expires)
+                if len(queues) == 1
+                else self.enqueue_on_all(queues, payload, message.expires)
             )
-        except LimitExceeded as error:
-            # The message leaves all the same: there is no other place for it.
-            queue.not_rerouted += 1
-            self._announce(
-                Announce(
-                    "warning",
-                    "broker",
-                    f"message of queue {queue.name} dropped, not rerouted: {error.text}",
-                )
-            )
-            return 0
         finally:
             self._refusal = refusal
-        return sequence
+        exchange.received += 1
+        exchange.bytes_received += len(payload)
+        return Routed(sequence, len(queues))
+
+    def _retry(self) -> None:
+        """Try again to place rejected messages. Where there are more than can be tried in a turn,
+        others come first the next time.
+        """
+        retrying, self._retrying = self._retrying, {}
+        for queue in retrying:
+            tried = list(islice(queue.unplaced.values(), RETRIED_A_TURN))
+            for message in tried:
+                self.departures.leave(queue, [message], Cause.REJECTED)
+            if len(queue.unplaced) > RETRIED_A_TURN:
+                for message in tried:
+                    if queue.unplaced.pop(message.sequence, None) is not None:
+                        queue.unplaced[message.sequence] = message
+            if queue.ends_empty:
+                self.left(queue)
 
     def evict(self, queue: Queue, messages: list[Message]) -> None:
         """Give messages that had to make room for others to the alternate exchange of their queue.
@@ -442,7 +508,7 @@ class Broker(State):
         self._evicting[queue] = None
         try:
             for message in messages:
-                self.reroute(queue, message)
+                self._reroute(queue, message)
         finally:
             del self._evicting[queue]
 
@@ -463,6 +529,8 @@ class Broker(State):
         for queue in self._leaving:
             self._ending.set(queue, now + queue.timeout)
         self._leaving.clear()
+        if self._retrying and not self._next_retry:
+            self._next_retry = now + RETRY_INTERVAL
         queues = list(self.runnable)
         self.runnable.clear()
         for queue in queues:
@@ -473,8 +541,11 @@ class Broker(State):
     @property
     def next_deadline(self) -> int:
         """When `tick` is wanted next; 0 for never."""
-        ending, expiry = self._ending.first, self._next_expiry
-        return min(ending, expiry) if ending and expiry else ending or expiry
+        first = self._ending.first
+        for other in (self._next_expiry, self._next_retry):
+            if other and (not first or other < first):
+                first = other
+        return first
 
     def tick(self, now: int) -> None:
         """Delete queues that were unused for their timeout, and now and then drop expired
@@ -483,6 +554,9 @@ class Broker(State):
         for queue in self._ending.due(now):
             if not queue.deleted and not queue.is_replica and _is_over(queue):
                 self._delete(queue)
+        if self._next_retry and now >= self._next_retry:
+            self._next_retry = 0
+            self._retry()
         if now >= self._next_expiry:
             self._next_expiry = now + EXPIRY_INTERVAL
             for queue in list(self.queues.values()):
@@ -574,7 +648,7 @@ class Broker(State):
         sequence = 0
         if queue.options.alternate:
             for message in list(queue.ordering.after(0)):
-                sequence = max(sequence, self.reroute(queue, message))
+                sequence = max(sequence, self._reroute(queue, message))
         # One record says of all messages that they have left. What went to the alternate exchange
         # is before it in the same batch, so no broker has the one without the other.
         if queue.uid > 0:

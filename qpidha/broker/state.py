@@ -108,7 +108,7 @@ class State:
         """Enabled features -> the sequence of the record that says so."""
         self.later: list[tuple[int, Unknown]] = []
         """Records of a later version: of no meaning here, and passed on with every snapshot."""
-        self.departures = Departures(self.reroute)
+        self.departures = Departures(self.pass_on)
         """The way out of every queue."""
         self._passive = False
         self._add_built_in_exchanges()
@@ -265,7 +265,7 @@ class State:
     def left(self, queue: Queue) -> None:
         """Do nothing: the primary decides whether this is the end of the queue, by a record."""
 
-    def reroute(self, queue: Queue, message: Message) -> int:
+    def pass_on(self, queue: Queue, message: Message) -> int | None:
         """Do nothing: the primary publishes to the alternate exchange, by records."""
         return 0
 

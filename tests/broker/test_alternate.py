@@ -1,12 +1,15 @@
 """The alternate exchange: what is rejected, what a deleted queue had and what a ring lets go of is
-on it.
+on it. What is rejected and finds no place there stays until it does.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from qpidha.broker.broker import Broker
+from qpidha.broker.broker import RETRIED_A_TURN, RETRY_INTERVAL, Broker
+from qpidha.broker.queues.queue import Queue
+from qpidha.broker.transaction import Fate, Retirement, Transaction
+from qpidha.model.duration import SECOND
 from qpidha.model.records import QueueDeleted
 from qpidha.store.log import Log
 from tests.broker.parts import Tape, a_broker, a_message, a_taker, contents, copy_of, send
@@ -42,10 +45,10 @@ def test_rejected_message_is_on_the_alternate_before_it_leaves() -> None:
     broker.dispatch(1)
     sequence = queue.reject(taker.got[0])
     assert tape.kinds()[-2:] == ["Enqueued", "Dequeued"] and sequence == len(tape.records)
-    assert queue.reject(taker.got[1]) and queue.reject(taker.got[2])
     (message,) = broker.queues["altq"].messages_after(0, 1)
     assert (message.body(), message.expires) == (payload, 99)
-    assert not queue.messages
+    assert queue.reject(taker.got[1]) == queue.reject(taker.got[2]) == 0
+    assert len(queue.unplaced) == 2
 
 
 def test_rejected_message_is_routed_by_its_application_properties() -> None:
@@ -58,18 +61,148 @@ def test_rejected_message_is_routed_by_its_application_properties() -> None:
     assert len(broker.queues["altq"].messages) == 1
 
 
-def test_rejected_message_is_dropped_if_the_alternate_is_full() -> None:
+def with_full_alternate(tape: Tape | None = None, **options: Any) -> tuple[Broker, Queue]:
+    """A queue whose alternate exchange has one queue, which has no room."""
+    broker = a_broker(tape)
+    broker.declare_queue("full", arguments={"qpid.max_count": 1})
+    broker.bind("amq.fanout", "full")
+    send(broker, "full", "first")
+    queue, _ = broker.declare_queue("q", alternate="amq.fanout", **options)
+    return broker, queue
+
+
+def retry(broker: Broker, now: int = SECOND) -> None:
+    broker.dispatch(now)
+    broker.tick(now + RETRY_INTERVAL)
+
+
+def test_d4_a_rejected_message_whose_alternate_is_full_stays_until_there_is_room() -> None:
+    tape = Tape()
     announced: list[Any] = []
-    broker = a_broker()
+    broker, queue = with_full_alternate(tape)
     broker._announce = announced.append
-    broker.declare_queue("altq", arguments={"qpid.max_count": 1})
-    broker.bind("amq.fanout", "altq")
-    queue, _ = broker.declare_queue("q", alternate="amq.fanout")
     send(broker, "q", "a", "b")
-    for message in queue.messages_after(0, 99):
+    taker = a_taker(queue, 9)
+    broker.dispatch(1)
+    for message in taker.got:
+        assert queue.reject(message) == 0
+    assert contents(broker, "full") == ["first"] and contents(broker, "q") == ["a", "b"]
+    assert (queue.statistics()["unplaced"], queue.discarded, queue.rejected) == (2, 0, 0)
+    assert [one.level for one in announced] == ["warning"]
+    retry(broker)
+    assert contents(broker, "q") == ["a", "b"] and len(announced) == 1
+    taker.credit = 9
+    broker.dispatch(2)
+    assert taker.bodies == ["a", "b"]
+    for expected in ("a", "b"):
+        full = broker.queues["full"]
+        full.drop(full.available())
+        retry(broker)
+        for one in (broker, copy_of(tape)):
+            assert contents(one, "full") == [expected]
+    assert (len(queue.messages), queue.unplaced, queue.acquired, queue.rejected) == (0, {}, 0, 2)
+    assert broker.exchanges["amq.fanout"].received == 2
+
+
+def test_d4_a_rejected_message_for_which_there_is_no_queue_stays_until_there_is_one() -> None:
+    broker = a_broker(Tape())
+    queue, _ = broker.declare_queue("q", alternate="amq.fanout")
+    send(broker, "q", "a")
+    queue.reject(next(iter(queue.messages.values())))
+    retry(broker)
+    assert contents(broker, "q") == ["a"]
+    broker.declare_queue("dead")
+    broker.bind("amq.fanout", "dead")
+    retry(broker)
+    assert (contents(broker, "q"), contents(broker, "dead")) == ([], ["a"])
+    assert broker.exchanges["amq.fanout"].dropped == 0
+
+
+def test_a_rejection_in_a_transaction_stays_as_well() -> None:
+    broker, queue = with_full_alternate(Tape())
+    send(broker, "q", "a")
+    taker = a_taker(queue, 1)
+    broker.dispatch(1)
+    transaction = Transaction(broker)
+    transaction.retire(Retirement(transaction, queue, taker.got[0], Fate.REJECT, settled=True))
+    transaction.commit()
+    assert len(queue.unplaced) == 1 and contents(broker, "q") == ["a"]
+
+
+def test_a_message_without_a_place_is_retried_only_while_there_is_one() -> None:
+    broker, queue = with_full_alternate()
+    send(broker, "q", "a")
+    broker.dispatch(SECOND)
+    before = broker.next_deadline
+    queue.reject(next(iter(queue.messages.values())))
+    broker.dispatch(SECOND)
+    assert broker.next_deadline == SECOND + RETRY_INTERVAL < before
+    broker.queues["full"].drop(broker.queues["full"].available())
+    broker.tick(SECOND + RETRY_INTERVAL)
+    broker.dispatch(SECOND + RETRY_INTERVAL)
+    assert not queue.messages and broker.next_deadline == before
+
+
+def test_a_message_without_a_place_goes_with_a_purge() -> None:
+    broker, queue = with_full_alternate()
+    send(broker, "q", "a", "b")
+    taker = a_taker(queue, 2)
+    broker.dispatch(1)
+    queue.reject(taker.got[0])
+    assert broker.purge("q").count == 1
+    assert contents(broker, "q") == ["b"] and not queue.unplaced
+    retry(broker)
+
+
+def test_a_message_without_a_place_is_dropped_and_counted_with_its_queue() -> None:
+    broker, queue = with_full_alternate()
+    send(broker, "q", "a")
+    queue.reject(next(iter(queue.messages.values())))
+    broker.delete_queue("q")
+    assert queue.not_rerouted == 1
+    retry(broker)
+
+
+def test_an_auto_delete_queue_ends_when_its_last_message_has_found_a_place() -> None:
+    broker, queue = with_full_alternate(arguments={"qpid.lifetime-policy": "delete-if-empty"})
+    send(broker, "q", "a")
+    queue.reject(next(iter(queue.messages.values())))
+    assert "q" in broker.queues
+    broker.queues["full"].drop(broker.queues["full"].available())
+    retry(broker)
+    assert "q" not in broker.queues
+
+
+def test_a_successor_delivers_a_message_without_a_place_again() -> None:
+    tape = Tape()
+    broker, queue = with_full_alternate(tape)
+    send(broker, "q", "a")
+    queue.reject(next(iter(queue.messages.values())))
+    backup = copy_of(tape)
+    backup.log_writer = tape
+    for successor in (backup, broker):  # another broker, and the same one at another time
+        successor.promoted(1)
+        taker = a_taker(successor.queues["q"], 1)
+        successor.dispatch(1)
+        assert taker.bodies == ["a"] and not successor.queues["q"].unplaced
+
+
+def test_many_messages_without_a_place_are_tried_in_parts() -> None:
+    broker = a_broker()
+    broker.declare_queue("dead")
+    broker.bind("amq.topic", "dead", "news.#")
+    queue, _ = broker.declare_queue("q", alternate="amq.topic")
+    for number in range(RETRIED_A_TURN + 1):
+        broker.publish("", "q", a_message("other", number=number), headers=dict)
+    broker.publish("", "q", a_message("late.news"), headers=dict)
+    for message in list(queue.messages.values()):
         queue.reject(message)
-    assert contents(broker, "altq") == ["a"] and not queue.messages
-    assert queue.discarded == 1 and announced[-1].level == "warning"
+    broker.bind("amq.topic", "dead", "late.#")
+    retry(broker)
+    assert len(broker.queues["dead"].messages) == 0
+    retry(broker, 10 * SECOND)
+    assert len(broker.queues["dead"].messages) == 1
+    assert len(queue.unplaced) == RETRIED_A_TURN + 1
 
 
 def test_a_message_that_is_rerouted_does_not_count_as_consumed() -> None:

@@ -100,6 +100,13 @@ def in_transaction(queue: Queue, fate: Fate) -> None:
     transaction.commit()
 
 
+def rejected_to_another(queue: Queue) -> None:
+    broker = queue._host
+    broker.declare_queue("dead")  # type: ignore[attr-defined]
+    broker.bind("amq.fanout", "dead")  # type: ignore[attr-defined]
+    queue.reject(first(queue))
+
+
 WAYS_OUT: list[tuple[str, dict[str, Any], Any]] = [
     ("purged", {}, lambda queue: queue.drop(queue.available())),
     ("expired", {}, lambda queue: queue.expire(10**19)),
@@ -116,7 +123,7 @@ WAYS_OUT: list[tuple[str, dict[str, Any], Any]] = [
     ),
     ("accepted", {}, lambda queue: in_transaction(queue, Fate.ACCEPT)),
     ("rejected", {}, lambda queue: queue.reject(first(queue))),
-    ("rejected", {"alternate": "amq.fanout"}, lambda queue: queue.reject(first(queue))),
+    ("rejected", {"alternate": "amq.fanout"}, rejected_to_another),
     ("rejected", {}, lambda queue: in_transaction(queue, Fate.REJECT)),
     ("deleted", {}, lambda queue: queue._host.delete_queue(queue.name)),
     *(

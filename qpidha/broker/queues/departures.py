@@ -9,14 +9,19 @@ is therefore never in both places and never in none, and nothing else is needed 
 | cause | when | passed on |
 |---|---|---|
 | ACCEPTED | a consumer took it | no |
-| REJECTED | a consumer rejected it | yes, before it leaves |
+| REJECTED | a consumer rejected it | yes, before it leaves; it stays while that cannot be |
 | OVERFLOW | it had to make room (`ring`) | yes, by `Broker.evict`, after the newcomer |
 | EXPIRED | its time to live was over | no |
 | PURGED | an administrator emptied the queue | no |
 | DELETED | the queue was deleted | yes; the `QueueDeleted` record says it for all messages |
 
 DELIVERY_LIMIT, REPLACED and MOVED are numbers of features to come. Dead letters will be passed on
-here: a target takes the place of the alternate exchange, and where it is full the message stays.
+here: a target takes the place of the alternate exchange.
+
+A rejected message that the alternate exchange has no room or no queue for is not lost: it stays,
+unplaced (`Queue.keep`), counts as what is on the queue, goes to no consumer, and is tried again
+(`Broker.tick`). A successor does not know that it was rejected and delivers it once more. What has
+to make room, or is on a queue that is deleted, has nowhere to stay: then it is dropped and counted.
 
 `Queue.dequeue` is the short way through this door, for one message that a consumer accepted. The
 log may leave such a message out altogether if it comes and goes in one turn; every other departure
@@ -49,6 +54,8 @@ class Source(Protocol):
     syncs: bool
     log_writer: LogWriter | None
 
+    def keep(self, message: Message) -> None: ...
+
     def remove(self, sequences: Iterable[int], cause: int) -> None: ...
 
 
@@ -57,10 +64,10 @@ class Departures:
 
     __slots__ = ("pass_on",)
 
-    def __init__(self, pass_on: Callable[[Any, Message], int]) -> None:
+    def __init__(self, pass_on: Callable[[Any, Message], int | None]) -> None:
         self.pass_on = pass_on
         """Publish a message to the alternate exchange of the queue that it leaves, if there is one;
-        return the sequence to wait for.
+        return the sequence to wait for, None if it cannot be placed.
         """
 
     def leave(self, queue: Source, messages: Iterable[Message], cause: Cause) -> int:
@@ -82,8 +89,15 @@ class Departures:
             return 0
         passed_on = 0
         if cause is Cause.REJECTED:
-            for message in leaving.values():
-                passed_on = max(passed_on, self.pass_on(queue, message))
+            for message in list(leaving.values()):
+                placed = self.pass_on(queue, message)
+                if placed is None:
+                    del leaving[message.sequence]
+                    queue.keep(message)
+                else:
+                    passed_on = max(passed_on, placed)
+            if not leaving:
+                return 0
         sequences = list(leaving)
         queue.remove(sequences, cause)
         log_writer = queue.log_writer

@@ -7,6 +7,7 @@ turn, when that record is committed, so that backups get what they can apply in 
 
 - What was on the queue when the purge began is looked at once, in the order of the sequences. What
   comes later stays.
+- Rejected messages that could not be placed elsewhere are dropped as well.
 - A message that a consumer has is not taken from it: its outcome may be under way. One that is
   given back behind the walk stays, too.
 - Every step is a change like any other: a failover in the middle leaves a queue of which a part was
@@ -63,7 +64,11 @@ class Purge:
                 )
             )
         )
-        leaving = [message for message in found if not message.acquired]
+        leaving = [
+            message
+            for message in found
+            if not message.acquired or message.sequence in queue.unplaced
+        ]
         self.count += len(leaving)
         self.sequence = max(self.sequence, queue.drop(leaving))
         if len(found) < most:

@@ -96,10 +96,6 @@ class QueueHost(Protocol):
         """
         ...
 
-    def reroute(self, queue: Queue, message: Message) -> int:
-        """Give a message to the queue's alternate exchange; return the sequence to wait for."""
-        ...
-
     def evict(self, queue: Queue, messages: list[Message]) -> None:
         """Give messages that had to make room to the queue's alternate exchange."""
         ...
@@ -156,6 +152,7 @@ class Queue(Backlog):
         "syncs",
         "timeout",
         "uid",
+        "unplaced",
         "uuid",
         "waiting",
         "window",
@@ -197,6 +194,10 @@ class Queue(Backlog):
         self.enqueued = self.released = self.deduplicated = 0  # totals
         self.not_rerouted = 0
         """Messages, in total, that were to go to the alternate exchange and found no room there."""
+        self.unplaced: dict[int, Message] = {}
+        """Messages that consumers rejected and the alternate exchange could not place, by sequence;
+        no consumer gets them.
+        """
         self.inherited = 0
         """The last sequence that was here when this broker began to decide: up to it, any message
         may have been with a consumer of another broker, or of this one before it was restarted.
@@ -468,19 +469,27 @@ class Queue(Backlog):
 
     def remove(self, sequences: Iterable[int], cause: int = ACCEPTED) -> None:
         """Forget messages that left; senders may go on."""
+        if self.unplaced:
+            sequences = list(sequences)
+            for sequence in sequences:
+                self.unplaced.pop(sequence, None)
         super().remove(sequences, cause)
         if self.is_stopped:
             self.judge()
 
     def reject(self, message: Message) -> int:
         """Let a message leave that a consumer will not have: to the alternate exchange, if there is
-        one.
+        one. While that cannot place it, it stays (`keep`), and there is nothing to wait for.
         """
         if not self.options.alternate:
             return self.dequeue(message, Cause.REJECTED)
         # Not the short way: the message lives on elsewhere, so its sender must not take it for
         # consumed before the batch with both is committed.
         return self._leave([message], Cause.REJECTED)
+
+    def keep(self, message: Message) -> None:
+        """Keep a rejected message that cannot be placed; it stays acquired, though by nobody."""
+        self.unplaced[message.sequence] = message
 
     def drop(self, messages: Sequence[Message]) -> int:
         """Let messages leave because an administrator purges the queue; return the sequence to wait
@@ -515,6 +524,7 @@ class Queue(Backlog):
             self._local = max(self._local, self.ordering.last)
         self.inherited = self.ordering.last
         self.acquired = 0
+        self.unplaced.clear()
         for message in self.messages.values():
             message.acquired = False
         self.ordering.restart()
@@ -691,6 +701,7 @@ class Queue(Backlog):
         self.set_fast_path_limit()
         self._host.over_budget.pop(self, None)
         self._clear()
+        self.unplaced.clear()
         self.owner = None
         consumers = list(self.consumers)
         self.consumers.clear()
@@ -715,4 +726,7 @@ class Queue(Backlog):
             "rejected": self.rejected,
             "discarded": self.discarded,
             "deduplicated": self.deduplicated,
+            "unplaced": len(self.unplaced),
+            "flow_stops": self.flow_stops,
+            "waiting_senders": len(self.waiting),
         }
