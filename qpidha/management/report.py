@@ -101,8 +101,14 @@ SHOWN_QUEUES = 5
 
 
 def explained(node: ManagedNode) -> dict[str, Any]:
-    """Report the causes that acknowledgements wait for, and the queues that they block."""
+    """Report the causes that acknowledgements wait for, the queues that they block, and queues that
+    have stopped their senders or have messages without a place.
+    """
     status = node.status()
+    stopped = [queue for queue in node.broker.queues.values() if queue.is_stopped]
+    stopped.sort(key=lambda queue: (-len(queue.waiting), queue.name))
+    unplaced = [queue for queue in node.broker.queues.values() if queue.unplaced]
+    unplaced.sort(key=lambda queue: (-len(queue.unplaced), queue.name))
     counts = [
         (unreplicated_messages(queue, node), queue.name) for queue in node.broker.queues.values()
     ]
@@ -127,6 +133,21 @@ def explained(node: ManagedNode) -> dict[str, Any]:
             for count, name in unreplicated[:SHOWN_QUEUES]
         ],
         "refuses": node.broker.refuse_publishing,
+        "stopped_queues": len(stopped),
+        "stopped": [
+            {
+                "name": queue.name,
+                "messages": len(queue.messages),
+                "bytes": queue.bytes,
+                "waiting_senders": len(queue.waiting),
+            }
+            for queue in stopped[:SHOWN_QUEUES]
+        ],
+        "unplaced_queues": len(unplaced),
+        "unplaced": [
+            {"name": queue.name, "unplaced": len(queue.unplaced)}
+            for queue in unplaced[:SHOWN_QUEUES]
+        ],
         "set_aside": status.get("set_aside", []),
         "records_set_aside": status.get("records_set_aside", 0),
         "waits": node.explain(),

@@ -225,6 +225,10 @@ QUEUE = ObjectClass(
         Property("unsafe", "msgUnsafe", unreplicated_messages),  # the former name
         _same("paged_out", "byteDepthPagedOut"),
         Property("cold", "byteDepthOnDisk", lambda queue, node: queue.paged_out),  # former name
+        Property("flow_stopped", "flowStopped", lambda queue, node: queue.is_stopped),
+        _same("flow_stops", "flowStoppedCount"),
+        Property("waiting_senders", "waitingSenders", lambda queue, node: len(queue.waiting)),
+        _length("unplaced", "msgUnplaced"),
         _length("consumers", "consumerCount"),
         _length("bindings", "bindingCount"),
         _same("acquired", "unackedMessages"),

@@ -153,7 +153,7 @@ def test_a_queue_with_messages_is_not_deleted_without_force(at: Run) -> None:
 
 
 def test_a_full_queue_refuses_and_the_sender_is_told(at: Run) -> None:
-    at("queue", "add", "small", "--max-queue-count", "2")
+    at("queue", "add", "small", "--max-queue-count", "2", "--flow-stop-count", "0")
     said = at("send", "small", "-m", "3", "-o", "json")
     assert said.code == 1 and json.loads(said.out) == {
         "schema_version": 1,

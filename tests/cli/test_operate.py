@@ -392,6 +392,27 @@ def test_explain_says_in_sentences_what_is_waited_for(broker: FakeBroker, qpid_h
     assert qpid_ha("status", "--explain", "--all", "-b", broker.socket).code == 2
 
 
+def test_explain_says_which_queues_stop_senders_and_keep_what_has_no_place(
+    broker: FakeBroker, qpid_ha: Run
+) -> None:
+    broker.answers["explain"] = {
+        "name": "b1",
+        "state": "active",
+        "stopped_queues": 3,
+        "stopped": [{"name": "q", "messages": 1200, "bytes": 1, "waiting_senders": 2}],
+        "unplaced_queues": 1,
+        "unplaced": [{"name": "orders", "unplaced": 1}],
+    }
+    assert qpid_ha("status", "--explain", "-b", broker.socket).out.splitlines() == [
+        "b1 is active",
+        "senders of queue q get no credit until less is on it: 1,200 messages, 1 byte, "
+        "2 senders waiting",
+        "queue orders keeps 1 rejected message for which its alternate exchange has no room or "
+        "no queue",
+        "and 2 more queues like these: qpid-ha queue list",
+    ]
+
+
 def test_explain_says_when_nothing_waits(broker: FakeBroker, qpid_ha: Run) -> None:
     broker.answers["explain"] = {"name": "b1", "state": "active", "waits": []}
     assert (

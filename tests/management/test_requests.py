@@ -429,6 +429,25 @@ def test_the_explanation_names_what_is_waited_for_and_the_queues_with_most_unrep
     )
 
 
+def test_the_explanation_names_queues_that_stop_senders_and_messages_without_a_place(
+    asker: Asker,
+) -> None:
+    asker.ask("declare_queue", name="full", arguments={"qpid.max_count": 1})
+    asker.ask("declare_queue", name="q", alternate="amq.fanout")
+    broker = asker.target.broker
+    assert (asker.ask("explain")["stopped"], asker.ask("explain")["unplaced"]) == ([], [])
+    for name in ("full", "q"):
+        broker.publish("", name, b"m", headers=dict)
+    queue = broker.queues["q"]
+    queue.reject(next(iter(queue.messages.values())))
+    found = asker.ask("explain")
+    assert found["stopped"] == [{"name": "full", "messages": 1, "bytes": 1, "waiting_senders": 0}]
+    assert found["unplaced"] == [{"name": "q", "unplaced": 1}]
+    assert (found["stopped_queues"], found["unplaced_queues"]) == (1, 1)
+    (full,) = asker.ask("list_queues", name="full")
+    assert (full["flow_stopped"], full["flow_stops"], full["unplaced"]) == (True, 1, 0)
+
+
 def test_the_manager_asks_what_to_record_and_tells_what_is_kept(asker: Asker) -> None:
     kept = {"epoch": 1, "version": 0, "members": ["s1"]}
     assert asker.ask("recording") == {"wanted": False}

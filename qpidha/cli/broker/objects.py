@@ -25,6 +25,7 @@ QUEUE_COLUMNS = (
     "unreplicated",
     "bytes",
     "paged_out",
+    "flow_stopped",
     "consumers",
     "acquired",
     "replicate",
@@ -85,6 +86,18 @@ def _queue_add(
     limit_policy: Annotated[
         str | None, typer.Option(help="what a full queue does: reject or ring")
     ] = None,
+    flow_stop_count: Annotated[
+        int | None, typer.Option(help="senders wait with more messages; 0 is never", min=0)
+    ] = None,
+    flow_resume_count: Annotated[
+        int | None, typer.Option(help="senders go on with no more messages", min=0)
+    ] = None,
+    flow_stop_size: Annotated[
+        int | None, typer.Option(help="senders wait with more bytes; 0 is never", min=0)
+    ] = None,
+    flow_resume_size: Annotated[
+        int | None, typer.Option(help="senders go on with no more bytes", min=0)
+    ] = None,
     argument: Arguments = None,
 ) -> None:
     """Create a queue; it exists on every in-sync broker when this returns.
@@ -97,6 +110,10 @@ def _queue_add(
         "qpid.max_count": max_queue_count,
         "qpid.max_size": max_queue_size,
         "qpid.policy_type": limit_policy,
+        "qpid.flow_stop_count": flow_stop_count,
+        "qpid.flow_resume_count": flow_resume_count,
+        "qpid.flow_stop_size": flow_stop_size,
+        "qpid.flow_resume_size": flow_resume_size,
     }
     arguments.update({key: value for key, value in given.items() if value is not None})
     params: dict[str, Any] = {"name": _given(name), "durable": durable, "arguments": arguments}
@@ -136,7 +153,7 @@ def _queue_list(
     """List the queues.
 
     UNREPLICATED counts the messages that are not yet committed, PAGED_OUT the bytes that are on
-    disk only.
+    disk only. While FLOW_STOPPED senders get no credit, until consumers have taken enough.
 
     Example: qpid-ha queue list orders
     """

@@ -60,6 +60,7 @@ def explanation_lines(found: dict[str, Any]) -> list[str]:
     held = int(found.get("held") or 0)
     if held:
         lines.append(f"answers to clients that wait until what they confirm is committed: {held:,}")
+    lines += _queue_lines(found)
     lines += [f"next: {step}" for step in next_steps(found)]
     if len(lines) == 1:
         lines.append("nothing waits")
@@ -72,6 +73,27 @@ def explanation_lines(found: dict[str, Any]) -> list[str]:
         )
     if aside:
         lines.append(f"set aside in all: {_count(aside, 'record')}")
+    return lines
+
+
+def _queue_lines(found: dict[str, Any]) -> list[str]:
+    """Say which queues have stopped their senders, and which have messages without a place."""
+    lines = []
+    for row in found.get("stopped") or []:
+        lines.append(
+            f"senders of queue {row['name']} get no credit until less is on it: "
+            f"{_count(int(row['messages']), 'message')}, {_count(int(row['bytes']), 'byte')}, "
+            f"{_count(int(row['waiting_senders']), 'sender')} waiting"
+        )
+    for row in found.get("unplaced") or []:
+        lines.append(
+            f"queue {row['name']} keeps {_count(int(row['unplaced']), 'rejected message')} for "
+            "which its alternate exchange has no room or no queue"
+        )
+    for what in ("stopped", "unplaced"):
+        more = int(found.get(f"{what}_queues") or 0) - len(found.get(what) or [])
+        if more > 0:
+            lines.append(f"and {_count(more, 'more queue')} like these: qpid-ha queue list")
     return lines
 
 
