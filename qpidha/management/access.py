@@ -88,7 +88,10 @@ class Access:
 
     def _check_role(self, principal: Principal, role: str) -> None:
         settings = self._settings
-        if settings.auth and principal.name != settings.ha_username:
+        realm = f"@{settings.realm}"
+        wanted = settings.ha_username.removesuffix(realm)
+        is_his = bool(wanted) and principal.name.removesuffix(realm) == wanted
+        if settings.auth and not is_his:
             raise Unauthorized(
                 f"{principal} may not use {CLAIMS[Role(role)]}",
                 hint="log in as the user that ha-username names",

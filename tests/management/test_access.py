@@ -66,6 +66,15 @@ def test_a_role_is_for_the_user_of_ha_username(role: Role) -> None:
     assert may(Access(Settings(auth=False)), CLIENT, *question)
 
 
+@pytest.mark.parametrize("user", ["cluster", "cluster@QPID"])
+def test_the_user_of_ha_username_may_be_written_with_the_realm(user: str) -> None:
+    access = Access(Settings(auth=True, ha_username=user))
+    question = (Action.ACCESS, ObjectType.ROLE, Role.BROKER)
+    for name, allowed in (("cluster", True), ("cluster@QPID", True), ("cluster@OTHER", False)):
+        assert may(access, Principal(name), *question) == allowed
+    assert not may(Access(Settings(auth=True)), Principal(), *question)
+
+
 def test_every_command_to_the_broker_itself_needs_a_role() -> None:
     access = Access(Settings())
     free = {
