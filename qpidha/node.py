@@ -313,7 +313,13 @@ class Node:
     def _collect(self, connection_id: int) -> None:
         connection = self.streams.by_id.get(connection_id)
         if connection is not None:
-            data = connection.output()
+            try:
+                data = b"" if connection.closed else connection.output()
+            except Exception as error:
+                if not self.streams.isolate(connection, error):
+                    raise
+                self.streams.woken[connection_id] = None  # For its last words.
+                return
             if data:
                 self.effects.append(
                     SendBytes(connection_id, data, limited=not connection.principal.is_broker)
@@ -413,6 +419,9 @@ class Node:
         )
         fields: dict[str, object] = {"connection": connection.connection_id}
         self.effects.append(Announce("error", "network", text, fields))
+        if connection.error is not None and connection.error.condition == InternalError.condition:
+            connection.lost("a mistake with its last words")
+            return True
         connection.close(
             InternalError(
                 "this broker made a mistake with what was sent",

@@ -426,7 +426,8 @@ class Engine:
             answer = self.pull()
             if is_there and end is not None and end.is_sender and end.own_handle >= 0:
                 # The engine counts what it has not yet sent as used up.
-                credit = end.credit() + lib.pn_link_queued(end.pointer)
+                # A peer may say that it has had more than it has, and then has none.
+                credit = max(end.credit() + lib.pn_link_queued(end.pointer), 0)
                 used = flow.granted - credit
                 answer = with_link(answer, end.own_handle, used, credit, drain=end.is_draining())
             data += answer

@@ -71,6 +71,7 @@ def sent(address: Any, payload: bytes) -> list[bytes]:
     return [attach("s", 0, target=address), transfer(payload)]
 
 
+LINK_FLOW = [UInt(0), UInt(9), UInt(0), UInt(9), UInt(0)]
 PILLS = {
     "a sequence that is none, to a coordinator": sent(COORDINATOR, SEQUENCE),
     "data that is none, to a coordinator": sent(COORDINATOR, DATA),
@@ -120,6 +121,12 @@ PILLS = {
                 listed(0x29, encode("me")),
             )
         )
+    ],
+    "the answer to a flow with more received than sent": [
+        attach("r", 0, receives=True, source=Described(ULong(0x28), ["q"])),
+        frame(perform(0x13, *LINK_FLOW, UInt(2**31 + 5), UInt(0), None, None, True)),
+        frame(perform(0x13, *LINK_FLOW, UInt(9), UInt(2**31 - 1), None, None, True)),
+        frame(perform(0x13, *LINK_FLOW, UInt(900), UInt(0), None, None, True)),
     ],
     "an aborted delivery before one that has begun": [
         attach("s", 0, target=target("q")),
@@ -218,6 +225,17 @@ def test_code_d10_a_slip_in_a_tick_ends_its_connection(monkeypatch: pytest.Monke
         effects = broker.node.step([Tick()], 10**12)
     assert any(isinstance(effect, Disconnect) for effect in effects)
     assert broker.node.internal_errors == 1
+    broker.serve()
+
+
+def test_code_d10_a_slip_in_output_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there are no last words, for those are output as well."""
+    broker = Broker()
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "output", lambda connection: {}["a slip of ours"])
+        answer, has_ended = broker.talk()
+    assert has_ended and not answer and 2 not in broker.node.streams.by_id
+    assert broker.node.internal_errors == 2
     broker.serve()
 
 
