@@ -65,9 +65,10 @@ sim: ## play SEEDS simulated histories from START on; DEPTH is model, wire or bo
 	@.ci/setup demo
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) --start $(START) --depth $(DEPTH) --jobs 2
 
-soak: ## minutes of random faults, the demo with each fault, SIM_SEEDS simulated histories, every order of the scripts' calls, and 20 kills of a Spark job
+soak: ## minutes of random faults, and of the fuzzer, the demo with each fault, SIM_SEEDS simulated histories, every order of the scripts' calls, and 20 kills of a Spark job
 	@.ci/setup demo
 	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES)
+	$(BIN)/python -m tests.fuzz --seconds $$(( 60 * $(SOAK_MINUTES) )) --seed $$(date +%s)
 	@for round in $$(seq $(SOAK_ROUNDS)); do for fault in $(FAULTS); do \
 	    echo "soak: round $$round of $(SOAK_ROUNDS), fault $$fault"; \
 	    $(BIN)/qpid-ha demo --fault $$fault --seconds $(SECONDS_OF_DEMO) --dir $(DEMO_DIR) -o json; \
