@@ -59,6 +59,7 @@ from qpidha.model.errors import (
     InvariantBroken,
     LogDamaged,
     NotAllowed,
+    ProtocolViolation,
     QpidHaError,
     RefusedRequest,
     UpgradeNeeded,
@@ -550,6 +551,13 @@ class Node:
         if refused is not None and connection.kind is ConnectionKind.CLIENT:
             reason = error.description if error is not None else ""
             self.audit.login_refused(self.now, connection.principal, *refused, reason)
+        elif (
+            connection.kind is ConnectionKind.CLIENT
+            and not connection.remote_container
+            and error is not None
+            and error.condition == ProtocolViolation.condition
+        ):
+            self.audit.not_opened(self.now, connection.principal, error.description)
 
     def _denied(self, principal: Principal, object_type: ObjectType, error: QpidHaError) -> None:
         # Tools ask for a role as a matter of course, and do without where they may not have it.

@@ -41,6 +41,11 @@ class Audit:
             {"user": name, "address": principal.address, "mechanism": mechanism[:LONGEST]},
         )
 
+    def not_opened(self, now: int, principal: Principal, reason: str) -> None:
+        """Tell of a connection that ended before anybody said who he is."""
+        text = f"no connection with {principal.address}: {reason}"
+        self._tell(now, "info", text, {"address": principal.address})
+
     def denied(self, now: int, principal: Principal, error: QpidHaError, level: str) -> None:
         """Tell that somebody who is in may not do something."""
         name = str(principal)
@@ -56,7 +61,7 @@ class Audit:
         if self._unsaid and now - self._begin >= SECOND:
             self._begin, self._lines = now, 0
             unsaid, self._unsaid = self._unsaid, 0
-            text = f"logins and requests that were refused and have no line: {unsaid}"
+            text = f"connections, logins and requests that were refused and have no line: {unsaid}"
             self._say("notice", text, {"refused": unsaid})
 
     def _tell(self, now: int, level: str, text: str, fields: dict[str, object]) -> None:

@@ -8,7 +8,13 @@ from qpidha.amqp.peer.sasl import SaslClient, Users, make_verifier
 from qpidha.management.audit import LINES, LONGEST, Audit
 from qpidha.model.effects import Announce, Effect
 from qpidha.model.errors import Unauthorized
-from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened, Tick
+from qpidha.model.events import (
+    BytesReceived,
+    ConnectionKind,
+    ConnectionLost,
+    ConnectionOpened,
+    Tick,
+)
 from qpidha.model.principal import Action, ObjectType, Principal, Role
 from qpidha.model.settings import Settings
 from qpidha.node import Node
@@ -33,7 +39,9 @@ def test_strangers_fill_no_disk_with_lines() -> None:
     said.audit.tick(SECOND + 1)
     assert len(said) == LINES
     said.audit.tick(2 * SECOND)
-    assert said[LINES:] == ["notice: logins and requests that were refused and have no line: 30"]
+    assert said[LINES:] == [
+        "notice: connections, logins and requests that were refused and have no line: 30"
+    ]
     said.audit.tick(3 * SECOND)
     for _ in range(2):
         said.audit.denied(3 * SECOND, STRANGER, Unauthorized("no"), "notice")
@@ -46,7 +54,7 @@ def test_what_was_not_said_is_told_before_the_next_line() -> None:
         said.audit.denied(SECOND, STRANGER, Unauthorized("no"), "info")
     said.audit.denied(2 * SECOND, STRANGER, Unauthorized("yes"), "info")
     assert said[LINES:] == [
-        "notice: logins and requests that were refused and have no line: 1",
+        "notice: connections, logins and requests that were refused and have no line: 1",
         "info: denied anonymous at 192.0.2.9:4711: yes",
     ]
 
@@ -99,6 +107,30 @@ def test_first_use_d11_a_refused_login_leaves_a_line(user: str, mechanism: str) 
         f"refused the login of '{user}' at 192.0.2.9:4711 by {mechanism}: wrong user or password"
     )
     assert line.fields == {"user": user, "address": STRANGER.address, "mechanism": mechanism}
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"AMQP\x01\x01\x00\x0a", "the peer began with b'AMQP\\x01\\x01\\x00\\n'"),
+        (b"GET / HTTP/1.1\r\n", "the peer began with b'GET / HT'"),
+        (b"AMQP\x03\x01\x00\x00" + bytes(8), "faulty SASL frame"),
+    ],
+)
+def test_qpid_13_who_speaks_something_else_leaves_a_line(data: bytes, says: str) -> None:
+    node = Broker().node
+    opened = ConnectionOpened(2, STRANGER.address, ConnectionKind.CLIENT, "", False)
+    effects = node.step([opened, BytesReceived(2, data)], SECOND)
+    (line,) = [effect for effect in effects if isinstance(effect, Announce)]
+    assert (line.level, line.category) == ("info", "security")
+    assert line.text.startswith(f"no connection with 192.0.2.9:4711: {says}")
+
+
+def test_who_only_looks_whether_the_port_is_open_leaves_no_line() -> None:
+    node = Broker().node
+    opened = ConnectionOpened(2, STRANGER.address, ConnectionKind.CLIENT, "", False)
+    effects = node.step([opened, ConnectionLost(2, "closed by the peer")], SECOND)
+    assert not [effect for effect in effects if isinstance(effect, Announce)]
 
 
 def test_who_gets_in_leaves_no_line() -> None:
