@@ -689,6 +689,16 @@ class Node:
                 raise UpgradeNeeded(upgrade_text("this broker", missing))
             if self.wal is not None:
                 self.wal.use(broker.features)
+            self._leave_older_brokers()
+
+    def _leave_older_brokers(self) -> None:
+        """End the connections of brokers that do not know what the log uses since now: they were
+        let in when it did not, and would be sent what they cannot read once this one is primary.
+        """
+        if self.cluster is not None:
+            for connection_id, caller in list(self.cluster.inbound.items()):
+                if lacking(self.broker.features, caller.features):
+                    self.hang_up(connection_id)
 
     def forget(self) -> None:
         """Empty the broker model."""
