@@ -19,6 +19,7 @@ from qpidha.model.events import ConnectionKind
 from qpidha.model.message_view import body
 from qpidha.model.principal import Action, ObjectType, Principal
 from qpidha.model.settings import Settings
+from qpidha.node import Node
 
 SECOND = 1_000_000_000
 
@@ -222,6 +223,18 @@ class Pair:
 
     def receiver(self, address: str, **options: Any) -> tuple[ServiceLink, Recording]:
         return self.attach(address, sender=False, **options)
+
+
+def a_node(users: str = "", address: str = "h:1", **settings: Any) -> Node:
+    """Return a whole broker that has not started yet, without a disk, with these lines of users."""
+    return Node(
+        Settings(**settings),
+        system_id="x",
+        users=Users.parse(users),
+        state=b"",
+        address=address,
+        make_uuid=lambda: "00000000-0000-4000-8000-000000000000",
+    )
 
 
 def a_pair(**settings: Any) -> Pair:

@@ -33,45 +33,19 @@ def address() -> Iterator[str]:
         tempfile.TemporaryDirectory(prefix="qpidha-") as directory,
         pytest.MonkeyPatch.context() as patch,
     ):
+        users = ["--users-file", f"{directory}/users"]
         for name in ("admin", "ann"):
             patch.setattr(sys, "stdin", io.StringIO(name))
-            assert (
-                main(
-                    [
-                        "user",
-                        "add",
-                        name,
-                        "--users-file",
-                        f"{directory}/users",
-                        "--password-stdin",
-                        "-q",
-                    ]
-                )
-                == 0
-            )
-        options = [
-            "--port",
-            str(port),
-            "--interface",
-            "127.0.0.1",
-            "--users-file",
-            f"{directory}/users",
-            "--ha-username",
-            "admin",
-            "--sasl-plain-without-tls",
-            "yes",
+            words = ["user", "add", name, *users, "--password-stdin", "-q"]
+            assert main(words) == 0
+        command = [
+            *(sys.executable, "-m", "qpidha.runtime.daemon", "--interface", "127.0.0.1"),
+            *("--port", str(port), "--admin-socket", f"{directory}/a.sock"),
+            *(*users, "--ha-username", "admin", "--sasl-plain-without-tls", "yes"),
+            *("--ready-fd", str(write)),
         ]
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "qpidha.runtime.daemon",
-                *options,
-                "--admin-socket",
-                f"{directory}/a.sock",
-                "--ready-fd",
-                str(write),
-            ],
+            command,
             pass_fds=(write,),
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -6,22 +6,14 @@ from qpidha.ha.cluster import InboundPeer
 from qpidha.model.effects import Disconnect
 from qpidha.model.features import FEATURES
 from qpidha.model.records import FeatureEnabled
-from qpidha.model.settings import Settings
 from qpidha.model.url import parse_url
-from qpidha.node import Node
 from qpidha.store.codec import encode_record
+from tests.amqp.builders import a_node
 
 
 def test_a_broker_that_learns_of_a_feature_leaves_those_that_do_not_know_it() -> None:
     """They were let in before; they dial again, and are told what to upgrade."""
-    node = Node(
-        Settings(ha_cluster=True, ha_brokers_url=parse_url("a:1,b:2,c:3")),
-        system_id="x",
-        users=None,
-        state=b"",
-        address="a:1",
-        make_uuid=lambda: "u",
-    )
+    node = a_node(address="a:1", ha_cluster=True, ha_brokers_url=parse_url("a:1,b:2,c:3"))
     assert node.cluster is not None
     node.cluster.inbound[5] = InboundPeer("old", "b:2", frozenset())
     node.cluster.inbound[6] = InboundPeer("new", "c:3", frozenset(FEATURES))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qpidha.amqp.peer.sasl import SaslClient, Users, make_verifier
+from qpidha.amqp.peer.sasl import SaslClient, make_verifier
 from qpidha.management.audit import LINES, LONGEST, Audit
 from qpidha.model.effects import Announce, Effect
 from qpidha.model.errors import Unauthorized
@@ -16,8 +16,7 @@ from qpidha.model.events import (
     Tick,
 )
 from qpidha.model.principal import Action, ObjectType, Principal, Role
-from qpidha.model.settings import Settings
-from qpidha.node import Node
+from tests.amqp.builders import a_node
 
 SECOND = 1_000_000_000
 STRANGER = Principal(address="192.0.2.9:4711")
@@ -70,15 +69,12 @@ class Broker:
 
     def __init__(self) -> None:
         line = make_verifier("ann", b"0123456789abcdef")
-        self.node = Node(
-            Settings(
-                auth=True, users_file="users", ha_username="admin", sasl_plain_without_tls=True
-            ),
-            system_id="x",
-            users=Users.parse(f"ann:{line}"),
-            state=b"",
-            address="h:1",
-            make_uuid=lambda: "u",
+        self.node = a_node(
+            f"ann:{line}",
+            auth=True,
+            users_file="users",
+            ha_username="admin",
+            sasl_plain_without_tls=True,
         )
         self.node.start(SECOND)
 

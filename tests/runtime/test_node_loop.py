@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 
-from qpidha.amqp.peer.sasl import Users
 from qpidha.broker.broker import EXPIRY_INTERVAL
 from qpidha.model.effects import Announce, SaveState
 from qpidha.model.events import StopRequested, Tick
-from qpidha.model.settings import Settings
-from qpidha.node import Node
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.node_loop import NodeLoop
+from tests.amqp.builders import a_node
 from tests.patience import STATE
 
 SECOND = 1_000_000_000
@@ -121,14 +119,7 @@ def test_a_step_is_told_what_the_wall_clock_is_ahead(monkeypatch):
 
 
 def test_a_node_lets_messages_expire_by_the_wall_clock():
-    node = Node(
-        Settings(),
-        system_id="x",
-        users=Users.parse(""),
-        state=b"",
-        address="h:1",
-        make_uuid=lambda: "u",
-    )
+    node = a_node()
     node.start(HOUR)
     queue, _ = node.broker.declare_queue("q")
     node.broker.publish("", "q", b"m", headers=dict, expires=HOUR)

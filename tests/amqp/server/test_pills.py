@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from qpidha.amqp.peer.connection import Connection
-from qpidha.amqp.peer.sasl import AMQP_HEADER, Users
+from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.effects import Announce, Disconnect, SendBytes
 from qpidha.model.encoding import Described, Symbol, UInt, ULong, encode
@@ -26,8 +26,7 @@ from qpidha.model.events import (
     Tick,
 )
 from qpidha.model.message_view import build
-from qpidha.model.settings import Settings
-from qpidha.node import Node
+from tests.amqp.builders import a_node
 from tests.amqp.wire import BEGIN, CLOSE, OPEN, attach, frame, frames_in, perform
 
 COORDINATOR = Described(ULong(0x30), [Symbol("amqp:local-transactions")])
@@ -142,14 +141,7 @@ class Broker:
     """A node that strangers talk to."""
 
     def __init__(self) -> None:
-        self.node = Node(
-            Settings(),
-            system_id="x",
-            users=Users.parse(""),
-            state=b"",
-            address="h:1",
-            make_uuid=lambda: "00000000-0000-4000-8000-000000000000",
-        )
+        self.node = a_node()
         self.node.start(1)
         self.node.broker.declare_queue("q")
         self.said: list[Announce] = []

@@ -11,7 +11,7 @@ import pytest
 from qpidha.amqp.peer.connection import Connection
 from qpidha.amqp.peer.engine import Engine
 from qpidha.amqp.peer.links import Scratch
-from qpidha.amqp.peer.sasl import AMQP_HEADER, Users
+from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.model.effects import Disconnect, SendBytes
 from qpidha.model.encoding import Described, Symbol, UInt, ULong
 from qpidha.model.events import (
@@ -22,8 +22,8 @@ from qpidha.model.events import (
     Event,
     Tick,
 )
-from qpidha.model.settings import Settings
 from qpidha.node import Node
+from tests.amqp.builders import a_node
 from tests.amqp.wire import BEGIN, CLOSE, OPEN, attach, frame, perform
 
 SECOND = 1_000_000_000
@@ -46,14 +46,7 @@ class Client:
     def __init__(self) -> None:
         self.now = SECOND
         self.error: object = None
-        self.node = Node(
-            Settings(),
-            system_id="x",
-            users=Users.parse(""),
-            state=b"",
-            address="h:1",
-            make_uuid=lambda: "u",
-        )
+        self.node = a_node()
         self.node.start(self.now)
         self.engine = Engine(
             self, is_server=False, max_frame_size=65536, channel_max=10, scratch=Scratch()
@@ -120,22 +113,15 @@ def test_the_end_of_a_client_that_is_not_listened_to_is_put_off_with_what_it_sen
     assert 2 not in client.node.streams.by_id
 
 
-def a_node(**options: Any) -> Node:
-    node = Node(
-        Settings(**options),
-        system_id="x",
-        users=Users.parse(""),
-        state=b"",
-        address="h:1",
-        make_uuid=lambda: "00000000-0000-4000-8000-000000000000",
-    )
+def started(**settings: Any) -> Node:
+    node = a_node(**settings)
     node.start(SECOND)
     node.broker.declare_queue("q")
     return node
 
 
 def test_code_d3_only_connections_that_are_due_are_ticked(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = a_node(link_heartbeat_interval=0)
+    node = started(link_heartbeat_interval=0)
     for number in range(2, 42, 2):
         node.step([ConnectionOpened(number, "h:9", ConnectionKind.CLIENT)], SECOND)
         if number < 40:  # The last one opens nothing, and has until max-negotiate-time.
@@ -170,7 +156,7 @@ def ours() -> Counter[str]:
 
 @pytest.mark.parametrize("end", ENDS)
 def test_code_d2_what_a_connection_was_made_of_is_freed_without_a_collection(end: str) -> None:
-    node = a_node()
+    node = started()
 
     def come_and_go(number: int) -> None:
         node.step([ConnectionOpened(number, "h:9", ConnectionKind.CLIENT)], SECOND)
