@@ -31,6 +31,7 @@ from qpidha.ha.in_sync import SavedState
 from qpidha.ha.pending import PendingAcknowledgements
 from qpidha.ha.wire import Message
 from qpidha.management.access import Access
+from qpidha.management.acl import AccessList
 from qpidha.management.admin_session import ADMIN_SOCKET_ROLES, AdminSession
 from qpidha.management.admission import admit
 from qpidha.management.amqp_management import ManagementService
@@ -116,6 +117,7 @@ class Node:
         make_uuid: Callable[[], str],
         disk: Disk | None = None,
         features: Iterable[str] = FEATURES,
+        acl: AccessList | None = None,
     ) -> None:
         self.features = frozenset(features)
         """What this broker knows beyond the base; an older version knows less."""
@@ -161,7 +163,8 @@ class Node:
                 alone=not settings.ha_cluster, features=self.features
             )
         self.audit = Audit(self._say_security)
-        self.access = Access(settings, self._denied)
+        self.access = Access(settings, self, self.broker)
+        self.access.use(acl)
         self.requests = Requests(self)
         self.channels = Channels(self._channel_opened, self._on_message)
         self.services: dict[str, Service] = {
@@ -397,6 +400,7 @@ class Node:
 
     def _drop_connection(self, connection_id: int, reason: str = "") -> None:
         connection = self.streams.remove(connection_id)
+        self.access.let_out(connection_id)
         self.channels.forget(connection_id)
         if connection is not None and connection.error is not None:
             reason = f"{connection.error.explanation} ({connection.error.condition})"
@@ -446,6 +450,7 @@ class Node:
         """Let in who logs in by the new users file, where there is one; who is in stays."""
         if not event.trouble:
             self.users = event.users
+            self.access.use(event.acl)
         reply = self._reloads.pop(event.number, None)
         if reply is None:
             return
@@ -559,10 +564,23 @@ class Node:
         ):
             self.audit.not_opened(self.now, connection.principal, error.description)
 
-    def _denied(self, principal: Principal, object_type: ObjectType, error: QpidHaError) -> None:
+    def denied(
+        self,
+        principal: Principal,
+        object_type: ObjectType,
+        error: QpidHaError,
+        *,
+        source: str = "",
+        is_each: bool = False,
+    ) -> None:
+        """Tell of what access control denied."""
         # Tools ask for a role as a matter of course, and do without where they may not have it.
         level = "info" if object_type is ObjectType.ROLE else "notice"
-        self.audit.denied(self.now, principal, error, level)
+        self.audit.denied(self.now, principal, error, level, source=source, is_each=is_each)
+
+    def allowed(self, principal: Principal, text: str, *, source: str) -> None:
+        """Tell of what access control allowed, where it is asked to."""
+        self.audit.allowed(principal, text, source)
 
     def _say_security(self, level: str, text: str, fields: dict[str, object]) -> None:
         self.effects.append(Announce(level, "security", text, fields))
@@ -742,6 +760,11 @@ class Node:
             for key in ("state", "system_id", "brokers_url", "public_url", "replicate")
         }
 
+    def access_list(self) -> dict[str, Any]:
+        """Tell the rules of access control."""
+        acl = self.access.acl
+        return acl.report() if acl is not None else {"file": ""}
+
     def connections(self) -> list[Connection]:
         """Return every AMQP connection, oldest first."""
         return list(self.streams.by_id.values())
@@ -786,7 +809,7 @@ class Node:
         )
 
     def reload(self, reply: Answer) -> None:
-        """Have users, certificates and the log's options read again."""
+        """Have users, the access control list, certificates and the log's options read again."""
         self._last_reload += 1
         self._reloads[self._last_reload] = reply
         self.effects.append(Reload(self._last_reload))

@@ -111,10 +111,12 @@ MAY_SEE: dict[str, set[str]] = {
 }
 # A room that holds rooms and no modules of its own.
 HALLS = {"amqp", "tools"}
-# A single module that a room may see beside those: the daemon reads the users file and hands it to
-# the node; brokers and clients write events into files of one kind.
+# A single module that a room may see beside those: the daemon reads the users file and the acl-file
+# and hands them to the node; brokers and clients write events into files of one kind.
 ALSO_SEE = {
     ("runtime", "qpidha.amqp.peer.sasl"),
+    ("runtime", "qpidha.management.acl"),
+    ("runtime", "qpidha.management.acl_file"),
     ("pipeline", "qpidha.runtime.event_segments"),
     ("pipeline.generate", "qpidha.runtime.event_segments"),
 }

@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demote": ("broker.operate", "make the primary step down"),
     "reload": (
         "broker.operate",
-        "have a broker read its users, certificates and log options again",
+        "have a broker read its users, acl-file, certificates and log options again",
     ),
     "promote": ("broker.operate", "promote a broker (with --cluster-manager)"),
     "journal": (
@@ -66,6 +66,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bind": ("broker.objects", "bind a queue to an exchange"),
     "unbind": ("broker.objects", "remove a binding"),
     "user": ("broker.users", "manage the users of a users file: add, del, list"),
+    "acl": ("broker.acl", "look at the rules of who may do what: check, show, reload"),
     "pipeline": (
         "verification.pipeline",
         "judge and report what clients and brokers wrote: check, report, "
@@ -85,6 +86,7 @@ GROUPS = (
     "queue",
     "exchange",
     "user",
+    "acl",
     "vip",
     "rgmanager",
     "pipeline",

@@ -153,6 +153,7 @@ class AmqpManagement:
             hint=str(status.get("hint", "")),
         )
         refused.condition = str(status.get("condition") or RefusedRequest.condition)
-        if refused.condition == UNAUTHORIZED and not self._is_admin:
+        is_by_role = refused.condition == UNAUTHORIZED and "acl-file" not in refused.hint
+        if is_by_role and not self._is_admin:
             refused.hint = ADMINISTRATOR
         raise refused

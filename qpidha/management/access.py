@@ -1,48 +1,91 @@
 """Access control: whether a principal may do something.
 
-One question, `Access.check`, is asked at admission (for a role), at attach (consume, publish,
-create, bind, access to a service), for each message on an anonymous link (publish), and for each
-management method, in every window. The rules:
+One question, `Access.check`, is asked at admission (for the connection, and for a role), at attach
+(access, consume, publish, create, bind, access to a service), for each message on an anonymous
+link or to an exchange by its own key (publish), and for each management method, in every window.
+The rules:
 
 - A role is given to the user of `ha-username`; with `auth=no`, to every principal.
 - The replication service is for brokers.
-- Commands to the broker itself (update broker) are for administrators.
+- Commands to the broker itself (update broker) are for administrators, and so is a look at the
+  access control list.
 - The record of the in-sync set (membership) is for the cluster manager, which speaks over the admin
   socket.
-- Every admitted principal may do everything else.
+- What else there is to ask is decided by the access control list (acl.py), and without one every
+  admitted principal may do it. Whoever uses the admin socket may do all of it.
 
-No rule looks at `properties` so far. Access control does not decide whether a broker serves clients
-at this moment, nor which connection holds an exclusive queue. Knows no connections.
+Access control does not decide whether a broker serves clients at this moment, nor which connection
+holds an exclusive queue. Knows no connections.
 Source: Qpid qpid/acl/AclModule.h for actions and object types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import NoReturn, Protocol
 
+from qpidha.broker.declaration import properties_of
+from qpidha.broker.state import State
 from qpidha.ha.channels import REPLICATION
-from qpidha.model.errors import Unauthorized
+from qpidha.management.acl import CONNECTIONS, QUEUES, AccessList, Decision, host_in, told_of
+from qpidha.management.quotas import Quotas
+from qpidha.model.errors import LimitExceeded, QpidHaError, Unauthorized
 from qpidha.model.principal import Action, ObjectType, Principal, Role
 from qpidha.model.settings import Settings
 
 CLAIMS = {Role.BROKER: "qpid.ha-backup", Role.ADMINISTRATOR: "qpid.ha-admin"}
 """Role -> the connection property that claims it."""
 QUEUE, EXCHANGE = ObjectType.QUEUE, ObjectType.EXCHANGE
+NAME = 255
+"""Characters of a name that are told."""
+LISTED = (ObjectType.CONNECTION, ObjectType.LINK, ObjectType.METHOD, ObjectType.QUERY)
+"""What the access control list alone decides about, beside queues and exchanges."""
+TELLING = (Action.CREATE, Action.BIND, Action.UNBIND)
+"""Questions about queues and exchanges that tell themselves what is done."""
+VERBS = {Action.BIND: "bind to", Action.CONSUME: "consume from", Action.PUBLISH: "publish to"}
+ASK = "ask who keeps the broker's acl-file"
+QUOTA_HINT = f"close or delete some, or {ASK}"
+"""What to do about a quota."""
+
+
+class Ears(Protocol):
+    """Who is told of decisions."""
+
+    def denied(
+        self,
+        principal: Principal,
+        object_type: ObjectType,
+        error: QpidHaError,
+        *,
+        source: str = "",
+        is_each: bool = False,
+    ) -> None:
+        """Hear a no, and which line of which file says so; with `is_each` each is to be told."""
+
+    def allowed(self, principal: Principal, text: str, *, source: str) -> None:
+        """Hear a yes that is to be told."""
 
 
 class Access:
     """The rules of one broker."""
 
-    __slots__ = ("_on_denied", "_settings")
+    __slots__ = ("_broker", "_ears", "_quotas", "_settings", "acl", "each_message")
 
     def __init__(
-        self,
-        settings: Settings,
-        on_denied: Callable[[Principal, ObjectType, Unauthorized], None] = lambda *ignored: None,
+        self, settings: Settings, ears: Ears | None = None, broker: State | None = None
     ) -> None:
-        """`on_denied` is told of everything that is refused."""
+        """`broker` has the queues and exchanges that rules may say something of."""
         self._settings = settings
-        self._on_denied = on_denied
+        self._ears = ears
+        self._broker = broker
+        self._quotas = Quotas()
+        self.acl: AccessList | None = None
+        self.each_message = False
+
+    def use(self, acl: AccessList | None) -> None:
+        """Decide by this list from now on."""
+        self.acl = acl
+        self.each_message = acl is not None
 
     def check(
         self,
@@ -52,14 +95,112 @@ class Access:
         name: str = "",
         properties: Mapping[str, object] | None = None,
     ) -> None:
-        """Raise Unauthorized unless `principal` may do this to the object of that name."""
-        if object_type is QUEUE or object_type is EXCHANGE:
-            return  # asked for each message of an anonymous link, so it comes first
+        """Raise Unauthorized unless `principal` may do this to the object of that name, and
+        LimitExceeded if he has as many already as he may.
+        """
+        # Asked for each message of an anonymous link, so queues and exchanges come first.
+        if object_type is QUEUE or object_type is EXCHANGE or object_type in LISTED:
+            if self.acl is not None:
+                self._ask(self.acl, principal, action, object_type, name, properties or {})
+            return
         try:
             self._check(principal, action, object_type, name)
         except Unauthorized as error:
-            self._on_denied(principal, object_type, error)
+            self._deny(principal, object_type, error)
             raise
+
+    def let_in(self, number: int, principal: Principal) -> None:
+        """Count the connection of a client. Raises LimitExceeded if there may be no other."""
+        host, acl, quotas = host_in(principal.address), self.acl, self._quotas
+        user = str(principal).removesuffix(f"@{self._settings.realm}")
+        if acl is not None:
+            most = acl.quota(CONNECTIONS, principal.name)
+            if most is not None and quotas.connections_of(user) >= most:
+                self._limit(principal, ObjectType.CONNECTION, f"{user} may have {most} connections")
+            if acl.per_address and quotas.connections_from(host) >= acl.per_address:
+                text = f"there may be {acl.per_address} connections from {host}"
+                self._limit(principal, ObjectType.CONNECTION, text)
+        quotas.connected(number, user, host)
+
+    def let_out(self, number: int) -> None:
+        """Count a connection no more."""
+        self._quotas.disconnected(number)
+
+    def _ask(
+        self,
+        acl: AccessList,
+        principal: Principal,
+        action: Action,
+        object_type: ObjectType,
+        name: str,
+        properties: Mapping[str, object],
+    ) -> None:
+        """Let the list decide; who is on the broker's own machine is not its business."""
+        if principal.roles and Role.MANAGER in principal.roles:
+            return
+        who = principal.name
+        if action is Action.PUBLISH:
+            verdict = (
+                acl.publish(who, "", name)
+                if object_type is QUEUE
+                else acl.publish(who, name, str(properties.get("routingkey", "")))
+            )
+        elif object_type is ObjectType.CONNECTION:
+            verdict = acl.connection(who, host_in(principal.address))
+        else:
+            if (object_type is QUEUE or object_type is EXCHANGE) and action not in TELLING:
+                properties = self._options(object_type, name)
+            told = told_of(action, object_type, name, properties)
+            verdict = acl.decide(who, action, object_type, told)
+        decision = verdict.decision
+        if decision is not Decision.ALLOW:
+            text, source = _deed(action, object_type, name, properties), acl.source(verdict)
+            if not decision.allows:
+                error = Unauthorized(f"{principal} may not {text}", hint=ASK)
+                self._deny(principal, object_type, error, source, is_each=decision.is_logged)
+                raise error
+            if self._ears is not None:
+                self._ears.allowed(principal, text, source=source)
+        if action is Action.CREATE and object_type is QUEUE:
+            self._check_queues(acl, principal, name)
+
+    def _options(self, object_type: ObjectType, name: str) -> Mapping[str, object]:
+        """Return what there is to say of a queue or exchange that exists."""
+        broker = self._broker
+        if broker is None:
+            return {}
+        if object_type is QUEUE:
+            queue = broker.queues.get(name)
+            return {} if queue is None else properties_of(queue.options)
+        exchange = broker.exchanges.get(name)
+        return {} if exchange is None else properties_of(exchange.options)
+
+    def _check_queues(self, acl: AccessList, principal: Principal, name: str) -> None:
+        """Refuse a new queue to a user who has as many as he may."""
+        most = acl.quota(QUEUES, principal.name)
+        if most is None or self._broker is None or name in self._broker.queues:
+            return
+        user = acl.bare(principal.name)
+        if self._quotas.queues_of(user, self._broker.queues, most) >= most:
+            self._limit(principal, QUEUE, f"{user} may have {most} queues")
+        self._quotas.creates(user, name)
+
+    def _limit(self, principal: Principal, object_type: ObjectType, text: str) -> NoReturn:
+        error = LimitExceeded(f"{text}, and they are there already", hint=QUOTA_HINT)
+        self._deny(principal, object_type, error)
+        raise error
+
+    def _deny(
+        self,
+        principal: Principal,
+        object_type: ObjectType,
+        error: QpidHaError,
+        source: str = "",
+        *,
+        is_each: bool = False,
+    ) -> None:
+        if self._ears is not None:
+            self._ears.denied(principal, object_type, error, source=source, is_each=is_each)
 
     def _check(
         self, principal: Principal, action: Action, object_type: ObjectType, name: str
@@ -78,7 +219,9 @@ class Access:
                     f"{name} is for the cluster manager",
                     hint="it speaks to the broker over the admin socket",
                 )
-        elif object_type is ObjectType.BROKER and action is Action.UPDATE:
+        elif object_type is ObjectType.ACL or (
+            object_type is ObjectType.BROKER and action is Action.UPDATE
+        ):
             if not principal.is_administrator:
                 raise Unauthorized(
                     f"{name} is for administrators",
@@ -96,3 +239,17 @@ class Access:
                 f"{principal} may not use {CLAIMS[Role(role)]}",
                 hint="log in as the user that ha-username names",
             )
+
+
+def _deed(
+    action: Action, object_type: ObjectType, name: str, properties: Mapping[str, object]
+) -> str:
+    """Say what is done, as it goes on behind `may not`."""
+    if object_type is ObjectType.CONNECTION:
+        return "connect from there"
+    if object_type is ObjectType.QUERY:
+        return f"look at {properties.get('schemaclass', '')} {name[:NAME]}".rstrip()
+    text = f"{VERBS.get(action, action)} {object_type} {name[:NAME]!r}" if name else ""
+    if "routingkey" in properties and action is Action.PUBLISH:
+        text += f" with the key {str(properties['routingkey'])[:NAME]!r}"
+    return text or f"{action} {object_type}"

@@ -14,13 +14,13 @@ from typing import Any, Protocol
 from qpidha.broker.broker import Broker
 from qpidha.ha.channels import features_of, identify
 from qpidha.ha.cluster import Cluster
-from qpidha.management.access import CLAIMS
+from qpidha.management.access import CLAIMS, Access
 from qpidha.management.redirects import elsewhere
 from qpidha.model.errors import LimitExceeded, NotAllowed
 from qpidha.model.event_log import EventSink
 from qpidha.model.events import ConnectionKind
 from qpidha.model.features import lacking, upgrade_text
-from qpidha.model.principal import AccessControl, Action, ObjectType, Role
+from qpidha.model.principal import Action, ObjectType, Role
 from qpidha.model.settings import Settings
 
 MOST_REFUSED = 20
@@ -38,7 +38,7 @@ class Host(Protocol):
     refused: dict[str, dict[str, object]]
 
     @property
-    def access(self) -> AccessControl:
+    def access(self) -> Access:
         """Access control."""
 
     @property
@@ -59,9 +59,12 @@ def admit(host: Host, connection: Any) -> None:
     """
     if connection.kind is ConnectionKind.OUTGOING:
         return  # we chose to go there
+    host.access.check(connection.principal, Action.CREATE, ObjectType.CONNECTION)
     role = claimed_role(connection.remote_properties)
     if role is not None:
         host.access.check(connection.principal, Action.ACCESS, ObjectType.ROLE, role)
+        if role is Role.BROKER:
+            host.access.check(connection.principal, Action.CREATE, ObjectType.LINK)
         connection.principal = connection.principal.with_role(role)
         if role is Role.BROKER and host.cluster is None:
             raise NotAllowed("this broker is not in a cluster", hint="set ha-cluster=yes")
@@ -76,7 +79,7 @@ def admit(host: Host, connection: Any) -> None:
             hint="try again later",
         )
     else:
-        host.access.check(connection.principal, Action.ACCESS, ObjectType.BROKER)
+        host.access.let_in(connection.connection_id, connection.principal)
         host.streams.clients[connection.connection_id] = None
         host.event_log.client_connected(connection.connection_id, connection.principal.address)
 

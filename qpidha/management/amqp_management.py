@@ -154,7 +154,7 @@ class ManagementService:
             dict.fromkeys(name for kind in kinds for name in attribute_names(kind))
         )
         for kind in kinds:
-            self._check_access(call, kind.object_type)
+            self._check_access(call, kind)
         rows = [(kind, entry) for kind in kinds for entry in kind.find(self._node)]
         first = call.number("offset", 0)
         results = []
@@ -165,7 +165,7 @@ class ManagementService:
 
     def _read(self, call: _Call) -> None:
         kind, name = self._named(call)
-        self._check_access(call, kind.object_type, name)
+        self._check_access(call, kind, name)
         entry = kind.get(self._node, name)
         if entry is None:
             raise NotFound(
@@ -244,9 +244,9 @@ class ManagementService:
 
     # What operations share.
 
-    def _check_access(self, call: _Call, object_type: ObjectType, name: str = "") -> None:
-        principal = call.link.connection.principal
-        self._node.access.check(principal, Action.ACCESS, object_type, name)
+    def _check_access(self, call: _Call, kind: ObjectClass, name: str = "") -> None:
+        principal, told = call.link.connection.principal, {"schemaclass": kind.schemaclass}
+        self._node.access.check(principal, Action.ACCESS, ObjectType.QUERY, name, told)
 
     def _kind(self, name: str) -> ObjectClass:
         found = CLASSES.get(name)

@@ -46,15 +46,34 @@ class Audit:
         text = f"no connection with {principal.address}: {reason}"
         self._tell(now, "info", text, {"address": principal.address})
 
-    def denied(self, now: int, principal: Principal, error: QpidHaError, level: str) -> None:
-        """Tell that somebody who is in may not do something."""
+    def denied(
+        self,
+        now: int,
+        principal: Principal,
+        error: QpidHaError,
+        level: str,
+        *,
+        source: str = "",
+        is_each: bool = False,
+    ) -> None:
+        """Tell that somebody who is in may not do something, and where that is said; with `is_each`
+        there is a line whatever their number.
+        """
         name = str(principal)
-        self._tell(
-            now,
-            level,
-            f"denied {name} at {principal.address}: {error.text}",
-            {"user": name, "address": principal.address},
-        )
+        text = f"denied {name} at {principal.address}: {error.text}"
+        fields: dict[str, object] = {"user": name, "address": principal.address}
+        if source:
+            text, fields = f"{text} ({source})", {**fields, "rule": source}
+        if is_each:
+            self._say(level, text, fields)
+        else:
+            self._tell(now, level, text, fields)
+
+    def allowed(self, principal: Principal, text: str, source: str) -> None:
+        """Tell that somebody does something, where a rule asks for that."""
+        name = str(principal)
+        fields: dict[str, object] = {"user": name, "address": principal.address, "rule": source}
+        self._say("info", f"allowed {name} at {principal.address}: {text} ({source})", fields)
 
     def tick(self, now: int) -> None:
         """Tell of those there was no line for."""

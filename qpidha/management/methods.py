@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from qpidha.management.port import Answer, ManagedNode
     from qpidha.management.schema import ObjectClass
 
+IN_BROKER = ("org.apache.qpid.broker", "broker")
+IN_QUEUE = ("org.apache.qpid.broker", "queue")
+IN_HA = ("org.apache.qpid.ha", "habroker")
+"""Packages and classes where Qpid's rules expect a method."""
 RESERVED = ("amq.", "qpid.", "qpidha.", "$")
 """Beginnings of names that belong to the broker."""
 
@@ -124,10 +128,28 @@ class Method:
     """HTTP verbs and paths that come here."""
     properties: Callable[[dict[str, Any]], dict[str, Any]] = dict
     """What access control is told beside the name, of the values: what is done, in known names."""
+    schema: tuple[str, str] = ("", "")
+    """Package and class where a rule of Qpid's expects it; of a read there is none."""
+    qpid_name: str = ""
+    """What such a rule calls it, if not by its name."""
+
+    @property
+    def access(self) -> str:
+        """What access control is asked, in words."""
+        if self.object_type is ObjectType.QUERY:
+            return f"access query schemaclass={self.properties({})['schemaclass']}"
+        also = f", access method name={self.qpid_name or self.name}" if self.schema[0] else ""
+        return f"{self.action} {self.object_type}{also}"
 
     def object_name(self, values: dict[str, Any]) -> str:
         """Return the name of what it is done to, the question for access control."""
+        if self.object_type is ObjectType.QUERY:
+            return str(values.get("name", ""))
         return str(values.get(self.object_type.value) or values.get("name") or self.name)
+
+
+def _of_class(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda values: {"schemaclass": name}
 
 
 def _of_queue(values: dict[str, Any]) -> dict[str, Any]:
@@ -169,6 +191,10 @@ def _members(call: Call) -> None:
 
 def _explain(call: Call) -> None:
     call.answer(explained(call.node))
+
+
+def _acl(call: Call) -> None:
+    call.answer(call.node.access_list())
 
 
 def _list(kind: ObjectClass) -> Callable[[Call], None]:
@@ -365,88 +391,96 @@ METHODS: tuple[Method, ...] = (
         "help",
         Effect.READ,
         Action.ACCESS,
-        ObjectType.BROKER,
+        ObjectType.QUERY,
         "List the methods, or explain one.",
         "a list of methods with their parameters",
         _help,
         (Parameter("method", Type.TEXT, "explain this one only"),),
+        properties=_of_class("broker"),
     ),
     Method(
         "ping",
         Effect.READ,
         Action.ACCESS,
-        ObjectType.BROKER,
+        ObjectType.QUERY,
         "Show that the broker answers.",
         "`state`",
         _ping,
+        properties=_of_class("broker"),
     ),
     Method(
         "status",
         Effect.READ,
         Action.ACCESS,
-        ObjectType.BROKER,
+        ObjectType.QUERY,
         "Show state, epoch, primary, in-sync set and members, as `qpid-ha status` does.",
         "the status report; fields are only ever added",
         _status,
         routes=("GET /ha/status",),
+        properties=_of_class("habroker"),
     ),
     Method(
         "query",
         Effect.READ,
         Action.ACCESS,
-        ObjectType.BROKER,
+        ObjectType.QUERY,
         "Show the configuration of high availability.",
         "`state`, `system_id`, `brokers_url`, `public_url`, `replicate`",
         _query,
+        properties=_of_class("habroker"),
     ),
     Method(
         "members",
         Effect.READ,
         Action.ACCESS,
-        ObjectType.BROKER,
+        ObjectType.QUERY,
         "List the brokers of the cluster as this one sees them.",
         "a list of members, as in the status report",
         _members,
         routes=("GET /ha/members",),
+        properties=_of_class("habroker"),
     ),
     Method(
         "explain",
         Effect.READ,
         Action.ACCESS,
-        ObjectType.BROKER,
+        ObjectType.QUERY,
         "Show what the broker waits for and which queues have unreplicated messages.",
         "`waits`, `queues`, and counts",
         _explain,
         operations=((HABROKER, "EXPLAIN"),),
         routes=("GET /ha/explain",),
+        properties=_of_class("habroker"),
     ),
     Method(
         "list_queues",
         Effect.READ,
         Action.ACCESS,
-        ObjectType.QUEUE,
+        ObjectType.QUERY,
         "List queues.",
         "a list of queues with the fields of the class `queue`",
         _list(QUEUE),
         _MATCH,
         routes=("GET /queues", "GET /queues/{name}"),
+        properties=_of_class("queue"),
     ),
     Method(
         "list_exchanges",
         Effect.READ,
         Action.ACCESS,
-        ObjectType.EXCHANGE,
+        ObjectType.QUERY,
         "List exchanges.",
         "a list of exchanges with the fields of the class `exchange`",
         _list(EXCHANGE),
         _MATCH,
         routes=("GET /exchanges", "GET /exchanges/{name}"),
+        properties=_of_class("exchange"),
     ),
     Method(
         "list_bindings",
         Effect.READ,
         Action.ACCESS,
-        ObjectType.EXCHANGE,
+        ObjectType.QUERY,
         "List bindings; those to the default exchange are implied and not listed.",
         "a list of bindings with the fields of the class `binding`",
         _list_bindings,
@@ -456,12 +490,13 @@ METHODS: tuple[Method, ...] = (
             Parameter("key", Type.TEXT, "list those with this key"),
         ),
         routes=("GET /bindings",),
+        properties=_of_class("binding"),
     ),
     Method(
         "list_connections",
         Effect.READ,
         Action.ACCESS,
-        ObjectType.CONNECTION,
+        ObjectType.QUERY,
         "List AMQP connections, oldest first.",
         "a list of connections with the fields of the class `connection`",
         _list(CONNECTION),
@@ -470,6 +505,17 @@ METHODS: tuple[Method, ...] = (
             Parameter("match", Type.TEXT, "list those whose id contains this"),
         ),
         routes=("GET /connections",),
+        properties=_of_class("connection"),
+    ),
+    Method(
+        "acl",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.ACL,
+        "Show the access control list that the broker enforces.",
+        "`file`, which is empty where there is none, `rules`, `last_word`, `groups`, `hosts` and "
+        "`quotas`",
+        _acl,
     ),
     Method(
         "declare_queue",
@@ -490,6 +536,8 @@ METHODS: tuple[Method, ...] = (
         operations=((QUEUE, "CREATE"),),
         routes=("PUT /queues/{name}",),
         properties=_of_queue,
+        schema=IN_BROKER,
+        qpid_name="create",
     ),
     Method(
         "delete_queue",
@@ -506,6 +554,8 @@ METHODS: tuple[Method, ...] = (
         ),
         operations=((QUEUE, "DELETE"),),
         routes=("DELETE /queues/{name}",),
+        schema=IN_BROKER,
+        qpid_name="delete",
     ),
     Method(
         "purge_queue",
@@ -518,6 +568,8 @@ METHODS: tuple[Method, ...] = (
         (_QUEUE_NAME,),
         operations=((QUEUE, "PURGE"),),
         routes=("DELETE /queues/{name}/messages",),
+        schema=IN_QUEUE,
+        qpid_name="purge",
     ),
     Method(
         "declare_exchange",
@@ -544,6 +596,8 @@ METHODS: tuple[Method, ...] = (
         operations=((EXCHANGE, "CREATE"),),
         routes=("PUT /exchanges/{name}",),
         properties=_of_exchange,
+        schema=IN_BROKER,
+        qpid_name="create",
     ),
     Method(
         "delete_exchange",
@@ -556,6 +610,8 @@ METHODS: tuple[Method, ...] = (
         (_EXCHANGE_NAME, Parameter("if_unused", Type.FLAG, "refuse while it has bindings")),
         operations=((EXCHANGE, "DELETE"),),
         routes=("DELETE /exchanges/{name}",),
+        schema=IN_BROKER,
+        qpid_name="delete",
     ),
     Method(
         "bind",
@@ -569,6 +625,8 @@ METHODS: tuple[Method, ...] = (
         operations=((EXCHANGE, "BIND"), (BINDING, "CREATE")),
         routes=("POST /bindings",),
         properties=_of_binding,
+        schema=IN_BROKER,
+        qpid_name="create",
     ),
     Method(
         "unbind",
@@ -582,6 +640,8 @@ METHODS: tuple[Method, ...] = (
         operations=((EXCHANGE, "UNBIND"), (BINDING, "DELETE")),
         routes=("DELETE /bindings/{binding}",),
         properties=_of_binding,
+        schema=IN_BROKER,
+        qpid_name="delete",
     ),
     Method(
         "promote",
@@ -593,6 +653,7 @@ METHODS: tuple[Method, ...] = (
         _promote,
         (Parameter("accept_loss", Type.FLAG, "do it though messages may be lost"),),
         operations=((HABROKER, "PROMOTE"),),
+        schema=IN_HA,
     ),
     Method(
         "demote",
@@ -603,6 +664,7 @@ METHODS: tuple[Method, ...] = (
         "`state` and `epoch`",
         _demote,
         operations=((HABROKER, "DEMOTE"),),
+        schema=IN_HA,
     ),
     Method(
         "recover",
@@ -613,6 +675,7 @@ METHODS: tuple[Method, ...] = (
         "`recommended`, `reason`, `newest_set`, `brokers`",
         _recover,
         operations=((HABROKER, "RECOVER"),),
+        schema=IN_HA,
     ),
     Method(
         "switchover",
@@ -624,15 +687,18 @@ METHODS: tuple[Method, ...] = (
         _switchover,
         (Parameter("target", Type.TEXT, "address or system id; empty chooses the best backup"),),
         operations=((HABROKER, "SWITCHOVER"),),
+        schema=IN_HA,
     ),
     Method(
         "reload",
         Effect.COMMAND,
         Action.UPDATE,
         ObjectType.BROKER,
-        "Read users, certificates and the log's options again, as SIGHUP does.",
+        "Read users, the access control list, certificates and the log's options again, as SIGHUP "
+        "does.",
         "`warnings`, such as which changed options need a restart",
         _reload,
+        schema=IN_BROKER,
     ),
     Method(
         "shutdown",
@@ -642,6 +708,7 @@ METHODS: tuple[Method, ...] = (
         "Stop the broker.",
         "nothing",
         _shutdown,
+        schema=IN_BROKER,
     ),
     Method(
         "recording",
@@ -692,7 +759,7 @@ def reference(method: Method) -> dict[str, Any]:
         "name": method.name,
         "help": method.help,
         "effect": method.effect.value,
-        "access": f"{method.action.value} {method.object_type.value}",
+        "access": method.access,
         "parameters": [
             {
                 "name": each.name,

@@ -117,6 +117,10 @@ class ManagedNode(Protocol):
         """Report the HA configuration."""
         ...
 
+    def access_list(self) -> dict[str, Any]:
+        """Report the access control list that is enforced."""
+        ...
+
     def connections(self) -> Iterable[ConnectionView]:
         """List the AMQP connections, oldest first."""
         ...
@@ -164,7 +168,9 @@ class ManagedNode(Protocol):
         ...
 
     def reload(self, reply: Answer) -> None:
-        """Have users, certificates and the log's options read again, and answer with `warnings`."""
+        """Have users, the access control list, certificates and the log's options read again, and
+        answer with `warnings`.
+        """
         ...
 
     def shutdown(self) -> None:

@@ -44,7 +44,7 @@ def _method(method: Method) -> str:
         for each in method.parameters:
             kind = f"{each.type.value}, required" if each.is_required else each.type.value
             lines.append(f"| `{each.name}` | {kind} | {each.help} |\n")
-    windows = [f"access: {method.action.value} {method.object_type.value}"]
+    windows = [f"access: {method.access}"]
     windows += [f"`{operation}` on `{kind.type}`" for kind, operation in method.operations]
     windows += [f"`{route}`" for route in method.routes]
     lines.append(f"\n{'; '.join(windows)}\n")

@@ -15,11 +15,12 @@ from qpidha.management.parameters import read
 from qpidha.management.port import Reply
 from qpidha.model.broker_states import PRIMARY_STATES
 from qpidha.model.errors import ConnectionForced, InvariantBroken, NotServing, QpidHaError
+from qpidha.model.principal import Action, ObjectType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from qpidha.management.methods import Later
+    from qpidha.management.methods import Later, Method
     from qpidha.management.port import Answer, ManagedNode
     from qpidha.model.principal import Principal
 
@@ -54,18 +55,24 @@ class Requests:
             if row.effect is Effect.CHANGE and not self._node.serving:
                 raise self._not_serving()
             values = read(method, row.parameters, params)
-            self._node.access.check(
-                principal,
-                row.action,
-                row.object_type,
-                row.object_name(values),
-                row.properties(values),
-            )
+            self._check(row, values, principal)
             row.handler(Call(self._node, values, owner, reply, self._later))
         except InvariantBroken:
             raise
         except QpidHaError as error:
             reply(Reply(error=error))
+
+    def _check(self, row: Method, values: dict[str, Any], principal: Principal) -> None:
+        """Ask about the method itself, as Qpid does, and about what it does."""
+        access = self._node.access
+        package, schemaclass = row.schema
+        if package:
+            told = {"schemapackage": package, "schemaclass": schemaclass}
+            name = row.qpid_name or row.name
+            access.check(principal, Action.ACCESS, ObjectType.METHOD, name, told)
+        access.check(
+            principal, row.action, row.object_type, row.object_name(values), row.properties(values)
+        )
 
     def _later(self, reply: Answer) -> Later:
         """Note a change that is not answered yet; when it is done, its answer waits until its last

@@ -19,7 +19,6 @@ from urllib.parse import quote
 
 from qpidha.model.events import ConnectionKind
 from qpidha.model.percent import decode_part
-from qpidha.model.principal import ObjectType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -49,13 +48,16 @@ class ObjectClass:
     """A class of managed objects: its type name and properties."""
 
     type: str
-    object_type: ObjectType
-    """What access control calls such an object."""
     properties: tuple[Property, ...]
     find: Callable[[ManagedNode], Iterable[Any]]
     get: Callable[[ManagedNode, str], Any]
     """The object of that name, or None."""
     name: Callable[[Any], str]
+
+    @property
+    def schemaclass(self) -> str:
+        """What access control calls it."""
+        return self.type.rpartition(":")[2]
 
 
 @dataclass(slots=True)
@@ -207,7 +209,6 @@ def _process(connection: Any, node: ManagedNode) -> Any:
 
 QUEUE = ObjectClass(
     "queue",
-    ObjectType.QUEUE,
     (
         _same("name"),
         _option("uuid"),
@@ -248,7 +249,6 @@ QUEUE = ObjectClass(
 
 EXCHANGE = ObjectClass(
     "exchange",
-    ObjectType.EXCHANGE,
     (
         _same("name"),
         _option("type", "exchangeType"),
@@ -274,7 +274,6 @@ EXCHANGE = ObjectClass(
 
 BINDING = ObjectClass(
     "binding",
-    ObjectType.EXCHANGE,
     (_same("exchange"), _same("queue"), _same("key", "bindingKey"), _same("arguments")),
     find=lambda node: list(bindings_of(node.broker)),
     get=_get_binding,
@@ -283,7 +282,6 @@ BINDING = ObjectClass(
 
 CONNECTION = ObjectClass(
     "connection",
-    ObjectType.CONNECTION,
     (
         Property("id", "connectionId", lambda connection, node: connection.connection_id),
         _principal("peer", "address", lambda principal: principal.address),
@@ -304,7 +302,6 @@ CONNECTION = ObjectClass(
 
 BROKER = ObjectClass(
     "broker",
-    ObjectType.BROKER,
     (
         _status("name", "name"),
         Property("product", "product", lambda entry, node: PRODUCT),
@@ -347,7 +344,6 @@ BROKER = ObjectClass(
 
 HABROKER = ObjectClass(
     "org.apache.qpid.ha:habroker",
-    ObjectType.BROKER,
     (
         Property("name", "name", lambda entry, node: HA_BROKER),
         _status("state", "status"),

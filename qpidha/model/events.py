@@ -66,6 +66,8 @@ class Reloaded:
 
     number: int = 0
     users: Any = None
+    acl: Any = None
+    """The access control list, None where there is none."""
     warnings: tuple[str, ...] = ()
     trouble: str = ""
     hint: str = ""

@@ -3,7 +3,7 @@
 A `Principal` is made when a connection begins, completed by the login (name, mechanism) and by
 admission (roles), and never changed in place: each step replaces it. Every room asks one question,
 `AccessControl.check`; the rules are in management/access.py. Actions and object types are those of
-Qpid's ACL files (qpid/acl/AclModule.h), with `role`, `service` and `membership` added.
+Qpid's ACL files (qpid/acl/AclModule.h), with `role`, `service`, `membership` and `acl` added.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ class ObjectType(StrEnum):
     QUEUE = "queue"
     EXCHANGE = "exchange"
     CONNECTION = "connection"
+    LINK = "link"  # of another broker
+    METHOD = "method"  # of management, by its name in Qpid
+    QUERY = "query"  # of the objects of a class, or of one
+    ACL = "acl"  # the access control list itself
     ROLE = "role"  # named by the role that is claimed
     SERVICE = "service"  # an address that is neither queue nor exchange
     MEMBERSHIP = "membership"  # what the manager's store keeps of the in-sync set
@@ -94,6 +98,11 @@ class Principal:
 
 class AccessControl(Protocol):
     """Decides what principals may do."""
+
+    each_message: bool
+    """Whether a sender to an exchange, whose messages have keys of their own, is to be asked about
+    for each of them.
+    """
 
     def check(
         self,

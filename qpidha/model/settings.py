@@ -51,6 +51,7 @@ REFUSALS = ("auto", "drop", "redirect")
 UNROUTABLE = ("release", "accept")
 PRODUCTS = ("qpidha", "rabbitmq")
 PORT = Integer(0, 65535)
+QUOTA = Integer(0, 65530)
 PLAIN_HINT = "use SCRAM-SHA-256, or set sasl-plain-without-tls=yes"
 LONG_HEARTBEAT = 10 * SECOND
 """A heartbeat beyond this lets a hung broker hold up a cluster for long."""
@@ -267,6 +268,31 @@ class Settings:
         False,
         Bool(),
         "Offer PLAIN, which shows the password to whoever listens, without TLS too.",
+        group=SECURITY,
+    )
+
+    acl_file: str = option(
+        "",
+        FilePath(),
+        "File of rules, in Qpid's format, that say who may do what; without it who is in may do "
+        "everything.",
+        group=SECURITY,
+    )
+    connection_limit_per_user: int = option(
+        0,
+        QUOTA,
+        "Connections of one user at the same time, where acl-file says nothing of him; 0 is any "
+        "number.",
+        group=SECURITY,
+    )
+    connection_limit_per_ip: int = option(
+        0, QUOTA, "Connections from one address at the same time; 0 is any number.", group=SECURITY
+    )
+    max_queues_per_user: int = option(
+        0,
+        QUOTA,
+        "Queues that one user may have created, where acl-file says nothing of him; 0 is any "
+        "number.",
         group=SECURITY,
     )
 

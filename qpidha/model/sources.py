@@ -21,9 +21,6 @@ from qpidha.model.options import FALSE, TRUE, Bool, FilePath, Option
 
 IGNORED = {
     "worker-threads": "the broker runs in one thread",
-    "acl-file": (
-        "ACCESS CONTROL LISTS ARE NOT ENFORCED: every authenticated client may do everything"
-    ),
     "sasl-config": "users are kept in users-file",
     "sasl-service-name": "users are kept in users-file",
     "acl-query": "",
@@ -50,11 +47,6 @@ IGNORED = {
     "protocols": "",
     "async-commit": "",
     "staging-threshold": "",
-    "connection-limit-per-user": "",
-    "connection-limit-per-ip": "",
-    "max-connections-per-user": "",
-    "max-connections-per-ip": "",
-    "max-queues-per-user": "",
     "log-to-stderr": "use log-to-file",
     "log-to-stdout": "use log-to-file",
     "log-to-syslog": "use log-to-file",
@@ -80,6 +72,11 @@ IGNORED = {
     "jfile-size-pgs": "",
 }
 """Options of qpidd that are accepted and do nothing, with what to know about each."""
+OLD_NAMES = {
+    "max-connections-per-ip": "connection-limit-per-ip",
+    "max-connections-per-user": "connection-limit-per-user",
+}
+"""Options of older versions of qpidd, and what they are called since."""
 IGNORED_FAMILIES = (
     "rdma-",
     "mgmt-",
@@ -204,7 +201,7 @@ def _translated(name: str, text: str, source: str, folder: str = "") -> _Raw:
         return _Raw("data-dir", "", source)
     if name == "trace":
         return _Raw("log-enable", "trace+" if text.lower() not in FALSE else "notice+", source)
-    return _Raw(name, text, source, folder)
+    return _Raw(OLD_NAMES.get(name, name), text, source, folder)
 
 
 def file_values(text: str, file_name: str) -> dict[str, str]:

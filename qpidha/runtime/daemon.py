@@ -23,6 +23,7 @@ from typing import Any
 import uvloop
 
 from qpidha.amqp.peer.sasl import Users
+from qpidha.management.acl import AccessList
 from qpidha.model.effects import Announce, Reload, SaveState, Stop, WriteEvents
 from qpidha.model.errors import LogDamaged, QpidHaError, StateLost
 from qpidha.model.event_log import quoted
@@ -30,6 +31,7 @@ from qpidha.model.events import Event, Reloaded, StopRequested
 from qpidha.model.exit_codes import CONFIG, DATA_ERROR, IO_ERROR, NO, OK, SOFTWARE
 from qpidha.model.settings import Settings
 from qpidha.node import NOT_RELOADED, VERSION, Node
+from qpidha.runtime.access_list import load_access_list
 from qpidha.runtime.clock import Clock, new_uuid
 from qpidha.runtime.configuration import Configuration, configure
 from qpidha.runtime.data_dir import Disk
@@ -129,6 +131,7 @@ class Daemon:
         settings = self._settings
         self._loop.set_exception_handler(self._failed)
         users = load_users(settings, self._secret)
+        acl, _ = load_access_list(settings)
         tls = (
             server_context(settings)
             if settings.ssl_cert and "ssl" not in settings.listen_disable
@@ -156,7 +159,7 @@ class Daemon:
         # A write-ahead log of millions of messages is read below, and none of them is garbage.
         gc.collect()
         gc.disable()
-        node = self._make_node(users, address.host_port)
+        node = self._make_node(users, acl, address.host_port)
         if node.event_log.is_on:
             self._events = EventLogWriter(
                 settings, node.name, offset=self._clock.offset, warn=self._warn_soon
@@ -185,7 +188,7 @@ class Daemon:
         gc.set_threshold(10_000, 5, 100_000)
         gc.enable()
 
-    def _make_node(self, users: Users, address: str) -> Node:
+    def _make_node(self, users: Users, acl: AccessList | None, address: str) -> Node:
         """Make the node, which reads its write-ahead log; the longer that is, the longer it takes.
         Raises CannotStart.
         """
@@ -201,6 +204,7 @@ class Daemon:
                 address=address,
                 make_uuid=new_uuid,
                 disk=log_disk,
+                acl=acl,
             )
         except StateLost as error:
             raise CannotStart(
@@ -367,17 +371,23 @@ class Daemon:
             if self._is_stopping:
                 return
             try:
-                found = read_again(self._reread(), self._settings, self._secret)
+                # In a thread, as the names of hosts in an acl-file are asked for.
+                found = await self._loop.run_in_executor(None, self._read_again)
                 await self._use(found)
             except CannotStart as error:
                 text = f"{NOT_RELOADED}: {error.text}; {error.hint}"
                 self._log.write("error", "broker", text)
                 event = Reloaded(number, trouble=error.text, hint=error.hint)
             else:
-                event = Reloaded(number, found.users, tuple(found.warnings))
+                event = Reloaded(number, found.users, found.acl, tuple(found.warnings))
             self._node_loop.put(event)
 
+    def _read_again(self) -> Surroundings:
+        return read_again(self._reread(), self._settings, self._secret)
+
     async def _use(self, found: Surroundings) -> None:
+        if self._is_stopping:
+            return
         self._settings = found.settings
         self._log.reopen(
             found.log, selectors=found.settings.log_level, form=found.settings.log_format
@@ -386,7 +396,7 @@ class Daemon:
         if tls is not None:
             self._secure = [one.dup() for one in self._secure]
         await self._network.renew(found.settings, self._secure, tls)
-        text = "users, certificates and the log's options were read again"
+        text = "users, access control, certificates and the log's options were read again"
         self._log.write("notice", "broker", text)
         for warning in found.warnings:
             self._log.write("warning", "broker", warning)
@@ -451,6 +461,7 @@ def _check(configuration: Configuration) -> None:
     """
     settings = configuration.settings
     configuration.warnings += check_login_of_brokers(settings, load_users(settings))
+    configuration.warnings += load_access_list(settings)[1]
     if settings.ssl_cert:
         server_context(settings)
     if settings.ssl_trusted:

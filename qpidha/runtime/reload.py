@@ -1,5 +1,5 @@
-"""Reload: what a broker reads again while it serves: its users, its certificates, and what it logs
-and where.
+"""Reload: what a broker reads again while it serves: its users, its access control list, its
+certificates, and what it logs and where.
 
 Everything is read before anything is changed, so that a broker with a mistake in a file goes on as
 it was. Knows no daemon. What else has changed needs a restart, and is named.
@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 from typing import TextIO
 
 from qpidha.amqp.peer.sasl import Users
+from qpidha.management.acl import AccessList
 from qpidha.model.exit_codes import CONFIG
 from qpidha.model.settings import FIELD_OF, OPTIONS, Settings
+from qpidha.runtime.access_list import load_access_list
 from qpidha.runtime.configuration import Configuration
 from qpidha.runtime.exits import CannotStart, reason_of
 from qpidha.runtime.tls import client_context, server_context
@@ -24,6 +26,10 @@ from qpidha.runtime.users import check_login_of_brokers, load_users
 
 READ_AGAIN = (
     "users-file",
+    "acl-file",
+    "connection-limit-per-user",
+    "connection-limit-per-ip",
+    "max-queues-per-user",
     "ssl-cert",
     "ssl-key",
     "ssl-key-password-file",
@@ -42,6 +48,7 @@ class Surroundings:
 
     settings: Settings
     users: Users
+    acl: AccessList | None
     tls: ssl.SSLContext | None
     """What the TLS port shows from now on, if there is one."""
     log: TextIO
@@ -61,13 +68,14 @@ def read_again(configuration: Configuration, old: Settings, secret: bytes) -> Su
         if getattr(given, FIELD_OF[name]) != getattr(settings, FIELD_OF[name])
     ]
     users = load_users(settings, secret)
-    warnings = check_login_of_brokers(settings, users)
+    acl, warnings = load_access_list(settings)
+    warnings += check_login_of_brokers(settings, users)
     if later:
         warnings.append(f"{', '.join(later)}: a restart is needed for what has changed")
     tls = server_context(settings) if settings.ssl_cert else None
     if settings.ssl_trusted:
         client_context(settings)
-    return Surroundings(settings, users, tls, open_log(settings), warnings)
+    return Surroundings(settings, users, acl, tls, open_log(settings), warnings)
 
 
 def open_log(settings: Settings) -> TextIO:

@@ -27,6 +27,8 @@ SECOND = 1_000_000_000
 class AnAccess:
     """Access control that denies what a test says and remembers what it was asked."""
 
+    each_message = False
+
     def __init__(self) -> None:
         self.asked: list[tuple[str, Action, ObjectType, str]] = []
         self.properties: dict[tuple[Action, ObjectType, str], dict[str, Any]] = {}

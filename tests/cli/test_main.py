@@ -437,7 +437,7 @@ def test_methods_explains_one(broker: FakeBroker, qpid_ha: Run) -> None:
     assert said.out.splitlines() == [
         "purge_queue: Remove the available messages of a queue.",
         "  effect:          change",
-        "  access:          purge queue",
+        "  access:          purge queue, access method name=purge",
         "  answer:          messages: how many were discarded",
         "  AMQP operations: PURGE queue",
         "  paths:           DELETE /queues/{name}/messages",

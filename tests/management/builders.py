@@ -132,6 +132,9 @@ class FakeNode:
             "replicate": "all",
         }
 
+    def access_list(self) -> dict[str, Any]:
+        return {"file": ""}
+
     def connections(self) -> list[FakeConnection]:
         return self.open_connections
 

@@ -43,7 +43,11 @@ def may(access: Access, principal: Principal, *question: Any) -> bool:
         ((Action.ACCESS, ObjectType.MEMBERSHIP, "recording"), {"local"}),
         ((Action.ACCESS, ObjectType.SERVICE, REPLICATION), {"broker"}),
         ((Action.ACCESS, ObjectType.SERVICE, "$management"), set(EVERYBODY)),
-        ((Action.ACCESS, ObjectType.CONNECTION, "list_connections"), set(EVERYBODY)),
+        ((Action.ACCESS, ObjectType.ACL, "acl"), {"administrator", "local"}),
+        ((Action.CREATE, ObjectType.CONNECTION), set(EVERYBODY)),
+        ((Action.CREATE, ObjectType.LINK), set(EVERYBODY)),
+        ((Action.ACCESS, ObjectType.METHOD, "promote"), set(EVERYBODY)),
+        ((Action.ACCESS, ObjectType.QUERY, "q"), set(EVERYBODY)),
         *(
             ((action, kind, "x"), set(EVERYBODY))
             for kind in (ObjectType.QUEUE, ObjectType.EXCHANGE)
@@ -83,6 +87,7 @@ def test_every_command_to_the_broker_itself_needs_a_role() -> None:
         if may(access, CLIENT, each.action, each.object_type, each.name)
     }
     assert {each.name for each in METHODS} - free == {
+        "acl",
         "promote",
         "demote",
         "recover",
@@ -188,7 +193,7 @@ def test_an_ordinary_client_is_let_in_up_to_a_number() -> None:
 
 def test_access_control_is_asked_about_every_client() -> None:
     def check(principal: Principal, *question: Any) -> None:
-        assert question == (Action.ACCESS, ObjectType.BROKER)
+        assert question == (Action.CREATE, ObjectType.CONNECTION)
         raise Unauthorized("not from there")
 
     host = AHost()

@@ -60,7 +60,6 @@ def test_an_unchanged_qpidd_conf_is_read():
     assert settings.log_level == "info+,debug+:ha"
     assert [warning.split()[0] for warning in warnings if "is ignored" in warning] == [
         "cluster-mechanism",
-        "acl-file",
         "worker-threads",
         "mgmt-enable",
         "load-module",
@@ -68,9 +67,14 @@ def test_an_unchanged_qpidd_conf_is_read():
     ]
 
 
-def test_an_acl_that_is_not_enforced_is_said_loudly():
-    _, warnings = load("acl-file=/etc/qpid/qpidd.acl")
-    assert any("NOT ENFORCED" in warning for warning in warnings)
+def test_rules_and_quotas_of_qpidd_are_options():
+    settings, warnings = load(
+        "acl-file=qpidd.acl\nmax-connections-per-user=3\nmax-connections-per-ip=4\n"
+        "max-queues-per-user=5"
+    )
+    assert settings.acl_file.endswith("qpidd.acl") and not any("ignored" in one for one in warnings)
+    assert (settings.connection_limit_per_user, settings.connection_limit_per_ip) == (3, 4)
+    assert settings.max_queues_per_user == 5
 
 
 def test_the_command_line_wins_over_qpidha_over_qpid_over_the_file():

@@ -14,7 +14,7 @@ import pytest
 
 from qpidha.client.admin import AdminSocket
 from qpidha.client.blocking import Client
-from qpidha.client.errors import LoginError
+from qpidha.client.errors import LinkError, LoginError
 from qpidha.model.errors import RefusedRequest
 from tests.patience import STATE
 from tests.runtime.daemons import Running
@@ -121,6 +121,28 @@ def test_what_is_logged_changes_and_what_needs_a_restart_is_named(broker: Broker
     assert "restart" not in broker.reload(DONE)
 
 
+def test_rules_that_are_read_again_are_enforced(broker: Broker) -> None:
+    users_file(broker.place / "users", {"ann": "ann", "bob": "bob"})
+    (broker.place / "rules").write_text("acl deny bob access\nacl allow all all\n")
+    broker.configure("acl-file=rules")
+    assert "restart" not in broker.reload(DONE)
+    for name, denied in (("ann", False), ("bob", True)):
+        with broker.log_in(name) as client:
+            try:
+                client.sender("amq.fanout").close()
+            except LinkError as error:
+                assert denied and error.condition == "amqp:unauthorized-access"
+            else:
+                assert not denied
+    assert broker.admin.call("acl")["rules"][0]["users"] == ["bob"]
+    assert "denied bob at 127.0.0.1:" in broker.log.read_text()
+    broker.configure("")
+    broker.reload(DONE)
+    with broker.log_in("bob") as bob:
+        bob.sender("amq.fanout").close()
+    assert broker.admin.call("acl") == {"file": ""}
+
+
 def test_an_administrator_may_ask_for_it(broker: Broker) -> None:
     assert broker.admin.call("reload") == {"warnings": []}
     broker.configure("max-connections=7")
@@ -140,6 +162,7 @@ def test_an_administrator_may_ask_for_it(broker: Broker) -> None:
         ("users", "no line of a users file\n"),
         ("own.pem", "no certificate\n"),
         ("conf", "users-file=nowhere\nlog-to-file=log\n"),
+        ("conf", "users-file=users\nacl-file=own.pem\nlog-to-file=log\n"),
         ("conf", "no-such-option=1\n"),
     ],
 )

@@ -269,9 +269,9 @@ class Attaching:
             self._check_queue(address.queue, link)
             link.to_queue(address.queue)
         else:
-            self._check(
-                Action.PUBLISH, ObjectType.EXCHANGE, address.name, {"routingkey": address.key or ""}
-            )
+            if address.key is not None or not self._host.access.each_message:
+                told = {"routingkey": address.key or ""}
+                self._check(Action.PUBLISH, ObjectType.EXCHANGE, address.name, told)
             self._check_serving(0)
             link.to_exchange(address.name, address.key)
 
@@ -368,6 +368,8 @@ class Attaching:
         else:
             found = find_address(self._broker, terminus.address or "")
             if found.queue is not None or found.exchange is not None:
+                object_type = ObjectType.EXCHANGE if found.queue is None else ObjectType.QUEUE
+                self._check(Action.ACCESS, object_type, (found.queue or found.exchange).name)
                 self._check_node(found, terminus, creates=creates)
                 self._read_filter(found, "" if found.queue else found.exchange.options.type)
             elif creates:

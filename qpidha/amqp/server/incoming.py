@@ -344,7 +344,7 @@ class IncomingLink(ReceivingLink):
                 payload,
                 expires,
                 exchange=self._exchange,
-                key=_text(properties(payload).get("subject")) if key is None else key,
+                key=self._key_of(payload) if key is None else key,
                 must_route=self._must_route,
             )
         queue, exchange, key = self._find(payload)
@@ -384,7 +384,7 @@ class IncomingLink(ReceivingLink):
             if queue is not None:
                 return queue.enqueue(payload, expires)
         elif key is None:
-            key = _text(properties(payload).get("subject"))
+            key = self._key_of(payload)
         sequence, queues = self._broker.publish(
             exchange, key or "", payload, headers=self._headers, expires=expires
         )
@@ -393,6 +393,15 @@ class IncomingLink(ReceivingLink):
                 f"exchange '{exchange}' has no queue for key '{key}'", hint=UNROUTABLE_HINT
             )
         return sequence
+
+    def _key_of(self, payload: bytes) -> str:
+        """Return the key that a message to the exchange of this link has, if it may have that."""
+        key = _text(properties(payload).get("subject"))
+        access = self._host.access
+        if access.each_message:
+            principal = self._connection.principal
+            access.check(principal, PUBLISH, EXCHANGE, self._exchange, {"routingkey": key})
+        return key
 
     def _find(self, payload: bytes) -> tuple[Queue | None, str, str]:
         """Find the queue, or exchange and key, that a message on an anonymous link is for."""

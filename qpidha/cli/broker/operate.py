@@ -60,7 +60,7 @@ def add(app: typer.Typer) -> None:
     app.command("failover", epilog=EPILOG)(_failover)
     app.command("recover", epilog=EPILOG)(_recover)
     app.command("demote", epilog=EPILOG)(_demote)
-    app.command("reload", epilog=EPILOG)(_reload)
+    app.command("reload", epilog=EPILOG)(reload)
     app.command("promote", epilog=EPILOG)(_promote)
 
 
@@ -243,8 +243,8 @@ def _demote(context: typer.Context) -> None:
     )
 
 
-def _reload(context: typer.Context) -> None:
-    """Have a broker read its users, its certificates and what it logs again.
+def reload(context: typer.Context) -> None:
+    """Have a broker read its users, its acl-file, its certificates and what it logs again.
 
     SIGHUP does the same. With a mistake in a file all stays as it was. Each broker of a cluster is
     to be told.

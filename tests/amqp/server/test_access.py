@@ -47,6 +47,9 @@ def attach(pair: Pair, case: str) -> Any:
 @pytest.mark.parametrize(
     "case, question",
     [
+        ("to a queue", (Action.ACCESS, ObjectType.QUEUE, "q")),
+        ("to an exchange", (Action.ACCESS, ObjectType.EXCHANGE, "amq.topic")),
+        ("subscription", (Action.ACCESS, ObjectType.EXCHANGE, "amq.topic")),
         ("to a queue", (Action.PUBLISH, ObjectType.QUEUE, "q")),
         ("to an exchange", (Action.PUBLISH, ObjectType.EXCHANGE, "amq.topic")),
         ("from a queue", (Action.CONSUME, ObjectType.QUEUE, "q")),
