@@ -36,11 +36,13 @@ from qpidha.model.settings import Settings
 CLAIMS = {Role.BROKER: "qpid.ha-backup", Role.ADMINISTRATOR: "qpid.ha-admin"}
 """Role -> the connection property that claims it."""
 QUEUE, EXCHANGE = ObjectType.QUEUE, ObjectType.EXCHANGE
+CREATE, PUBLISH, ALLOW = Action.CREATE, Action.PUBLISH, Decision.ALLOW
+"""Named here because a look into an enumeration for each message costs more than the question."""
 NAME = 255
 """Characters of a name that are told."""
 LISTED = (ObjectType.CONNECTION, ObjectType.LINK, ObjectType.METHOD, ObjectType.QUERY)
 """What the access control list alone decides about, beside queues and exchanges."""
-TELLING = (Action.CREATE, Action.BIND, Action.UNBIND)
+TELLING = (CREATE, Action.BIND, Action.UNBIND)
 """Questions about queues and exchanges that tell themselves what is done."""
 VERBS = {Action.BIND: "bind to", Action.CONSUME: "consume from", Action.PUBLISH: "publish to"}
 ASK = "ask who keeps the broker's acl-file"
@@ -139,7 +141,7 @@ class Access:
         if principal.roles and Role.MANAGER in principal.roles:
             return
         who = principal.name
-        if action is Action.PUBLISH:
+        if action is PUBLISH:
             verdict = (
                 acl.publish(who, "", name)
                 if object_type is QUEUE
@@ -153,7 +155,7 @@ class Access:
             told = told_of(action, object_type, name, properties)
             verdict = acl.decide(who, action, object_type, told)
         decision = verdict.decision
-        if decision is not Decision.ALLOW:
+        if decision is not ALLOW:
             text, source = _deed(action, object_type, name, properties), acl.source(verdict)
             if not decision.allows:
                 error = Unauthorized(f"{principal} may not {text}", hint=ASK)
@@ -161,7 +163,7 @@ class Access:
                 raise error
             if self._ears is not None:
                 self._ears.allowed(principal, text, source=source)
-        if action is Action.CREATE and object_type is QUEUE:
+        if action is CREATE and object_type is QUEUE:
             self._check_queues(acl, principal, name)
 
     def _options(self, object_type: ObjectType, name: str) -> Mapping[str, object]:
