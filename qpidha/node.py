@@ -24,6 +24,7 @@ from qpidha.amqp.server.registry import LinkRegistry
 from qpidha.amqp.server.served_connection import ServedConnection
 from qpidha.amqp.server.streams import Streams
 from qpidha.broker.broker import Broker
+from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.ha.channels import FEATURES_PROPERTY, REPLICATION, Channels, features_of, identify
 from qpidha.ha.cluster import Cluster
 from qpidha.ha.explanation import explain
@@ -77,6 +78,7 @@ from qpidha.model.events import (
     Event,
     LogFailed,
     LogWritten,
+    OutputWaiting,
     Reloaded,
     StopRequested,
     Tick,
@@ -88,6 +90,7 @@ from qpidha.model.settings import Settings
 from qpidha.store.checkpointer import Checkpointer
 from qpidha.store.disk import Disk
 from qpidha.store.log import Log
+from qpidha.store.memory import LOG_SHARE, LOW, Memory
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
 from qpidha.store.write_ahead_log import WriteAheadLog
 
@@ -118,7 +121,9 @@ class Node:
         disk: Disk | None = None,
         features: Iterable[str] = FEATURES,
         acl: AccessList | None = None,
+        memory_limit: int = 0,
     ) -> None:
+        """`memory_limit` is the one of the settings, in bytes; 0 for none."""
         self.features = frozenset(features)
         """What this broker knows beyond the base; an older version knows less."""
         self.settings = settings
@@ -144,7 +149,10 @@ class Node:
                 keep=settings.log_disk,
                 nonce=make_uuid(),
             )
-        self.log = Log(settings.log_memory, self.wal)
+        log_memory = settings.log_memory
+        if memory_limit:
+            log_memory = min(log_memory, memory_limit // LOG_SHARE)
+        self.log = Log(log_memory, self.wal)
         self.pending = PendingAcknowledgements()
         self.broker = Broker(settings, None, lambda effect: self.effects.append(effect), make_uuid)
         self.broker.passive = settings.ha_cluster
@@ -158,10 +166,13 @@ class Node:
                 self.wal,
                 system_id=system_id,
                 segment_size=settings.journal_segment_size,
+                most_memory=memory_limit * LOW // 100 or UNLIMITED,
             )
             self.effects += self.checkpointer.recover(
                 alone=not settings.ha_cluster, features=self.features
             )
+        weighing = self.checkpointer.weighing if self.checkpointer is not None else None
+        self.memory = Memory(memory_limit, self.broker, self.log, self.wal, weighing)
         self.audit = Audit(self._say_security)
         self.access = Access(settings, self, self.broker)
         self.access.use(acl)
@@ -247,6 +258,8 @@ class Node:
             self.pending.release(log.committed)
         if self.checkpointer is not None:
             self.checkpointer.turn(self._applied())
+        broker.use.unfinished = self.scratch.unfinished
+        self.effects += self.memory.turn(self.now)
         if self.wal is not None and self.wal.news:
             self._tell_set_aside(self.wal.news)
             self.wal.news.clear()
@@ -259,8 +272,10 @@ class Node:
         # A connection that took as much as one turn gives has its queues waiting for the next one.
         checkpointer = self.checkpointer
         has_more = broker.runnable or (broker.purges and broker.may_purge(log.committed))
-        is_pressed = (has_more and self.streams.frozen is None) or (
-            checkpointer is not None and checkpointer.is_busy
+        is_pressed = (
+            (has_more and self.streams.frozen is None)
+            or (checkpointer is not None and checkpointer.is_busy)
+            or self.memory.is_busy
         )
         deadline = self.now if is_pressed else self.streams.first_deadline
         timed = 0 if self.streams.frozen is not None else broker.next_deadline
@@ -268,6 +283,7 @@ class Node:
             timed,
             cluster.next_deadline if cluster is not None else 0,
             checkpointer.next_deadline if checkpointer is not None else 0,
+            self.memory.next_deadline,
         ):
             if other and (not deadline or other < deadline):
                 deadline = other
@@ -385,6 +401,9 @@ class Node:
         if connection is not None:
             connection.set_congested(event.congested)
 
+    def _output_waiting(self, event: OutputWaiting) -> None:
+        self.broker.use.output = event.size
+
     def _lost(self, event: ConnectionLost) -> None:
         connection_id = event.connection_id
         session = self.sessions.pop(connection_id, None)
@@ -445,6 +464,7 @@ class Node:
             self.cluster.tick(now)
         if self.checkpointer is not None:
             self.effects += self.checkpointer.tick(now)
+        self.memory.tick(now)
 
     def _reloaded(self, event: Reloaded) -> None:
         """Let in who logs in by the new users file, where there is one; who is in stays."""
@@ -741,6 +761,7 @@ class Node:
         report |= {"held": pending, "pending_acknowledgements": pending}
         report["connections"] = len(self.streams.by_id)
         report["internal_errors"] = self.internal_errors
+        report["memory"] = self.memory.report()
         if self.wal is not None:
             report["journal"] = {**self.wal.report(), "syncs": self.log.syncs}
         report["set_aside"] = list(self.wal.set_aside) if self.wal is not None else []
@@ -832,6 +853,7 @@ HANDLERS: dict[type, Callable[[Node, Any], None]] = {
     ConnectionOpened: Node._opened,
     BytesReceived: Node._bytes,
     ConnectionCongested: Node._congested,
+    OutputWaiting: Node._output_waiting,
     ConnectionLost: Node._lost,
     Reloaded: Node._reloaded,
     Tick: Node._tick,

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from qpidha.broker.credit import Credit
 from qpidha.broker.declaration import (
     check_new_exchange,
     check_new_queue,
@@ -88,6 +89,7 @@ class Broker(State):
         self._announce = announce
         self._make_uuid = make_uuid
         self._last_local_uid = LOCAL_UID
+        self.credit = Credit()
         self._owned: dict[object, dict[Queue, None]] = {}
         self._leaving: dict[Queue, None] = {}
         """Queues with a timeout that were left in this turn."""

@@ -16,6 +16,7 @@ from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
 from qpidha.broker.queues.departures import Departures
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.queues.spec import compile_spec
+from qpidha.model.memory import MemoryUse
 from qpidha.model.records import (
     BUILT_IN_EXCHANGES,
     Bound,
@@ -91,6 +92,7 @@ class State:
         self.exchanges: dict[str, Exchange] = {}
         self.by_uid: dict[int, Queue | Exchange] = {}
         self.runnable: dict[Queue, None] = {}
+        self.use = MemoryUse()
         self.over_budget: dict[Queue, None] = {}
         """Queues that got a message when they had more bytes in memory than they may; cleared by
         the log reader that pages them out.

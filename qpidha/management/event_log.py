@@ -29,6 +29,7 @@ from qpidha.model.event_log import (
     LogTrouble,
     QueueCreated,
     QueueEnded,
+    Withholding,
     writer_name,
 )
 from qpidha.model.settings import Settings
@@ -177,6 +178,9 @@ class EventLog(EventSink):
             case DiskSpaceChange(is_low):
                 done = "refusing messages" if is_low else "taking messages"
                 self.add("limit", f="disk-free-limit", x=done, cnt=1)
+            case Withholding(limit, is_reached):
+                done = "withholding credit" if is_reached else "giving credit"
+                self.add("limit", f=limit, x=done, cnt=1)
             case LogTrouble(what):
                 self.add("error", err=effect.text, x=what)
             case None:

@@ -133,6 +133,7 @@ def explained(node: ManagedNode) -> dict[str, Any]:
             for count, name in unreplicated[:SHOWN_QUEUES]
         ],
         "refuses": node.broker.refuse_publishing,
+        "withholds": "; ".join(node.broker.credit.withheld.values()),
         "stopped_queues": len(stopped),
         "stopped": [
             {

@@ -55,13 +55,21 @@ class DiskSpaceChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Withholding:
+    """A limit of the broker is reached and senders get no credit, or they get some again."""
+
+    limit: str
+    is_reached: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LogTrouble:
     """Records were set aside, or bytes cut off the end of the write-ahead log, as `what` says."""
 
     what: str
 
 
-Happening = QueueCreated | QueueEnded | DiskSpaceChange | LogTrouble
+Happening = QueueCreated | QueueEnded | DiskSpaceChange | Withholding | LogTrouble
 """What an announcement is about, where the event log has a kind of event for it."""
 
 

@@ -51,6 +51,13 @@ class ConnectionCongested:
 
 
 @dataclass(slots=True)
+class OutputWaiting:
+    """So many bytes wait for peers that have not read them yet, over all connections."""
+
+    size: int
+
+
+@dataclass(slots=True)
 class ConnectionLost:
     """The stream ended, or the Connect that asked for it failed; the id is never used again."""
 
@@ -115,6 +122,7 @@ Event = (
     ConnectionOpened
     | BytesReceived
     | ConnectionCongested
+    | OutputWaiting
     | ConnectionLost
     | Reloaded
     | LogWritten

@@ -24,6 +24,7 @@ LEVELS = ("trace", "debug", "info", "notice", "warning", "error", "critical")
 CATEGORIES = ("broker", "events", "ha", "network", "security", "store")
 """What a line of the log can be about."""
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_PERCENTAGE = re.compile(r"([1-9][0-9]?|100) ?%")
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
@@ -128,6 +129,40 @@ class Size:
             if value and value % unit == 0:
                 return f"{value // unit}{suffix}"
         return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOrShare:
+    """A number of bytes, or a percentage of what there is; kept as text, for what there is only
+    the machine knows.
+    """
+
+    accepts: str = (
+        "a number of bytes such as 800M, or a percentage of what there is such as 60%; "
+        "0 is no limit"
+    )
+
+    def parse(self, text: str) -> str:
+        """Check the text and keep it."""
+        if not self.check(text):
+            raise ValueError("it is neither a number of bytes nor a percentage")
+        return text
+
+    def check(self, value: Any) -> bool:
+        """Whether it is one of both."""
+        return isinstance(value, str) and bool(
+            _SIZE.fullmatch(value) or _PERCENTAGE.fullmatch(value)
+        )
+
+    def show(self, value: Any) -> str:
+        """Write it as it was given."""
+        return str(value)
+
+
+def share_of(text: str, whole: int) -> int:
+    """Return the bytes that the text of a SizeOrShare means, where there are `whole` of them."""
+    match = _PERCENTAGE.fullmatch(text)
+    return whole * int(match[1]) // 100 if match else int(Size().parse(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from qpidha.model.options import (
     LogSelectors,
     Option,
     Size,
+    SizeOrShare,
     Text,
     Urls,
     Words,
@@ -332,6 +333,15 @@ class Settings:
         16 << 20,
         Size(1),
         "Bytes that one sender may have on their way, by the largest of its last messages.",
+        group=LIMITS,
+    )
+
+    memory_limit: str = option(
+        "60%",
+        SizeOrShare(),
+        "Memory for messages, the recent log and what waits for clients, in bytes or as a part of "
+        "what the machine or the cgroup has. Near it messages are kept on disk only; above it "
+        "senders get no credit.",
         group=LIMITS,
     )
 

@@ -41,6 +41,7 @@ from qpidha.runtime.event_log import EventLogWriter
 from qpidha.runtime.exits import CannotStart, reason_of
 from qpidha.runtime.log_disk import LOG_FOLDER, SWITCH_INTERVAL, LogDisk
 from qpidha.runtime.log_lines import Log
+from qpidha.runtime.memory import available, limit_of, limit_text
 from qpidha.runtime.network import Network
 from qpidha.runtime.node_loop import NodeLoop
 from qpidha.runtime.reload import Reread, Surroundings, open_log, read_again
@@ -205,6 +206,7 @@ class Daemon:
                 make_uuid=new_uuid,
                 disk=log_disk,
                 acl=acl,
+                memory_limit=limit_of(self._settings, available()),
             )
         except StateLost as error:
             raise CannotStart(
@@ -529,7 +531,9 @@ def _tell(configuration: Configuration) -> None:
         "help": help_text,
         "version": lambda: f"qpidhad {VERSION}\n",
         "print-config": lambda: config_text(configuration.settings, configuration.origins),
-        "check": lambda: "the configuration is good\n",
+        "check": lambda: (
+            f"{limit_text(configuration.settings, available())}\nthe configuration is good\n"
+        ),
     }
     try:
         sys.stdout.write(texts[configuration.command]())

@@ -27,6 +27,7 @@ from qpidha.model.events import (
     ConnectionLost,
     ConnectionOpened,
     Event,
+    OutputWaiting,
 )
 from qpidha.model.settings import Settings
 from qpidha.runtime.exits import CannotStart
@@ -49,6 +50,8 @@ them take some tenths of a second. Half as many would cost those who send large 
 """
 LINGER = 5.0
 """Seconds that what was written before a Disconnect may take to leave."""
+WEIGH = 1.0
+"""Seconds between two looks at what waits for peers."""
 LOOK = 0.01
 LOOKS = 8
 """How often, with so many seconds between, nothing of a stream with TLS must be found on its way:
@@ -203,6 +206,10 @@ class Network:
         self._is_full = False
         self._client_tls: ssl.SSLContext | None = None
         self._idle: asyncio.Event | None = None
+        self._written: dict[Stream, None] = {}
+        """Streams that something was written to since nothing of them was found waiting."""
+        self._weigher: asyncio.TimerHandle | None = None
+        self._waiting = 0
         self.handlers: dict[type, Callable[[Any], None]] = {
             SendBytes: self._send,
             Admitted: self._admitted,
@@ -255,6 +262,8 @@ class Network:
     async def close(self, grace: float) -> None:
         """End every stream, giving what was written `grace` seconds to leave."""
         self.stop_listening()
+        if self._weigher is not None:
+            self._weigher.cancel()
         for task in list(self._connecting.values()):
             task.cancel()
         self._idle = asyncio.Event()
@@ -350,9 +359,28 @@ class Network:
             transport = stream.transport
             assert transport is not None
             transport.write(effect.data)
+            self._written[stream] = None
+            if self._weigher is None:
+                self._weigher = self._loop.call_later(WEIGH, self._weigh)
             limit = self._settings.max_output_buffer
             if effect.limited and transport.get_write_buffer_size() > limit:
                 self.overflowed(stream)
+
+    def _weigh(self) -> None:
+        """Tell how much waits for peers, if that is other than before."""
+        waiting = 0
+        for stream in list(self._written):
+            transport = stream.transport
+            size = 0
+            if stream.is_open and transport is not None:
+                size = transport.get_write_buffer_size()
+            waiting += size
+            if not size:
+                del self._written[stream]
+        self._weigher = self._loop.call_later(WEIGH, self._weigh) if self._written else None
+        if waiting != self._waiting:
+            self._waiting = waiting
+            self.put(OutputWaiting(waiting))
 
     def _disconnect(self, effect: Disconnect) -> None:
         task = self._connecting.get(effect.connection_id)

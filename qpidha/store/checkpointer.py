@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.model.effects import Announce
 from qpidha.model.errors import ProtocolViolation, UpgradeNeeded
 from qpidha.model.event_log import LogTrouble
@@ -22,18 +23,15 @@ from qpidha.model.message import Message, PagedPayload
 from qpidha.store.log import Log
 from qpidha.store.log_reader import LogReader
 from qpidha.store.recovery import fold, message_chunks, page_out, snapshot_objects
-from qpidha.store.write_ahead_log import PayloadRef, WriteAheadLog
+from qpidha.store.weighing import Weighing
+from qpidha.store.write_ahead_log import Chunk, PayloadRef, WriteAheadLog
 
 INTERVAL = 1_000_000_000
 """How often it is considered whether to make a checkpoint, in ns."""
+PARTS = 64
+"""Parts of the write-ahead log that a start reads before it looks at some queues again."""
 RETRY = 60_000_000_000
 """How long to wait with another checkpoint after one was given up, in ns."""
-PER_MESSAGE = 24
-"""Bytes that a message, or the key of one that has left, takes in a checkpoint beside its body,
-roughly.
-"""
-PER_OBJECT = 250
-"""Bytes that a queue, an exchange or a binding takes there, roughly."""
 GIVEN_UP = (
     "a checkpoint was given up: the disk is nearly full; consume messages, or make space for "
     "data-dir"
@@ -45,8 +43,20 @@ class Checkpointer:
     """The write-ahead log of one broker, its log and its model."""
 
     def __init__(
-        self, broker: Broker, log: Log, wal: WriteAheadLog, *, system_id: str, segment_size: int
+        self,
+        broker: Broker,
+        log: Log,
+        wal: WriteAheadLog,
+        *,
+        system_id: str,
+        segment_size: int,
+        most_memory: int = UNLIMITED,
     ) -> None:
+        """While messages have more than `most_memory` bytes in memory no body is kept there that a
+        start brings, or a snapshot, or that comes while a checkpoint is written.
+        """
+        self._most_memory = most_memory
+        self.weighing = Weighing(broker)
         self._broker = broker
         self._log = log
         self._wal = wal
@@ -88,13 +98,14 @@ class Checkpointer:
         broker, log = self._broker, self._log
         reader = LogReader(self._wal, self._system_id, features)
         is_checkpoint = False
-        for part in reader.chunks():
+        for number, part in enumerate(reader.chunks()):
             if is_checkpoint and part.first:
-                self._content = self._weigh()
+                self._content = self.weighing.all()
             is_checkpoint = not part.first
             self._fold(part.data)
-            if broker.over_budget:
-                page_out(broker, part)
+            if not number % PARTS:
+                self.weighing.step()
+            self._page_out(part, is_pressed=self._has_too_much)
         log.recover(reader)
         if alone:
             for batch in reader.tail:
@@ -107,6 +118,7 @@ class Checkpointer:
                 hint=UPGRADE_HINT,
             )
         self._wal.use(broker.features)
+        self.weighing.all()
         queues = [queue for queue in broker.queues.values() if queue.uid > 0]
         messages = sum(len(queue.messages) for queue in queues)
         text = (
@@ -153,19 +165,24 @@ class Checkpointer:
         # A body may leave memory when its frame can be read back and the message is in the state: a
         # part of a snapshot as soon as it is written, a batch also applied.
         recent, chunks, answered = self._log.recent, self._log.chunks, self._log.answered_mark
+        is_pressed = self._wal.is_snapshotting and self._has_too_much
         while chunks and chunks[0][0] <= answered:
-            part = chunks.popleft()[1]
-            if self._broker.over_budget:
-                page_out(self._broker, part)
+            self._page_out(chunks.popleft()[1], is_pressed=is_pressed)
         while recent and recent[0][0] <= answered and recent[0][1].last <= applied:
-            part = recent.popleft()[1]
-            if self._broker.over_budget:
-                page_out(self._broker, part)
+            self._page_out(recent.popleft()[1], is_pressed=is_pressed)
         self._throttle()
         if self._is_wanted and not self._log.has_pending and not self._wal.is_snapshotting:
             self.checkpoint(applied)
         if self.is_busy:
             self._write_chunk(applied)
+
+    @property
+    def _has_too_much(self) -> bool:
+        return self._broker.use.bodies + self.weighing.memory > self._most_memory
+
+    def _page_out(self, part: Chunk, *, is_pressed: bool) -> None:
+        if is_pressed or self._broker.over_budget:
+            page_out(self._broker, part, whole=is_pressed)
 
     def _throttle(self) -> None:
         """Take nothing more while the disk is far behind, for what it has not written is in
@@ -184,6 +201,7 @@ class Checkpointer:
         if now < self._next:
             return []
         self._next = now + INTERVAL
+        content = self.weighing.step()
         wal = self._wal
         self._is_wanted = False
         if self._snapshot is not None or wal.is_snapshotting:
@@ -198,7 +216,7 @@ class Checkpointer:
         # small broker from making one all the time.
         # What it would take is not known, but what the last one took is, and how much more or less
         # there is to write since.
-        size, content, before = wal.checkpoint_size, self._weigh(), self._content
+        size, before = wal.checkpoint_size, self._content
         size = max(
             size + content - before if content >= before else size * content // before, content
         )
@@ -216,25 +234,13 @@ class Checkpointer:
         hint = "; until messages are consumed or data-dir has more space, the write-ahead log grows"
         return [Announce("warning", "store", text + hint, {"size": size, "room": room})]
 
-    def _weigh(self) -> int:
-        """Tell roughly how much there is to write."""
-        total = PER_OBJECT * len(self._broker.exchanges)
-        for queue in self._broker.queues.values():
-            if queue.uid > 0:
-                total += PER_OBJECT * (1 + len(queue.bindings))
-            if queue.logged:
-                total += queue.bytes + PER_MESSAGE * (
-                    len(queue.messages) + (len(queue.window) if queue.window is not None else 0)
-                )
-        return total
-
     def checkpoint(self, applied: int) -> None:
         """Begin a checkpoint of what the model has, which is the log up to `applied`. Nothing may
         be pending.
         """
         log = self._log
         self._is_wanted = False
-        self._weight = self._weigh()
+        self._weight = self.weighing.step()
         # A backup may have more of the log than it has applied. The checkpoint shows what is
         # applied, so its history ends there too; the segments go on behind it.
         history = [(epoch, first) for epoch, first in log.history if first <= applied]

@@ -126,6 +126,17 @@ def encode_enqueues(
     return RUN_HEAD.pack(ENQUEUES, queue, len(sequences), expires) + columns + b"".join(payloads)
 
 
+def first_of_run(data: bytes) -> tuple[int, int] | None:
+    """Return the queue and the first sequence of the run of messages that encoded records begin
+    with; None if they begin with something else.
+    """
+    if data[:1] != bytes((ENQUEUES,)):
+        return None
+    _, queue, count, _ = RUN_HEAD.unpack_from(data)
+    end = RUN_HEAD.size + 8
+    return (queue, int.from_bytes(data[RUN_HEAD.size : end], "little")) if count else None
+
+
 def encode_dequeues(queue: int, sequences: Iterable[int], cause: int = Cause.ACCEPTED) -> bytes:
     """Encode a run of dequeues of one queue, all for one cause."""
     column = array("Q", sequences)

@@ -388,6 +388,11 @@ class Log:
         return sum(mark > self.answered_mark for mark, _ in self.chunks)
 
     @property
+    def memory(self) -> int:
+        """Bytes in memory: what is kept, and what waits for the disk beside it."""
+        return self._bytes + self._unwritten
+
+    @property
     def is_choked(self) -> bool:
         """Whether the disk is so far behind that nothing more should be taken, even where nobody
         waits for an answer.

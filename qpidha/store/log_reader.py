@@ -195,6 +195,7 @@ class LogReader:
         for frame in reader:
             if frame.kind == CHUNK:
                 size = frame.end - frame.offset
+                checkpoint.note(frame.data, frame.offset, size)
                 yield Chunk(frame.data, 0, 0, PayloadRef(self._wal, checkpoint, frame.offset, size))
             elif frame.kind == END:
                 is_whole, self.snapshot_through = True, frame.last

@@ -13,8 +13,8 @@ from qpidha.broker.broker import Broker
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.errors import ProtocolViolation, RefusedRequest
 from qpidha.model.message import Message
-from qpidha.model.records import HA_RECORDS, Record, Requeued
-from qpidha.store.codec import EnqueueRun, decode, encode_enqueues, encode_record
+from qpidha.model.records import HA_RECORDS, Enqueued, Record, Requeued
+from qpidha.store.codec import EnqueueRun, Entry, decode, encode_enqueues, encode_record
 from qpidha.store.write_ahead_log import Chunk
 
 CHUNK = 64 << 10
@@ -108,15 +108,23 @@ def message_chunks(broker: Broker, last: int) -> Iterator[tuple[bytes, list[Mess
             yield data, found
 
 
-def page_out(broker: Broker, part: Chunk) -> None:
-    """Let long queues forget the bodies of messages that can be read back.
+def page_out(broker: Broker, part: Chunk, *, whole: bool = False) -> None:
+    """Let long queues forget the bodies of messages that can be read back; or all queues, if the
+    `whole` part is to be forgotten.
 
     Of a checkpoint, they are those in the data: others may have numbers like theirs.
     """
+    if whole:
+        for entry in decode(part.data):
+            for uid in _queues_of(entry):
+                found = broker.by_uid.get(uid)
+                if isinstance(found, Queue):
+                    broker.over_budget[found] = None
     if part.first:
+        budget = broker.settings.queue_memory
         for queue in list(broker.over_budget):
             queue.page_out(part.first, part.last, part.body)
-            if queue.bytes - queue.paged_out <= broker.settings.queue_memory:
+            if not budget or queue.resident <= budget:
                 del broker.over_budget[queue]
         return
     for entry in decode(part.data):
@@ -124,3 +132,11 @@ def page_out(broker: Broker, part: Chunk) -> None:
             found = broker.by_uid.get(entry.queue)
             if isinstance(found, Queue) and found in broker.over_budget:
                 found.page_out(entry.sequences[0], entry.sequences[-1], part.body)
+
+
+def _queues_of(entry: Entry) -> tuple[int, ...]:
+    """Return the queues that encoded messages are on."""
+    if isinstance(entry, EnqueueRun):
+        return (entry.queue,)
+    record = entry[1]
+    return record.queues if isinstance(record, Enqueued) else ()

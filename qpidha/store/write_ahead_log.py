@@ -24,7 +24,7 @@ from zlib import crc32
 
 from qpidha.model.errors import LogDamaged
 from qpidha.model.records import Batch, Enqueued
-from qpidha.store.codec import EnqueueRun, decode
+from qpidha.store.codec import EnqueueRun, decode, first_of_run
 from qpidha.store.disk import Disk
 from qpidha.store.frames import (
     BATCH,
@@ -58,9 +58,11 @@ History = list[tuple[int, int]]
 
 
 class File:
-    """A segment or checkpoint: its name, its size, and where the batches are in it."""
+    """A segment or checkpoint: its name, its size, and where the batches are in it, or the messages
+    of each queue.
+    """
 
-    __slots__ = ("base", "epoch", "firsts", "name", "number", "offsets", "size", "start")
+    __slots__ = ("base", "epoch", "firsts", "name", "number", "offsets", "queues", "size", "start")
 
     def __init__(self, number: int, kind: str, *, epoch: int, start: int, base: int = 0) -> None:
         self.number = number
@@ -76,6 +78,17 @@ class File:
         self.size = 0
         self.firsts = array("Q")
         self.offsets = array("Q")
+        self.queues: dict[int, array[int]] = {}
+        """Queue -> first sequence, offset and size of each frame with messages of it, one after the
+        other.
+        """
+
+    def note(self, data: bytes, offset: int, size: int) -> None:
+        """Note which messages a part of a checkpoint has."""
+        found = first_of_run(data)
+        if found is not None:
+            queue, first = found
+            self.queues.setdefault(queue, array("Q")).extend((first, offset, size))
 
     def read(self, disk: Disk, offset: int, size: int) -> bytes:
         """Read a piece; raises OSError. It may still have the name it had before, or get the new
@@ -412,8 +425,12 @@ class WriteAheadLog:
 
     def chunk(self, data: bytes) -> PayloadRef:
         """Write a part of the checkpoint."""
-        assert self._partial is not None
-        return self._write(self._partial, encode_frame(CHUNK, data, salt=self.salt))
+        file = self._partial
+        assert file is not None
+        offset = file.size
+        body = self._write(file, encode_frame(CHUNK, data, salt=self.salt))
+        file.note(data, offset, file.size - offset)
+        return body
 
     def end_checkpoint(self, through: int) -> int:
         """The checkpoint is whole, and may show effects of the log up to `through`; give the mark
@@ -470,6 +487,32 @@ class WriteAheadLog:
         self._head(self._partial, {"history": history, "reset": reset, "discard": self._discard})
 
     # -- bodies -----------------------------------------------------------------------------------
+
+    def place(self, queue: int, sequence: int) -> tuple[PayloadRef, int] | None:
+        """Return from where a message that is on a queue can be read once it is written, and up to
+        which sequence the others of that queue can; None if it is nowhere.
+        """
+        # Segments from before the checkpoint may go at any time, so they do not count.
+        checkpoint = self._checkpoint
+        if checkpoint is not None and sequence <= checkpoint.start:
+            frames = checkpoint.queues.get(queue) or array("Q")
+            count = len(frames) // 3
+            at = bisect_right(range(count), sequence, key=lambda frame: frames[3 * frame]) - 1
+            if at < 0:
+                return None
+            body = PayloadRef(self, checkpoint, frames[3 * at + 1], frames[3 * at + 2])
+            is_last = at + 1 == count
+            return body, checkpoint.start if is_last else frames[3 * at + 3] - 1
+        for file in reversed(self._files):
+            if file.firsts and file.firsts[0] <= sequence:
+                at = bisect_right(file.firsts, sequence) - 1
+                is_last = at + 1 == len(file.firsts)
+                offset, end = int(file.offsets[at]), file.size
+                if not is_last:
+                    end = int(file.offsets[at + 1])
+                body = PayloadRef(self, file, offset, end - offset)
+                return body, sequence if is_last else int(file.firsts[at + 1]) - 1
+        return None
 
     def payload(self, body: PayloadRef, sequence: int) -> bytes:
         """Read one message of a frame; those beside it are likely to be next."""

@@ -332,6 +332,8 @@ class BrokerAgainstOracle(RuleBasedStateMachine):
             assert queue.bytes - queue.paged_out == sum(
                 len(m.payload) for m in queue.messages.values() if isinstance(m.payload, bytes)
             )
+        resident = sum(queue.resident for queue in self.broker.queues.values())
+        assert self.broker.use.bodies == resident
 
     @invariant()
     def consumers_have_each_message_once(self) -> None:

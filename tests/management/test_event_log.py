@@ -14,7 +14,14 @@ from qpidha.broker.broker import Broker
 from qpidha.management.event_log import EventLog
 from qpidha.management.tracing import Tracing
 from qpidha.model.effects import Announce, Effect, WriteEvents
-from qpidha.model.event_log import DiskSpaceChange, Happening, LogTrouble, QueueCreated, QueueEnded
+from qpidha.model.event_log import (
+    DiskSpaceChange,
+    Happening,
+    LogTrouble,
+    QueueCreated,
+    QueueEnded,
+    Withholding,
+)
 from qpidha.model.message_view import build
 from qpidha.model.settings import Settings
 from qpidha.store.log import Log
@@ -45,6 +52,16 @@ def events(log: EventLog, effects: list[Effect]) -> list[dict[str, Any]]:
             "critical",
             DiskSpaceChange(True),
             {"k": "limit", "f": "disk-free-limit", "x": "refusing messages", "cnt": 1},
+        ),
+        (
+            "notice",
+            Withholding("memory-limit", False),
+            {"k": "limit", "f": "memory-limit", "x": "giving credit", "cnt": 1},
+        ),
+        (
+            "warning",
+            Withholding("memory-limit", True),
+            {"k": "limit", "f": "memory-limit", "x": "withholding credit", "cnt": 1},
         ),
         (
             "notice",

@@ -17,7 +17,7 @@ import pytest
 import uvloop
 
 from qpidha.model.effects import Announce, SaveState, Stop
-from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened
+from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened, OutputWaiting
 from qpidha.model.settings import Settings
 from qpidha.runtime import network
 from qpidha.runtime.clock import Clock
@@ -202,6 +202,27 @@ def test_what_is_not_limited_waits_for_a_peer_however_much_it_is():
         writer.close()
 
     play(scene, max_output_buffer=1 << 20)
+
+
+def test_code_d6_the_node_hears_how_much_waits_for_peers(monkeypatch):
+    monkeypatch.setattr(network, "WEIGH", 0.01)
+
+    async def scene(world):
+        def waiting():
+            return [one.size for step in world.node.steps for one in step if is_size(one)]
+
+        def is_size(event):
+            return isinstance(event, OutputWaiting)
+
+        reader, writer = await world.connect(limit=1 << 16)
+        writer.write(b"backlog")
+        await world.until(waiting)
+        assert waiting()[0] > 1_000_000
+        await reader.readexactly(20_000_000)
+        await world.until(lambda: waiting()[-1] == 0)
+        writer.close()
+
+    play(scene)
 
 
 def test_connections_beyond_the_limit_are_closed_and_room_is_found_again():

@@ -6,10 +6,12 @@ import random
 from itertools import count
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.model.events import Event, LogFailed, LogWritten
 from qpidha.model.settings import Settings
 from qpidha.store.checkpointer import Checkpointer
 from qpidha.store.log import Log
+from qpidha.store.memory import LOW, Memory
 from qpidha.store.write_ahead_log import WriteAheadLog
 from tests.sim.disk import FakeDisk, Files
 
@@ -25,7 +27,10 @@ def a_message(body: bytes, *, durable: bool = True) -> bytes:
 class Machine:
     """A durable broker, and the machine it runs on."""
 
-    def __init__(self, files: Files | None = None, *, seed: int = 1, **options: object) -> None:
+    def __init__(
+        self, files: Files | None = None, *, seed: int = 1, limit: int = 0, **options: object
+    ) -> None:
+        """`limit` is that of the memory, in bytes; 0 for none."""
         self.settings = Settings(ha_replicate="all", **{"journal_segment_size": 4096, **options})  # type: ignore[arg-type]
         self.files = files if files is not None else Files()
         self.rng = random.Random(seed)
@@ -46,6 +51,7 @@ class Machine:
             self.wal,
             system_id=SYSTEM_ID,
             segment_size=self.settings.journal_segment_size,
+            most_memory=limit * LOW // 100 or UNLIMITED,
         )
         self.notes = [
             said.text for said in self.checkpointer.recover(alone=True) if said.level == "warning"
@@ -53,6 +59,8 @@ class Machine:
         self.log.start_epoch(self.log.epoch + 1)
         self.broker.log_writer = self.log
         self.broker.promoted(0)
+        self.memory = Memory(limit, self.broker, self.log, self.wal, self.checkpointer.weighing)
+        self.now = 1
 
     def _post(self, event: Event) -> None:
         if isinstance(event, LogWritten):
@@ -65,6 +73,7 @@ class Machine:
         self.log.seal()
         self.log.committed = self.log.durable_to
         self.checkpointer.turn(self.log.last)
+        self.memory.turn(self.now)
         for _ in range(pumps):
             if not self.disk.pump():
                 break

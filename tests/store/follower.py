@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.ha.backup import Backup, FromPrimary
 from qpidha.ha.in_sync import SavedState
 from qpidha.ha.peers import Peer
@@ -123,7 +124,10 @@ class Source:
 class Follower:
     """The backup, and its side of the link."""
 
-    def __init__(self, files: Files | None = None, *, seed: int = 1, **options: object) -> None:
+    def __init__(
+        self, files: Files | None = None, *, seed: int = 1, most: int = UNLIMITED, **options: object
+    ) -> None:
+        """`most` is how many bytes of messages may be in memory."""
         self.options = options
         self.settings = Settings(ha_replicate="all", **{"journal_segment_size": 4096, **options})  # type: ignore[arg-type]
         self.files = files if files is not None else Files()
@@ -147,6 +151,7 @@ class Follower:
             self.wal,
             system_id=SYSTEM_ID,
             segment_size=self.settings.journal_segment_size,
+            most_memory=most,
         )
         self.checkpointer.recover(alone=False)
         port: Any = self

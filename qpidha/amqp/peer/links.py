@@ -72,9 +72,11 @@ class Scratch:
     one; Python runs other threads during each call of C, so that two threads must not.
     """
 
-    __slots__ = ("_tag_holder", "buffer", "tag", "tag_bytes")
+    __slots__ = ("_tag_holder", "buffer", "tag", "tag_bytes", "unfinished")
 
     def __init__(self) -> None:
+        self.unfinished = 0
+        """Bytes of messages of which only a part has come, in all engines."""
         self.buffer = ffi.new("char[]", BUFFER_SIZE)
         # One tag is enough: the engine copies it. Tags only have to differ among the unsettled
         # deliveries of one link.
@@ -443,6 +445,7 @@ class LinkEnd:
             return  # That is another broker.
         engine = self.engine
         engine.unfinished += size
+        engine.scratch.unfinished += size
         if self._size > self.limit:
             self._forget_parts()
             raise MessageTooLarge(
@@ -471,6 +474,7 @@ class LinkEnd:
         """Let go of the parts of a message."""
         if self.limit:
             self.engine.unfinished -= self._size
+            self.engine.scratch.unfinished -= self._size
         self._chunks, self._size = [], 0
 
     def lost(self) -> None:

@@ -5,14 +5,15 @@ A delivery stays unsettled until the record of its message is committed; then it
 settled, and only then counts as used up: a peer can never have more than `link-credit` deliveries
 in our hands. What it may have on its way is less where messages are large, and less where one queue
 could not take as many when it has stopped its senders; a sender to such a queue gets no credit
-until the queue goes on. A message that cannot be taken is rejected with the reason, and the link
-goes on; Qpid releases those over a limit, which tells a sender nothing. A message for which an
-exchange has no queue is released, or with unroutable=accept accepted, as in Qpid. An outcome that
-the sender's source does not list is never given: the link ends with the error instead, and so it
-does for a settled message that cannot be taken, for that has no outcome; a settled one for which
-there is no queue is counted and forgotten, for its sender asked for no more. A message of a
-transaction goes into that, and is settled at once with the outcome it will have if the transaction
-is committed; one that cannot be taken leaves its transaction no way but back.
+until the queue goes on, and no sender gets any while the broker has none to give. A message that
+cannot be taken is rejected with the reason, and the link goes on; Qpid releases those over a
+limit, which tells a sender nothing. A message for which an exchange has no queue is released, or
+with unroutable=accept accepted, as in Qpid. An outcome that the sender's source does not list is
+never given: the link ends with the error instead, and so it does for a settled message that
+cannot be taken, for that has no outcome; a settled one for which there is no queue is counted and
+forgotten, for its sender asked for no more. A message of a transaction goes into that, and is
+settled at once with the outcome it will have if the transaction is committed; one that
+cannot be taken leaves its transaction no way but back.
 Source: AMQP 1.0 section 2.6.12, 2.7.5, 3.5.3, 4.4.1; Using the Anonymous Terminus for Message
 Routing 1.0, section 2.2.2; Qpid: src/qpid/broker/amqp/Incoming.cpp.
 """
@@ -28,6 +29,7 @@ from qpidha.amqp.peer.values import connection_of, fitted, reject, remote_fields
 from qpidha.amqp.server.address import find_address
 from qpidha.amqp.server.open_transactions import UnknownTransaction
 from qpidha.amqp.server.receiving_link import ReceivingLink, TransferLimitExceeded
+from qpidha.broker.credit import DISK_FREE_LIMIT
 from qpidha.broker.exchange import UNROUTABLE_HINT
 from qpidha.broker.transaction import Post
 from qpidha.model.errors import (
@@ -138,19 +140,24 @@ class IncomingLink(ReceivingLink):
         end = self.end
         assert end is not None
         end.owner = self
+        self._broker.credit.senders[self] = None
         self._host.links.attach(self._connection, end.name, False, self)
         self._top_up()
         self._connection.wake()
 
     def _allowance(self) -> int:
         """Return how many messages of the size that comes the peer may have on its way: as many as
-        the queue will have room for, whatever comes of it; 0 if the queue takes none now.
+        the queue will have room for, whatever comes of it; 0 if the queue or the broker takes none
+        now.
         """
+        credit, queue = self._broker.credit, self._queue
+        if credit.withheld and not credit.allows(self, queue):
+            return 0
         size = max(self._largest, self._largest_before)
         if self._largest:
             self._largest, self._largest_before = 0, self._largest
         most = self._budget // size if size else FIRST_CREDIT
-        queue = self._queue
+        most = min(most, credit.share // (size or LARGE))
         if queue is not None:
             if not queue.admits(self, size):
                 return 0
@@ -160,7 +167,7 @@ class IncomingLink(ReceivingLink):
     # What the queue tells.
 
     def resumed(self) -> None:
-        """The queue has room again."""
+        """The queue, or the broker, has room again."""
         self._top_up()
         self._connection.wake()
 
@@ -243,6 +250,7 @@ class IncomingLink(ReceivingLink):
         self._unname()
         if self._queue is not None:
             self._queue.remove_sender(self)
+        self._broker.credit.leave(self)
         self._broker.owner_gone(self)
 
     def _unname(self) -> None:
@@ -447,7 +455,7 @@ class IncomingLink(ReceivingLink):
         if is_full:
             is_disk = bool(self._broker.refuse_publishing)
             self._host.event_log.limit(
-                "disk-free-limit" if is_disk else "queue-size",
+                DISK_FREE_LIMIT if is_disk else "queue-size",
                 "rejected",
                 self._queue.name if self._queue else "",
             )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from qpidha.amqp.peer.terminus import Outcome
     from qpidha.broker.broker import Broker
     from qpidha.broker.transaction import Post, Retirement
+    from qpidha.model.memory import MemoryUse
 
 MAX_TRANSACTIONS = 1000
 """Open transactions of one connection."""
@@ -66,9 +67,10 @@ class Work:
 class OpenTransactions:
     """The open transactions of one connection."""
 
-    __slots__ = ("_open", "bytes", "taken")
+    __slots__ = ("_open", "_use", "bytes", "taken")
 
-    def __init__(self) -> None:
+    def __init__(self, use: MemoryUse) -> None:
+        self._use = use
         self._open: dict[bytes, Work] = {}
         self.bytes = 0
         self.taken = 0
@@ -115,17 +117,17 @@ class OpenTransactions:
         try:
             work.transaction.post(post)
         finally:
-            self.bytes += work.transaction.bytes - before
+            self._count(work.transaction.bytes - before)
 
     def retire(self, work: Work, retirement: Retirement) -> None:
         """Put what becomes of a message into a transaction."""
         before = work.transaction.bytes
         work.transaction.retire(retirement)
-        self.bytes += work.transaction.bytes - before
+        self._count(work.transaction.bytes - before)
 
     def mark_rollback_only(self, work: Work, error: QpidHaError) -> None:
         """Let a transaction end in no way but a rollback."""
-        self.bytes -= work.transaction.bytes
+        self._count(-work.transaction.bytes)
         work.transaction.mark_rollback_only(error)
 
     def retired(self, retiring: Retiring) -> None:
@@ -165,7 +167,7 @@ class OpenTransactions:
     def discharge(self, work: Work, *, failed: bool) -> int:
         """End a transaction; return the sequence to wait for, or raise what prevents the commit."""
         del self._open[work.transaction_id]
-        self.bytes -= work.transaction.bytes
+        self._count(-work.transaction.bytes)
         participants, work.participants = work.participants, {}
         try:
             sequence = 0
@@ -180,6 +182,11 @@ class OpenTransactions:
             for participant in participants:
                 participant.discharged(work, sequence, not failed)
         return sequence
+
+    def _count(self, size: int) -> None:
+        """So many bytes of messages came, or have left if it is below 0."""
+        self.bytes += size
+        self._use.transactions += size
 
     def abandon(self, owner: Owner) -> None:
         """Roll back everything that a coordinator began."""

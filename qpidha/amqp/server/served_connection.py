@@ -56,7 +56,7 @@ class ServedConnection:
         """Links whose peer wants its credit used or given back."""
         self.outgoing: dict[OutgoingLink, None] = {}
         """Every link on which the peer receives."""
-        self.transactions = OpenTransactions()
+        self.transactions = OpenTransactions(host.broker.use)
         self.connection = Connection(
             connection_id,
             host,

@@ -19,10 +19,16 @@ from qpidha.model.message import Message
 from qpidha.model.records import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from qpidha.broker.queues.ordering import Ordering
+    from qpidha.model.memory import MemoryUse
     from qpidha.model.message import PagedPayload
+
+    Place = Callable[[int], tuple[PagedPayload, int] | None]
+    """Tells, of a sequence, from where that message can be read, and up to which sequence others of
+    its queue can be read from there; None if that one, and none after it, can be read yet.
+    """
 
 
 class Backlog:
@@ -30,6 +36,7 @@ class Backlog:
 
     __slots__ = (
         "_page_out_above",
+        "_use",
         "acquired",
         "bytes",
         "departed",
@@ -39,7 +46,8 @@ class Backlog:
         "paged_out",
     )
 
-    def __init__(self, logged: bool, memory: int) -> None:
+    def __init__(self, logged: bool, memory: int, use: MemoryUse) -> None:
+        self._use = use
         self.logged = logged
         """Whether the log has these messages; their sequences are a queue's own otherwise."""
         self.messages: dict[int, Message] = {}
@@ -54,6 +62,11 @@ class Backlog:
         self._page_out_above = UNLIMITED
         """With more bytes than this, too many are in memory: `paged_out` plus what may be there."""
         self.set_memory(memory)
+
+    @property
+    def resident(self) -> int:
+        """Bytes that are in memory."""
+        return self.bytes - self.paged_out
 
     @property
     def dequeued(self) -> int:
@@ -79,7 +92,9 @@ class Backlog:
         columns = (sequences, payloads, expiries) if expiries else (sequences, payloads)
         self.messages.update(zip(sequences, map(Message, *columns), strict=True))
         self.ordering.add_run(sequences)
-        self.bytes += sum(map(len, payloads))
+        size = sum(map(len, payloads))
+        self.bytes += size
+        self._use.bodies += size
 
     def remove(self, sequences: Iterable[int], cause: int = Cause.ACCEPTED) -> None:
         """Forget messages that left, and count them by their cause. Unknown ones were never here:
@@ -90,7 +105,9 @@ class Backlog:
             for message in map(self.messages.pop, sequences, repeat(None))
             if message is not None
         ]
-        self.bytes -= sum([message.size for message in gone])
+        size = sum([message.size for message in gone])
+        self.bytes -= size
+        self._use.bodies -= size
         if cause >= len(self.departed):  # a cause that only a later version knows
             self.departed += [0] * (cause + 1 - len(self.departed))
         self.departed[cause] += len(gone)
@@ -124,9 +141,42 @@ class Backlog:
             if isinstance(message.payload, bytes):
                 message.payload = body
                 moved += message.size
-        self.paged_out += moved
-        self._page_out_above += moved
+        self._count_paged_out(moved)
         return moved
+
+    def page_out_some(
+        self, cursor: int, keep: int, *, count: int, size: int, place: Place
+    ) -> tuple[int, int, bool]:
+        """Look at up to `count` messages after sequence `cursor`, and keep the bytes of none but
+        the first `keep`, until `size` bytes are let go. Return with what to go on, sequence and
+        bytes to keep, and whether there is nothing more that can be let go.
+        """
+        body: PagedPayload | None = None
+        through = moved = 0
+        is_over = False
+        for message in self.ordering.after(cursor):
+            if not count or moved >= size:
+                break
+            if not isinstance(message.payload, bytes):
+                pass
+            elif keep > 0:
+                keep -= message.size
+            else:
+                if message.sequence > through:
+                    found = place(message.sequence)
+                    if found is None:
+                        is_over = True
+                        break
+                    body, through = found
+                assert body is not None
+                message.payload = body
+                moved += message.size
+            cursor = message.sequence
+            count -= 1
+        else:
+            is_over = True
+        self._count_paged_out(moved)
+        return cursor, keep, is_over
 
     def ordered(self) -> list[int]:
         """Return the sequences of all messages, lowest first."""
@@ -165,15 +215,21 @@ class Backlog:
         """Count the messages after sequence `committed`: not every in-sync broker has them yet."""
         return sum(1 for _ in self.ordering.after(committed)) if self.logged else 0
 
+    def _count_paged_out(self, moved: int) -> None:
+        """So many bytes are in memory no more; or, below 0, have left that were not."""
+        self.paged_out += moved
+        self._page_out_above += moved
+        self._use.bodies -= moved
+
     def _forget_paged_out(self, message: Message) -> None:
         """A message left whose bytes may not have been in memory."""
         if not isinstance(message.payload, bytes):
-            self.paged_out -= message.size
-            self._page_out_above -= message.size
+            self._count_paged_out(-message.size)
 
     def _clear(self) -> None:
         """Forget everything."""
         self.messages.clear()
         self.ordering.clear()
         self._page_out_above -= self.paged_out
+        self._use.bodies -= self.resident
         self.bytes = self.paged_out = self.acquired = 0

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from qpidha.broker.queues.dispatch import Consumer, Dispatch
     from qpidha.broker.queues.log_writer import LogWriter
     from qpidha.broker.queues.spec import QueueSpec
+    from qpidha.model.memory import MemoryUse
     from qpidha.model.records import QueueDeclared
 
 ACCEPTED = int(Cause.ACCEPTED)
@@ -82,6 +83,7 @@ class QueueHost(Protocol):
     delivery_paused: bool
     over_budget: dict[Queue, None]
     """Queues with more bytes in memory than they may have."""
+    use: MemoryUse
 
     departures: Departures
 
@@ -161,7 +163,7 @@ class Queue(Backlog):
     def __init__(
         self, uid: int, options: QueueDeclared, host: QueueHost, *, spec: QueueSpec, logged: bool
     ) -> None:
-        super().__init__(logged, spec.limits.memory)
+        super().__init__(logged, spec.limits.memory, host.use)
         self.uid = uid
         self.name = options.name
         self.uuid = options.uuid
@@ -440,7 +442,9 @@ class Queue(Backlog):
         sequence = message.sequence
         if self.is_replica or self.messages.pop(sequence, None) is None:
             return 0  # It was purged, or the queue deleted, while a consumer had it.
-        self.bytes -= message.size
+        size = message.size
+        self.bytes -= size
+        self._use.bodies -= size
         if self.paged_out:
             self._forget_paged_out(message)
         self.departed[cause] += 1
@@ -649,8 +653,9 @@ class Queue(Backlog):
         """Put a message at the end, whatever the limits: its sequence is above all others."""
         self.messages[sequence] = Message(sequence, payload, expires)
         self.ordering.add(sequence)
-        total = self.bytes + len(payload)
-        self.bytes = total
+        size = len(payload)
+        self.bytes = total = self.bytes + size
+        self._use.bodies += size
         if total > self._page_out_above:
             self._host.over_budget[self] = None
         self.enqueued += 1

@@ -57,6 +57,8 @@ def explanation_lines(found: dict[str, Any]) -> list[str]:
         )
     if found.get("refuses"):
         lines.append(f"takes no messages that are recorded: {found['refuses']}")
+    if found.get("withholds"):
+        lines.append(f"gives senders no credit: {found['withholds']}")
     held = int(found.get("held") or 0)
     if held:
         lines.append(f"answers to clients that wait until what they confirm is committed: {held:,}")

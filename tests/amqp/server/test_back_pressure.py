@@ -16,6 +16,8 @@ from qpidha.model.encoding import UInt
 from qpidha.model.errors import LimitExceeded
 from qpidha.model.message_view import build
 from qpidha.model.records import QueueDeclared
+from qpidha.store.log import Log
+from qpidha.store.memory import Memory
 from tests.amqp.builders import AHost, CountingLogWriter, Pair
 from tests.amqp.controller import Controller
 from tests.amqp.wire import BEGIN, OPEN, Frame, Talk, attach, frame, perform
@@ -328,6 +330,45 @@ def test_a_consumer_s_acceptance_gives_credit_to_another_connection() -> None:
         queue.dequeue(message)
     assert sender.talk.connection in host.woken
     assert sender.credit > 0
+
+
+def above(memory: Memory, *senders: ASender, size: int) -> int:
+    """Have senders send all that they may; return what is in use then."""
+    while any(sender.credit for sender in senders):
+        for sender in senders:
+            sender.send_all(size, most=1)
+        memory.turn(1)
+    return memory.used
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_code_d6_above_the_memory_limit_no_sender_gets_credit_until_much_less_is_in_use(
+    count: int,
+) -> None:
+    host = AHost(default_queue_limit=0)
+    host.broker.declare_queue("q")
+    memory = Memory(100_000, host.broker, Log(0), None, None)
+    senders = [ASender(host) for _ in range(count)]
+    assert 100_000 < above(memory, *senders, size=500) < 121_000
+    late = ASender(host)
+    assert late.credit == 0 and not any(sender.rejected for sender in senders)
+    leave(host, 10)
+    memory.turn(2)
+    assert late.credit == 0
+    leave(host, 100)
+    memory.turn(3)
+    assert late.credit and all(sender.credit for sender in senders)
+
+
+def test_a_sender_that_waited_and_left_is_told_nothing() -> None:
+    host = a_host()
+    host.broker.credit.withhold("memory-limit", "there is none")
+    sender, other = ASender(host), ASender(host)
+    assert len(host.broker.credit.waiting) == 2
+    sender.talk.say(frame(perform(0x16, UInt(0), True)))
+    assert len(host.broker.credit.waiting) == len(host.broker.credit.senders) == 1
+    host.broker.credit.withhold("memory-limit", "")
+    assert other.credit and not host.broker.credit.waiting
 
 
 STEPS = st.lists(

@@ -362,7 +362,9 @@ def piece(handle: int, start: int, end: int | None) -> bytes:
 
 
 def unfinished(talk: Talk) -> int:
-    return talk.connection._engine.unfinished
+    engine = talk.connection._engine
+    assert engine.scratch.unfinished == engine.unfinished  # It is the only connection.
+    return engine.unfinished
 
 
 def test_code_d6_unfinished_messages_of_one_connection_are_bounded(

@@ -1,0 +1,67 @@
+"""Credit: whether the senders of a broker may have messages on their way, whatever their queues
+say.
+
+While a limit of the whole broker is reached its senders get no credit, and hear when they may have
+some again; what they sent before is taken. Of the memory that is left when it gets short each one
+has a share. Knows no link and no limit. Source: Qpid `QueueFlowLimit.cpp`, for a broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qpidha.broker.queues.limits import UNLIMITED
+
+if TYPE_CHECKING:
+    from qpidha.broker.queues.queue import Queue, Sender
+
+MEMORY_LIMIT = "memory-limit"
+DISK_FREE_LIMIT = "disk-free-limit"
+"""Holds up only those who send to a queue that is recorded; who sends to an exchange may mean
+others, and is refused what cannot be recorded.
+"""
+
+
+class Credit:
+    """Whether senders get credit."""
+
+    __slots__ = ("senders", "spare", "waiting", "withheld")
+
+    def __init__(self) -> None:
+        self.withheld: dict[str, str] = {}
+        """Limits that are reached, and why senders have to wait for each."""
+        self.senders: dict[Sender, None] = {}
+        self.waiting: dict[Sender, None] = {}
+        """Senders that were given nothing."""
+        self.spare = UNLIMITED
+        """Bytes that all senders together may have on their way."""
+
+    @property
+    def share(self) -> int:
+        """Bytes that one sender may have on their way."""
+        return self.spare // max(len(self.senders), 1)
+
+    def withhold(self, limit: str, reason: str) -> None:
+        """Give senders no credit, as a limit is reached; or again some, with an empty reason."""
+        if reason:
+            self.withheld[limit] = reason
+        elif self.withheld.pop(limit, ""):
+            waiting, self.waiting = self.waiting, {}
+            for sender in waiting:
+                sender.resumed()
+
+    def allows(self, sender: Sender, queue: Queue | None) -> bool:
+        """Whether a sender, to one queue or to others, may have credit. One that may not hears when
+        that is worth asking again.
+        """
+        if MEMORY_LIMIT in self.withheld or (
+            DISK_FREE_LIMIT in self.withheld and queue is not None and queue.log_writer is not None
+        ):
+            self.waiting[sender] = None
+            return False
+        return True
+
+    def leave(self, sender: Sender) -> None:
+        """A sender is gone."""
+        self.senders.pop(sender, None)
+        self.waiting.pop(sender, None)

@@ -1,0 +1,70 @@
+"""The memory that a process may have: the machine's, or less where a cgroup says so."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from qpidha.client.admin import AdminSocket
+from qpidha.model.errors import InvalidArgument
+from qpidha.model.settings import Settings
+from qpidha.runtime.memory import LEAST, available, limit_of
+from tests.patience import STATE
+from tests.runtime.daemons import Running, run
+
+MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def found(place: Path, membership: str, **limits: str) -> int:
+    """Return what is available where files of the cgroups, by their paths with `_` for `/`, say
+    so.
+    """
+    proc = place / "proc"
+    proc.write_text(membership)
+    for name, text in limits.items():
+        file = place / "cgroup" / name.replace("__", "/").replace("_DOT_", ".")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+    return available(str(proc), str(place / "cgroup"))
+
+
+def test_the_smallest_limit_of_all_groups_around_the_process_counts(tmp_path: Path) -> None:
+    of_two = {"a__memory_DOT_max": "3000000", "a__b__memory_DOT_max": "max"}
+    assert found(tmp_path, "0::/a/b\n", **of_two) == 3_000_000
+    assert found(tmp_path, "0::/a/b\n", a__b__memory_DOT_max="2000000") == 2_000_000
+
+
+def test_version_1_and_a_container_that_sees_its_own_group_only(tmp_path: Path) -> None:
+    one = {"memory__memory_DOT_limit_in_bytes": "4000000"}
+    assert found(tmp_path, "5:cpu:/x\n4:memory:/docker/0\n0::/\n", **one) == 4_000_000
+
+
+def test_without_a_group_the_machine_counts(tmp_path: Path) -> None:
+    assert available(str(tmp_path / "none"), str(tmp_path)) == MACHINE
+    assert found(tmp_path, "0::/\n", memory_DOT_max="max") == MACHINE
+    assert found(tmp_path, "0::/\n", memory_DOT_max=str(1 << 62)) == MACHINE
+
+
+def test_the_limit_is_a_size_a_share_or_none() -> None:
+    whole = 1 << 30
+    limits = {text: limit_of(Settings(memory_limit=text), whole) for text in ("60%", "800M", "0")}
+    assert limits == {"60%": whole * 60 // 100, "800M": 800 << 20, "0": 0}
+    assert limit_of(Settings(memory_limit="1k"), whole) == LEAST
+    for odd in ("0%", "101%", "much", "-1"):
+        with pytest.raises(InvalidArgument):
+            Settings(memory_limit=odd)
+
+
+def test_check_and_status_name_the_limit(tmp_path: Path) -> None:
+    code, out, _ = run("--check", "--memory-limit", "64M")
+    assert code == 0 and "memory-limit is 64 MiB" in out
+    with Running("--memory-limit", "64M", "--data-dir", tmp_path) as daemon:
+        with contextlib.closing(AdminSocket(str(tmp_path / "admin.sock"), STATE)) as admin:
+            report = admin.call("status", {})["memory"]
+            assert report["limit"] == 64 << 20 and report["used"] < 1 << 20
+            assert admin.call("explain", {})["withholds"] == ""
+        daemon.end(signal.SIGTERM)
