@@ -24,6 +24,7 @@ from qpidha.amqp.server.registry import LinkRegistry
 from qpidha.amqp.server.served_connection import ServedConnection
 from qpidha.amqp.server.streams import Streams
 from qpidha.broker.broker import Broker
+from qpidha.broker.credit import DISK_FREE_LIMIT
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.ha.channels import FEATURES_PROPERTY, REPLICATION, Channels, features_of, identify
 from qpidha.ha.cluster import Cluster
@@ -67,7 +68,7 @@ from qpidha.model.errors import (
     UpgradeNeeded,
     places_of,
 )
-from qpidha.model.event_log import LONGEST, DiskSpaceChange, LogTrouble
+from qpidha.model.event_log import LONGEST, DiskSpaceChange, Happening, LogTrouble, Withholding
 from qpidha.model.events import (
     BytesReceived,
     ConnectionCongested,
@@ -136,6 +137,7 @@ class Node:
         self.now = self.next_deadline = self.dialled = 0
         self.effects: list[Effect] = []
         self.streams = Streams(self._isolate)
+        self._is_disk_low = False
         self.internal_errors = 0
         """How many connections ended for a mistake of ours."""
         self.sessions: dict[int, AdminSession] = {}
@@ -491,28 +493,27 @@ class Node:
         self.shutdown(reason, failed=True)
 
     def _space_changed(self, event: DiskSpaceChanged) -> None:
-        """Refuse messages before there is no space left to keep them, and nothing else can be kept
-        either.
+        """Let senders wait, and then refuse messages, before there is no space left to keep them,
+        and nothing else can be kept either.
         """
         left = (
             f"{event.free >> 20} MiB left for data-dir, disk-free-limit is "
             f"{self.settings.disk_free_limit >> 20} MiB"
         )
-        self.broker.refuse_publishing = f"the disk is nearly full: {left}" if event.low else ""
-        text = (
-            f"no messages are accepted: {left}"
-            if event.low
-            else f"messages are accepted again: {left}"
-        )
-        self.effects.append(
-            Announce(
-                "critical" if event.low else "notice",
-                "store",
-                text,
-                {"free": event.free},
-                DiskSpaceChange(event.low),
-            )
-        )
+        was_low, self._is_disk_low = self._is_disk_low, event.low
+        reason = f"the disk is nearly full: {left}"
+        self.broker.refuse_publishing = reason if event.low else ""
+        is_short = event.low or event.short
+        about: Happening = Withholding(DISK_FREE_LIMIT, is_short)
+        level = "warning" if is_short else "notice"
+        text = f"senders get {'no credit' if is_short else 'credit again'}: {left}"
+        if event.low or was_low:
+            about = DiskSpaceChange(event.low)
+            level = "critical" if event.low else "notice"
+            text = f"{'no messages are accepted' if event.low else 'messages are accepted again'}"
+            text += f": {left}"
+        self.effects.append(Announce(level, "store", text, {"free": event.free}, about))
+        self.broker.credit.withhold(DISK_FREE_LIMIT, reason if is_short else "")
 
     def _stop(self, event: StopRequested) -> None:
         self.shutdown()

@@ -101,11 +101,12 @@ class LogFailed:
 @dataclass(slots=True)
 class DiskSpaceChanged:
     """The file system of the data directory has less than `disk-free-limit` left (`low`), or again
-    more.
+    more. Even if it has not, it may be `short`: so near to it that senders should wait.
     """
 
     low: bool
     free: int
+    short: bool = False
 
 
 @dataclass(slots=True)

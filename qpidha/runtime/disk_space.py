@@ -1,7 +1,8 @@
 """Disk space: tells when the file system of the write-ahead log gets full, before a write fails.
 
-It is low below the limit and fine again at a fifth more, so that a broker that hovers at the limit
-does not change its mind with every message.
+It is short below a fifth more than the limit, where senders are to wait, and low below the limit
+itself, where nothing can be taken any more. Each is over with a fifth of the limit more than it
+began with, so that a broker that hovers there does not change its mind with every message.
 """
 
 from __future__ import annotations
@@ -18,28 +19,32 @@ SHARE = 8
 class DiskSpace:
     """Watches how much is left; `limit` 0 is never low."""
 
-    __slots__ = ("_free", "_is_low", "_limit", "left")
+    __slots__ = ("_free", "_is_low", "_is_short", "_limit", "left")
 
     def __init__(self, free: Callable[[], int], limit: int) -> None:
         self._free = free
         self._limit = limit
-        self._is_low = False
+        self._is_low = self._is_short = False
         self.left = 0
-        """Bytes above the limit at the last look; below 0 there is too little."""
+        """Bytes at the last look above where it would have become short, or low if it was short;
+        below 0 there is too little.
+        """
 
     def look(self, on_the_way: int = 0) -> DiskSpaceChanged | None:
-        """Look again, where so many bytes are still to be written; the event if it became low or
-        fine. At first it is taken to be fine.
+        """Look again, where so many bytes are still to be written; the event if it became low,
+        short or fine. At first it is taken to be fine.
         """
         if not self._limit:
             return None
         free = max(self._free() - on_the_way, 0)
-        self.left = free - self._limit
-        is_low = free < (self._limit * 6 // 5 if self._is_low else self._limit)
-        if is_low == self._is_low:
+        low, above, far = self._limit, self._limit * 6 // 5, self._limit * 7 // 5
+        is_low = free < (above if self._is_low else low)
+        is_short = is_low or free < (far if self._is_short else above)
+        self.left = free - (low if is_short else above)
+        if (is_low, is_short) == (self._is_low, self._is_short):
             return None
-        self._is_low = is_low
-        return DiskSpaceChanged(is_low, free)
+        self._is_low, self._is_short = is_low, is_short
+        return DiskSpaceChanged(is_low, free, is_short)
 
     def room(self) -> int:
         """Bytes that may be written beside the log; 0 if that cannot be told. Half of the limit is

@@ -317,11 +317,20 @@ def test_a_file_system_without_space_is_told_with_what_to_do(small_disk):
     )
 
 
-def test_space_is_low_below_the_limit_and_fine_again_a_fifth_above_it():
-    free = iter([100, 99, 100, 119, 120, 100, 99])
+def test_space_is_low_below_the_limit_and_no_more_a_fifth_above_it():
+    free = iter([119, 100, 99, 100, 119, 120, 100, 99])
     space = DiskSpace(lambda: next(free), 100)
-    low, fine = DiskSpaceChanged(True, 99), DiskSpaceChanged(False, 120)
-    assert [space.look() for _ in range(7)] == [None, low, None, None, fine, None, low]
+    short = DiskSpaceChanged(False, 119, short=True)
+    low, more = DiskSpaceChanged(True, 99, short=True), DiskSpaceChanged(False, 120, short=True)
+    assert [space.look() for _ in range(8)] == [short, None, low, None, None, more, None, low]
+
+
+def test_space_is_short_a_fifth_above_the_limit_and_fine_two_fifths_above_it():
+    free = iter([120, 119, 139, 140, 120, 99, 200])
+    space = DiskSpace(lambda: next(free), 100)
+    short, fine = DiskSpaceChanged(False, 119, short=True), DiskSpaceChanged(False, 140)
+    low, much = DiskSpaceChanged(True, 99, short=True), DiskSpaceChanged(False, 200)
+    assert [space.look() for _ in range(7)] == [None, short, None, fine, None, low, much]
 
 
 def test_half_of_the_limit_is_for_the_log_but_for_a_small_part_of_what_is_left():
@@ -332,8 +341,8 @@ def test_half_of_the_limit_is_for_the_log_but_for_a_small_part_of_what_is_left()
 
 def test_what_is_still_to_be_written_is_no_space_any_more():
     space = DiskSpace(lambda: 200, 100)
-    assert space.look(100) is None and space.left == 0
-    assert space.look(101) == DiskSpaceChanged(True, 99) and space.left == -1
+    assert space.look(80) is None and space.left == 0
+    assert space.look(101) == DiskSpaceChanged(True, 99, short=True) and space.left == -1
     assert space.look(300) is None
     assert space.look(0) == DiskSpaceChanged(False, 200)
 
@@ -346,12 +355,12 @@ def test_first_use_d5_the_limit_is_noticed_by_what_is_appended_and_not_by_the_ti
     monkeypatch.setattr(log_disk, "free_space", lambda root: 1_000_000)
     journal = DiskUnderTest(tmp_path / "journal", free_limit=400_000)
     sent = 0
-    while journal.events.empty() and sent < 1_000_000:
-        journal.disk.append(ONE, bytes(10_000))
-        sent += 10_000
-    event = journal.next()
-    assert isinstance(event, DiskSpaceChanged) and event.low and event.free == 1_000_000 - sent
-    assert 600_000 < sent <= 600_000 + log_disk.LOOK_BYTES + 10_000
+    for is_low, left in ((False, 480_000), (True, 400_000)):
+        while journal.events.empty() and sent < 1_000_000:
+            journal.disk.append(ONE, bytes(10_000))
+            sent += 10_000
+        assert journal.next() == DiskSpaceChanged(is_low, 1_000_000 - sent, short=True)
+        assert 1_000_000 - left < sent <= 1_000_000 - left + log_disk.LOOK_BYTES + 10_000
     journal.disk.close(10)
 
 

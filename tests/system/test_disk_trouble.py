@@ -16,6 +16,7 @@ from qpidha.client.message import Message
 from tests.system.clients import browse, connect, receive, send, wait_browse
 from tests.system.cluster import Broker, Cluster, wait_for
 from tests.system.failover_clients import FailoverSender
+from tests.system.test_back_pressure import sending
 from tests.system.test_store import declare
 
 pytestmark = pytest.mark.system
@@ -79,10 +80,18 @@ def fill(place: Path, leave: int) -> Path:
     return ballast
 
 
+def declare_both(broker: Broker) -> None:
+    """Declare a queue, and have what is sent to an exchange come to it: who sends there is refused
+    what cannot be taken, and does not wait.
+    """
+    declare(broker)
+    broker.bind("amq.fanout", "q")
+
+
 def refusal(broker: Broker) -> str:
     """Send one durable message; return why it is refused, or nothing."""
     try:
-        send(broker, "q", ["x"], durable=True)
+        send(broker, "amq.fanout", ["x"], durable=True)
     except NotAccepted as no:
         return f"{no.condition}: {no}"
     return ""
@@ -95,7 +104,7 @@ def test_below_the_limit_publishing_is_refused_and_goes_on_when_there_is_space(
     as before; nothing is lost.
     """
     cluster = on_disks(disk_free_limit="8M")
-    declare(cluster[0])
+    declare_both(cluster[0])
     send(cluster[0], "q", ["a", "b", "c"], durable=True)
     ballast = fill(small_disks[0], 4 * MEGABYTE)
     said = wait_for(lambda: refusal(cluster[0]), lambda said: "limit" in said, what="the refusal")
@@ -172,10 +181,10 @@ def test_a_checkpoint_for_which_there_is_no_space_waits_until_messages_are_consu
         log_enable="notice+",
     )
     broker = cluster[0]
-    declare(broker)
+    declare_both(broker)
     sent, got = 0, 0
     with connect(broker) as client:
-        sender = client.sender("q")
+        sender = client.sender("amq.fanout")
         receiver = client.receiver("q", credit=1)
         while free(small_disks[0]) > 4 * MEGABYTE and sent < 200:
             sender.send(Message(f"{sent} " + "x" * 200_000, durable=True))
@@ -207,7 +216,7 @@ def test_a_checkpoint_for_which_there_is_no_space_waits_until_messages_are_consu
 def fill_the_queue(broker: Broker) -> str:
     """Send large messages until one is refused; return why."""
     with connect(broker) as client:
-        sender = client.sender("q")
+        sender = client.sender("amq.fanout")
         while True:
             try:
                 sender.send(Message("x" * 200_000, durable=True))
@@ -223,7 +232,7 @@ def test_first_use_d5_a_disk_that_was_full_is_of_use_again_when_messages_were_co
         disk_free_limit="8M", ha_cluster="no", ha_brokers_url=None, started=1, promote=False
     )
     broker, place = cluster[0], small_disks[0]
-    declare(broker)
+    declare_both(broker)
     for _ in range(3):
         assert "disk" in fill_the_queue(broker)
         assert free(place) > 7 * MEGABYTE
@@ -231,6 +240,31 @@ def test_first_use_d5_a_disk_that_was_full_is_of_use_again_when_messages_were_co
         receive(broker, "q", broker.call("list_queues", name="q")[0]["messages"])
         wait_for(lambda: refusal(broker), lambda said: not said, what="the refusal")
         assert broker.call("explain")["refuses"] == ""
+
+
+def test_senders_to_a_queue_wait_before_the_disk_is_full_and_none_is_refused(on_disks, small_disks):
+    """Twice what the disk has, and a consumer that begins when they wait."""
+    cluster = on_disks(
+        disk_free_limit="8M",
+        link_credit_bytes="500k",
+        ha_cluster="no",
+        ha_brokers_url=None,
+        started=1,
+        promote=False,
+    )
+    broker = cluster[0]
+    declare(broker)
+    messages = [Message("x" * 200_000, durable=True) for _ in range(200)]
+    with sending([broker.address], "q", messages) as finish, connect(broker) as client:
+        found = wait_for(
+            lambda: broker.call("explain"), lambda found: found["withholds"], what="the reason"
+        )
+        assert "disk-free-limit" in found["withholds"] and not found["refuses"]
+        assert free(small_disks[0]) > 8 * MEGABYTE
+        with client.receiver("q", credit=10) as receiver:
+            for _ in messages:
+                receiver.receive().accept()
+        finish()
 
 
 def test_a_read_only_data_directory_is_refused_at_the_start(tmp_path, a_cluster, monkeypatch):
