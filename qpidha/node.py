@@ -40,6 +40,7 @@ from qpidha.management.amqp_management import ManagementService
 from qpidha.management.audit import Audit
 from qpidha.management.event_log import EventLog
 from qpidha.management.link_pair import LinkPairService
+from qpidha.management.logins import LoginWork
 from qpidha.management.port import Answer, Reply, reporting
 from qpidha.management.redirects import as_told, client_addresses, described, elsewhere, refusal
 from qpidha.management.report import cluster_report, standalone_report
@@ -48,6 +49,7 @@ from qpidha.model.broker_states import BrokerStatus
 from qpidha.model.effects import (
     Admitted,
     Announce,
+    Compute,
     Connect,
     Disconnect,
     Effect,
@@ -71,6 +73,7 @@ from qpidha.model.errors import (
 from qpidha.model.event_log import LONGEST, DiskSpaceChange, Happening, LogTrouble, Withholding
 from qpidha.model.events import (
     BytesReceived,
+    Computed,
     ConnectionCongested,
     ConnectionKind,
     ConnectionLost,
@@ -178,6 +181,9 @@ class Node:
         self.audit = Audit(self._say_security)
         self.access = Access(settings, self, self.broker)
         self.access.use(acl)
+        self.login_work = LoginWork(
+            lambda number, work: self.effects.append(Compute(number, work))
+        )
         self.requests = Requests(self)
         self.channels = Channels(self._channel_opened, self._on_message)
         self.services: dict[str, Service] = {
@@ -419,7 +425,14 @@ class Node:
             connection.lost(event.reason)
         self._drop_connection(connection_id, event.reason)
 
+    def _computed(self, event: Computed) -> None:
+        self.login_work.done(event.connection_id)
+        connection = self.streams.by_id.get(event.connection_id)
+        if connection is not None and not self.streams.puts_off(connection, event):
+            self.streams.computed(connection, event, self.now)
+
     def _drop_connection(self, connection_id: int, reason: str = "") -> None:
+        self.login_work.forget(connection_id)
         connection = self.streams.remove(connection_id)
         self.access.let_out(connection_id)
         self.channels.forget(connection_id)
@@ -526,6 +539,10 @@ class Node:
         return self.streams.frozen is None and (
             self.cluster is None or self.cluster.primary is not None
         )
+
+    def compute(self, connection: Connection, work: Callable[[], object]) -> None:
+        """Have arithmetic done that takes long."""
+        self.login_work.add(connection.connection_id, connection.principal.address, work)
 
     def admit(self, connection: Connection) -> None:
         """Decide who somebody is, and whether he may come in."""
@@ -857,6 +874,7 @@ HANDLERS: dict[type, Callable[[Node, Any], None]] = {
     OutputWaiting: Node._output_waiting,
     ConnectionLost: Node._lost,
     Reloaded: Node._reloaded,
+    Computed: Node._computed,
     Tick: Node._tick,
     LogWritten: Node._log_written,
     LogFailed: Node._log_failed,

@@ -297,6 +297,10 @@ class Core:
 
     # What the connection asks of its surroundings.
 
+    def compute(self, connection: Any, work: Callable[[], Any]) -> Any:
+        """Nobody else waits meanwhile."""
+        return work()
+
     def admit(self, connection: Any) -> None:
         """Take note that the broker opened the connection, unless it only does so to refuse it."""
         if FAILED_OPEN in connection.remote_properties or self.state != OPENING:

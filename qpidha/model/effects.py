@@ -4,6 +4,7 @@ given.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from qpidha.model.event_log import Happening
@@ -99,6 +100,25 @@ class Reload:
     number: int
 
 
+@dataclass(slots=True)
+class Compute:
+    """Do arithmetic that takes long, for a connection and beside everything else; Computed follows,
+    whatever becomes of the connection. `work` looks at nothing that changes.
+    """
+
+    connection_id: int
+    work: Callable[[], object] = field(repr=False)
+
+
 Effect = (
-    SendBytes | Connect | Disconnect | Admitted | SaveState | Announce | Stop | WriteEvents | Reload
+    SendBytes
+    | Connect
+    | Disconnect
+    | Admitted
+    | SaveState
+    | Announce
+    | Stop
+    | WriteEvents
+    | Reload
+    | Compute
 )

@@ -81,6 +81,15 @@ class Reloaded:
 
 
 @dataclass(slots=True)
+class Computed:
+    """The arithmetic of an effect Compute is done; `error` is what went wrong, if anything did."""
+
+    connection_id: int
+    result: Any = None
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
 class LogWritten:
     """All that was given to the disk before mark `mark` is written, and synced as far as that was
     asked for.
@@ -126,6 +135,7 @@ Event = (
     | OutputWaiting
     | ConnectionLost
     | Reloaded
+    | Computed
     | LogWritten
     | LogFailed
     | DiskSpaceChanged

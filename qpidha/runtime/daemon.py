@@ -24,7 +24,7 @@ import uvloop
 
 from qpidha.amqp.peer.sasl import Users
 from qpidha.management.acl import AccessList
-from qpidha.model.effects import Announce, Reload, SaveState, Stop, WriteEvents
+from qpidha.model.effects import Announce, Compute, Reload, SaveState, Stop, WriteEvents
 from qpidha.model.errors import LogDamaged, QpidHaError, StateLost
 from qpidha.model.event_log import quoted
 from qpidha.model.events import Event, Reloaded, StopRequested
@@ -32,6 +32,7 @@ from qpidha.model.exit_codes import CONFIG, DATA_ERROR, IO_ERROR, NO, OK, SOFTWA
 from qpidha.model.settings import Settings
 from qpidha.node import NOT_RELOADED, VERSION, Node
 from qpidha.runtime.access_list import load_access_list
+from qpidha.runtime.arithmetic import Arithmetic
 from qpidha.runtime.clock import Clock, new_uuid
 from qpidha.runtime.configuration import Configuration, configure
 from qpidha.runtime.data_dir import Disk
@@ -165,14 +166,7 @@ class Daemon:
             self._events = EventLogWriter(
                 settings, node.name, offset=self._clock.offset, warn=self._warn_soon
             )
-        handlers: dict[type, Callable[[Any], None]] = {
-            SaveState: self._save,
-            Announce: self._announce,
-            Stop: self._stop,
-            WriteEvents: self._write_events,
-            Reload: lambda effect: self._reload_soon(effect.number),
-        }
-        self._node_loop.start(node, {**self._network.handlers, **handlers})
+        self._node_loop.start(node, {**self._network.handlers, **self._handlers()})
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop_requested)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload_soon)
@@ -299,6 +293,16 @@ class Daemon:
                 )
 
     # Effects.
+
+    def _handlers(self) -> dict[type, Callable[[Any], None]]:
+        return {
+            SaveState: self._save,
+            Announce: self._announce,
+            Stop: self._stop,
+            WriteEvents: self._write_events,
+            Reload: lambda effect: self._reload_soon(effect.number),
+            Compute: Arithmetic(self._loop, self._node_loop.put).take,
+        }
 
     def _announce(self, effect: Announce) -> None:
         self._log.write(effect.level, effect.category, effect.text, effect.fields)

@@ -81,6 +81,9 @@ class AHost:
         self._numbers += 1
         return f"00000000-0000-4000-8000-{self._numbers:012d}"
 
+    def compute(self, connection: Any, work: Any) -> Any:
+        return work()
+
     def admit(self, connection: Any) -> None:
         self.admitted.append(connection)
         if self.admission_error is not None:

@@ -36,6 +36,7 @@ def test_an_added_user_can_log_in_with_the_password_and_no_other(put: Run, file:
     assert put("ann", "päss word\n").code == 0
     users = Users.parse(file.read_text())
     assert users.check("ann", "päss word") and not users.check("ann", "other")
+    assert {each.iterations for each in users.verifiers["ann"].values()} == {15_000}
     assert "päss" not in file.read_text()
 
 

@@ -6,13 +6,15 @@ import pytest
 
 from qpidha.amqp.peer.sasl import SaslClient, make_verifier
 from qpidha.management.audit import LINES, LONGEST, Audit
-from qpidha.model.effects import Announce, Effect
+from qpidha.model.effects import Announce, Compute, Effect, SendBytes
 from qpidha.model.errors import Unauthorized
 from qpidha.model.events import (
     BytesReceived,
+    Computed,
     ConnectionKind,
     ConnectionLost,
     ConnectionOpened,
+    Event,
     Tick,
 )
 from qpidha.model.principal import Action, ObjectType, Principal, Role
@@ -83,14 +85,22 @@ class Broker:
         client = SaslClient(mechanism, username=user, password=password, hostname="", nonce="n")
         opened = ConnectionOpened(2, STRANGER.address, ConnectionKind.CLIENT, "", False)
         effects = self.node.step([opened], SECOND)
-        for _ in range(3):
-            for effect in list(effects):
-                data = getattr(effect, "data", b"")
-                if data and not client.failed:
-                    effects.remove(effect)
-                    client.receive(data)
-            effects += self.node.step([BytesReceived(2, client.take_output()), Tick()], SECOND)
-        return effects
+        said: list[Effect] = []
+        for _ in range(4):
+            events: list[Event] = []
+            for effect in effects:
+                if isinstance(effect, Compute):
+                    events.append(Computed(effect.connection_id, effect.work()))
+                elif isinstance(effect, SendBytes) and not client.failed:
+                    client.receive(effect.data)
+                    work = client.take_work()
+                    if work is not None:
+                        client.worked(work())
+                else:
+                    said.append(effect)
+            events.append(BytesReceived(2, client.take_output()))
+            effects = self.node.step([*events, Tick()], SECOND)
+        return said + effects
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from threading import Event as Gate
+
 from qpidha.model.effects import (
     Admitted,
     Announce,
+    Compute,
     Connect,
     Disconnect,
     Effect,
@@ -14,12 +17,14 @@ from qpidha.model.effects import (
 )
 from qpidha.model.events import (
     BytesReceived,
+    Computed,
     ConnectionLost,
     ConnectionOpened,
     Event,
     StopRequested,
     Tick,
 )
+from tests.patience import STATE
 
 
 class EchoNode:
@@ -31,6 +36,8 @@ class EchoNode:
         self.opened: list[ConnectionOpened] = []
         self.lost: list[ConnectionLost] = []
         self.ticks: list[int] = []
+        self.gate = Gate()
+        """What the work that `think` asks for waits for."""
 
     def start(self, now: int) -> list[Effect]:
         """Begin."""
@@ -45,6 +52,8 @@ class EchoNode:
                 effects += self._answer(event)
             elif isinstance(event, ConnectionOpened):
                 self.opened.append(event)
+            elif isinstance(event, Computed):
+                effects.append(SendBytes(event.connection_id, str(event.result).encode()))
             elif isinstance(event, ConnectionLost):
                 self.lost.append(event)
             elif isinstance(event, Tick):
@@ -59,6 +68,8 @@ class EchoNode:
         identifier = event.connection_id
         if word == "login":
             return [Admitted(identifier), SendBytes(identifier, event.data)]
+        if word == "think":
+            return [Compute(identifier, lambda: self.gate.wait(STATE))]
         if word == "bye":
             return [SendBytes(identifier, b"x" * 1_000_000), Disconnect(identifier)]
         if word == "flood":

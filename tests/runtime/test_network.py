@@ -16,10 +16,11 @@ from unittest.mock import Mock
 import pytest
 import uvloop
 
-from qpidha.model.effects import Announce, SaveState, Stop
+from qpidha.model.effects import Announce, Compute, SaveState, Stop
 from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened, OutputWaiting
 from qpidha.model.settings import Settings
 from qpidha.runtime import network
+from qpidha.runtime.arithmetic import Arithmetic
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.log_lines import Log
 from qpidha.runtime.network import (
@@ -60,6 +61,7 @@ class World:
             **self.network.handlers,
             Announce: lambda effect: None,
             SaveState: self.saved.append,
+            Compute: Arithmetic(self.loop, self.node_loop.put).take,
             Stop: self.stopped.append,
         }
         self.node_loop.start(self.node, handlers)
@@ -119,6 +121,23 @@ def test_bytes_of_many_connections_share_a_step():
         assert len(world.node.steps) - before < 20
         for _, writer in streams:
             writer.close()
+
+    play(scene)
+
+
+def test_what_takes_long_is_worked_out_while_others_are_served():
+    async def scene(world):
+        (reader, writer), (others, other) = [await world.connect() for _ in range(2)]
+        writer.write(b"think")
+        await world.until(
+            lambda: any(
+                isinstance(each, BytesReceived) for step in world.node.steps for each in step
+            )
+        )
+        other.write(b"meanwhile")
+        assert await others.readexactly(9) == b"meanwhile"
+        world.node.gate.set()
+        assert await reader.readexactly(4) == b"True"
 
     play(scene)
 

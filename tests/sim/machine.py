@@ -21,6 +21,7 @@ from qpidha.model.broker_states import BrokerStatus
 from qpidha.model.effects import (
     Admitted,
     Announce,
+    Compute,
     Connect,
     Disconnect,
     Effect,
@@ -32,6 +33,7 @@ from qpidha.model.effects import (
 from qpidha.model.errors import UpgradeNeeded
 from qpidha.model.events import (
     BytesReceived,
+    Computed,
     ConnectionCongested,
     ConnectionKind,
     ConnectionLost,
@@ -451,6 +453,9 @@ class Machine:
         self.saved = effect.data
         self.cluster.watcher.saved(self)
 
+    def _compute(self, effect: Compute) -> None:
+        self.put(Computed(effect.connection_id, effect.work()))
+
     def _announce(self, effect: Announce) -> None:
         self.cluster.watcher.announced(self, effect)
 
@@ -524,6 +529,7 @@ EFFECTS: dict[type, Callable[[Machine, Any], None]] = {
     Connect: Machine._connect,
     Disconnect: Machine._disconnect,
     SaveState: Machine._save,
+    Compute: Machine._compute,
     Announce: Machine._announce,
     Stop: Machine._stop,
 }

@@ -247,6 +247,13 @@ class Connection:
             self.close(error.with_traceback(None))
         self.wake()
 
+    def computed(self, result: object) -> None:
+        """Go on with what came of the arithmetic that the host was asked for."""
+        if self._stage == SASL:
+            assert self._sasl is not None
+            self._sasl.worked(result)
+            self.receive(b"")
+
     def output(self) -> bytes:
         """Fetch everything there is to send; call it after the queues were dispatched."""
         self._awake = False
@@ -368,6 +375,13 @@ class Connection:
         sasl = self._sasl
         assert sasl is not None
         sasl.receive(data)
+        work = sasl.take_work()
+        if work is not None:
+            result = self.host.compute(self, work)
+            if result is None:
+                return b""
+            sasl.worked(result)
+            sasl.receive(b"")
         if sasl.failed:
             self.error = PeerError("amqp:unauthorized-access", sasl.reason)
             self.refused_login = sasl.user, sasl.mechanism

@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qpidha.amqp.peer.channels import Retiring
     from qpidha.amqp.peer.links import LinkEnd, Scratch
     from qpidha.amqp.peer.sasl import Users
@@ -122,6 +124,11 @@ class Host(Protocol):
 
     def make_uuid(self) -> str:
         """A fresh unguessable uuid, for dynamic AMQP nodes and SASL nonces."""
+
+    def compute(self, connection: Any, work: Callable[[], Any]) -> Any:
+        """Do arithmetic that takes long, and give its result; None if `Connection.computed` will
+        hear of it.
+        """
 
     def admit(self, connection: Any) -> None:
         """Let a connection in, once it has said who it is, or raise; gives its principal roles."""

@@ -1,9 +1,11 @@
 """SASL: both sides of the security layer that comes before AMQP, and who may log in.
 
 A side takes bytes and keeps what it has to say in `output`; when it is `done` its owner takes
-`leftover` and goes on with AMQP. The arithmetic of SCRAM is scramp's; randomness comes from
-outside, so that a history can be played again. Passwords are never kept: a users file holds SCRAM
-verifiers, and PLAIN is checked against the same. Source: AMQP 1.0 section 5.3, RFC 4616, RFC 7677.
+`leftover` and goes on with AMQP. The arithmetic of SCRAM is scramp's. What of it takes long is for
+the owner to do, or to have done elsewhere; until then a side keeps what comes. Randomness comes
+from outside, so that a history can be played again. Passwords are never kept: a users file holds
+SCRAM verifiers, and PLAIN is checked against the same. Source: AMQP 1.0 section 5.3, RFC 4616,
+RFC 7677.
 """
 
 from __future__ import annotations
@@ -26,18 +28,21 @@ MAX_FRAME = 4096
 more than this.
 """
 MAX_LEFTOVER = 65536
-"""Bytes that may come behind the last SASL frame in one read; more means the peer does not wait for
-the outcome.
+"""Bytes that may come behind a SASL frame before there is an answer to it; more means that the peer
+does not wait for one.
 """
 MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
 OK, AUTH, SYSTEM = 0, 1, 2
 """Codes of an outcome."""
+WRONG_PASSWORD = "wrong user or password"
 HASHES = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
 """SCRAM mechanism -> its hash; the strongest first."""
 SCRAM = "SCRAM-SHA-256"
 """The one that every users file has."""
 ITERATIONS, LEAST_SALT = 4096, 12
 """The least work, and bytes of salt, of a verifier."""
+MOST_ITERATIONS = 10_000_000
+"""The most work of a verifier: seconds. scramp does no more for a peer either."""
 SALT = 16
 """Bytes of salt of a verifier that is made up where there is none to be like."""
 
@@ -155,11 +160,11 @@ class Users:
                 hint="make the line with: qpid-ha user add NAME --users-file FILE",
             ) from None
         bare, mechanism = self.bare(name), verifier.mechanism
-        is_weak = verifier.iterations < ITERATIONS or len(verifier.salt) < LEAST_SALT
-        if mechanism not in HASHES or not bare or is_weak:
+        is_fit = ITERATIONS <= verifier.iterations <= MOST_ITERATIONS
+        if mechanism not in HASHES or not bare or not is_fit or len(verifier.salt) < LEAST_SALT:
             raise InvalidArgument(
-                f"users file line {number}: needs {' or '.join(HASHES)}, a name, {ITERATIONS} "
-                f"iterations and {LEAST_SALT} bytes of salt or more"
+                f"users file line {number}: needs {' or '.join(HASHES)}, a name, {ITERATIONS} to "
+                f"{MOST_ITERATIONS} iterations and {LEAST_SALT} bytes of salt or more"
             )
         own = self.verifiers.setdefault(bare, {})
         if mechanism in own:
@@ -230,9 +235,10 @@ class SaslSide:
     __slots__ = (
         "_buffer",
         "_header_seen",
+        "_waits",
+        "_work",
         "done",
         "failed",
-        "leftover",
         "mechanism",
         "output",
         "reason",
@@ -241,7 +247,6 @@ class SaslSide:
 
     def __init__(self) -> None:
         self.output = bytearray(SASL_HEADER)
-        self.leftover = b""
         self.done = False
         self.failed = False
         self.reason = ""
@@ -249,9 +254,18 @@ class SaslSide:
         self.user = ""
         self._buffer = b""
         self._header_seen = False
+        self._waits = False
+        self._work: Callable[[], Any] | None = None
+
+    @property
+    def leftover(self) -> bytes:
+        """What came behind the last frame, once this side is done."""
+        return self._buffer if self.done else b""
 
     def receive(self, data: bytes) -> None:
-        """Take bytes from the peer; faults of the peer raise ProtocolViolation."""
+        """Take bytes from the peer, or go on with those that are there; faults of the peer raise
+        ProtocolViolation.
+        """
         self._buffer += data
         if len(self._buffer) > MAX_LEFTOVER:
             raise ProtocolViolation("too much data before the end of SASL negotiation")
@@ -264,7 +278,7 @@ class SaslSide:
                 )
             self._buffer = self._buffer[8:]
             self._header_seen = True
-        while not self.done and not self.failed and len(self._buffer) >= 8:
+        while not (self.done or self.failed or self._waits) and len(self._buffer) >= 8:
             size, offset = int.from_bytes(self._buffer[:4], "big"), 4 * self._buffer[4]
             if self._buffer[5] != 1 or not 8 <= offset <= size or size > MAX_FRAME:
                 raise ProtocolViolation(
@@ -274,8 +288,21 @@ class SaslSide:
                 return
             body, self._buffer = self._buffer[offset:size], self._buffer[size:]
             self._take_frame(body)
-        if self.done:
-            self.leftover, self._buffer = self._buffer, b""
+
+    def take_work(self) -> Callable[[], Any] | None:
+        """Give arithmetic that is to be done before this side goes on, once; `worked` hears what
+        comes of it.
+        """
+        work, self._work = self._work, None
+        return work
+
+    def worked(self, result: Any) -> None:
+        """Take the result of the arithmetic; `receive` then goes on with what came meanwhile."""
+        self._waits = False
+
+    def wait_for(self, work: Callable[[], Any]) -> None:
+        """Take no frame until `work` is done."""
+        self._work, self._waits = work, True
 
     def _take_frame(self, body: bytes) -> None:
         value, end = decode(body)
@@ -367,9 +394,17 @@ class SaslServer(SaslSide):
             self._finish(OK)
             return
         authorization, name, password = (part.decode(errors="replace") for part in parts)
-        self.user = self._users.bare(name)
-        granted = authorization in ("", name) and self._users.check(name, password)
-        self._finish(OK if granted else AUTH, "wrong user or password")
+        users = self._users
+        self.user = users.bare(name)
+        if authorization in ("", name):
+            self.wait_for(lambda: users.check(name, password))
+        else:
+            self._finish(AUTH, WRONG_PASSWORD)
+
+    def worked(self, result: Any) -> None:
+        """Hear whether the password is right."""
+        super().worked(result)
+        self._finish(OK if result else AUTH, WRONG_PASSWORD)
 
     def _scram_step(self, response: bytes) -> None:
         try:
@@ -383,11 +418,11 @@ class SaslServer(SaslSide):
                 return
             self._scram.set_client_final(message)
             if self.user not in self._users.verifiers:
-                self._finish(AUTH, "wrong user or password")
+                self._finish(AUTH, WRONG_PASSWORD)
                 return
             self._finish(OK, data=self._scram.get_server_final().encode())
         except (scram().ScramException, ValueError):
-            self._finish(AUTH, "wrong user or password")
+            self._finish(AUTH, WRONG_PASSWORD)
 
     def _auth_info(self, name: str) -> tuple[bytes, bytes, bytes, int]:
         self.user = self._users.bare(name)
@@ -474,9 +509,14 @@ class SaslClient(SaslSide):
             return
         try:
             self._scram.set_server_first(challenge.decode())
-            self.say(RESPONSE, self._scram.get_client_final().encode())
         except (scram().ScramException, ValueError) as error:
             raise ProtocolViolation(f"the broker's SCRAM challenge is faulty: {error}") from None
+        self.wait_for(self._scram.get_client_final)
+
+    def worked(self, result: Any) -> None:
+        """Prove that the password is known."""
+        super().worked(result)
+        self.say(RESPONSE, result.encode())
 
     def _conclude(self, code: Any, data: Any) -> None:
         if code != OK:

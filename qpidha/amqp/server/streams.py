@@ -12,12 +12,14 @@ from collections.abc import Callable
 
 from qpidha.amqp.peer.connection import Connection
 from qpidha.model.deadlines import Deadlines
-from qpidha.model.events import BytesReceived, ConnectionLost
+from qpidha.model.events import BytesReceived, Computed, ConnectionLost
 
 FROZEN_BYTES = 64 << 20
 """So much of what clients send is put off."""
 AT_ONCE = 1
 """A deadline that is over."""
+PutOff = BytesReceived | Computed | ConnectionLost
+"""What of a client's can be put off."""
 
 
 class Streams:
@@ -33,7 +35,7 @@ class Streams:
         """Whose output is to be collected at the end of the turn; also of streams that are no AMQP
         connections.
         """
-        self.frozen: list[BytesReceived | ConnectionLost] | None = None
+        self.frozen: list[PutOff] | None = None
         """What clients did while they are not listened to, because another broker is to be primary;
         None while they are.
         """
@@ -56,12 +58,27 @@ class Streams:
 
     def received(self, connection: Connection, data: bytes, now: int) -> None:
         """Give a connection what its peer sent."""
-        number = connection.connection_id
         try:
             connection.receive(data)
         except Exception as error:
             if not self.isolate(connection, error):
                 raise
+        self._heard(connection, now)
+
+    def computed(self, connection: Connection, event: Computed, now: int) -> None:
+        """Give a connection what came of its arithmetic."""
+        try:
+            if event.error is not None:
+                raise event.error
+            connection.computed(event.result)
+        except Exception as error:
+            if not self.isolate(connection, error):
+                raise
+        self._heard(connection, now)
+
+    def _heard(self, connection: Connection, now: int) -> None:
+        """Collect what a connection has to say, and see whether it is open by now."""
+        number = connection.connection_id
         self.woken[number] = None
         if number in self._opening and connection.remote_container:
             # Until now it had to hurry up; from now on it has heartbeats.
@@ -73,7 +90,7 @@ class Streams:
         """Whether more has been put off than is good."""
         return self.frozen_bytes > FROZEN_BYTES
 
-    def freeze(self) -> list[BytesReceived | ConnectionLost]:
+    def freeze(self) -> list[PutOff]:
         """Listen to no ordinary client, and hang up on none; nothing has been put off yet."""
         self.frozen, self.frozen_bytes = [], 0
         for connection in self.by_id.values():
@@ -81,7 +98,7 @@ class Streams:
                 connection.set_patient(True)
         return []
 
-    def puts_off(self, connection: Connection, event: BytesReceived | ConnectionLost) -> bool:
+    def puts_off(self, connection: Connection, event: PutOff) -> bool:
         """Note what a client did, if it is not listened to."""
         if self.frozen is None or not connection.principal.is_ordinary:
             return False
@@ -90,7 +107,7 @@ class Streams:
             self.frozen_bytes += len(event.data)
         return True
 
-    def thaw(self) -> list[BytesReceived | ConnectionLost]:
+    def thaw(self) -> list[PutOff]:
         """Listen again, and first to what was put off."""
         waiting, self.frozen = self.frozen or [], None
         for number, connection in self.by_id.items():

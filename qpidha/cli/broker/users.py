@@ -30,6 +30,8 @@ from qpidha.model.settings import DEFAULTS
 
 SALT = 16
 """Random bytes in a verifier, so that equal passwords do not look equal."""
+ITERATIONS = 15_000
+"""What a login costs whoever guesses, and each client: RFC 7677 recommends as many at least."""
 MODE = 0o600
 FORBIDDEN = "$:"
 """Characters that would end a name before its end."""
@@ -107,7 +109,7 @@ def _add(
     try:
         password = _password(options, name, password_stdin)
         verifiers = [
-            make_verifier(password, secrets.token_bytes(SALT), mechanism=mechanism)
+            make_verifier(password, secrets.token_bytes(SALT), ITERATIONS, mechanism)
             for mechanism in sorted(HASHES)
         ]
     except InvalidArgument as error:

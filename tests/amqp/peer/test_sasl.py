@@ -17,12 +17,14 @@ from qpidha.amqp.peer.sasl import (
     MAX_FRAME,
     MAX_LEFTOVER,
     MECHANISMS,
+    MOST_ITERATIONS,
     OUTCOME,
     RESPONSE,
     SASL_HEADER,
     SCRAM,
     SaslClient,
     SaslServer,
+    SaslSide,
     Users,
     Verifier,
     make_verifier,
@@ -214,10 +216,15 @@ def test_a_faulty_users_file_is_named_by_line() -> None:
     with pytest.raises(InvalidArgument, match="line 1 is not"):
         Users.parse(fine.replace(salt, f"{salt}!"))
     Users.parse(f"{fine}\nbob:{make_verifier('b', SALT[:12])}")
-    for weak in (fine.replace("$4096:", "$4095:"), fine.replace(salt, salt[:12])):
-        assert weak != fine
-        with pytest.raises(InvalidArgument, match="line 1: needs .* 4096 .* 12 bytes"):
-            Users.parse(weak)
+    Users.parse(fine.replace("$4096:", f"${MOST_ITERATIONS}:"))
+    for unfit in (
+        fine.replace("$4096:", "$4095:"),
+        fine.replace("$4096:", f"${MOST_ITERATIONS + 1}:"),
+        fine.replace(salt, salt[:12]),
+    ):
+        assert unfit != fine
+        with pytest.raises(InvalidArgument, match="line 1: needs .* 4096 to .* 12 bytes"):
+            Users.parse(unfit)
 
 
 def test_a_name_is_the_same_with_and_without_the_realm() -> None:
@@ -260,6 +267,7 @@ def test_a_client_may_wait_to_be_asked_for_its_first_response() -> None:
     client.mechanism = "PLAIN"
     client.receive(SASL_HEADER + server.take_output())
     server.receive(client.take_output())
+    work(server)
     assert server.done and server.user == "ann"
 
 
@@ -269,11 +277,21 @@ def test_a_client_tells_the_host_that_it_means() -> None:
     assert b"b2.example.com" in client.take_output()
 
 
+def work(side: SaslSide) -> None:
+    """Do the arithmetic that a side waits for, if there is any."""
+    wanted = side.take_work()
+    if wanted is not None:
+        side.worked(wanted())
+        side.receive(b"")
+
+
 def talk(client: SaslClient, server: SaslServer) -> None:
     """Carry what both have to say until they are silent."""
     while data := server.take_output():
         client.receive(data)
+        work(client)
         server.receive(client.take_output())
+        work(server)
 
 
 def scram_client_final(first: str, challenge: str, client_key: bytes, stored: bytes) -> str:
@@ -347,15 +365,16 @@ def test_a_password_takes_as_much_work_for_a_name_that_does_not_exist(
     monkeypatch: pytest.MonkeyPatch, name: str, lets_in: bool
 ) -> None:
     counted: list[int] = []
-    work = hashlib.pbkdf2_hmac
+    derive = hashlib.pbkdf2_hmac
 
     def count(kind: str, password: bytes, salt: bytes, iterations: int) -> bytes:
         counted.append(iterations)
-        return work(kind, password, salt, iterations)
+        return derive(kind, password, salt, iterations)
 
     monkeypatch.setattr(hashlib, "pbkdf2_hmac", count)
     server = a_server("PLAIN")
     server.performed(INIT, ["PLAIN", f"\0{name}\0secret".encode()])
+    work(server)
     assert server.done == lets_in and counted == [4096]
 
 
@@ -373,6 +392,7 @@ def test_no_password_is_right_for_a_name_that_does_not_exist(
 def test_plain_acts_for_nobody_but_the_user(authorization: str, lets_in: bool) -> None:
     server = a_server("PLAIN")
     server.performed(INIT, ["PLAIN", f"{authorization}\0ann\0secret".encode()])
+    work(server)
     assert (server.done, server.failed) == (lets_in, not lets_in)
 
 
@@ -400,6 +420,7 @@ def test_a_broker_that_signs_nothing_is_not_believed() -> None:
     client.receive(server.take_output())
     server.receive(client.take_output())
     client.receive(server.take_output())
+    work(client)
     with pytest.raises(Unauthorized, match="could not prove"):
         client.performed(OUTCOME, [0, None])
 
@@ -443,7 +464,31 @@ def test_what_comes_behind_a_login_has_a_bound(more: int, is_too_much: bool) -> 
             server.receive(login_frames(rest))
     else:
         server.receive(login_frames(rest))
+        work(server)
         assert server.done and server.leftover == rest
+
+
+@pytest.mark.parametrize(("mechanism", "side"), [("PLAIN", 1), ("SCRAM-SHA-256", 0)])
+def test_arithmetic_is_left_to_the_owner_and_what_comes_meanwhile_is_kept(
+    mechanism: str, side: int
+) -> None:
+    client = SaslClient(mechanism, username="ann", password="secret", hostname="", nonce="n")
+    server = a_server(mechanism)
+    pair = (client, server)
+    for _ in range(2):
+        client.receive(server.take_output())
+        server.receive(client.take_output())
+    waiting, other = pair[side], pair[1 - side]
+    wanted = waiting.take_work()
+    assert wanted is not None and waiting.take_work() is other.take_work() is None
+    assert not waiting.take_output() and not waiting.done
+    waiting.receive(b"\x00\x00\x00\x08")  # What would be a faulty frame.
+    waiting.receive(bytes(MAX_LEFTOVER - 4))
+    with pytest.raises(ProtocolViolation, match="too much data"):
+        waiting.receive(b"!")
+    waiting.worked(wanted())
+    assert waiting.take_output()
+    assert waiting.leftover == (b"\x00\x00\x00\x08" + bytes(MAX_LEFTOVER - 4) + b"!") * side
 
 
 @pytest.mark.parametrize(("more", "is_too_large"), [(0, False), (1, True)])

@@ -1,0 +1,67 @@
+"""Logins: how much of the broker strangers have who try passwords.
+
+The arithmetic of passwords is done one after the other, by turns of the addresses that it is for: a
+crowd at one address keeps nobody else waiting. Knows nothing of how anybody logs in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+
+Work = Callable[[], object]
+
+
+def neighbourhood(address: str) -> str:
+    """Return what is common to all addresses that one stranger may have, of an address with a port:
+    of IPv6 its first 64 bits.
+    """
+    host = address.rpartition(":")[0].strip("[]") or address
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return host
+    if not isinstance(found, IPv6Address):
+        return host
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return f"{IPv6Address(int(found) >> 64 << 64)}/64"
+
+
+class LoginWork:
+    """Has the arithmetic of logins done: of each address one at a time, the others wait for it."""
+
+    __slots__ = ("_begin", "_lines", "_where")
+
+    def __init__(self, begin: Callable[[int, Work], None]) -> None:
+        """`begin` has the work of a connection done; `done` hears of it."""
+        self._begin = begin
+        self._lines: dict[str, dict[int, Work]] = {}
+        """Neighbourhood -> connection -> its work; the first of a line is being done."""
+        self._where: dict[int, str] = {}
+
+    def add(self, number: int, address: str, work: Work) -> None:
+        """Have the work of a connection from `address` done when it is its turn."""
+        place = self._where[number] = neighbourhood(address)
+        line = self._lines.setdefault(place, {})
+        line[number] = work
+        if len(line) == 1:
+            self._begin(number, work)
+
+    def done(self, number: int) -> None:
+        """Let the next one of its address have its turn."""
+        place = self._where.pop(number, None)
+        if place is None:
+            return
+        line = self._lines[place]
+        del line[number]
+        if line:
+            self._begin(*next(iter(line.items())))
+        else:
+            del self._lines[place]
+
+    def forget(self, number: int) -> None:
+        """Hear that a connection is gone; what is being done for it cannot be stopped."""
+        place = self._where.get(number)
+        if place is not None and next(iter(self._lines[place])) != number:
+            del self._lines[place][number], self._where[number]
