@@ -40,7 +40,7 @@ from qpidha.management.amqp_management import ManagementService
 from qpidha.management.audit import Audit
 from qpidha.management.event_log import EventLog
 from qpidha.management.link_pair import LinkPairService
-from qpidha.management.logins import LoginWork
+from qpidha.management.logins import LoginGuard, LoginWork
 from qpidha.management.port import Answer, Reply, reporting
 from qpidha.management.redirects import as_told, client_addresses, described, elsewhere, refusal
 from qpidha.management.report import cluster_report, standalone_report
@@ -181,9 +181,8 @@ class Node:
         self.audit = Audit(self._say_security)
         self.access = Access(settings, self, self.broker)
         self.access.use(acl)
-        self.login_work = LoginWork(
-            lambda number, work: self.effects.append(Compute(number, work))
-        )
+        self.login_guard = LoginGuard()
+        self.login_work = LoginWork(lambda number, work: self.effects.append(Compute(number, work)))
         self.requests = Requests(self)
         self.channels = Channels(self._channel_opened, self._on_message)
         self.services: dict[str, Service] = {
@@ -543,6 +542,10 @@ class Node:
     def compute(self, connection: Connection, work: Callable[[], object]) -> None:
         """Have arithmetic done that takes long."""
         self.login_work.add(connection.connection_id, connection.principal.address, work)
+
+    def login_decided(self, connection: Connection, *, refused: bool) -> int:
+        """Return how long who logs in waits for the outcome."""
+        return self.login_guard.decided(connection.principal.address, self.now, refused=refused)
 
     def admit(self, connection: Connection) -> None:
         """Decide who somebody is, and whether he may come in."""

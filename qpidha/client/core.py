@@ -301,6 +301,10 @@ class Core:
         """Nobody else waits meanwhile."""
         return work()
 
+    def login_decided(self, connection: Any, *, refused: bool) -> int:
+        """Only a server is asked this."""
+        return 0
+
     def admit(self, connection: Any) -> None:
         """Take note that the broker opened the connection, unless it only does so to refuse it."""
         if FAILED_OPEN in connection.remote_properties or self.state != OPENING:

@@ -1,13 +1,26 @@
 """Logins: how much of the broker strangers have who try passwords.
 
 The arithmetic of passwords is done one after the other, by turns of the addresses that it is for: a
-crowd at one address keeps nobody else waiting. Knows nothing of how anybody logs in.
+crowd at one address keeps nobody else waiting. Who has failed a few times hears later how his next
+logins ended, whether they are good or bad. Knows nothing of how anybody logs in.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
+
+from qpidha.model.duration import MILLISECOND, SECOND
+
+WINDOW, FREE = 60 * SECOND, 5
+"""In so many ns so many logins of an address may fail before the next ones wait."""
+FIRST_WAIT, LONGEST_WAIT = 100 * MILLISECOND, 2 * SECOND
+"""The wait doubles with each failure."""
+REMEMBERED = FREE + 5
+"""Failures of one address: with so many the wait is the longest."""
+ADDRESSES = 1000
+"""That have failed of late; then those are forgotten whose last failure is the longest ago."""
 
 Work = Callable[[], object]
 
@@ -65,3 +78,32 @@ class LoginWork:
         place = self._where.get(number)
         if place is not None and next(iter(self._lines[place])) != number:
             del self._lines[place][number], self._where[number]
+
+
+class LoginGuard:
+    """How long who tries to log in waits for the outcome, by what failed at its address."""
+
+    __slots__ = ("_failures",)
+
+    def __init__(self) -> None:
+        self._failures: dict[str, deque[int]] = {}
+        """Neighbourhood -> the times of its last failures; who failed last is last."""
+
+    def decided(self, address: str, now: int, *, refused: bool) -> int:
+        """Hear how a login ended; return how many ns it is to wait, which says nothing of that."""
+        place = neighbourhood(address)
+        times = self._failures.get(place)
+        if times is None:
+            times = deque(maxlen=REMEMBERED)
+        while times and times[0] <= now - WINDOW:
+            times.popleft()
+        failed = len(times)
+        if refused:
+            self._failures.pop(place, None)
+            self._failures[place] = times
+            times.append(now)
+            if len(self._failures) > ADDRESSES:
+                del self._failures[next(iter(self._failures))]
+        elif not times:
+            self._failures.pop(place, None)
+        return min(FIRST_WAIT << failed - FREE, LONGEST_WAIT) if failed >= FREE else 0

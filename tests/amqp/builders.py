@@ -84,6 +84,9 @@ class AHost:
     def compute(self, connection: Any, work: Any) -> Any:
         return work()
 
+    def login_decided(self, connection: Any, *, refused: bool) -> int:
+        return 0
+
     def admit(self, connection: Any) -> None:
         self.admitted.append(connection)
         if self.admission_error is not None:

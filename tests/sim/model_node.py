@@ -106,6 +106,8 @@ class ModelConnection:
     amqp.connection.Connection does.
     """
 
+    is_held_back = False
+
     def __init__(
         self, connection_id: int, host: ModelNode, kind: ConnectionKind, peer: str
     ) -> None:

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from qpidha.amqp.peer.host import ConnectionOwner, Host, Service
     from qpidha.amqp.peer.links import LinkEnd, SessionEnd
 
-HEADER, SASL, AMQP, ENDING = range(4)
-"""What a connection is at: waiting for the first bytes, in its security layer, speaking AMQP,
-flushing its last bytes.
+HEADER, SASL, DECIDED, AMQP, ENDING = range(5)
+"""What a connection is at: waiting for the first bytes, in its security layer, waiting to say how
+the login ended, speaking AMQP, flushing its last bytes.
 """
 CLIENT_SILENCE = 10_000_000_000
 """How often, in ns, clients that did not ask for heartbeats must say something where
@@ -73,6 +73,7 @@ class Connection:
         "_session",
         "_stage",
         "_started",
+        "_tells_at",
         "closed",
         "congested",
         "connection_id",
@@ -151,7 +152,7 @@ class Connection:
         """Whether our open was sent."""
         self._says_nothing = False
         self._negotiated = self._reported = False
-        self._started = host.now
+        self._started = self._tells_at = host.now
 
     # What a connection that we make begins with.
 
@@ -259,7 +260,8 @@ class Connection:
         self._awake = False
         if self.closed:
             return b""
-        data = self._sasl.take_output() if self._sasl is not None else b""
+        sasl = self._sasl
+        data = sasl.take_output() if sasl is not None and self._stage != DECIDED else b""
         if self._stage in (AMQP, ENDING) and self._negotiated and not self._says_nothing:
             owner = self.owner
             if owner is not None:
@@ -283,7 +285,7 @@ class Connection:
         if self.closed:
             return 0
         if not self._negotiated or not (self.opened and self.remote_container):
-            deadline = self._started + self.host.settings.max_negotiate_time
+            deadline = self._deadline
             if now >= deadline:
                 limit = self.host.settings.max_negotiate_time // MILLISECOND
                 self.close(
@@ -292,8 +294,12 @@ class Connection:
                     )
                 )
                 return 0
+            if self._stage == DECIDED and now >= self._tells_at:
+                self.receive(b"")
+                if not self.remote_container:
+                    return deadline
             if not self._negotiated:
-                return deadline
+                return self._tells_at if self._stage == DECIDED else deadline
         following = self._engine.tick(now // MILLISECOND) * MILLISECOND
         try:
             self._engine.hand_out()
@@ -308,10 +314,14 @@ class Connection:
     def close(self, error: QpidHaError | None = None) -> None:
         """End the connection, telling the peer why, unless the error is one that is not told: what
         there is to send of before is sent, and nothing at all if the peer's open has no answer yet.
+        How a login ended that has to wait for that is not told either.
         """
         if self.closed or self._stage == ENDING:
             return
-        if error is not None:
+        if self._stage == DECIDED:
+            assert self._sasl is not None
+            self._sasl.output.clear()
+        if error is not None and self.refused_login is None:
             self.error = PeerError.of(error)
         self._engine.lose_all()
         if isinstance(error, Unanswered):
@@ -382,17 +392,42 @@ class Connection:
                 return b""
             sasl.worked(result)
             sasl.receive(b"")
+        if not (sasl.done or sasl.failed):
+            return b""
+        if self._stage == SASL:
+            self._decided(sasl)
+        if self.host.now < self._tells_at:
+            return b""
         if sasl.failed:
-            self.error = PeerError("amqp:unauthorized-access", sasl.reason)
-            self.refused_login = sasl.user, sasl.mechanism
             self._stage = ENDING
             self._engine.lose_all()
-            return b""
-        if not sasl.done:
             return b""
         self.principal = self.principal.logged_in(sasl.user, sasl.mechanism)
         self._begin_amqp()
         return sasl.leftover
+
+    def _decided(self, sasl: SaslSide) -> None:
+        """Note how the login ended, and when the peer may hear it: who guesses has to wait, half of
+        the time that is left at most.
+        """
+        self._stage = DECIDED
+        now = self.host.now
+        if sasl.failed:
+            self.error = PeerError("amqp:unauthorized-access", sasl.reason)
+            self.refused_login = sasl.user, sasl.mechanism
+        if sasl.by_password:
+            wait = self.host.login_decided(self, refused=sasl.failed)
+            self._tells_at = now + min(wait, max(0, self._deadline - now) // 2)
+
+    @property
+    def _deadline(self) -> int:
+        """When the connection must be open."""
+        return self._started + self.host.settings.max_negotiate_time
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the peer is not to hear yet how its login ended."""
+        return self._stage == DECIDED
 
     def _begin_amqp(self) -> None:
         self._stage = AMQP

@@ -130,6 +130,9 @@ class Host(Protocol):
         hear of it.
         """
 
+    def login_decided(self, connection: Any, *, refused: bool) -> int:
+        """Hear how a login by a password ended; how many ns its peer is to wait for the outcome."""
+
     def admit(self, connection: Any) -> None:
         """Let a connection in, once it has said who it is, or raise; gives its principal roles."""
 

@@ -237,6 +237,7 @@ class SaslSide:
         "_header_seen",
         "_waits",
         "_work",
+        "by_password",
         "done",
         "failed",
         "mechanism",
@@ -250,6 +251,8 @@ class SaslSide:
         self.done = False
         self.failed = False
         self.reason = ""
+        self.by_password = False
+        """Whether the peer has shown, as the side that checks saw it, what may be a guess."""
         self.mechanism = ""
         self.user = ""
         self._buffer = b""
@@ -393,6 +396,7 @@ class SaslServer(SaslSide):
             self.user = ANONYMOUS
             self._finish(OK)
             return
+        self.by_password = True
         authorization, name, password = (part.decode(errors="replace") for part in parts)
         users = self._users
         self.user = users.bare(name)
@@ -416,6 +420,7 @@ class SaslServer(SaslSide):
                 self._scram.set_client_first(message)
                 self.say(CHALLENGE, self._scram.get_server_first().encode())
                 return
+            self.by_password = True
             self._scram.set_client_final(message)
             if self.user not in self._users.verifiers:
                 self._finish(AUTH, WRONG_PASSWORD)

@@ -80,9 +80,12 @@ class Streams:
         """Collect what a connection has to say, and see whether it is open by now."""
         number = connection.connection_id
         self.woken[number] = None
-        if number in self._opening and connection.remote_container:
-            # Until now it had to hurry up; from now on it has heartbeats.
-            del self._opening[number]
+        if number in self._opening:
+            if connection.remote_container:
+                # Until now it had to hurry up; from now on it has heartbeats.
+                del self._opening[number]
+            elif not connection.is_held_back:
+                return
             self._deadlines.set(number, connection.tick(now))
 
     @property
