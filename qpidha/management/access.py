@@ -11,6 +11,9 @@ The rules:
   access control list.
 - The record of the in-sync set (membership) is for the cluster manager, which speaks over the admin
   socket.
+- Who has logged in sends messages in no other name: their user-id is empty, the name, or the name
+  with the realm. Who has a role, and the user of `ha-username`, may send those of others, as tools
+  that copy messages do.
 - What else there is to ask is decided by the access control list (acl.py), and without one every
   admitted principal may do it. Whoever uses the admin socket may do all of it.
 
@@ -30,7 +33,7 @@ from qpidha.ha.channels import REPLICATION
 from qpidha.management.acl import CONNECTIONS, QUEUES, AccessList, Decision, host_in, told_of
 from qpidha.management.quotas import Quotas
 from qpidha.model.errors import LimitExceeded, QpidHaError, Unauthorized
-from qpidha.model.principal import Action, ObjectType, Principal, Role
+from qpidha.model.principal import ANONYMOUS, Action, ObjectType, Principal, Role
 from qpidha.model.settings import Settings
 
 CLAIMS = {Role.BROKER: "qpid.ha-backup", Role.ADMINISTRATOR: "qpid.ha-admin"}
@@ -111,10 +114,31 @@ class Access:
             self._deny(principal, object_type, error)
             raise
 
+    def user_ids(self, principal: Principal) -> frozenset[bytes] | None:
+        """Return what messages of `principal` may have in their user-id; None if anything."""
+        is_known = self._settings.auth and principal.name not in ("", ANONYMOUS)
+        if not is_known or principal.roles or self._is_of_brokers(principal):
+            return None
+        bare = self._bare(principal.name)
+        names = ("", principal.name, bare, f"{bare}@{self._settings.realm}")
+        return frozenset(name.encode() for name in names)
+
+    def forged(self, principal: Principal, user_id: object) -> Unauthorized:
+        """Tell of a message with another user-id; return what it is refused with."""
+        named = type(user_id).__name__
+        if isinstance(user_id, bytes):
+            named = user_id.decode(errors="replace")[:NAME]
+        error = Unauthorized(
+            f"{principal} may not send messages with the user-id {named!r}",
+            hint=f"leave it out, or set it to {principal}",
+        )
+        self._deny(principal, QUEUE, error)
+        return error
+
     def let_in(self, number: int, principal: Principal) -> None:
         """Count the connection of a client. Raises LimitExceeded if there may be no other."""
         host, acl, quotas = host_in(principal.address), self.acl, self._quotas
-        user = str(principal).removesuffix(f"@{self._settings.realm}")
+        user = self._bare(str(principal))
         if acl is not None:
             most = acl.quota(CONNECTIONS, principal.name)
             if most is not None and quotas.connections_of(user) >= most:
@@ -231,12 +255,17 @@ class Access:
                     "as qpid-ha does",
                 )
 
+    def _is_of_brokers(self, principal: Principal) -> bool:
+        """Whether it has logged in as the user of `ha-username`."""
+        wanted = self._bare(self._settings.ha_username)
+        return bool(wanted) and self._bare(principal.name) == wanted
+
+    def _bare(self, name: str) -> str:
+        """Return a name without the realm."""
+        return name.removesuffix(f"@{self._settings.realm}")
+
     def _check_role(self, principal: Principal, role: str) -> None:
-        settings = self._settings
-        realm = f"@{settings.realm}"
-        wanted = settings.ha_username.removesuffix(realm)
-        is_his = bool(wanted) and principal.name.removesuffix(realm) == wanted
-        if settings.auth and not is_his:
+        if self._settings.auth and not self._is_of_brokers(principal):
             raise Unauthorized(
                 f"{principal} may not use {CLAIMS[Role(role)]}",
                 hint="log in as the user that ha-username names",

@@ -25,7 +25,7 @@ from qpidha.model.encoding import (
     sections,
     walk,
 )
-from qpidha.model.errors import ProtocolViolation
+from qpidha.model.errors import ProtocolViolation, Unauthorized
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
 APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x74, 0x75, 0x76, 0x77, 0x78
@@ -55,6 +55,14 @@ before. What is less is a reading of a clock that began with its machine (oslo.m
 LARGEST = {"priority": 2**8 - 1, "ttl": 2**32 - 1, "delivery_count": 2**32 - 1}
 """Largest values of the numbers in a header."""
 SEVERAL_KINDS = "the body is of several kinds"
+
+
+class Misnamed(Unauthorized):
+    """A message that says of somebody else that he has sent it."""
+
+    def __init__(self, user_id: object) -> None:
+        super().__init__("the user-id is another's")
+        self.user_id = user_id
 
 
 def header(payload: bytes) -> dict[str, Any]:
@@ -263,6 +271,98 @@ def arrival(payload: bytes, now: int) -> tuple[bytes, int]:
     except IndexError:
         pass
     return _arrival(payload, now)
+
+
+def arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[bytes, int]:
+    """Do as `arrival`, with a message that says in its user-id, if it has one, that one of `names`
+    has sent it; raise Misnamed for another. What not everybody reads in the same way raises
+    ProtocolViolation: sections out of order, and those before the properties whose size is not that
+    of their elements, for other properties could hide there.
+    """
+    try:
+        at, is_usual = 0, True
+        if payload[2] == HEADER:
+            at = 4 if payload[3] == 0x45 else 5 + payload[4]
+            if payload[:at] not in _HEADERS:
+                if payload[0] or payload[1] != 0x53:
+                    return _arrival_from(names, payload, now)
+                at, is_usual = decode(payload, 3)[1], False
+        if payload[at : at + 4] in _SHORT and at + 5 + payload[at + 4] == len(payload):
+            return (payload, 0) if is_usual else _arrival(payload, now)
+        if payload[at] or payload[at + 1] != 0x53:
+            return _arrival_from(names, payload, now)
+        code = payload[at + 2]
+        if code == MESSAGE_ANNOTATIONS:
+            at = decode(payload, at + 3)[1]
+            if payload[at] or payload[at + 1] != 0x53:
+                return _arrival_from(names, payload, now)
+            code = payload[at + 2]
+        if code == PROPERTIES:
+            place, at = at + 6, at + 5 + payload[at + 4]
+            if payload[place - 3] != 0xC0:
+                return _arrival_from(names, payload, now)
+            count = payload[place - 1]
+            if count > 1:
+                kind = payload[place]
+                place += 2 + payload[place + 1] if kind == 0xA1 else _WIDTHS[kind]
+                if payload[place] != 0x40:
+                    found = payload[place + 2 : place + 2 + payload[place + 1]]
+                    if payload[place] != 0xA0 or found not in names:
+                        return _arrival_from(names, payload, now)
+                is_usual = is_usual and count < 9
+            if payload[at : at + 4] in _SHORT and at + 5 + payload[at + 4] == len(payload):
+                return (payload, 0) if is_usual else _arrival(payload, now)
+            if payload[at] or payload[at + 1] != 0x53:
+                return _arrival_from(names, payload, now)
+            code = payload[at + 2]
+        if code == APPLICATION_PROPERTIES:
+            at = _end_of(payload, at + 3)
+            if payload[at] or payload[at + 1] != 0x53:
+                return _arrival_from(names, payload, now)
+            code = payload[at + 2]
+        if APPLICATION_PROPERTIES < code < FOOTER and _end_of(payload, at + 3) == len(payload):
+            return (payload, 0) if is_usual else _arrival(payload, now)
+    except (LookupError, struct.error):
+        pass
+    return _arrival_from(names, payload, now)
+
+
+_HEADERS = frozenset(
+    b"\x00\x53\x70" + fields
+    for durable in (b"\x41", b"\x42")
+    for fields in (
+        b"\x45",
+        b"\xc0\x02\x01" + durable,
+        *(b"\xc0\x04\x02" + durable + bytes((0x50, number)) for number in range(10)),
+    )
+)
+"""What most headers are: nothing, durable or not, or that and a priority."""
+_SHORT = frozenset((b"\x00\x53\x75\xa0", b"\x00\x53\x77\xa0", b"\x00\x53\x77\xa1"))
+"""How a body of less than 256 bytes begins."""
+_U32 = struct.Struct(">I")
+_WIDTHS = {0x40: 1, 0x44: 1, 0x53: 2, 0x80: 9, 0x98: 17}
+"""Format code -> bytes of a message-id that always has as many."""
+
+
+def _end_of(payload: bytes, at: int) -> int:
+    """Return where a value ends that begins with its size; -1 for any other."""
+    kind = payload[at] >> 4
+    if kind == 0xA or kind == 0xC:
+        return at + 2 + payload[at + 1]
+    if kind == 0xB or kind == 0xD:
+        return at + 5 + int(_U32.unpack_from(payload, at + 1)[0])
+    return -1
+
+
+def _arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[bytes, int]:
+    """Do as `arrival_from`, by looking at everything."""
+    for code, _, start, _ in sections(payload):
+        if code <= PROPERTIES:
+            value = decode(payload, start)[0]
+            found = _fields(value, PROPERTY_FIELDS).get("user_id") if code == PROPERTIES else None
+            if found is not None and (type(found) is not bytes or found not in names):
+                raise Misnamed(found)
+    return arrival(payload, now)
 
 
 def _arrival(payload: bytes, now: int) -> tuple[bytes, int]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
+from qpidha.model.errors import Unauthorized
+
 ANONYMOUS = "anonymous"
 """The name of a principal that did not log in."""
 
@@ -113,3 +115,9 @@ class AccessControl(Protocol):
         properties: Mapping[str, object] | None = None,
     ) -> None:
         """Raise Unauthorized unless `principal` may do this to the object of that name."""
+
+    def user_ids(self, principal: Principal) -> frozenset[bytes] | None:
+        """Return what messages of `principal` may have in their user-id; None if anything."""
+
+    def forged(self, principal: Principal, user_id: object) -> Unauthorized:
+        """Hear of a message with another user-id; return what it is refused with."""

@@ -49,6 +49,12 @@ class AnAccess:
         if (action, object_type, name) in self.denied:
             raise self.error or Unauthorized(f"{principal} may not {action} {object_type} {name}")
 
+    def user_ids(self, principal: Principal) -> frozenset[bytes] | None:
+        return None
+
+    def forged(self, principal: Principal, user_id: object) -> Unauthorized:
+        return Unauthorized(f"{principal} is not {user_id!r}")
+
 
 class AHost:
     """A host with a broker of its own; commits are delayed while `delaying` is true."""

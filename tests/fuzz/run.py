@@ -23,7 +23,16 @@ from qpidha.model.events import (
     ConnectionOpened,
     Tick,
 )
-from qpidha.model.message_view import arrival, body, build, departure, is_durable, properties
+from qpidha.model.message_view import (
+    Misnamed,
+    arrival,
+    arrival_from,
+    body,
+    build,
+    departure,
+    is_durable,
+    properties,
+)
 from qpidha.model.records import Bound, Enqueued, EpochStarted, Requeued
 from qpidha.model.settings import Settings
 from qpidha.node import Node
@@ -55,6 +64,7 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
     "arrival": lambda data: arrival(data, SECOND),
     "departure": lambda data: departure(data, 3, b""),
     "is_durable": is_durable,
+    "arrival_from": lambda data: arrival_from(frozenset((b"", b"ann")), data, SECOND),
     "wire": wire.decode,
     "records": lambda data: list(codec.decode(data)),
 }
@@ -137,7 +147,7 @@ def decode_damaged(seed: int) -> None:
     for name, read in DECODERS.items():
         try:
             read(bytes(data))
-        except ProtocolViolation:
+        except (ProtocolViolation, Misnamed):
             pass
         except Exception as error:
             raise AssertionError(f"{name} of {bytes(data)!r}") from error

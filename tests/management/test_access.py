@@ -79,6 +79,42 @@ def test_the_user_of_ha_username_may_be_written_with_the_realm(user: str) -> Non
     assert not may(Access(Settings(auth=True)), Principal(), *question)
 
 
+ANN = frozenset((b"", b"ann", b"ann@QPID"))
+
+
+@pytest.mark.parametrize(
+    ("principal", "user_ids"),
+    [
+        (CLIENT, ANN),
+        (Principal("ann@QPID"), ANN),
+        (Principal("CN=b2", "EXTERNAL"), frozenset((b"", b"CN=b2", b"CN=b2@QPID"))),
+        (ADMINISTRATOR, None),
+        (BROKER, None),
+        (Principal("cluster"), None),
+        (Principal("cluster@QPID"), None),
+        (Principal("anonymous"), None),
+        (Principal(), None),
+    ],
+)
+def test_who_has_logged_in_sends_in_his_own_name(
+    principal: Principal, user_ids: frozenset[bytes] | None
+) -> None:
+    assert Access(Settings(auth=True, ha_username="cluster")).user_ids(principal) == user_ids
+    assert Access(Settings(auth=False)).user_ids(principal) is None
+
+
+@pytest.mark.parametrize(
+    ("user_id", "told"),
+    [(b"bob", "'bob'"), (b"\xff" * 900, "'" + "\ufffd" * 255 + "'"), (["b"], "'list'")],
+)
+def test_a_message_in_the_name_of_another_is_told_of(user_id: object, told: str) -> None:
+    said: list[str] = []
+    ears: Any = SimpleNamespace(denied=lambda who, kind, error, **_: said.append(error.text))
+    access = Access(Settings(auth=True), ears)
+    assert access.forged(CLIENT, user_id).text == said[0]
+    assert said == [f"ann may not send messages with the user-id {told}"]
+
+
 def test_every_command_to_the_broker_itself_needs_a_role() -> None:
     access = Access(Settings())
     free = {

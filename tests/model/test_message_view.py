@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong, encode
-from qpidha.model.message_view import build, is_durable
+from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong, Uuid, encode
+from qpidha.model.errors import ProtocolViolation
+from qpidha.model.message_view import Misnamed, arrival, arrival_from, build, is_durable
 
 VALUE = encode(Described(ULong(0x77), "body"))
 FIELDS = st.lists(st.sampled_from([None, True, False, UByte(4), UInt(7)]), max_size=5)
@@ -62,3 +65,105 @@ def test_what_is_seen_is_the_first_field(fields: list[object]) -> None:
 )
 def test_what_cannot_be_read_is_never_an_error(tail: bytes, head: bytes) -> None:
     assert is_durable(head + tail) in (True, False)
+
+
+def user_id(payload: bytes) -> Any:
+    """Who has sent a message, as it says; from whom it says it is taken as any other is."""
+    try:
+        found = arrival_from(frozenset(), payload, 1)
+    except Misnamed as error:
+        if type(error.user_id) is bytes:
+            names = frozenset((error.user_id, b"x"))
+            assert arrival_from(names, payload, 1) == arrival(payload, 1)
+        return error.user_id
+    assert found == arrival(payload, 1)
+    return None
+
+
+BOB = encode(Described(ULong(0x73), [None, b"bob"]))
+HEADER, NOTES, MORE = (
+    encode(Described(ULong(code), value))
+    for code, value in ((0x70, [True]), (0x72, {Symbol("x-opt-a"): 1}), (0x74, {"a": 1}))
+)
+LONG_NAME = b"\x00\x80" + bytes(7)
+WAYS = [
+    BOB,
+    b"\x00\x53\x73\xd0\x00\x00\x00\x0a\x00\x00\x00\x02\x40\xa0\x03bob",  # list32
+    b"\x00\x53\x73\xc0\x0a\x02\x40\xb0\x00\x00\x00\x03bob",  # binary32
+    BOB.replace(b"\x00\x53", LONG_NAME),  # the section named by eight bytes
+    b"\x00\xa3\x14amqp:properties:list" + BOB[3:],
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("before", [b"", HEADER, NOTES, HEADER + NOTES])
+@pytest.mark.parametrize(
+    "behind",
+    [
+        VALUE,
+        MORE + VALUE,
+        build(b"x" * 1000),
+        build(b"x") + build(b"y"),
+        build({"a": 1}),
+        build(None),
+        b"",
+    ],
+)
+def test_every_way_to_say_who_has_sent_a_message_is_understood(
+    way: bytes, before: bytes, behind: bytes
+) -> None:
+    assert user_id(before + way + behind) == b"bob"
+    assert not before + behind or user_id(before + behind) is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("before", [VALUE, MORE, BOB, build(b"x"), MORE + VALUE, VALUE + MORE])
+def test_no_user_id_hides_behind_sections_out_of_order(way: bytes, before: bytes) -> None:
+    for payload in (before + way, before + way + VALUE, HEADER + before + way, way + HEADER):
+        with pytest.raises(ProtocolViolation):
+            user_id(payload)
+
+
+@pytest.mark.parametrize(
+    "message_id", [None, "m", "m" * 300, ULong(0), ULong(7), ULong(1 << 40), b"m", Uuid(bytes(16))]
+)
+@given(
+    name=st.sampled_from([None, b"", b"ann", b"a" * 300, "ann", 7, ["ann"]]),
+    count=st.integers(0, 11),
+)
+def test_who_has_sent_a_message_is_the_second_property(
+    message_id: Any, name: Any, count: int
+) -> None:
+    fields = [message_id, name, *["x"] * count]
+    for bare in (VALUE, MORE + build(b"x" * 300), MORE + VALUE):
+        assert user_id(encode(Described(ULong(0x73), fields)) + bare) == name
+    assert user_id(encode(Described(ULong(0x73), fields[:1])) + VALUE) is None
+
+
+def lying(start: bytes, hidden: bytes) -> bytes:
+    """A list8 or map8 of no elements that says it ends behind what hides in it."""
+    return start + bytes((len(hidden) + 1, 0)) + hidden
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("start", [b"\x00\x53\x70\xc0", b"\x00\x53\x71\xc1", b"\x00\x53\x72\xc1"])
+def test_no_user_id_hides_in_a_section_that_lies_about_its_size(start: bytes, way: bytes) -> None:
+    """A decoder that counts elements finds it."""
+    own = encode(Described(ULong(0x73), [None, b"ann"]))
+    for hidden in (way, way + VALUE):
+        with pytest.raises(ProtocolViolation):
+            user_id(lying(start, hidden) + own + VALUE)
+    nested = encode(Described(ULong(0x72), {Symbol("x-opt-a"): Described(ULong(0x73), ["m"])}))
+    assert user_id(nested + own + VALUE) == b"ann"
+
+
+def test_no_user_id_hides_in_a_message_id_that_lies_about_its_size() -> None:
+    hidden = lying(b"\xc0", b"\xa0\x03bob") + b"\xa0\x03ann"
+    with pytest.raises(ProtocolViolation):
+        user_id(b"\x00\x53\x73\xc0" + bytes((len(hidden) + 1, 2)) + hidden + VALUE)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 5])
+def test_a_section_that_lies_about_its_size_is_refused(size: int) -> None:
+    with pytest.raises(ProtocolViolation):
+        user_id(BOB[:4] + bytes((size,)) + BOB[5:] + VALUE)

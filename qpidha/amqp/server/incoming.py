@@ -20,6 +20,8 @@ Routing 1.0, section 2.2.2; Qpid: src/qpid/broker/amqp/Incoming.cpp.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qpidha.amqp.peer.links import is_aborted, is_settled, remote_state, settle, tag_of, update
@@ -43,9 +45,11 @@ from qpidha.model.errors import (
     ResourceDeleted,
 )
 from qpidha.model.message_view import (
+    Misnamed,
     add_annotation,
     application_properties,
     arrival,
+    arrival_from,
     departure,
     properties,
 )
@@ -61,6 +65,9 @@ if TYPE_CHECKING:
 
 PUBLISH, QUEUE, EXCHANGE = Action.PUBLISH, ObjectType.QUEUE, ObjectType.EXCHANGE
 """Named here because a look into an enumeration for each message costs more than the question."""
+
+
+Arrival = Callable[[bytes, int], tuple[bytes, int]]
 
 
 FIRST_CREDIT, LARGE = 64, 1 << 20
@@ -97,6 +104,7 @@ class IncomingLink(ReceivingLink):
         "_payload",
         "_posting",
         "_queue",
+        "_take_in",
         "address",
     )
 
@@ -108,11 +116,11 @@ class IncomingLink(ReceivingLink):
         self._broker = self._host.broker
         self.address = address
         self._queue: Queue | None = None
-        self._arrival = (
-            self._arrival_with_route
-            if self._host.settings.announce_product == "rabbitmq"
-            else arrival
-        )
+        names = self._host.access.user_ids(self._connection.principal)
+        self._take_in: Arrival = arrival if names is None else partial(arrival_from, names)
+        """Gives what is to be kept of a message that the peer may send."""
+        is_annotated = self._host.settings.announce_product == "rabbitmq"
+        self._arrival = self._arrival_with_route if is_annotated else self._take_in
         self._exchange = ""
         self._key: str | None = None
         self._payload = b""
@@ -372,7 +380,7 @@ class IncomingLink(ReceivingLink):
         """Do as `arrival`, and annotate where the message was sent, as RabbitMQ does: its clients
         look at the annotations of each message and expect some.
         """
-        payload, expires = arrival(payload, now)
+        payload, expires = self._take_in(payload, now)
         queue, exchange, key = self._queue, self._exchange, self._key
         if queue is None and not exchange:
             queue, exchange, key = self._find(payload)
@@ -440,6 +448,8 @@ class IncomingLink(ReceivingLink):
 
     def _explained(self, delivery: Pointer, error: QpidHaError) -> QpidHaError:
         """Make of what prevents a message the error that its sender is told."""
+        if isinstance(error, Misnamed):
+            error = self._host.access.forged(self._connection.principal, error.user_id)
         if isinstance(error, ProtocolViolation):
             error = DecodeError(error.text)
         is_anonymous = self._queue is None and not self._exchange
