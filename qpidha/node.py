@@ -88,7 +88,7 @@ from qpidha.model.events import (
     Tick,
 )
 from qpidha.model.features import FEATURES, lacking, upgrade_text
-from qpidha.model.principal import ObjectType, Principal
+from qpidha.model.principal import Action, ObjectType, Principal
 from qpidha.model.records import FeatureEnabled, Record
 from qpidha.model.settings import Settings
 from qpidha.store.checkpointer import Checkpointer
@@ -622,6 +622,17 @@ class Node:
     def allowed(self, principal: Principal, text: str, *, source: str) -> None:
         """Tell of what access control allowed, where it is asked to."""
         self.audit.allowed(principal, text, source)
+
+    def done(
+        self,
+        principal: Principal,
+        action: Action,
+        object_type: ObjectType,
+        name: str,
+        properties: Mapping[str, object],
+    ) -> None:
+        """Tell who has changed what."""
+        self.audit.done(principal, action, object_type, name, properties)
 
     def _say_security(self, level: str, text: str, fields: dict[str, object]) -> None:
         self.effects.append(Announce(level, "security", text, fields))

@@ -70,6 +70,16 @@ class Ears(Protocol):
     def allowed(self, principal: Principal, text: str, *, source: str) -> None:
         """Hear a yes that is to be told."""
 
+    def done(
+        self,
+        principal: Principal,
+        action: Action,
+        object_type: ObjectType,
+        name: str,
+        properties: Mapping[str, object],
+    ) -> None:
+        """Hear what was done."""
+
 
 class Access:
     """The rules of one broker."""
@@ -113,6 +123,18 @@ class Access:
         except Unauthorized as error:
             self._deny(principal, object_type, error)
             raise
+
+    def done(
+        self,
+        principal: Principal,
+        action: Action,
+        object_type: ObjectType,
+        name: str,
+        properties: Mapping[str, object] | None = None,
+    ) -> None:
+        """Tell that `principal` has done this to the object of that name."""
+        if self._ears is not None:
+            self._ears.done(principal, action, object_type, name, properties or {})
 
     def user_ids(self, principal: Principal) -> frozenset[bytes] | None:
         """Return what messages of `principal` may have in their user-id; None if anything."""

@@ -1,26 +1,36 @@
-"""Audit: lines of the log about who was refused, with user and address.
+"""Audit: lines of the log about who was refused, and who has changed what, with user and address.
 
-Strangers cause them, so that there are no more than so many in a second; how many more there were
-is told later. Names that strangers give are cut. Knows nothing of how anybody logs in, nor of the
-rules of access control.
+Strangers cause those of the first kind, so that there are no more than so many in a second; how
+many more there were is told later. Names that strangers give are cut. Of what was done each has its
+line. Knows nothing of how anybody logs in, nor of the rules of access control.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from qpidha.model.duration import SECOND
 from qpidha.model.errors import QpidHaError
-from qpidha.model.principal import Principal
+from qpidha.model.principal import Action, ObjectType, Principal
 
 LINES = 20
 """Lines in one second."""
 LONGEST = 64
 """Characters of a name that a stranger gives."""
+DEEDS = {
+    Action.CREATE: "created",
+    Action.DELETE: "deleted",
+    Action.PURGE: "purged",
+    Action.BIND: "bound",
+    Action.UNBIND: "unbound",
+}
+"""What is done -> the word for it when it was done."""
+DETAILS = {"queuename": "queue", "routingkey": "key"}
+"""What access control is told of a binding -> how it is written."""
 
 
 class Audit:
-    """Tells who was refused; `say` writes a line of a level, with fields."""
+    """Tells who was refused, and who did what; `say` writes a line of a level, with fields."""
 
     __slots__ = ("_begin", "_lines", "_say", "_unsaid")
 
@@ -74,6 +84,24 @@ class Audit:
         name = str(principal)
         fields: dict[str, object] = {"user": name, "address": principal.address, "rule": source}
         self._say("info", f"allowed {name} at {principal.address}: {text} ({source})", fields)
+
+    def done(
+        self,
+        principal: Principal,
+        action: Action,
+        object_type: ObjectType,
+        name: str,
+        properties: Mapping[str, object],
+    ) -> None:
+        """Tell that somebody has changed something."""
+        user = str(principal)
+        given = {word: properties[key] for key, word in DETAILS.items() if key in properties}
+        details = "".join(f", {word} '{value}'" for word, value in given.items())
+        self._say(
+            "info",
+            f"{user} at {principal.address} {DEEDS[action]} {object_type} '{name}'{details}",
+            {"user": user, "address": principal.address, object_type.value: name, **given},
+        )
 
     def tick(self, now: int) -> None:
         """Tell of those there was no line for."""

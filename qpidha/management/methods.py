@@ -64,7 +64,7 @@ Later = Callable[[int, object], None]
 class Call:
     """One request: the broker, the parameters, and the way back."""
 
-    __slots__ = ("_later", "_reply", "node", "owner", "values")
+    __slots__ = ("_later", "_reply", "done", "node", "owner", "values")
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class Call:
         owner: object,
         reply: Answer,
         later: Callable[[Answer], Later],
+        done: Callable[[], None],
     ) -> None:
         self.node = node
         self.values = values
@@ -81,6 +82,8 @@ class Call:
         """The connection that gets exclusive queues; None on the admin socket."""
         self._reply = reply
         self._later = later
+        self.done = done
+        """Tells who has done it, if it was done."""
 
     def __getitem__(self, parameter: str) -> Any:
         return self.values[parameter]
@@ -239,6 +242,8 @@ def _declare_queue(call: Call) -> None:
         arguments=call["arguments"],
         owner=call.owner,
     )
+    if created:
+        call.done()
     call.answer_when_committed(
         sequence or _declared(call, queue.uid),
         {"created": created, **describe(QUEUE, queue, call.node)},
@@ -251,11 +256,13 @@ def _delete_queue(call: Call) -> None:
     sequence = call.node.broker.delete_queue(
         name, if_unused=call["if_unused"], if_empty=call["if_empty"]
     )
+    call.done()
     call.answer_when_committed(sequence, {"messages": messages})
 
 
 def _purge_queue(call: Call) -> None:
     purge = call.node.broker.purge(_queue(call, call["name"]).name)
+    call.done()
     answer = call.later()
     purge.when_over(lambda: answer(purge.sequence, {"messages": purge.count}))
 
@@ -272,6 +279,8 @@ def _declare_exchange(call: Call) -> None:
         alternate=call["alternate"],
         arguments=call["arguments"],
     )
+    if created:
+        call.done()
     call.answer_when_committed(
         sequence or _declared(call, exchange.uid),
         {"created": created, **describe(EXCHANGE, exchange, call.node)},
@@ -280,6 +289,7 @@ def _declare_exchange(call: Call) -> None:
 
 def _delete_exchange(call: Call) -> None:
     sequence = call.node.broker.delete_exchange(call["name"], if_unused=call["if_unused"])
+    call.done()
     call.answer_when_committed(sequence, {})
 
 
@@ -287,6 +297,7 @@ def _bind(call: Call) -> None:
     exchange, queue, key = call["exchange"], call["queue"], call["key"]
     _queue(call, queue)
     sequence = call.node.broker.bind(exchange, queue, key, call["arguments"])
+    call.done()
     view = BindingView(exchange, queue, key, call["arguments"])
     call.answer_when_committed(sequence, describe(BINDING, view, call.node))
 
@@ -298,7 +309,9 @@ def _unbind(call: Call) -> None:
             f"unbind: no binding from exchange {exchange} to queue {queue} with key {key!r}",
             hint="list_bindings shows what there is",
         )
-    call.answer_when_committed(call.node.broker.unbind(exchange, queue, key), {})
+    sequence = call.node.broker.unbind(exchange, queue, key)
+    call.done()
+    call.answer_when_committed(sequence, {})
 
 
 def _queue(call: Call, name: str) -> Queue:

@@ -8,6 +8,7 @@ failover. Knows nothing of JSON or AMQP encodings.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qpidha.management.methods import Call, Effect, find
@@ -56,7 +57,9 @@ class Requests:
                 raise self._not_serving()
             values = read(method, row.parameters, params)
             self._check(row, values, principal)
-            row.handler(Call(self._node, values, owner, reply, self._later))
+            deed = (principal, row.action, row.object_type, row.object_name(values))
+            tell = partial(self._node.access.done, *deed, row.properties(values))
+            row.handler(Call(self._node, values, owner, reply, self._later, tell))
         except InvariantBroken:
             raise
         except QpidHaError as error:

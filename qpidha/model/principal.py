@@ -116,6 +116,16 @@ class AccessControl(Protocol):
     ) -> None:
         """Raise Unauthorized unless `principal` may do this to the object of that name."""
 
+    def done(
+        self,
+        principal: Principal,
+        action: Action,
+        object_type: ObjectType,
+        name: str,
+        properties: Mapping[str, object] | None = None,
+    ) -> None:
+        """Hear that `principal` has done this to the object of that name."""
+
     def user_ids(self, principal: Principal) -> frozenset[bytes] | None:
         """Return what messages of `principal` may have in their user-id; None if anything."""
 

@@ -34,6 +34,8 @@ class AnAccess:
         self.properties: dict[tuple[Action, ObjectType, str], dict[str, Any]] = {}
         """What it was told with the last question of each kind."""
         self.denied: set[tuple[Action, ObjectType, str]] = set()
+        self.told: list[str] = []
+        """What was done, by whom."""
         self.error: Unauthorized | None = None
 
     def check(
@@ -48,6 +50,18 @@ class AnAccess:
         self.properties[action, object_type, name] = dict(properties or {})
         if (action, object_type, name) in self.denied:
             raise self.error or Unauthorized(f"{principal} may not {action} {object_type} {name}")
+
+    def done(
+        self,
+        principal: Principal,
+        action: Action,
+        object_type: ObjectType,
+        name: str,
+        properties: Any = None,
+    ) -> None:
+        given = properties or {}
+        key = "/" + given["routingkey"] if "routingkey" in given else ""
+        self.told.append(f"{principal} {action} {object_type} {name}{key}")
 
     def user_ids(self, principal: Principal) -> frozenset[bytes] | None:
         return None

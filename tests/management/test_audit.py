@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from qpidha.amqp.peer.sasl import SaslClient, make_verifier
 from qpidha.management.audit import LINES, LONGEST, Audit
+from qpidha.management.methods import METHODS
+from qpidha.management.methods import Effect as Kind
 from qpidha.model.effects import Announce, Compute, Effect, SendBytes
 from qpidha.model.errors import Unauthorized
 from qpidha.model.events import (
@@ -161,3 +166,71 @@ def test_what_is_denied_leaves_a_line(
     (line,) = [effect for effect in node.step([], SECOND) if isinstance(effect, Announce)]
     assert (line.level, line.category) == (level, "security")
     assert line.text.startswith(f"denied ann at 192.0.2.9:4711: {says}")
+
+
+def test_what_was_changed_is_told_with_who_did_it() -> None:
+    said: list[str] = []
+    fields: list[dict[str, object]] = []
+
+    def say(level: str, text: str, given: dict[str, object]) -> None:
+        said.append(f"{level}: {text}")
+        fields.append(given)
+
+    audit = Audit(say)
+    ann = STRANGER.logged_in("ann", "PLAIN")
+    for action in (Action.CREATE, Action.DELETE, Action.PURGE):
+        audit.done(ann, action, ObjectType.QUEUE, "q", {"durable": True})
+    binding = {"queuename": "q", "routingkey": "k", "x-match": "all"}
+    for action in (Action.BIND, Action.UNBIND):
+        audit.done(ann, action, ObjectType.EXCHANGE, "e", binding)
+    who = "info: ann at 192.0.2.9:4711"
+    assert said == [
+        f"{who} created queue 'q'",
+        f"{who} deleted queue 'q'",
+        f"{who} purged queue 'q'",
+        f"{who} bound exchange 'e', queue 'q', key 'k'",
+        f"{who} unbound exchange 'e', queue 'q', key 'k'",
+    ]
+    who_fields = {"user": "ann", "address": "192.0.2.9:4711"}
+    assert fields[0] == {**who_fields, "queue": "q"}
+    assert fields[-1] == {**who_fields, "exchange": "e", "queue": "q", "key": "k"}
+
+
+CHANGES: list[tuple[str, dict[str, Any], str]] = [
+    ("declare_queue", {"name": "q"}, "created queue 'q'"),
+    ("declare_queue", {"name": "q"}, ""),
+    ("list_queues", {}, ""),
+    ("purge_queue", {"name": "q"}, "purged queue 'q'"),
+    ("declare_exchange", {"name": "e"}, "created exchange 'e'"),
+    ("declare_exchange", {"name": "e"}, ""),
+    ("bind", {"exchange": "e", "queue": "q", "key": "k"}, "bound exchange 'e', queue 'q', key 'k'"),
+    (
+        "unbind",
+        {"exchange": "e", "queue": "q", "key": "k"},
+        "unbound exchange 'e', queue 'q', key 'k'",
+    ),
+    ("unbind", {"exchange": "e", "queue": "q", "key": "k"}, ""),
+    ("delete_exchange", {"name": "e"}, "deleted exchange 'e'"),
+    ("delete_queue", {"name": "q"}, "deleted queue 'q'"),
+    ("delete_queue", {"name": "q"}, ""),
+]
+
+
+def test_every_change_by_the_admin_socket_leaves_a_line() -> None:
+    node = a_node()
+    node.start(SECOND)
+    node.step([ConnectionOpened(2, "process 7", ConnectionKind.LOCAL, "root")], SECOND)
+    for method, params, says in CHANGES:
+        line = json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n"
+        effects = node.step([BytesReceived(2, line)], SECOND)
+        lines = [
+            effect.text
+            for effect in effects
+            if isinstance(effect, Announce) and effect.category == "security"
+        ]
+        assert lines == ([f"root at process 7 {says}"] if says else []), method
+
+
+def test_every_method_that_changes_something_is_told_of() -> None:
+    changes = {method.name for method in METHODS if method.effect is Kind.CHANGE}
+    assert changes <= {method for method, _, says in CHANGES if says}

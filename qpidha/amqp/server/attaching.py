@@ -56,6 +56,7 @@ from qpidha.model.replication_level import REPLICATE
 if TYPE_CHECKING:
     from qpidha.amqp.peer.links import LinkEnd
     from qpidha.amqp.server.host import LinkHome
+    from qpidha.broker.exchange import Exchange
     from qpidha.broker.queues.queue import Queue
 
 DISTRIBUTION_MODES = "supported-dist-modes"
@@ -443,9 +444,10 @@ class Attaching:
             asked = {LIFETIME_POLICY: Lifetime.ON_CLOSE.value, **asked}
         else:
             self._check_serving(0)
+        object_type = ObjectType.EXCHANGE if is_exchange else ObjectType.QUEUE
         self._check(
             Action.CREATE,
-            ObjectType.EXCHANGE if is_exchange else ObjectType.QUEUE,
+            object_type,
             address.name,
             properties_of(
                 exchange_asked_for(address.name, kind, arguments=asked)
@@ -466,6 +468,7 @@ class Attaching:
             if terminus.dynamic:
                 code = LIFETIME_CODES.get(str(asked[LIFETIME_POLICY]), 0x2B)
                 terminus.properties = {Symbol("lifetime-policy"): Described(ULong(code), [])}
+        self._done(Action.CREATE, object_type, address.name)
         self._sequence = max(self._sequence, sequence)
         return address
 
@@ -508,18 +511,11 @@ class Attaching:
                 else ""
             )
         try:
-            self._check(
-                Action.BIND,
-                ObjectType.EXCHANGE,
-                exchange.name,
-                {**dict(self._binding.arguments), "queuename": name, "routingkey": key},
-            )
-            bound = self._broker.bind(exchange.name, name, key, dict(self._binding.arguments))
+            self._bind(exchange, queue, key, is_new=is_new)
         except RefusedRequest:
             if is_new:
                 self._broker.delete_queue(name)
             raise
-        self._sequence = max(self._sequence, bound)
         self._queue = queue
         self._deletes = not shared
         if lives:
@@ -527,6 +523,19 @@ class Attaching:
         if lives or source.timeout:
             # The queue is kept, deliveries that are not settled go back to it.
             source.durability = min(self._durability, 1)
+
+    def _bind(self, exchange: Exchange, queue: Queue, key: str, *, is_new: bool) -> None:
+        """Bind the queue of a subscription, which may be new, unless it is bound so."""
+        arguments = dict(self._binding.arguments)
+        asked = {**arguments, "queuename": queue.name, "routingkey": key}
+        self._check(Action.BIND, ObjectType.EXCHANGE, exchange.name, asked)
+        is_bound = exchange.binding(queue, key) is not None
+        sequence = self._broker.bind(exchange.name, queue.name, key, arguments)
+        self._sequence = max(self._sequence, sequence)
+        if is_new:
+            self._done(Action.CREATE, ObjectType.QUEUE, queue.name)
+        if not is_bound:
+            self._done(Action.BIND, ObjectType.EXCHANGE, exchange.name, asked)
 
     def _subscription_arguments(self) -> dict[str, Any]:
         """Return what node properties say of the queue of a subscription. With create-on-demand
@@ -563,6 +572,16 @@ class Attaching:
     ) -> None:
         """Refuse the attach unless the peer may do this."""
         self._host.access.check(self._connection.principal, action, object_type, name, properties)
+
+    def _done(
+        self,
+        action: Action,
+        object_type: ObjectType,
+        name: str,
+        properties: dict[str, Any] | None = None,
+    ) -> None:
+        """Tell that the peer has done this."""
+        self._host.access.done(self._connection.principal, action, object_type, name, properties)
 
     def _check_queue(self, queue: Queue, link: object) -> None:
         if queue.owner is not link:

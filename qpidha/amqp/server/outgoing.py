@@ -48,6 +48,7 @@ from qpidha.model.message_view import (
     merge_annotations,
     place_of_annotations,
 )
+from qpidha.model.principal import Action, ObjectType
 
 if TYPE_CHECKING:
     from qpidha.amqp.peer.links import LinkEnd, SessionEnd
@@ -481,6 +482,8 @@ class OutgoingLink(ClientLink):
         super().detached(closed, error)
         if deletes and queue is not None and not queue.deleted and not queue.consumers:
             self._broker.delete_queue(queue.name)
+            principal = self._connection.principal
+            self._host.access.done(principal, Action.DELETE, ObjectType.QUEUE, queue.name)
 
     def stolen(self) -> None:
         """Another link took this one's name."""

@@ -10,7 +10,8 @@ from qpidha.amqp.peer.terminus import REJECTED, Terminus, source, target
 from qpidha.model.encoding import Symbol
 from qpidha.model.message_view import build
 from qpidha.model.principal import Action, ObjectType
-from tests.amqp.builders import AnAccess, Pair, Recording, a_pair
+from tests.amqp.builders import AHost, AnAccess, Pair, Recording, a_pair
+from tests.amqp.raw_client import RawClient
 from tests.management.builders import FakeNode
 from tests.management.test_requests import Asker
 
@@ -170,3 +171,38 @@ def test_each_message_on_an_anonymous_link_is_asked_about() -> None:
         not pair.host.broker.queues["q"].messages
         and len(pair.host.broker.queues["t"].messages) == 1
     )
+
+
+def test_who_has_made_something_by_an_attach_is_told() -> None:
+    pair = a_pair()
+    told = pair.host.access.told
+    pair.sender("new", terminus=on_demand(target, "new"))
+    pair.sender("new", name="another", terminus=on_demand(target, "new"))
+    exchange = on_demand(source, "news", **{"exchange-type": "fanout"})
+    pair.receiver("news", name="r", terminus=exchange)
+    made = ["queue new", "exchange news", "queue client_r"]
+    assert told == [*(f"anonymous create {what}" for what in made), "anonymous bind exchange news/"]
+    pair.sender("q")
+    pair.receiver("q")
+    assert len(told) == 4
+
+
+def test_who_has_ended_a_subscription_is_told() -> None:
+    host = AHost()
+    terminus = source("amq.topic/k", durability=2, expiry="never")
+    client = RawClient(host, container_id="c")
+    for closed in (False, True):
+        client.attach_receiver("", name="sub", terminus=terminus).end(closed=closed)
+        client.turn()
+    assert host.access.told == [
+        "anonymous create queue c_sub",
+        "anonymous bind exchange amq.topic/k",
+        "anonymous delete queue c_sub",
+    ]
+
+
+def test_nobody_is_told_of_what_was_refused() -> None:
+    pair = a_pair()
+    pair.host.access.denied.add((Action.BIND, ObjectType.EXCHANGE, "amq.topic"))
+    pair.receiver("amq.topic", name="news")
+    assert pair.host.access.told == []
