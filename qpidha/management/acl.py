@@ -131,8 +131,8 @@ class Condition:
             return lambda value: value.isdecimal() and int(value) >= limit
         text = user.put_into(self.text)
         if self.kind is Kind.KEY:
-            tree: TopicTree[bool] = TopicTree()
-            tree.add(text, True)
+            tree: TopicTree[None] = TopicTree()
+            tree.add(text, None)
             return lambda value: bool(tree.match(value))
         if self.kind is Kind.PREFIX:
             return lambda value: value.startswith(text)

@@ -465,6 +465,19 @@ def test_a_list_shows_what_it_says() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "properties",
+    [
+        "name=amq.default routingkey=a.*",
+        "name=x* queuemaxsizelowerlimit=1 policytype=ring",
+        "name=x alternate=y*",
+    ],
+)
+def test_properties_are_shown_as_they_are_written(properties: str) -> None:
+    (rule,) = a_list(f"acl allow ann all queue {properties}").rules
+    assert [str(condition) for condition in rule.conditions] == properties.split()
+
+
 def test_what_was_decided_is_remembered_up_to_a_number() -> None:
     rules = a_list("acl allow all publish exchange name=x routingkey=1")
     for number in range(MOST_KEYS + 5):
@@ -473,10 +486,13 @@ def test_what_was_decided_is_remembered_up_to_a_number() -> None:
     assert len(rules._published["ann"]) == 5
     for number in range(MOST_USERS + 5):
         rules.publish(f"u{number}", "x", "1")
-    assert len(rules._published) <= MOST_USERS
+    assert list(rules._published) == [
+        f"u{number}" for number in range(MOST_USERS - 1, MOST_USERS + 5)
+    ]
     for number in range(MOST_READY + 5):
         rules.decide(f"u{number}", "create", "queue", {"name": "q"})
-    assert len(rules._ready) <= MOST_READY
+    before = 1 + MOST_USERS + 5  # ann's, and that of each of those who published
+    assert len(rules._ready) == before + MOST_READY + 5 - MOST_READY
     assert rules.publish("ann", "x", "1").decision is Decision.ALLOW
 
 

@@ -69,7 +69,7 @@ def test_an_unchanged_qpidd_conf_is_read():
 
 def test_rules_and_quotas_of_qpidd_are_options():
     settings, warnings = load(
-        "acl-file=qpidd.acl\nmax-connections-per-user=3\nmax-connections-per-ip=4\n"
+        "users-file=u\nacl-file=qpidd.acl\nmax-connections-per-user=3\nmax-connections-per-ip=4\n"
         "max-queues-per-user=5"
     )
     assert settings.acl_file.endswith("qpidd.acl") and not any("ignored" in one for one in warnings)

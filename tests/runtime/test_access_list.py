@@ -12,6 +12,7 @@ from qpidha.model.settings import Settings
 from qpidha.runtime.access_list import load_access_list, resolve
 from qpidha.runtime.exits import CannotStart
 from tests.runtime.daemons import run
+from tests.system.credentials import users_file
 
 
 def settings(place: Path, *lines: str, **more: int) -> Settings:
@@ -70,7 +71,8 @@ def test_qpid_3_a_broker_does_not_start_with_a_list_that_it_cannot_enforce(
     tmp_path: Path, command: list[str]
 ) -> None:
     given = settings(tmp_path, "acl deny all", "acl allow all all")
+    users = users_file(tmp_path / "users", {"ann": "ann"})
     for path in (given.acl_file, str(tmp_path / "nowhere")):
-        code, _, said = run("--acl-file", path, "--port", "0", *command)
+        code, _, said = run("--users-file", users, "--acl-file", path, "--port", "0", *command)
         assert code == CONFIG and f"acl-file {path}" in said and "next: " in said
         assert ("line 1: a rule is: acl DECISION" in said) == (path == given.acl_file)
