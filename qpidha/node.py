@@ -250,8 +250,8 @@ class Node:
         if self.streams.frozen is None:
             broker.pause_delivery(cluster is not None and not cluster.may_deliver)
             broker.dispatch(self.now)
-            if broker.purges:
-                broker.go_on_purging(log.committed)
+            if broker.walks:
+                broker.go_on_walking(log.committed)
         if len(log.features) < len(self.features):
             self._use_features()
         if log.consumed:
@@ -278,7 +278,7 @@ class Node:
                 self._collect(connection_id)
         # A connection that took as much as one turn gives has its queues waiting for the next one.
         checkpointer = self.checkpointer
-        has_more = broker.runnable or (broker.purges and broker.may_purge(log.committed))
+        has_more = broker.runnable or (broker.walks and broker.may_walk(log.committed))
         is_pressed = (
             (has_more and self.streams.frozen is None)
             or (checkpointer is not None and checkpointer.is_busy)
@@ -726,7 +726,7 @@ class Node:
             self.broker.log_writer = None
             self.log.features = frozenset()
             self.broker.passive = True
-            self.broker.purges.clear()
+            self.broker.walks.clear()
             self.pending.clear(self.log.committed)
             self.requests.abandon()
             for connection in list(self.streams.by_id.values()):

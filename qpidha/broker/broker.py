@@ -24,6 +24,7 @@ from qpidha.broker.declaration import (
 )
 from qpidha.broker.exchange import Exchange, application_properties, subject
 from qpidha.broker.queues.arguments import check_name, check_plain
+from qpidha.broker.queues.expiry import Expiry
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
 from qpidha.broker.queues.purge import Purge
 from qpidha.broker.state import LOCAL_UID, State
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from qpidha.broker.exchange import Headers
     from qpidha.broker.queues.log_writer import LogWriter
     from qpidha.broker.queues.queue import Queue
+    from qpidha.broker.queues.walk import Walk
     from qpidha.broker.state import BrokerSettings
     from qpidha.model.message import Message
     from qpidha.model.records import ExchangeDeclared, QueueDeclared, Record
@@ -61,8 +63,8 @@ EXPIRY_INTERVAL = 600 * SECOND
 """How often queues without consumers are searched for expired messages; Qpid's
 queue-purge-interval.
 """
-PURGED_A_TURN = 5000
-"""Messages that are purged in one turn of the broker, or a few more."""
+WALKED_A_TURN = 5000
+"""Messages that are looked at to be purged or expired in one turn of the broker, or a few more."""
 RETRY_INTERVAL = 1 * SECOND
 """How often rejected messages are tried again that their alternate exchange could not place."""
 RETRIED_A_TURN = 1000
@@ -103,8 +105,10 @@ class Broker(State):
         """What the wall clock, by which messages expire on every broker, is ahead of `now`, in ns;
         kept by the owner.
         """
-        self.purges: list[Purge] = []
-        """Queues that are being purged, as they were asked for."""
+        self.walks: list[Walk] = []
+        """Queues that are being purged or searched for expired messages, in the order in which that
+        began.
+        """
         self._evicting: dict[Queue, None] = {}
         """Queues whose messages are on their way to an alternate exchange, to make room; none comes
         back to them.
@@ -214,31 +218,30 @@ class Broker(State):
 
     def purge(self, name: str) -> Purge:
         """Drop all available messages of a queue: at once if they are few, else some with every
-        `go_on_purging`.
+        `go_on_walking`.
         """
         queue = self.queue(name)
         self._check_decides(queue)
         purge = Purge(queue)
-        if not self.purges:
-            purge.step(PURGED_A_TURN)
+        if not self.walks:
+            purge.step(WALKED_A_TURN)
         if not purge.is_over:
-            self.purges.append(purge)
+            self.walks.append(purge)
         return purge
 
-    def may_purge(self, committed: int) -> bool:
-        """Whether `go_on_purging` would do something."""
-        return any(purge.sequence <= committed for purge in self.purges)
+    def may_walk(self, committed: int) -> bool:
+        """Whether `go_on_walking` would do something."""
+        return any(walk.sequence <= committed for walk in self.walks)
 
-    def go_on_purging(self, committed: int) -> None:
-        """Drop some messages more of queues that are being purged; once, at the end of a turn. What
-        was dropped before is to be committed first.
+    def go_on_walking(self, committed: int) -> None:
+        """Drop some messages more of queues that are being purged or searched for expired ones;
+        once, at the end of a turn. What was dropped before is to be committed first.
         """
-        left = PURGED_A_TURN
-        for purge in list(self.purges):
-            if left > 0 and purge.sequence <= committed:
-                left -= purge.step(left)
-                if purge.is_over:
-                    self.purges.remove(purge)
+        left = WALKED_A_TURN
+        for walk in list(self.walks):
+            if left > 0 and walk.sequence <= committed:
+                left -= max(walk.step(left), 1)
+        self.walks = [walk for walk in self.walks if not walk.is_over]
 
     def queue(self, name: str) -> Queue:
         """Return a queue; NotFound if there is none of this name."""
@@ -550,7 +553,7 @@ class Broker(State):
         return first
 
     def tick(self, now: int) -> None:
-        """Delete queues that were unused for their timeout, and now and then drop expired
+        """Delete queues that were unused for their timeout, and now and then begin to drop expired
         messages.
         """
         for queue in self._ending.due(now):
@@ -561,8 +564,12 @@ class Broker(State):
             self._retry()
         if now >= self._next_expiry:
             self._next_expiry = now + EXPIRY_INTERVAL
-            for queue in list(self.queues.values()):
-                queue.expire(now + self.ahead)
+            searched = {walk.queue for walk in self.walks if isinstance(walk, Expiry)}
+            self.walks += [
+                Expiry(queue, now + self.ahead)
+                for queue in self.queues.values()
+                if queue.may_expire and not queue.is_replica and queue not in searched
+            ]
 
     def left(self, queue: Queue) -> None:
         """A user, or the last message, left a queue: delete it if that was the end of it, at once

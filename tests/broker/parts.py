@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.queues.expiry import Expiry
 from qpidha.broker.queues.log_writer import LogWriter
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.state import State
@@ -160,6 +161,11 @@ def send(broker: Broker, queue: str, *bodies: str, expires: int = 0) -> list[int
         broker.publish("", queue, body.encode(), headers=dict, expires=expires)[0]
         for body in bodies
     ]
+
+
+def expire(queue: Queue, now: int) -> None:
+    """Drop what has expired by `now`, all in one step."""
+    Expiry(queue, now).step(1 << 60)
 
 
 def contents(state: State, queue: str) -> list[str]:

@@ -62,6 +62,7 @@ def test_expired_messages_that_nobody_asks_for_go_in_the_end() -> None:
     broker.dispatch(1)
     assert broker.next_deadline == 1 + EXPIRY_INTERVAL
     broker.tick(broker.next_deadline)
+    broker.go_on_walking(0)
     assert contents(broker, "q") == ["c"]
     assert tape.last == Dequeued(queue.uid, tuple(sequences), Cause.EXPIRED)
     assert broker.next_deadline == 1 + 2 * EXPIRY_INTERVAL

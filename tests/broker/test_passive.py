@@ -43,6 +43,7 @@ def test_passive_broker_changes_no_replicated_object() -> None:
         with pytest.raises(RefusedRequest):
             change()
     broker.tick(EXPIRY_INTERVAL)
+    broker.go_on_walking(EXPIRY_INTERVAL)
     assert contents(broker, "q") == ["a", "b"] and "ex" in broker.exchanges
 
 
@@ -114,9 +115,11 @@ def test_messages_that_nobody_asks_for_expire_by_the_wall_clock_too() -> None:
     broker.dispatch(HOUR)
     broker.ahead = -HOUR
     broker.tick(broker.next_deadline)
+    broker.go_on_walking(HOUR)
     assert contents(broker, "q") == ["a", "b"]
     broker.ahead = 0
     broker.tick(broker.next_deadline)
+    broker.go_on_walking(HOUR)
     assert contents(broker, "q") == []
 
 

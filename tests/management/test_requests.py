@@ -149,7 +149,7 @@ def test_purging_tells_how_many_messages_went(asker: Asker) -> None:
 
 def a_long_purge(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask for a purge that takes more than one turn."""
-    monkeypatch.setattr("qpidha.broker.broker.PURGED_A_TURN", 2)
+    monkeypatch.setattr("qpidha.broker.broker.WALKED_A_TURN", 2)
     asker.ask("declare_queue", name="q")
     for _ in range(5):
         asker.target.broker.publish("", "q", b"m", headers=dict)
@@ -162,10 +162,10 @@ def test_a_long_purge_is_answered_when_its_last_record_is_committed(
 ) -> None:
     a_long_purge(asker, monkeypatch)
     target = asker.target
-    while target.broker.purges:
+    while target.broker.walks:
         target.commit_all()
         assert asker.answers == []
-        target.broker.go_on_purging(target.committed)
+        target.broker.go_on_walking(target.committed)
     assert asker.answers == [] and not target.broker.queues["q"].messages
     target.commit_all()
     assert [answer.result for answer in asker.answers] == [{"messages": 5}]
@@ -179,8 +179,8 @@ def test_a_long_purge_of_a_broker_that_is_demoted_is_answered_once(
     (answer,) = asker.answers
     assert answer.error is not None and answer.error.condition == "amqp:connection:forced"
     asker.target.commit_all()
-    asker.target.broker.go_on_purging(asker.target.committed)
-    asker.target.broker.go_on_purging(1 << 60)
+    asker.target.broker.go_on_walking(asker.target.committed)
+    asker.target.broker.go_on_walking(1 << 60)
     asker.target.commit_all()
     assert len(asker.answers) == 1
 

@@ -21,6 +21,7 @@ from qpidha.model.records import Cause
 from qpidha.model.settings import Settings
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold
+from tests.broker.parts import expire
 
 
 def message(name: str | None, **header: Any) -> bytes:
@@ -109,7 +110,7 @@ def rejected_to_another(queue: Queue) -> None:
 
 WAYS_OUT: list[tuple[str, dict[str, Any], Any]] = [
     ("purged", {}, lambda queue: queue.drop(queue.available())),
-    ("expired", {}, lambda queue: queue.expire(10**19)),
+    ("expired", {}, lambda queue: expire(queue, 10**19)),
     (
         "ring",
         {"arguments": {"qpid.max_count": 1, "qpid.policy_type": "ring"}},

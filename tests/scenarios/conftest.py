@@ -10,7 +10,7 @@ import pytest
 
 from qpidha.broker import broker
 from qpidha.store import recovery
-from tests.scenarios.stagehands import CHUNK, PURGED_A_TURN, rehearse
+from tests.scenarios.stagehands import CHUNK, WALKED_A_TURN, rehearse
 
 rehearse()
 
@@ -20,4 +20,4 @@ def bare_stage() -> Iterator[None]:
     """Let every play begin with snapshots and purges in parts of the usual size."""
     yield
     recovery.CHUNK = CHUNK
-    broker.PURGED_A_TURN = PURGED_A_TURN
+    broker.WALKED_A_TURN = WALKED_A_TURN

@@ -27,7 +27,7 @@ from tests.sim.world import MILLISECOND
 
 CHUNK = recovery.CHUNK
 """How large the parts of a snapshot are when no play says otherwise."""
-PURGED_A_TURN = broker_module.PURGED_A_TURN
+WALKED_A_TURN = broker_module.WALKED_A_TURN
 """How many messages of a purge go in a turn when no play says otherwise."""
 EMPTY_FRAME = 8
 """Bytes of an AMQP frame that says nothing but that its sender lives."""
@@ -278,7 +278,7 @@ def low(stage: Stage, name: str, is_low: str) -> None:
 
 def purge(stage: Stage, name: str, most: str) -> None:
     """purge q 2: an administrator empties a queue; a turn takes so many messages off it."""
-    broker_module.PURGED_A_TURN = int(most)
+    broker_module.WALKED_A_TURN = int(most)
 
     def answered(reply: dict[str, Any]) -> None:
         result = reply.get("result")

@@ -30,7 +30,7 @@ def purges(run: Any, depth: str) -> Iterator[None]:
         return
     for _ in range(chance.randint(1, 4)):
         run.world.at(chance.randrange(run.plan.length), _purge, run, chance.choice(QUEUES))
-    former = broker_module.Purge, broker_module.PURGED_A_TURN
+    former = broker_module.Purge, broker_module.WALKED_A_TURN
 
     class Noted(Purge):
         """A purge that is known to those who judge."""
@@ -43,10 +43,10 @@ def purges(run: Any, depth: str) -> Iterator[None]:
 
     try:
         broker_module.Purge = Noted  # type: ignore[misc]
-        broker_module.PURGED_A_TURN = chance.randint(1, 3)
+        broker_module.WALKED_A_TURN = chance.randint(1, 3)
         yield
     finally:
-        broker_module.Purge, broker_module.PURGED_A_TURN = former  # type: ignore[misc]
+        broker_module.Purge, broker_module.WALKED_A_TURN = former  # type: ignore[misc]
 
 
 def _purge(run: Any, queue: str) -> None:

@@ -11,6 +11,7 @@ from qpidha.broker.queues.queue import Queue
 from qpidha.model.features import FEATURES
 from qpidha.model.message import Message
 from qpidha.model.records import Cause
+from tests.broker.parts import expire
 from tests.store.durable import Machine, a_message
 from tests.store.follower import Source
 
@@ -37,7 +38,7 @@ def leave_all_ways(broker: Broker, seal: Callable[[], None]) -> dict[str, int]:
         elif cause is Cause.PURGED:
             queue.drop(queue.available())
         elif cause is Cause.EXPIRED:
-            queue.expire(11)
+            expire(queue, 11)
         else:
             broker.departures.leave(queue, list(queue.messages.values()), cause)
         seal()

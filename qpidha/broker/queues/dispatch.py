@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 REFUSALS = 1000
 """After so many refusals a consumer forgets those of messages that have left the queue."""
+EXPIRED_A_TURN = 5000
+"""Expired messages of one queue that a dispatch comes upon at most; the next turn goes on."""
 
 
 class Consumer(Protocol):
@@ -105,8 +107,8 @@ class Dispatch(Protocol):
         self, backlog: Backlog, now: int, *, delivers: bool, shows_expired: bool
     ) -> list[Message]:
         """Show messages to browsers, and give available ones to consumers with credit if the queue
-        `delivers`. Return messages that were found to be expired: they are to leave. `now` is ns
-        since the Unix epoch.
+        `delivers`. Return messages that were found to be expired: they are to leave, and with
+        EXPIRED_A_TURN of them there may be more. `now` is ns since the Unix epoch.
         """
         ...
 
@@ -169,6 +171,8 @@ class RoundRobin:
         while (message := take()) is not None:
             if message.expires and message.expires <= now:
                 expired.append(message)
+                if len(expired) >= EXPIRED_A_TURN:
+                    break
                 continue
             consumer = takers[turn]
             message.acquired = True
@@ -195,6 +199,8 @@ class RoundRobin:
         while (message := ordering.take()) is not None:
             if message.expires and message.expires <= now:
                 expired.append(message)
+                if len(expired) >= EXPIRED_A_TURN:
+                    break
                 continue
             consumer = next((taker for taker in takers if taker.accepts(message)), None)
             if consumer is None:

@@ -31,7 +31,7 @@ decides does this, and a successor looks at what it has: nothing of it is record
 
 Why replicas agree. Every decision is made on the primary and written as a record: the message came
 (`Enqueued`), it changed (`Requeued`), it left (`Dequeued`). A backup makes none: `insert`,
-`restate` and `remove` apply the records, and `enqueue`, `dequeue`, `expire` do nothing on a
+`restate` and `remove` apply the records, and `enqueue`, `dequeue`, `drop` do nothing on a
 replica. The rest (which consumer has a message, whose turn it is) is not needed by a successor:
 `promoted` makes every message available again, in the same order. An outcome that was not committed
 when the primary died counts as never given, so the message is delivered once more; never is one
@@ -52,7 +52,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from qpidha.broker.queues.backlog import Backlog
 from qpidha.broker.queues.dedup import Window
-from qpidha.broker.queues.dispatch import RoundRobin
+from qpidha.broker.queues.dispatch import EXPIRED_A_TURN, RoundRobin
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.broker.queues.spec import Needs, check_change
 from qpidha.model.errors import LimitExceeded, RefusedRequest, ResourceDeleted, ResourceLocked
@@ -121,7 +121,6 @@ class Queue(Backlog):
     """One queue."""
 
     __slots__ = (
-        "_expiring",
         "_host",
         "_local",
         "bindings",
@@ -143,6 +142,7 @@ class Queue(Backlog):
         "log_writer",
         "max_bytes",
         "max_count",
+        "may_expire",
         "name",
         "not_rerouted",
         "options",
@@ -207,7 +207,7 @@ class Queue(Backlog):
         self._host = host
         self._local = 0
         """The number of the last message that is not logged."""
-        self._expiring = False
+        self.may_expire = False
         """Whether a message that is here may expire."""
         self._follow(spec)
 
@@ -495,21 +495,11 @@ class Queue(Backlog):
         """Keep a rejected message that cannot be placed; it stays acquired, though by nobody."""
         self.unplaced[message.sequence] = message
 
-    def drop(self, messages: Sequence[Message]) -> int:
-        """Let messages leave because an administrator purges the queue; return the sequence to wait
-        for.
+    def drop(self, messages: Sequence[Message], cause: Cause = Cause.PURGED) -> int:
+        """Let messages leave that nobody is to have: an administrator purges the queue, or their
+        time is over. Return the sequence to wait for.
         """
-        return self._leave(messages, Cause.PURGED)
-
-    def expire(self, now: int) -> None:
-        """Drop available messages whose time is over; they are not rerouted."""
-        if self._expiring:
-            timed = [message for message in self.messages.values() if message.expires]
-            self._expiring = bool(timed)
-            # What a consumer has may still be accepted; if it is released, the next call finds it.
-            over = [message for message in timed if message.expires <= now and not message.acquired]
-            if over:
-                self._leave(over, Cause.EXPIRED)
+        return self._leave(messages, cause)
 
     def _leave(self, messages: Sequence[Message], cause: Cause) -> int:
         """Let messages leave; if that empties the queue it may be at its end."""
@@ -583,6 +573,8 @@ class Queue(Backlog):
             shows_expired=self.is_replica,
         )
         if expired:
+            if len(expired) >= EXPIRED_A_TURN:
+                self._host.runnable[self] = None  # There may be more.
             self._leave(expired, Cause.EXPIRED)
 
     # What senders do.
@@ -660,7 +652,7 @@ class Queue(Backlog):
             self._host.over_budget[self] = None
         self.enqueued += 1
         if expires:
-            self._expiring = True
+            self.may_expire = True
         # On backups too: after a failover a sender sends again what the former primary may have
         # had.
         if self.window is not None:
@@ -689,7 +681,7 @@ class Queue(Backlog):
         if self.bytes > self._page_out_above:
             self._host.over_budget[self] = None
         self.enqueued += len(sequences)
-        self._expiring = self._expiring or bool(expiries)
+        self.may_expire = self.may_expire or bool(expiries)
         if self.consumers:
             self._host.runnable[self] = None
 

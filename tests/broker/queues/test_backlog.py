@@ -17,6 +17,7 @@ from tests.broker.parts import (
     a_taker,
     contents,
     copy_of,
+    expire,
     picture,
     send,
 )
@@ -140,7 +141,7 @@ def test_unreplicated_counts_what_came_after_the_commit_point_and_is_still_here(
     st.booleans(),
 )
 def test_a_run_at_once_is_the_same_as_one_message_after_the_other(
-    runs: list[list[int]], expire: bool, dedup: bool
+    runs: list[list[int]], expires: bool, dedup: bool
 ) -> None:
     arguments = {"qpidha.dedup": "message-id"} if dedup else {}
     pictures = []
@@ -156,11 +157,11 @@ def test_a_run_at_once_is_the_same_as_one_message_after_the_other(
             payloads = [
                 build("x" * sequence, properties={"message_id": sequence}) for sequence in sequences
             ]
-            expiries = [1000 + sequence for sequence in sequences] if expire else []
+            expiries = [1000 + sequence for sequence in sequences] if expires else []
             if at_once and sequences:
                 queue.insert_run(sequences, payloads, expiries)
             for sequence, payload in zip(sequences, payloads, strict=True) if not at_once else ():
-                queue.insert_run([sequence], [payload], [1000 + sequence] if expire else [])
+                queue.insert_run([sequence], [payload], [1000 + sequence] if expires else [])
         seen = [
             (message.sequence, message.body(), message.expires)
             for message in queue.messages_after(0, 1 << 30)
@@ -169,8 +170,8 @@ def test_a_run_at_once_is_the_same_as_one_message_after_the_other(
         assert len(seen) == len(known)
         queue.is_replica = False
         queue.promoted()
-        queue.expire(1030)
-        assert not expire or all(message.sequence > 30 for message in queue.available())
+        expire(queue, 1030)
+        assert not expires or all(message.sequence > 30 for message in queue.available())
         window = queue.window.entries() if queue.window is not None else []
         assert len(window) == len(known) * dedup
         pictures.append(

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from qpidha.broker.queues import dispatch as dispatch_module
+from qpidha.broker.queues import queue as queue_module
 from qpidha.broker.queues.dispatch import REFUSALS, Refusals
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.message import Message
@@ -87,3 +93,25 @@ def test_refusals_of_messages_that_have_left_are_forgotten() -> None:
     for sequence in range(3 * REFUSALS):
         refusals.add(sequence, messages)
     assert 7 in refusals and len(refusals) < 2 * REFUSALS
+
+
+@pytest.mark.parametrize("wants", [None, lambda message: True], ids=["plain", "selective"])
+def test_expired_messages_that_a_dispatch_meets_go_some_a_turn(
+    wants: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (dispatch_module, queue_module):
+        monkeypatch.setattr(module, "EXPIRED_A_TURN", 2)
+    tape = Tape()
+    broker = a_broker(tape)
+    queue, _ = broker.declare_queue("q")
+    old = send(broker, "q", *"abcde", expires=5)
+    send(broker, "q", "new")
+    taker = a_taker(queue, 9, wants=wants)
+    for left in (4, 2):
+        broker.dispatch(10)
+        assert len(queue.messages) == left and taker.got == [] and queue in broker.runnable
+    broker.dispatch(10)
+    assert taker.bodies == ["new"] and not broker.runnable
+    assert [record for _, record in tape.records if isinstance(record, Dequeued)] == [
+        Dequeued(queue.uid, tuple(gone), Cause.EXPIRED) for gone in (old[:2], old[2:4], old[4:])
+    ]

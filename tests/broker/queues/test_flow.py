@@ -13,7 +13,7 @@ from qpidha.broker.queues.limits import UNLIMITED, read_limits
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.transaction import Post, Transaction
 from qpidha.model.errors import InvalidArgument, LimitExceeded
-from tests.broker.parts import Tape, a_broker, a_poster, a_taker, copy_of, send
+from tests.broker.parts import Tape, a_broker, a_poster, a_taker, copy_of, expire, send
 
 
 def a_queue(broker: Broker | None = None, *, messages: int = 0, **arguments: object) -> Queue:
@@ -151,7 +151,7 @@ def _purge(broker: Broker, queue: Queue) -> None:
 
 
 def _expire(broker: Broker, queue: Queue) -> None:
-    queue.expire(100)
+    expire(queue, 100)
 
 
 def _reject(broker: Broker, queue: Queue) -> None:

@@ -8,7 +8,7 @@ from qpidha.broker.queues.ordering import SLACK
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.errors import LimitExceeded, ResourceDeleted, ResourceLocked
 from qpidha.model.records import Cause, Dequeued, Requeued
-from tests.broker.parts import Taker, Tape, a_broker, a_taker, contents, send
+from tests.broker.parts import Taker, Tape, a_broker, a_taker, contents, expire, send
 
 
 def a_queue(**arguments: object) -> Queue:
@@ -178,7 +178,7 @@ def test_expiry_sweep_leaves_acquired_messages_alone() -> None:
     a_taker(queue, 1)
     queue.dispatch(1)
     queue.enqueue(b"gone", 50)
-    queue.expire(60)
+    expire(queue, 60)
     assert texts(queue) == ["held"]
 
 
