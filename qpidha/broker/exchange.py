@@ -105,9 +105,13 @@ class Exchange:
         return self._bindings.get((queue.uid, key))
 
     def bindings(self) -> Iterator[tuple[Queue, str, dict[str, Any]]]:
-        """Walk through all bindings: queue, key and arguments."""
-        for binding in self._bindings.values():
-            yield binding.queue, binding.key, binding.arguments
+        """Walk through all bindings: queue, key and arguments. They may change meanwhile: what is
+        gone is passed over, what comes is left out.
+        """
+        for pair in list(self._bindings):
+            binding = self._bindings.get(pair)
+            if binding is not None:
+                yield binding.queue, binding.key, binding.arguments
 
     def bind(self, queue: Queue, key: str, arguments: dict[str, Any]) -> None:
         """Add a binding, or replace its arguments."""

@@ -10,7 +10,7 @@ record, nor of how it is stored.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
 from qpidha.broker.queues.departures import Departures
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from qpidha.model.message import Message
     from qpidha.model.records import Record
 
+Kind = TypeVar("Kind", Queue, Exchange)
 KEYS_IN_RECORD = 1000
 """How many keys one record of a snapshot carries."""
 LOCAL_UID = -1000
@@ -160,24 +161,38 @@ class State:
         """Walk through records that, applied in turn, rebuild all replicated objects; messages are
         not among them.
 
+        Objects may change meanwhile: one that is gone is passed over, one that comes is left out,
+        and of the others there is what they are when it is their turn. Who has the log from the
+        beginning of this on has the rest: its records, applied to what shows their effects already,
+        lead to the same state. That holds for the keys of a window too, as it is a fold that knows
+        no order.
+
         Features come first: who reads on knows what he has to know for it.
         """
-        for name, sequence in self.features.items():
+        uids = list(self.by_uid)
+        for name, sequence in list(self.features.items()):
             yield sequence, FeatureEnabled(name)
-        yield from self.later
-        for exchange in self.exchanges.values():
+        yield from list(self.later)
+        for exchange in self._present(uids, Exchange):
             if exchange.uid > 0:
                 yield exchange.uid, exchange.options
-        for queue in self.queues.values():
+        for queue in self._present(uids, Queue):
             if queue.uid > 0:
                 yield queue.uid, queue.options
                 if queue.is_used:
                     yield 0, QueueUsed(queue.uid)
                 yield from _remembered(queue)
-        for exchange in self.exchanges.values():
+        for exchange in self._present(uids, Exchange):
             for queue, key, arguments in exchange.bindings():
                 if self.records_binding(exchange, queue, arguments):
                     yield 0, Bound(exchange.uid, queue.uid, key, arguments)
+
+    def _present(self, uids: list[int], kind: type[Kind]) -> Iterator[Kind]:
+        """Walk through the objects of one kind, as far as they are still there."""
+        for uid in uids:
+            found = self.by_uid.get(uid)
+            if isinstance(found, kind):
+                yield found
 
     def records_object(self, durable: bool, level: str) -> bool:
         """Whether a queue or an exchange belongs in the log."""
@@ -332,15 +347,9 @@ def _remembered(queue: Queue) -> Iterator[tuple[int, Record]]:
     """Walk through the records of a queue's window; messages alone would not tell of those that
     were consumed.
     """
-    entries = queue.window.entries() if queue.window is not None and queue.logged else []
-    for start in range(0, len(entries), KEYS_IN_RECORD):
-        part = entries[start : start + KEYS_IN_RECORD]
-        yield (
-            0,
-            DedupRemembered(
-                queue.uid, [key for key, _ in part], [sequence for _, sequence in part]
-            ),
-        )
+    if queue.window is not None and queue.logged:
+        for keys, sequences in queue.window.parts(KEYS_IN_RECORD):
+            yield 0, DedupRemembered(queue.uid, keys, sequences)
 
 
 def _exchange_declared(state: State, sequence: int, record: ExchangeDeclared) -> None:

@@ -49,11 +49,11 @@ def ha_records(data: bytes) -> list[tuple[int, Record]]:
 
 def snapshot_objects(broker: Broker) -> Iterator[bytes]:
     """Yield the objects of a broker model, in chunks."""
-    # The list is taken at once and encoded in pieces: objects that are declared later come with the
+    # Each chunk shows what is there when it is made. Objects that are declared later come with the
     # log, and one that is deleted meanwhile is deleted there by the log as well.
     parts: list[bytes] = []
     size = 0
-    for uid, record in list(broker.objects()):
+    for uid, record in broker.objects():
         parts.append(encode_record(uid, record))
         size += len(parts[-1])
         if size > CHUNK:

@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.queues.dedup import Window
 from qpidha.broker.queues.expiry import Expiry
 from qpidha.broker.queues.log_writer import LogWriter
 from qpidha.broker.queues.queue import Queue
@@ -161,6 +162,12 @@ def send(broker: Broker, queue: str, *bodies: str, expires: int = 0) -> list[int
         broker.publish("", queue, body.encode(), headers=dict, expires=expires)[0]
         for body in bodies
     ]
+
+
+def remembered(window: Window | None) -> list[tuple[str, int]]:
+    """The keys that a queue remembers, with their sequences, the lowest first."""
+    parts = window.parts(1000) if window is not None else ()
+    return [pair for keys, sequences in parts for pair in zip(keys, sequences, strict=True)]
 
 
 def expire(queue: Queue, now: int) -> None:

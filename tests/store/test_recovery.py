@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
+from random import Random
 
 import pytest
 
 from qpidha.broker.broker import Broker
 from qpidha.model.errors import ProtocolViolation
-from qpidha.model.records import EpochStarted, InSyncChanged, QueueDeclared
+from qpidha.model.message_view import build
+from qpidha.model.records import EpochStarted, InSyncChanged, QueueDeclared, Record
 from qpidha.model.settings import Settings
+from qpidha.store import recovery
 from qpidha.store.codec import EnqueueRun, decode, encode_enqueues, encode_record
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
@@ -140,3 +144,74 @@ def test_a_message_that_travels_alone_arrives_as_it_was() -> None:
         for end in range(1, len(data) // 2):
             with pytest.raises(ProtocolViolation):
                 list(decode(data[:end]))
+
+
+def test_no_more_objects_are_looked_at_than_a_chunk_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "CHUNK", 1000)
+    broker, _ = a_primary()
+    for number in range(100):
+        broker.declare_queue(f"q{number}", arguments={"note": "x" * 100})
+    looked_at: list[object] = []
+
+    take = broker.objects
+
+    def objects() -> Iterator[tuple[int, Record]]:
+        for entry in take():
+            looked_at.append(entry)
+            yield entry
+
+    monkeypatch.setattr(broker, "objects", objects)
+    chunk = next(snapshot_objects(broker))
+    assert len(looked_at) == len(list(decode(chunk))) < 10
+
+
+def change(broker: Broker, chance: Random) -> None:
+    """Declare, delete, bind, unbind, send or consume something, or none of these."""
+    queue, exchange = f"q{chance.randrange(4)}", f"e{chance.randrange(2)}"
+    what = chance.randrange(7)
+    if what == 0:
+        broker.declare_exchange(exchange, "topic")
+    elif what == 1 and exchange in broker.exchanges:
+        broker.delete_exchange(exchange)
+    elif what == 2 and queue in broker.queues:
+        broker.delete_queue(queue)
+    elif what == 3 and queue in broker.queues and exchange in broker.exchanges:
+        broker.unbind(exchange, queue, "key")
+    elif what == 4 and queue in broker.queues and broker.queues[queue].messages:
+        broker.queues[queue].drop(broker.queues[queue].available()[:2])
+    else:
+        broker.declare_queue(
+            queue, arguments={"qpidha.dedup": "message-id", "qpidha.dedup_window": 5}
+        )
+        broker.declare_exchange(exchange, "topic")
+        if what == 5:
+            note = f"{chance.random()}"
+            broker.bind(exchange, queue, "key", {"note": note})
+        else:
+            payload = build("", properties={"message_id": chance.randrange(1000)})
+            broker.publish("", queue, payload, headers=dict)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_objects_that_change_between_chunks_are_as_the_log_has_them(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "CHUNK", 1)
+    monkeypatch.setattr("qpidha.broker.state.KEYS_IN_RECORD", 2)
+    chance = Random(seed)
+    broker, log = a_primary()
+    for _ in range(60):
+        change(broker, chance)
+    log.seal()
+    point = log.last
+    backup = a_backup()
+    for chunk in snapshot_objects(broker):
+        fold(backup, chunk)
+        for _ in range(chance.randrange(4)):
+            change(broker, chance)
+        log.seal()
+    for chunk in snapshot_messages(broker, point):
+        fold(backup, chunk)
+    for batch in log.batches(point + 1):
+        fold(backup, batch.data)
+    assert picture(backup) == picture(broker)

@@ -22,7 +22,7 @@ from qpidha.model.errors import InvalidArgument, ProtocolViolation
 from qpidha.model.message_view import message_annotations, properties
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 DEDUP = "qpidha.dedup"
 DEDUP_WINDOW = "qpidha.dedup_window"
@@ -96,10 +96,17 @@ class Window:
         self._sort()
         return next(iter(self._sequences.values()))
 
-    def entries(self) -> list[tuple[str, int]]:
-        """Return all keys with their sequences, the lowest first."""
+    def parts(self, count: int) -> Iterator[tuple[list[str], list[int]]]:
+        """Walk through the keys that are remembered now, with their sequences, the lowest first, so
+        many at a time. What is forgotten meanwhile is left out: messages with higher sequences
+        have taken its place.
+        """
         self._sort()
-        return list(self._sequences.items())
+        keys = list(self._sequences)
+        for start in range(0, len(keys), count):
+            found = [key for key in keys[start : start + count] if key in self._sequences]
+            if found:
+                yield found, [self._sequences[key] for key in found]
 
     def restore(self, keys: Iterable[str], sequences: Iterable[int]) -> None:
         """Remember the keys of another window."""

@@ -19,6 +19,7 @@ from tests.broker.parts import (
     copy_of,
     expire,
     picture,
+    remembered,
     send,
 )
 
@@ -172,7 +173,7 @@ def test_a_run_at_once_is_the_same_as_one_message_after_the_other(
         queue.promoted()
         expire(queue, 1030)
         assert not expires or all(message.sequence > 30 for message in queue.available())
-        window = queue.window.entries() if queue.window is not None else []
+        window = remembered(queue.window)
         assert len(window) == len(known) * dedup
         pictures.append(
             (seen, before, queue.statistics(), window, list(broker.over_budget) == [queue])

@@ -20,7 +20,7 @@ from qpidha.model.errors import InvalidArgument, LimitExceeded, RefusedRequest
 from qpidha.model.message_view import build
 from qpidha.model.records import DedupRemembered, Dequeued, Enqueued
 from qpidha.store.log import Log
-from tests.broker.parts import Tape, a_broker, a_taker, copy_of, picture
+from tests.broker.parts import Tape, a_broker, a_taker, copy_of, picture, remembered
 
 
 def a_dedup_queue(tape: Tape | Log | None, name: str = "q", **more: Any) -> tuple[Broker, Queue]:
@@ -35,7 +35,7 @@ def named(message_id: object, content: str = "") -> bytes:
 def window_of(broker: Broker, name: str = "q") -> list[tuple[str, int]]:
     window = broker.queues[name].window
     assert window is not None
-    return window.entries()
+    return remembered(window)
 
 
 def rebuilt(broker: Broker) -> Broker:
@@ -259,7 +259,7 @@ def test_window_is_the_same_in_whatever_order_it_learns_of_messages(
         window = Window(Dedup("message-id", size))
         for key, sequence in entries:
             window.remember(key, sequence)
-        assert window.entries() == expected
+        assert remembered(window) == expected
 
 
 class DedupAgainstOracle(RuleBasedStateMachine):
