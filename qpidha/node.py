@@ -252,6 +252,7 @@ class Node:
             broker.dispatch(self.now)
             if broker.walks:
                 broker.go_on_walking(log.committed)
+        broker.remains.free()
         if len(log.features) < len(self.features):
             self._use_features()
         if log.consumed:
@@ -281,6 +282,7 @@ class Node:
         has_more = broker.runnable or (broker.walks and broker.may_walk(log.committed))
         is_pressed = (
             (has_more and self.streams.frozen is None)
+            or broker.remains
             or (checkpointer is not None and checkpointer.is_busy)
             or self.memory.is_busy
         )

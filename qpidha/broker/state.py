@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
 from qpidha.broker.queues.departures import Departures
 from qpidha.broker.queues.queue import Queue
+from qpidha.broker.queues.remains import Remains
 from qpidha.broker.queues.spec import compile_spec
 from qpidha.model.memory import MemoryUse
 from qpidha.model.records import (
@@ -113,6 +114,8 @@ class State:
         """Records of a later version: of no meaning here, and passed on with every snapshot."""
         self.departures = Departures(self.pass_on)
         """The way out of every queue."""
+        self.remains = Remains()
+        """What queues had that are deleted; the owner has some of it freed every turn."""
         self._passive = False
         self._add_built_in_exchanges()
 

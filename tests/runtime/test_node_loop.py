@@ -6,6 +6,7 @@ import asyncio
 import time
 
 from qpidha.broker.broker import EXPIRY_INTERVAL
+from qpidha.broker.queues import remains
 from qpidha.model.effects import Announce, SaveState
 from qpidha.model.events import StopRequested, Tick
 from qpidha.runtime.clock import Clock
@@ -127,6 +128,21 @@ def test_a_node_lets_messages_expire_by_the_wall_clock():
     assert queue.messages
     node.step([Tick()], HOUR + 2 * EXPIRY_INTERVAL, -EXPIRY_INTERVAL)
     assert not queue.messages
+
+
+def test_a_node_has_its_next_turn_at_once_while_something_is_to_be_freed(monkeypatch):
+    monkeypatch.setattr(remains, "FREED_A_TURN", 2)
+    node = a_node()
+    node.start(HOUR)
+    node.broker.declare_queue("q")
+    for _ in range(5):
+        node.broker.publish("", "q", b"m", headers=dict)
+    node.broker.delete_queue("q")
+    for left in (3, 1):
+        node.step([], HOUR)
+        assert len(node.broker.remains) == left and node.next_deadline == HOUR
+    node.step([], HOUR)
+    assert not node.broker.remains and node.next_deadline > HOUR
 
 
 def test_the_clock_never_goes_back():

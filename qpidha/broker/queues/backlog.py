@@ -226,10 +226,12 @@ class Backlog:
         if not isinstance(message.payload, bytes):
             self._count_paged_out(-message.size)
 
-    def _clear(self) -> None:
-        """Forget everything."""
-        self.messages.clear()
-        self.ordering.clear()
+    def _clear(self) -> tuple[dict[int, Message], Ordering]:
+        """Forget everything, and return what there was."""
+        former = self.messages, self.ordering
+        self.messages = {}
+        self.ordering = Fifo(self.messages)
         self._page_out_above -= self.paged_out
         self._use.bodies -= self.resident
         self.bytes = self.paged_out = self.acquired = 0
+        return former

@@ -94,10 +94,6 @@ class Ordering(Protocol):
         """Begin again: no message is acquired."""
         ...
 
-    def clear(self) -> None:
-        """Forget everything; `messages` is empty."""
-        ...
-
 
 class Fifo:
     """First in, first out: the order of the sequences.
@@ -216,9 +212,3 @@ class Fifo:
         """Begin with the oldest message again."""
         self.tidy()
         self._head = 0
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._order.clear()
-        self._head = self._highest = 0
-        self._is_sorted = True

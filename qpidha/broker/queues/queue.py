@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from qpidha.broker.queues.departures import Departures
     from qpidha.broker.queues.dispatch import Consumer, Dispatch
     from qpidha.broker.queues.log_writer import LogWriter
+    from qpidha.broker.queues.remains import Remains
     from qpidha.broker.queues.spec import QueueSpec
     from qpidha.model.memory import MemoryUse
     from qpidha.model.records import QueueDeclared
@@ -86,6 +87,7 @@ class QueueHost(Protocol):
     use: MemoryUse
 
     departures: Departures
+    remains: Remains
 
     @property
     def refuse_publishing(self) -> str:
@@ -697,7 +699,7 @@ class Queue(Backlog):
         self.departed[Cause.DELETED] += len(self.messages)
         self.set_fast_path_limit()
         self._host.over_budget.pop(self, None)
-        self._clear()
+        self._host.remains.add(*self._clear())
         self.unplaced.clear()
         self.owner = None
         consumers = list(self.consumers)

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from qpidha.broker.queues import remains
 from qpidha.model.errors import NotFound, PreconditionFailed, ResourceLocked
-from qpidha.model.records import QueueDeleted
-from tests.broker.parts import Taker, Tape, a_broker, a_poster, a_taker, contents, send
+from qpidha.model.records import Cause, QueueDeleted
+from tests.broker.parts import Taker, Tape, a_broker, a_poster, a_taker, contents, copy_of, send
 
 SECOND = 1_000_000_000
 
@@ -159,3 +160,30 @@ def test_subscriber_of_a_queue_deleted_by_its_owner_is_told() -> None:
     taker: Taker = a_taker(queue)
     broker.owner_gone(owner)
     assert taker.is_told
+
+
+@pytest.mark.parametrize("is_copy", [False, True], ids=["primary", "backup"])
+def test_what_a_long_queue_had_is_freed_some_a_turn(
+    is_copy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remains, "FREED_A_TURN", 2)
+    tape = Tape()
+    broker = a_broker(tape)
+    for name, bodies in (("short", "ab"), ("long", "abcde"), ("longer", "abcdef")):
+        broker.declare_queue(name)
+        send(broker, name, *bodies)
+    if is_copy:
+        broker = copy_of(tape)
+    former = dict(broker.queues)
+    for queue in former.values():
+        if is_copy:
+            broker.apply(len(tape.records) + 1, QueueDeleted(queue.uid))
+        else:
+            broker.delete_queue(queue.name)
+        assert not queue.messages and not queue.bytes and not queue.available()
+    for left in (9, 7, 5, 3, 1):
+        broker.remains.free()
+        assert len(broker.remains) == left
+    broker.remains.free()
+    assert not broker.remains
+    assert former["long"].departed[Cause.DELETED] == 5

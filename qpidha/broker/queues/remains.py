@@ -1,0 +1,49 @@
+"""Remains: the messages that queues had when they were deleted.
+
+To free a million messages takes the memory manager longer than a turn may take. So what a long
+queue had is put aside, and freed some a turn; that of a short one goes at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qpidha.broker.queues.ordering import Ordering
+    from qpidha.model.message import Message
+
+FREED_A_TURN = 50_000
+"""Messages that are freed in one turn; 5 ms."""
+
+
+class Remains:
+    """Messages that nobody can get at any more."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: deque[tuple[dict[int, Message], Ordering]] = deque()
+
+    def __bool__(self) -> bool:
+        """Whether there is something to free."""
+        return bool(self._parts)
+
+    def __len__(self) -> int:
+        return sum(len(messages) for messages, _ in self._parts)
+
+    def add(self, messages: dict[int, Message], ordering: Ordering) -> None:
+        """Take the messages of a queue, which has others from now on."""
+        if len(messages) > FREED_A_TURN:
+            self._parts.append((messages, ordering))
+
+    def free(self) -> None:
+        """Free some; once, at the end of a turn."""
+        left = FREED_A_TURN
+        while self._parts and left > 0:
+            messages, _ = self._parts[0]
+            while messages and left > 0:
+                messages.popitem()
+                left -= 1
+            if not messages:
+                self._parts.popleft()
