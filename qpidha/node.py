@@ -728,7 +728,7 @@ class Node:
             self.broker.log_writer = None
             self.log.features = frozenset()
             self.broker.passive = True
-            self.broker.walks.clear()
+            self.broker.abandon_walks()
             self.pending.clear(self.log.committed)
             self.requests.abandon()
             for connection in list(self.streams.by_id.values()):

@@ -24,6 +24,7 @@ from qpidha.broker.declaration import (
 )
 from qpidha.broker.exchange import Exchange, application_properties, subject
 from qpidha.broker.queues.arguments import check_name, check_plain
+from qpidha.broker.queues.deletion import PASSED_ON_A_TURN, Deletion
 from qpidha.broker.queues.expiry import Expiry
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
 from qpidha.broker.queues.purge import Purge
@@ -33,7 +34,13 @@ from qpidha.broker.vocabulary import Kind
 from qpidha.model.deadlines import Deadlines
 from qpidha.model.duration import SECOND
 from qpidha.model.effects import Announce
-from qpidha.model.errors import LimitExceeded, NotFound, PreconditionFailed, RefusedRequest
+from qpidha.model.errors import (
+    LimitExceeded,
+    NotFound,
+    PreconditionFailed,
+    RefusedRequest,
+    ResourceLocked,
+)
 from qpidha.model.event_log import QueueCreated, QueueEnded
 from qpidha.model.message_view import is_durable
 from qpidha.model.records import Bound, Cause, ExchangeDeleted, QueueDeleted, QueueUsed, Unbound
@@ -106,12 +113,12 @@ class Broker(State):
         kept by the owner.
         """
         self.walks: list[Walk] = []
-        """Queues that are being purged or searched for expired messages, in the order in which that
-        began.
+        """Queues that are being purged, searched for expired messages, or deleted, in the order in
+        which that began.
         """
         self._evicting: dict[Queue, None] = {}
-        """Queues whose messages are on their way to an alternate exchange, to make room; none comes
-        back to them.
+        """Queues whose messages are on their way to an alternate exchange, to make room or because
+        the queue ends; none comes back to them.
         """
 
     @property
@@ -168,6 +175,7 @@ class Broker(State):
         given = wanted.arguments
         queue = self.queues.get(name)
         if queue is not None:
+            _check_stays(queue)
             queue.check_access(owner)
             check_same(f"Queue {name}", queue.options, wanted)
             if wanted.exclusive and queue.owner is None and owner is not None:
@@ -200,8 +208,12 @@ class Broker(State):
         )
         return queue, sequence
 
-    def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue; its messages go to its alternate exchange if it has one."""
+    def delete_queue(
+        self, name: str, *, if_unused: bool = False, if_empty: bool = False
+    ) -> Deletion:
+        """Delete a queue; its messages go to its alternate exchange if it has one: at once if they
+        are few, else some with every `go_on_walking`.
+        """
         queue = self.queue(name)
         self._check_decides(queue)
         if if_unused and queue.consumers:
@@ -234,8 +246,8 @@ class Broker(State):
         return any(walk.sequence <= committed for walk in self.walks)
 
     def go_on_walking(self, committed: int) -> None:
-        """Drop some messages more of queues that are being purged or searched for expired ones;
-        once, at the end of a turn. What was dropped before is to be committed first.
+        """Go on with queues that are being purged, searched for expired messages, or deleted; once,
+        at the end of a turn. What was recorded before is to be committed first.
         """
         left = WALKED_A_TURN
         for walk in list(self.walks):
@@ -243,11 +255,20 @@ class Broker(State):
                 left -= max(walk.step(left), 1)
         self.walks = [walk for walk in self.walks if not walk.is_over]
 
+    def abandon_walks(self) -> None:
+        """Leave undone what is not over: another broker decides from now on."""
+        walks, self.walks = self.walks, []
+        for walk in walks:
+            if isinstance(walk, Deletion):
+                walk.abandon()
+        self._evicting.clear()
+
     def queue(self, name: str) -> Queue:
         """Return a queue; NotFound if there is none of this name."""
         queue = self.queues.get(name)
         if queue is None:
             raise NotFound(f"There is no queue {name}", hint="Declare it first.")
+        _check_stays(queue)
         return queue
 
     def owner_gone(self, owner: object) -> None:
@@ -443,7 +464,7 @@ class Broker(State):
             return 0
         try:
             routed = self._place(exchange, message)
-        except LimitExceeded as error:
+        except RefusedRequest as error:  # It is full, or a copy of what another broker decides on.
             queue.not_rerouted += 1
             text = f"message of queue {queue.name} dropped, not rerouted: {error.text}"
             self._announce(Announce("warning", "broker", text))
@@ -645,23 +666,31 @@ class Broker(State):
                 return f"queue {queue.name}"
         return ""
 
-    def _delete(self, queue: Queue) -> int:
-        """Delete a queue. It is taken out of all routes first, so that no message comes back
-        to it.
+    def _delete(self, queue: Queue) -> Deletion:
+        """Delete a queue. Before its messages go it is taken out of all routes, so that none comes
+        back to it.
         """
         self._ending.remove(queue)
         self._leaving.pop(queue, None)
         self._owned.get(queue.owner, {}).pop(queue, None)
-        exchanges = [self.by_uid[uid] for uid in dict.fromkeys(uid for uid, _ in queue.bindings)]
-        self.detach_queue(queue)
-        sequence = 0
-        if queue.options.alternate:
-            for message in list(queue.ordering.after(0)):
-                sequence = max(sequence, self._reroute(queue, message))
-        # One record says of all messages that they have left. What went to the alternate exchange
-        # is before it in the same batch, so no broker has the one without the other.
-        if queue.uid > 0:
-            sequence = max(sequence, self._append(QueueDeleted(queue.uid)))
+        exchanges = list(dict.fromkeys(uid for uid, _ in queue.bindings))
+        deletion = Deletion(queue, self._reroute, partial(self._finish_deletion, exchanges))
+        if deletion.is_short:
+            self.detach_queue(queue)
+            deletion.step(PASSED_ON_A_TURN)
+        else:
+            self._evicting[queue] = None
+            self.walks.append(deletion)
+            queue.retire()
+        return deletion
+
+    def _finish_deletion(self, exchanges: list[int], queue: Queue) -> int:
+        """Take a queue away that was bound to these exchanges; return the sequence to wait for."""
+        if queue in self._evicting:
+            del self._evicting[queue]
+            self.detach_queue(queue)
+        # One record says of all messages that are still here that they have left.
+        sequence = self._append(QueueDeleted(queue.uid)) if queue.uid > 0 else 0
         del self.by_uid[queue.uid]
         queue.close()
         self._announce(
@@ -673,7 +702,8 @@ class Broker(State):
                 QueueEnded(queue.name),
             )
         )
-        for exchange in exchanges:
+        for uid in exchanges:
+            exchange = self.by_uid.get(uid)
             if isinstance(exchange, Exchange):
                 sequence = max(sequence, self._end_unused_exchange(exchange))
         return sequence
@@ -749,6 +779,15 @@ class Broker(State):
         for queue in near:
             queue.judge()
         return sequence, leaving
+
+
+def _check_stays(queue: Queue) -> None:
+    if queue.deleted:
+        raise ResourceLocked(
+            f"Queue {queue.name} is being deleted: {len(queue.messages)} messages are still to go "
+            "to its alternate exchange",
+            hint="Try again in a moment.",
+        )
 
 
 def _refused_on_backup(what: str) -> RefusedRequest:

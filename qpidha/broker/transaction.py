@@ -240,6 +240,7 @@ class Transaction:
             and exchange.options.alternate in self._broker.exchanges
         ):
             queues = self._broker.exchanges[exchange.options.alternate].route(post.key, headers)
+        queues = [queue for queue in queues if not queue.deleted]
         if not queues and post.must_route:
             raise NotFound(
                 f"exchange '{post.exchange}' has no queue for key '{post.key}'",

@@ -253,11 +253,12 @@ def _declare_queue(call: Call) -> None:
 def _delete_queue(call: Call) -> None:
     name = call["name"]
     messages = len(_queue(call, name).messages)
-    sequence = call.node.broker.delete_queue(
+    deletion = call.node.broker.delete_queue(
         name, if_unused=call["if_unused"], if_empty=call["if_empty"]
     )
     call.done()
-    call.answer_when_committed(sequence, {"messages": messages})
+    answer = call.later()
+    deletion.when_over(lambda: answer(deletion.sequence, {"messages": messages}))
 
 
 def _purge_queue(call: Call) -> None:

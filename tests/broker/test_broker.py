@@ -16,7 +16,7 @@ def test_broker_alone_records_nothing_and_waits_for_nothing() -> None:
     assert sequence == 0
     assert broker.bind("amq.topic", "q", "k") == 0
     assert broker.publish("amq.topic", "k", b"a", headers=dict) == (0, 1)
-    assert broker.delete_queue("q") == 0
+    assert broker.delete_queue("q").sequence == 0
 
 
 def test_message_for_several_queues_is_recorded_once() -> None:

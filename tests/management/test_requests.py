@@ -185,6 +185,27 @@ def test_a_long_purge_of_a_broker_that_is_demoted_is_answered_once(
     assert len(asker.answers) == 1
 
 
+def test_a_long_deletion_is_answered_when_its_last_record_is_committed(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qpidha.broker.queues.deletion.PASSED_ON_A_TURN", 2)
+    target = asker.target
+    asker.ask("declare_queue", name="orphans")
+    asker.ask("bind", exchange="amq.fanout", queue="orphans")
+    asker.ask("declare_queue", name="q", alternate="amq.fanout")
+    for _ in range(5):
+        target.broker.publish("", "q", b"m", headers=dict)
+    asker.answers.clear()
+    asker.call("delete_queue", {"name": "q"})
+    while target.broker.walks:
+        target.commit_all()
+        assert asker.answers == []
+        target.broker.go_on_walking(target.committed)
+    assert asker.answers == [] and "q" not in target.broker.queues
+    target.commit_all()
+    assert [answer.result for answer in asker.answers] == [{"messages": 5}]
+
+
 def test_exchanges_and_bindings_come_and_go(asker: Asker) -> None:
     asker.ask("declare_exchange", name="x", type="topic", arguments={"colour": "red"})
     asker.ask("declare_queue", name="q")

@@ -13,7 +13,7 @@ is therefore never in both places and never in none, and nothing else is needed 
 | OVERFLOW | it had to make room (`ring`) | yes, by `Broker.evict`, after the newcomer |
 | EXPIRED | its time to live was over | no |
 | PURGED | an administrator emptied the queue | no |
-| DELETED | the queue was deleted | yes; the `QueueDeleted` record says it for all messages |
+| DELETED | the queue was deleted | yes; the `QueueDeleted` record says it for all that are left |
 
 DELIVERY_LIMIT, REPLACED and MOVED are numbers of features to come. Dead letters will be passed on
 here: a target takes the place of the alternate exchange.

@@ -695,12 +695,18 @@ class Queue(Backlog):
     def close(self) -> None:
         """The queue is deleted: forget everything and tell the consumers."""
         # The messages have no records of their own: the record of the deletion speaks for all.
-        self.deleted = True
         self.departed[Cause.DELETED] += len(self.messages)
-        self.set_fast_path_limit()
         self._host.over_budget.pop(self, None)
         self._host.remains.add(*self._clear())
         self.unplaced.clear()
+        self.retire()
+
+    def retire(self) -> None:
+        """Be there for nobody any more, and tell the consumers: the queue is being deleted, perhaps
+        with messages that are still to be passed on.
+        """
+        self.deleted = True
+        self.set_fast_path_limit()
         self.owner = None
         consumers = list(self.consumers)
         self.consumers.clear()
@@ -708,6 +714,13 @@ class Queue(Backlog):
             consumer.queue_deleted()
         # Senders find out when they send.
         self._resume()
+
+    def revive(self) -> None:
+        """Be a queue again: this broker decides no longer, and the deletion did not come to its
+        end.
+        """
+        self.deleted = False
+        self.set_fast_path_limit()
 
     def statistics(self) -> dict[str, int]:
         """Return what management shows of this queue."""

@@ -1,0 +1,93 @@
+"""Deletion: a queue ends, and what is on it goes to its alternate exchange if it has one.
+
+A short queue ends in the turn that deletes it, and one record says of all messages that they have
+left. To pass on a long one takes many turns (`walk.py`). Each step is a batch of its own: so many
+messages come to where they go and leave here. The last one is the record of the end.
+
+Meanwhile the queue is there for nobody, but its name is taken: on the other brokers it is a queue
+like any other, with what it still has, and after a failover it is one again. Nothing is lost then.
+A queue that ended because its users had left ends on the new primary for the same reason; whoever
+asked for a deletion has no answer, and asks again.
+
+Source: Qpid `Queue.cpp` (destroyed, abandoned).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qpidha.broker.queues.walk import Walk
+from qpidha.model.records import Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qpidha.broker.queues.queue import Queue
+    from qpidha.model.message import Message
+
+PASSED_ON_A_TURN = 1000
+"""Messages that are passed on in one turn: each is routed, and written into the log."""
+BYTES_A_TURN = 8 << 20
+"""Of how many bytes, roughly."""
+WEIGHT = 5
+"""To pass on a message takes as long as to drop so many."""
+
+
+class Deletion(Walk):
+    """A queue on its way to its end."""
+
+    __slots__ = ("_finish", "_pass_on", "is_short")
+
+    def __init__(
+        self, queue: Queue, pass_on: Callable[[Queue, Message], int], finish: Callable[[Queue], int]
+    ) -> None:
+        super().__init__(queue)
+        self._pass_on = pass_on
+        """Gives a message to the alternate exchange; returns the sequence to wait for."""
+        self._finish = finish
+        """Takes the queue away; returns the sequence to wait for."""
+        self.is_short = not queue.options.alternate or (
+            len(queue.messages) < PASSED_ON_A_TURN and queue.bytes < BYTES_A_TURN
+        )
+        """Whether it is over in one step."""
+
+    def step(self, most: int) -> int:
+        """Pass on some messages; after the last one the queue is gone."""
+        queue = self.queue
+        found, are_last = self._next(min(most, PASSED_ON_A_TURN))
+        sequences = [self._pass_on(queue, message) for message in found]
+        # What went to the alternate exchange is before this in the same batch, so no broker has the
+        # one without the other.
+        sequences.append(self._finish(queue) if are_last else self.take(found))
+        self.sequence = max(self.sequence, *sequences)
+        if are_last:
+            self.end()
+        else:
+            self._place = found[-1].sequence
+        return len(found) * WEIGHT
+
+    def abandon(self) -> None:
+        """Another broker decides from now on, and to it this is a queue like any other. One that it
+        has not ends here.
+        """
+        if self.queue.uid > 0:
+            self.queue.revive()
+        else:
+            self._finish(self.queue)
+
+    def take(self, found: list[Message]) -> int:
+        """Let messages leave that were passed on."""
+        return self.queue.drop(found, Cause.DELETED)
+
+    def _next(self, most: int) -> tuple[list[Message], bool]:
+        """Return the messages to pass on now, and whether there are no others."""
+        found: list[Message] = []
+        size = 0
+        if not self.queue.options.alternate:
+            return found, True
+        for message in self.queue.ordering.after(self._place):
+            found.append(message)
+            size += message.size
+            if len(found) >= most or size >= BYTES_A_TURN:
+                return found, False
+        return found, True

@@ -1,0 +1,205 @@
+"""A long queue with an alternate exchange is deleted in steps: where its messages are after each,
+who may use it meanwhile, and what a failover leaves.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from qpidha.broker.broker import Broker
+from qpidha.broker.queues import deletion as deletion_module
+from qpidha.broker.queues.deletion import Deletion
+from qpidha.broker.queues.queue import Queue
+from qpidha.broker.transaction import Post, Transaction
+from qpidha.model.errors import NotFound, ResourceDeleted, ResourceLocked
+from qpidha.model.records import Cause, Dequeued, Enqueued, QueueDeleted
+from tests.broker.parts import Tape, a_broker, a_poster, a_taker, contents, copy_of, picture, send
+
+FOR_EVER = 1 << 60
+SECOND = 1_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def two_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion_module, "PASSED_ON_A_TURN", 2)
+
+
+def filled(bodies: str = "abcde", *, auto_delete: bool = False) -> tuple[Broker, Queue, Tape]:
+    tape = Tape()
+    broker = a_broker(tape)
+    broker.declare_queue("orphans")
+    broker.bind("amq.fanout", "orphans")
+    queue, _ = broker.declare_queue("q", alternate="amq.fanout", auto_delete=auto_delete)
+    # What leaves it must not come back to it.
+    broker.bind("amq.fanout", "q")
+    for body in bodies:
+        send(broker, "q", body)
+    return broker, queue, tape
+
+
+def over(deletion: Deletion) -> list[int]:
+    """Where it is written that a deletion is over, and for what to wait then."""
+    said: list[int] = []
+    deletion.when_over(lambda: said.append(deletion.sequence))
+    return said
+
+
+def finish(broker: Broker) -> None:
+    while broker.walks:
+        broker.go_on_walking(FOR_EVER)
+
+
+def test_each_step_moves_some_messages_and_waits_until_the_one_before_is_committed() -> None:
+    broker, queue, tape = filled()
+    first, before = min(queue.messages), len(tape.records)
+    deletion = broker.delete_queue("q")
+    said = over(deletion)
+    assert contents(broker, "orphans") == [] and len(tape.records) == before
+    broker.go_on_walking(0)
+    assert contents(broker, "orphans") == list("ab") and contents(broker, "q") == list("cde")
+    assert tape.last == Dequeued(queue.uid, (first, first + 1), Cause.DELETED)
+    assert broker.may_walk(deletion.sequence) and not broker.may_walk(deletion.sequence - 1)
+    broker.go_on_walking(deletion.sequence - 1)
+    assert contents(broker, "q") == list("cde") and deletion.sequence == len(tape.records)
+    finish(broker)
+    assert contents(broker, "orphans") == list("abcde") and "q" not in broker.queues
+    assert [type(record) for _, record in tape.records[before:]] == [
+        *(Enqueued, Enqueued, Dequeued) * 2,
+        Enqueued,
+        QueueDeleted,
+    ]
+    assert said == [len(tape.records)] and not queue.messages
+    assert queue.departed[Cause.DELETED] == 5
+    assert picture(copy_of(tape)) == picture(broker)
+
+
+def test_a_short_queue_ends_in_the_turn_and_one_without_alternate_whatever_its_length() -> None:
+    broker, _, tape = filled("a")
+    assert over(broker.delete_queue("q")) == [len(tape.records)]
+    assert contents(broker, "orphans") == ["a"] and not broker.walks
+    broker.declare_queue("q")
+    send(broker, "q", *"abcde")
+    assert over(broker.delete_queue("q")) == [len(tape.records)] and not broker.walks
+
+
+def test_a_step_passes_on_no_more_than_some_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion_module, "PASSED_ON_A_TURN", 100)
+    monkeypatch.setattr(deletion_module, "BYTES_A_TURN", 3)
+    broker, _, _ = filled("abcde")
+    broker.delete_queue("q")
+    broker.go_on_walking(FOR_EVER)
+    assert contents(broker, "orphans") == list("abc")
+
+
+def test_nobody_uses_a_queue_that_is_being_deleted_and_its_name_is_taken() -> None:
+    broker, queue, _ = filled()
+    taker, poster = a_taker(queue, 1), a_poster(queue)
+    broker.dispatch(1)
+    broker.delete_queue("q")
+    broker.go_on_walking(FOR_EVER)
+    assert taker.is_told and poster.told == 0
+    queue.release(taker.got[0])
+    assert queue.dequeue(taker.got[0]) == 0
+    assert broker.publish("", "q", b"new", headers=dict).queues == 0
+    assert broker.publish("amq.fanout", "", b"new", headers=dict).queues == 1
+    transaction = Transaction(broker)
+    transaction.post(Post(b"newer", 0, exchange="amq.fanout", key=""))
+    transaction.commit()
+    for refused in (
+        lambda: broker.declare_queue("q"),
+        lambda: broker.bind("amq.direct", "q"),
+        lambda: broker.purge("q"),
+        lambda: broker.delete_queue("q"),
+    ):
+        with pytest.raises(ResourceLocked):
+            refused()
+    with pytest.raises(ResourceDeleted):
+        queue.enqueue(b"new")
+    with pytest.raises(ResourceDeleted):
+        a_taker(queue)
+    queue.remove_sender(poster)
+    broker.dispatch(2)
+    finish(broker)
+    assert sorted(contents(broker, "orphans")) == ["a", "b", "c", "d", "e", "new", "newer"]
+    assert broker.declare_queue("q")[0] is not queue
+
+
+def test_what_a_consumer_has_done_with_meanwhile_is_not_passed_on() -> None:
+    broker, queue, _ = filled()
+    taker = a_taker(queue, 5)
+    broker.dispatch(1)
+    broker.delete_queue("q")
+    broker.go_on_walking(FOR_EVER)
+    queue.dequeue(taker.got[3])
+    finish(broker)
+    assert contents(broker, "orphans") == list("abce")
+
+
+@pytest.mark.parametrize("auto_delete", [False, True])
+def test_a_failover_between_two_steps_loses_nothing(auto_delete: bool) -> None:
+    broker, queue, tape = filled(auto_delete=auto_delete)
+    if auto_delete:
+        queue.unsubscribe(a_taker(queue))
+    else:
+        broker.delete_queue("q")
+    ends = [len(tape.records)]
+    while broker.walks:
+        broker.go_on_walking(FOR_EVER)
+        ends.append(len(tape.records))
+    for steps, end in enumerate(ends[:-1]):
+        read = Tape()
+        read.records = tape.records[:end]
+        other = copy_of(read)
+        assert contents(other, "orphans") == list("abcde")[: 2 * steps]
+        assert contents(other, "q") == list("abcde")[2 * steps :]
+        other.log_writer = read
+        other.promoted(1)
+        if auto_delete:
+            other.tick(60 * SECOND)
+        else:
+            send(other, "q", "more")
+            other.delete_queue("q")
+        finish(other)
+        assert contents(other, "orphans") == [*"abcde", *([] if auto_delete else ["more"])]
+        with pytest.raises(NotFound):
+            other.queue("q")
+
+
+def test_a_broker_that_is_demoted_meanwhile_has_a_queue_like_its_successor() -> None:
+    broker, queue, tape = filled()
+    said = over(broker.delete_queue("q"))
+    broker.go_on_walking(FOR_EVER)
+    broker.log_writer = None
+    broker.passive = True
+    broker.abandon_walks()
+    assert picture(broker) == picture(copy_of(tape)) and said == []
+    broker.log_writer = tape
+    broker.promoted(1)
+    assert send(broker, "q", "more") and contents(broker, "q") == [*"cde", "more"]
+
+
+def test_a_local_queue_ends_with_the_broker_that_decided() -> None:
+    broker, _, _ = filled()
+    queue, _ = broker.declare_queue(
+        "local", alternate="amq.fanout", arguments={"qpid.replicate": "none"}
+    )
+    send(broker, "local", *"12345")
+    broker.delete_queue("local")
+    broker.log_writer = None
+    broker.passive = True
+    broker.abandon_walks()
+    assert "local" not in broker.queues and queue.deleted and not broker.walks
+
+
+@pytest.mark.parametrize("bodies", ["1", "12345"], ids=["at once", "in steps"])
+def test_a_local_queue_of_a_backup_ends_though_nothing_can_be_passed_on(bodies: str) -> None:
+    _, _, tape = filled()
+    backup = copy_of(tape)
+    queue, _ = backup.declare_queue(
+        "local", alternate="amq.fanout", arguments={"qpid.replicate": "none"}
+    )
+    send(backup, "local", *bodies)
+    backup.delete_queue("local")
+    finish(backup)
+    assert "local" not in backup.queues and queue.not_rerouted == len(bodies)
+    assert picture(backup) == picture(copy_of(tape))
