@@ -194,6 +194,11 @@ class Node:
         """Number of an effect Reload -> where the answer goes."""
         self._last_reload = 0
         self.stopping = self.broken = False
+        self._own_disk = self._disk_refusal = ""
+        """Why senders have to wait for our own disk; and why messages are refused for want of space
+        on any.
+        """
+        self._short_backups: dict[str, bool] = {}
         self.refused: dict[str, dict[str, object]] = {}
         """Brokers that were refused because they lack an enabled feature, by their addresses."""
         self.cluster: Cluster | None = None
@@ -260,6 +265,7 @@ class Node:
             log.consumed.clear()
         if cluster is not None:
             cluster.flush(self.now)
+            self._heed_disks()
         elif self.wal is not None:
             log.seal()
             log.committed = log.durable_to
@@ -515,9 +521,8 @@ class Node:
             f"{self.settings.disk_free_limit >> 20} MiB"
         )
         was_low, self._is_disk_low = self._is_disk_low, event.low
-        reason = f"the disk is nearly full: {left}"
-        self.broker.refuse_publishing = reason if event.low else ""
         is_short = event.low or event.short
+        self._own_disk = f"the disk is nearly full: {left}" if is_short else ""
         about: Happening = Withholding(DISK_FREE_LIMIT, is_short)
         level = "warning" if is_short else "notice"
         text = f"senders get {'no credit' if is_short else 'credit again'}: {left}"
@@ -527,7 +532,28 @@ class Node:
             text = f"{'no messages are accepted' if event.low else 'messages are accepted again'}"
             text += f": {left}"
         self.effects.append(Announce(level, "store", text, {"free": event.free}, about))
-        self.broker.credit.withhold(DISK_FREE_LIMIT, reason if is_short else "")
+        self._heed_disks()
+        if self.cluster is not None:
+            self.cluster.disk_changed(is_short=is_short, is_low=event.low)
+
+    def _heed_disks(self) -> None:
+        """Let senders wait, and then refuse messages, while there is too little space on a disk
+        that they have to be kept on: our own, or that of a backup that acknowledgements wait for.
+        """
+        short = self.cluster.short_backups if self.cluster is not None else {}
+        low = _disks_of([name for name, is_low in short.items() if is_low])
+        if short != self._short_backups:
+            self._short_backups = short
+            if low:
+                self.announce("critical", f"no messages are accepted: {low}")
+            elif short:
+                self.announce("warning", f"senders get no credit: {_disks_of(short)}")
+            elif self.cluster is not None and self.cluster.primary is not None:
+                self.announce("notice", "the disks of the backups have space again")
+        refusal = (self._own_disk if self._is_disk_low else "") or low
+        if refusal != self._disk_refusal:
+            self._disk_refusal = self.broker.refuse_publishing = refusal
+        self.broker.credit.withhold(DISK_FREE_LIMIT, refusal or self._own_disk or _disks_of(short))
 
     def _stop(self, event: StopRequested) -> None:
         self.shutdown()
@@ -881,6 +907,12 @@ class Node:
                 )
                 self.wake(connection)
             self.effects.append(Stop(reason, failed))
+
+
+def _disks_of(backups: Iterable[str]) -> str:
+    """Say that the disks of backups are nearly full; empty for none."""
+    names = ", ".join(backups)
+    return names and f"the disk of the backup {names} is nearly full"
 
 
 HANDLERS: dict[type, Callable[[Node, Any], None]] = {

@@ -97,6 +97,10 @@ class Cluster:
         self._promotion: Promotion | None = None
         self._taking_over_from = ""
         """The system id of a primary that stepped down for us and is about to follow."""
+        self._is_short = self._is_low = False
+        """Whether this broker's disk is so nearly full that senders should wait, and that it can
+        take no more.
+        """
 
     def start(self) -> None:
         """Join the cluster, with what was recovered from disk: the broker model has the log up to
@@ -187,7 +191,25 @@ class Cluster:
             set_.members,
             self.promises.is_complete,
             self.settings.ha_recorder,
+            self._is_short,
+            self._is_low,
         )
+
+    @property
+    def short_backups(self) -> dict[str, bool]:
+        """The addresses of backups that acknowledgements of this primary wait for and whose disks
+        are nearly full, and whether they can take no more.
+        """
+        primary = self.primary
+        if primary is None:
+            return {}
+        return {
+            peer.name: peer.status.is_low
+            for peer in self.peers.up()
+            if peer.status is not None
+            and peer.status.is_short
+            and peer.status.system_id in primary.required
+        }
 
     def compare(self, reply: Report) -> None:
         """Ask all others what they have, and tell how they compare: for the operator, after a total
@@ -228,7 +250,7 @@ class Cluster:
     ) -> None:
         """Another broker opened a replication connection to us."""
         self.inbound[connection_id] = InboundPeer(system_id, name, features)
-        self.port.send(connection_id, encode(self.status()))
+        self._say_status(connection_id)
 
     def lost(self, connection_id: int, reason: str, *, reached: bool) -> None:
         """A connection to or from another broker is gone; `reached` is whether another broker ever
@@ -332,7 +354,7 @@ class Cluster:
                 refusal = f"epoch {promises.promised} is promised already"
         # The status goes first: a candidate that has the answers of a majority also has what each
         # of them had when it promised, and decides by that (S3).
-        self.port.send(connection_id, encode(self.status()))
+        self._say_status(connection_id)
         self.port.send(connection_id, encode(Answer(question.nonce, not refusal, refusal)))
 
     def _yield_to(self, question: Ask, what: str) -> None:
@@ -524,9 +546,7 @@ class Cluster:
         if caller is None:
             raise ProtocolViolation("a subscription on a connection that is not from a broker")
         if self.primary is None:
-            self.port.send(
-                connection_id, encode(self.status())
-            )  # it has not heard yet that we are no primary
+            self._say_status(connection_id)  # it has not heard yet that we are no primary
             return
         # False: it is a member that lost its content, and must leave the set before it may come in
         # again (S2).
@@ -647,6 +667,22 @@ class Cluster:
 
     def send_status(self) -> None:
         """Send how this broker is to all that are connected to it."""
-        message = encode(self.status())
         for connection_id in self.inbound:
-            self.port.send(connection_id, message)
+            self._say_status(connection_id)
+
+    def _say_status(self, connection_id: int) -> None:
+        """Send how this broker is; to one of the base nothing that it does not know: it would hang
+        up.
+        """
+        status = self.status()
+        caller = self.inbound.get(connection_id)
+        if caller is None or not caller.features:
+            status.is_short = status.is_low = False
+        self.port.send(connection_id, encode(status))
+
+    def disk_changed(self, *, is_short: bool, is_low: bool) -> None:
+        """Tell the others whether this broker's disk is nearly full, and whether it can take no
+        more.
+        """
+        self._is_short, self._is_low = is_short, is_low
+        self.send_status()

@@ -47,6 +47,10 @@ class Status:
     """
     recorder: str = "brokers"
     """Its ha-recorder: who records in-sync sets."""
+    is_short: bool = False
+    """Whether its disk is so nearly full that senders should wait."""
+    is_low: bool = False
+    """Whether its disk has too little space left to take more."""
 
 
 @dataclass(slots=True)
@@ -188,7 +192,7 @@ JSON_KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (Status, Ask, Answer, TakeOver, TakenOver, Subscribe, Begin, SnapshotEnd)
 }
-LATER = {"recorder": "brokers"}
+LATER: dict[str, object] = {"recorder": "brokers", "is_short": False, "is_low": False}
 """Fields that came after the first version, and what their absence says."""
 WRITTEN_AS = {"is_complete": "is_live"}
 """Fields whose name on the wire is that of the first version."""
@@ -233,7 +237,7 @@ def encode(message: Message) -> bytes:
             said = {
                 WRITTEN_AS.get(name, name): value
                 for name, value in asdict(message).items()
-                if LATER.get(name) != value
+                if name not in LATER or LATER[name] != value
             }
             return b"J" + json.dumps({"say": type(message).__name__, **said}).encode()
 

@@ -29,6 +29,21 @@ from qpidha.model.records import Batch
 SPOKEN: list[Message] = [
     Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id", "other"), True),
     Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id", "other"), True, "manager"),
+    Status(
+        "id",
+        "b1",
+        "h:1",
+        "ready",
+        3,
+        4,
+        99,
+        3,
+        2,
+        ("id", "other"),
+        True,
+        is_short=True,
+        is_low=True,
+    ),
     Ask(1, 5, "id", recorder="manager"),
     Ask(1, 5, "id"),
     Ask(2, 5, "id", 7, ("id", "other")),
@@ -84,4 +99,6 @@ def test_what_came_later_is_said_only_where_its_absence_says_something_else() ->
     status = Status("id", "b1", "h:1", "ready", 3, 4, 99, 3, 2, ("id",), True)
     assert b"recorder" not in encode(status) and b"recorder" not in encode(Ask(1, 5, "id"))
     status.recorder = "manager"
-    assert b'"recorder": "manager"' in encode(status)
+    assert b'"recorder": "manager"' in encode(status) and b"is_short" not in encode(status)
+    status.is_short = True
+    assert b'"is_short": true' in encode(status) and b"is_low" not in encode(status)

@@ -267,6 +267,22 @@ def test_senders_to_a_queue_wait_before_the_disk_is_full_and_none_is_refused(on_
         finish()
 
 
+def test_first_use_d5_so_is_the_disk_of_a_backup_of_three(on_disks, small_disks):
+    """The primary's is larger: it refuses what the backup could not keep, and says which one."""
+    cluster = on_disks(disk_free_limit="8M")
+    declare_both(cluster[0])
+    fill(small_disks[1], 16 * MEGABYTE)
+    for _ in range(3):
+        said = fill_the_queue(cluster[0])
+        assert "disk" in said and cluster[1].address in said
+        assert free(small_disks[1]) > 7 * MEGABYTE
+        assert cluster[1].address in cluster[0].call("explain")["refuses"]
+        receive(cluster[0], "q", cluster[0].call("list_queues", name="q")[0]["messages"])
+        wait_for(lambda: refusal(cluster[0]), lambda said: not said, what="the refusal")
+    assert cluster[0].call("explain")["refuses"] == ""
+    cluster.wait_settled(0)
+
+
 def test_a_read_only_data_directory_is_refused_at_the_start(tmp_path, a_cluster, monkeypatch):
     """It says which directory and what to do, and exits with an error at once."""
     cluster = a_cluster(1, started=0, promote=False, ha_cluster="no", ha_brokers_url=None)
