@@ -199,6 +199,8 @@ class Node:
         on any.
         """
         self._short_backups: dict[str, bool] = {}
+        self._ends_log = False
+        """Whether this turn is the last one of a stop in good order."""
         self.refused: dict[str, dict[str, object]] = {}
         """Brokers that were refused because they lack an enabled feature, by their addresses."""
         self.cluster: Cluster | None = None
@@ -272,6 +274,9 @@ class Node:
             self.pending.release(log.committed)
         if self.checkpointer is not None:
             self.checkpointer.turn(self._applied())
+        if self._ends_log and self.wal is not None:
+            self._ends_log = False
+            self.wal.end_in_order(log.last)
         broker.use.unfinished = self.scratch.unfinished
         self.effects += self.memory.turn(self.now)
         if self.wal is not None and self.wal.news:
@@ -899,6 +904,7 @@ class Node:
         """End the daemon."""
         if not self.stopping:
             self.stopping = True
+            self._ends_log = self.wal is not None and not failed
             if self.wal is not None:
                 self._tell_set_aside(self.wal.set_aside)  # Nobody may look here again.
             for connection in list(self.streams.by_id.values()):

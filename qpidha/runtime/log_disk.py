@@ -40,7 +40,9 @@ mark at a time: 5 ms, Python's default -> 15.7 ms a group; 1 -> 3.5;
   0.01 ms idle.
 """
 _OURS = re.compile(
-    r"[0-9]{8}\.(log|checkpoint|partial)|discarded-[\w.:+-]+/[0-9]{8}\.(log|checkpoint)", re.ASCII
+    r"[0-9]{8}\.(log|checkpoint|partial)|clean-end(\.new)?"
+    r"|discarded-[\w.:+-]+/[0-9]{8}\.(log|checkpoint)",
+    re.ASCII,
 )
 """Names of files that a write-ahead log consists of; whatever else lies in the directory is left
 alone.

@@ -3,7 +3,8 @@ rebuild the model.
 
 The newest whole checkpoint is read first, then the segments that reach beyond it. What a power cut
 left unfinished at the end is cut off, and said; what is damaged before the place that was synced is
-not cut off but refused, for the broker would forget what it accepted. Files that a crash left over
+not cut off but refused, for the broker would forget what it accepted. So is a log of which less is
+left than there was when its broker was stopped in good order. Files that a crash left over
 between two steps are cleared away. Nothing that is not committed yet is given out to be applied:
 the next primary may not have it.
 """
@@ -36,13 +37,17 @@ from qpidha.store.frames import (
     sound_frames,
 )
 from qpidha.store.write_ahead_log import (
+    CLEAN_END,
     FORMAT,
+    NEW_CLEAN_END,
     OLDEST_FORMAT,
     Chunk,
+    CleanEnd,
     File,
     History,
     PayloadRef,
     WriteAheadLog,
+    read_clean_end,
 )
 
 NAME = re.compile(r"([0-9]{8})\.(log|checkpoint|partial)")
@@ -141,6 +146,8 @@ class LogReader:
         """What is in the checkpoint may show effects of records up to here."""
         self._found: dict[tuple[int, int], PayloadRef] = {}
         self._is_torn = False
+        self._clean_end: CleanEnd | None = None
+        """What must be here, if that is known."""
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield, in order, encoded records to apply, each with the place where they are."""
@@ -148,6 +155,7 @@ class LogReader:
         sizes = disk.sizes()
         checkpoints, logs = self._clear_partial(sizes)
         newest = max([*checkpoints, *logs], default=0)
+        self._find_clean_end(sizes, newest)
         for folder in dict.fromkeys(name.partition("/")[0] for name in sizes if "/" in name):
             self._wal.note_set_aside(folder)
         checkpoint: File | None = None
@@ -188,6 +196,37 @@ class LogReader:
         for name in found["partial"].values():
             self._disk.remove(name)
         return found["checkpoint"], found["log"]
+
+    def _find_clean_end(self, sizes: dict[str, int], newest: int) -> None:
+        """Find out how far the log went when its broker was stopped in good order, if nobody has
+        begun a file since.
+        """
+        if NEW_CLEAN_END in sizes:
+            self._disk.remove(NEW_CLEAN_END)
+        if CLEAN_END not in sizes:
+            return
+        found = read_clean_end(self._disk.read(CLEAN_END, 0, sizes[CLEAN_END]))
+        if found is None:
+            self.notes.append(f"write-ahead log: {CLEAN_END} is damaged, and says nothing")
+        elif found.number >= newest:
+            self._clean_end = found
+
+    def _check_clean_end(self, readers: list[SegmentReader], read: int) -> None:
+        """Refuse a log of which less was read, the first so many of these files, than there was at
+        its last stop in good order.
+        """
+        end = self._clean_end
+        if end is None or any(
+            reader.name == end.name and reader.offset >= end.size for reader in readers[:read]
+        ):
+            return
+        had = (
+            f"when the broker was stopped in good order it had {end.size} bytes of {end.name}, "
+            f"up to record {end.last}, and they were synced"
+        )
+        if not any(reader.name == end.name for reader in readers):
+            raise LogDamaged(f"write-ahead log file {end.name} is gone: {had}", hint=HINT)
+        raise self._damaged(readers[max(read - 1, 0)], had)
 
     def _chunks_of(self, checkpoint: File, reader: SegmentReader) -> Iterator[Chunk]:
         """Yield the parts of a checkpoint, which is complete or damaged."""
@@ -299,6 +338,7 @@ class LogReader:
                 at=0,
             )
         position = min(files[0][0].start, self._point) if files else self._point
+        readers = [reader for _, reader in files]
         for index, (file, reader) in enumerate(files):
             is_whole = file.start == position
             for frame in reader if is_whole else ():
@@ -314,8 +354,11 @@ class LogReader:
                     position = frame.last
                     self._cut([file for file, _ in files], position)
             if not is_whole or reader.offset < reader.size:
+                self._check_clean_end(readers, index + is_whole)
                 self._cut_torn(files, index if is_whole else index - 1, position)
                 break
+        else:
+            self._check_clean_end(readers, len(readers))
         self.last = max(position, self._point)
 
     def _take(self, file: File, frame: Frame) -> None:

@@ -6,6 +6,10 @@ our own, so that older segments are needed no more, or a primary's, and then wha
 void. It has another name (`.partial`) until it is whole. Segments from before the checkpoint are
 kept up to `keep` bytes for backups that ask for an older part of the log.
 
+`clean-end` says how far the log went when its broker was stopped in good order: of what was on disk
+then nothing may be missing as long as no later file has taken its place. It stays when the broker
+goes on, for it stays true, and an older version leaves it alone.
+
 What another primary's log has not is not wiped: it moves to
 `discarded-<Unix time>-<epoch>-<first sequence>-<last sequence>/`, for `qpid-ha journal salvage`.
 Knows nothing of queues; when to make a checkpoint is up to `checkpointer.py`, how files are read
@@ -53,6 +57,11 @@ CACHED_FRAMES = 8
 SET_ASIDE = re.compile(r"discarded-[0-9]+-[0-9]+-(?P<first>[0-9]+)-(?P<last>[0-9]+)", re.ASCII)
 """The name of a folder with records that another primary's log has not.
 """
+
+CLEAN_END = "clean-end"
+"""The file that says how far the log went at the last stop in good order."""
+NEW_CLEAN_END = "clean-end.new"
+"""Its name until it is whole."""
 
 History = list[tuple[int, int]]
 
@@ -139,6 +148,22 @@ class PayloadRef:
                 "have all from the primary",
             )
         return frame
+
+
+class CleanEnd(NamedTuple):
+    """How far a log went at a stop in good order."""
+
+    name: str
+    """Its last file."""
+    size: int
+    """How large that was."""
+    last: int
+    """The last record."""
+
+    @property
+    def number(self) -> int:
+        """The number of its last file."""
+        return int(self.name[:8])
 
 
 class Chunk(NamedTuple):
@@ -482,6 +507,20 @@ class WriteAheadLog:
         del self._files[:gone]
         return gone > 0
 
+    def end_in_order(self, last: int) -> None:
+        """The broker stops, and its log ends with the record `last`: let a start notice if less of
+        it is left.
+        """
+        # The renaming syncs all that was appended before. Of a primary's snapshot that is on its
+        # way nothing counts before it is whole, so nothing of that would be missed.
+        if not self._files or self._receiving:
+            return
+        file = self._files[-1]
+        fields = {**self._format(), "file": file.name, "size": file.size}
+        frame = encode_frame(HEAD, json.dumps(fields).encode(), epoch=file.epoch, last=last)
+        self.disk.append(NEW_CLEAN_END, frame)
+        self.disk.rename(NEW_CLEAN_END, CLEAN_END)
+
     def _open_partial(self, epoch: int, point: int, history: History, *, reset: bool) -> None:
         self._partial = File(self._number, "partial", epoch=epoch, start=point)
         self._head(self._partial, {"history": history, "reset": reset, "discard": self._discard})
@@ -575,6 +614,15 @@ class WriteAheadLog:
 
     def _discarded_name(self, epoch: int, first: int, last: int) -> str:
         return f"discarded-{self.now // 1_000_000_000}-{epoch}-{first}-{last}"
+
+
+def read_clean_end(content: bytes) -> CleanEnd | None:
+    """Read how far a log went at its last stop in good order; None if that cannot be read."""
+    frame = decode_frame(content)
+    if frame is None or frame.kind != HEAD:
+        return None
+    fields = json.loads(frame.data)
+    return CleanEnd(fields["file"], fields["size"], frame.last)
 
 
 def payloads_of(data: bytes) -> dict[int, bytes]:

@@ -182,6 +182,26 @@ def test_around_a_damaged_head_messages_are_found_also_where_no_other_file_tells
     assert said.code == 65
 
 
+@pytest.mark.parametrize("damage", ["cut", "remove"])
+def test_what_is_gone_since_a_stop_in_good_order_is_65(
+    tmp_path: Path, qpid_ha: Run, damage: str
+) -> None:
+    written = Written(tmp_path / "data")
+    written.declare("orders")
+    written.send("orders", "a", "b")
+    written.seal()
+    written.wal.end_in_order(written.log.last)
+    written.close()
+    assert qpid_ha("journal", "verify", str(tmp_path / "data")).code == 0
+    (segment,) = written.segments
+    if damage == "cut":
+        segment.write_bytes(segment.read_bytes()[:-5])
+    else:
+        segment.unlink()
+    said = qpid_ha("journal", "verify", str(tmp_path / "data"))
+    assert said.code == 65 and segment.name in said.out and "in good order" in said.out
+
+
 def test_a_directory_that_may_not_be_read_is_no_wrong_usage(
     data: Path, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

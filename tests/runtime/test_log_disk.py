@@ -486,6 +486,7 @@ def test_files_that_are_not_ours_are_named_and_left_alone(tmp_path):
         "notes.txt",
         "00000001.log~",
         ONE,
+        "clean-end",
         "discarded-1/00000001.log",
         "discarded-1/core",
         "folder/00000001.log",
@@ -493,7 +494,7 @@ def test_files_that_are_not_ours_are_named_and_left_alone(tmp_path):
         (place / name).write_text(name)
     (place / TWO).symlink_to("/nowhere")
     journal = DiskUnderTest(place)
-    assert list(journal.disk.sizes()) == [ONE, "discarded-1/00000001.log"]
+    assert list(journal.disk.sizes()) == [ONE, "clean-end", "discarded-1/00000001.log"]
     assert journal.disk.strays == ["00000001.log~", TWO, "discarded-1/core", "folder", "notes.txt"]
     journal.settle()
     journal.disk.close(10)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import re
 import shutil
+import signal
 
 import pytest
 
@@ -123,6 +124,27 @@ def test_a_standalone_broker_keeps_durable_messages_and_forgets_others(a_cluster
     bodies = browse(broker, "q")
     assert bodies[:2] == ["b", "c"]
     assert sender.missing(bodies) == []
+
+
+def test_faults_b7_a_broker_alone_does_not_start_when_what_it_kept_is_gone(a_cluster):
+    """It was stopped in good order, and its journal is shorter now: it refuses, and with the whole
+    journal it has everything.
+    """
+    cluster = a_cluster(1, promote=False, ha_cluster="no", ha_brokers_url=None)
+    broker = cluster[0]
+    declare(broker)
+    send(broker, "q", ["a", "b", "c"], durable=True)
+    broker.signal(signal.SIGTERM)
+    assert broker.process is not None and broker.process.wait() == 0
+    segment = max((broker.data_dir / "journal").glob("*.log"))
+    content = segment.read_bytes()
+    segment.write_bytes(content[:-20])
+    broker.start()
+    assert broker.process.wait() == 65
+    assert "stopped in good order" in broker.log.read_text()
+    segment.write_bytes(content)
+    broker.restart()
+    assert browse(broker, "q") == ["a", "b", "c"]
 
 
 def test_what_was_accepted_alone_is_kept_in_a_cluster_whatever_its_level(a_cluster):

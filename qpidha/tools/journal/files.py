@@ -35,7 +35,7 @@ from qpidha.store.frames import (
     sound_frames,
 )
 from qpidha.store.log_reader import NAME, SegmentReader
-from qpidha.store.write_ahead_log import FORMAT, OLDEST_FORMAT
+from qpidha.store.write_ahead_log import CLEAN_END, FORMAT, OLDEST_FORMAT, read_clean_end
 
 FOLDER = "journal"
 AS_ITS_USER = "run it as the broker's user, or as root"
@@ -115,6 +115,9 @@ class Folder:
                 else likely_salt(b"".join(reader.whole() for reader in readers))
             )
             self.files = [self._look(name) for name in names]
+            end = path / CLEAN_END
+            self.clean_end = read_clean_end(end.read_bytes()) if end.is_file() else None
+            """How far it went when its broker was last stopped in good order."""
         except OSError as error:
             code = NO_PERMISSION if isinstance(error, PermissionError) else NO_INPUT
             raise Failure(
@@ -245,7 +248,27 @@ class Folder:
                     damaged.append(f"{text}, and it is synced beyond record {position}")
                 else:
                     torn.append(text)
-        return damaged, torn
+        lost = self._lost()
+        if self.clean_end is not None and lost:
+            torn = [text for text in torn if not text.startswith(self.clean_end.name)]
+        return damaged + lost, torn
+
+    def _lost(self) -> list[str]:
+        """Say what was there when the broker was stopped in good order and is not any more."""
+        end = self.clean_end
+        if end is None or any(
+            found.number > end.number for found in self.files if found.kind != "partial"
+        ):
+            return []
+        sound = next(
+            (found.size - found.unread for found in self.files if found.name == end.name), 0
+        )
+        if sound >= end.size:
+            return []
+        return [
+            f"{end.name}: {sound} sound bytes, and it had {end.size}, up to record {end.last}, "
+            "when the broker was stopped in good order"
+        ]
 
     def _look(self, name: str) -> Found:
         match = NAME.fullmatch(name)
