@@ -276,6 +276,10 @@ class Connection:
         self.counters.bytes_out += len(data)
         return data
 
+    def backlog(self) -> int:
+        """Count the bytes that wait for the windows of the peer's sessions."""
+        return self._engine.backlog()
+
     def set_patient(self, patient: bool) -> None:
         """While what the peer sends is not looked at, its silence means nothing."""
         self._engine.set_patient(patient)

@@ -442,6 +442,10 @@ class Engine:
         self._expected.append(pointer)
         self._is_incomplete = True
 
+    def backlog(self) -> int:
+        """Count the bytes that wait for the windows of the peer's sessions."""
+        return sum(session.backlog() for session in self._sessions.values())
+
     def has_output(self) -> bool:
         """Write what there is to write, and tell whether there are bytes to send."""
         return bool(lib.pn_transport_pending(self._transport) > 0)

@@ -73,3 +73,6 @@ class LinkHome(Protocol):
     draining: dict[Any, None]
     outgoing: dict[Any, None]
     transactions: OpenTransactions
+
+    def backlog(self) -> int:
+        """Count the bytes that wait for the windows of the peer's sessions."""

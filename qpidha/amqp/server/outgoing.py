@@ -261,9 +261,16 @@ class OutgoingLink(ClientLink):
             session.blocked[self] = None
         elif self._served.turn_bytes >= TURN_BYTES or session.backlog() >= TURN_BYTES:
             self._served.out_of_turn_budget[self] = None
-        else:
+        elif self._served.backlog() < TURN_BYTES:
             self.credit = min(credit, room)
             queue.wake()
+        else:
+            # Sessions whose windows are closed hold as much as the connection may. One whose window
+            # is open goes on all the same, a message a turn.
+            self._served.out_of_turn_budget[self] = None
+            if not session.backlog():
+                self.credit = 1
+                queue.wake()
 
     def finish_drain(self) -> None:
         """Give back credit that the queue, dispatched by now, has no messages for."""

@@ -25,6 +25,7 @@ class ServedConnection:
     """What a broker keeps of one connection."""
 
     __slots__ = (
+        "_backlog",
         "connection",
         "draining",
         "host",
@@ -48,6 +49,7 @@ class ServedConnection:
         self.host = host
         self.turn_bytes = 0
         """Bytes of messages handed to the connection since output was last fetched."""
+        self._backlog = -1
         self.out_of_turn_budget: dict[OutgoingLink, None] = {}
         """Links that have credit of the peer's but none for the queue, until this connection or its
         session has room.
@@ -84,6 +86,12 @@ class ServedConnection:
         else:
             self.transactions.taken = 0
 
+    def backlog(self) -> int:
+        """Count the bytes that wait for the windows of the peer's sessions, once a turn."""
+        if self._backlog < 0:
+            self._backlog = self.connection.backlog()
+        return self._backlog
+
     def before_output(self) -> None:
         """Give back the credit that the queues, dispatched by now, have no messages for."""
         if self.draining:
@@ -94,6 +102,7 @@ class ServedConnection:
     def after_output(self) -> None:
         """Begin the next turn: links that had no room for messages get another try."""
         self.turn_bytes = 0
+        self._backlog = -1
         if self.out_of_turn_budget:
             waiting, self.out_of_turn_budget = self.out_of_turn_budget, {}
             for link in waiting:

@@ -8,8 +8,10 @@ import pytest
 
 from qpidha.amqp.peer.engine import Engine
 from qpidha.amqp.peer.links import Scratch
+from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.peer.terminus import MODIFIED, REJECTED, RELEASED, Outcome, Terminus, source
-from qpidha.model.encoding import Described, Symbol, decode, sections
+from qpidha.amqp.server import outgoing
+from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong, decode, sections
 from qpidha.model.message_view import (
     HEADER,
     MESSAGE_ANNOTATIONS,
@@ -21,6 +23,7 @@ from qpidha.model.message_view import (
 )
 from tests.amqp.builders import AHost, Pair, a_logged_pair, a_pair, bodies
 from tests.amqp.raw_client import RawClient
+from tests.amqp.wire import OPEN, Talk, frame, frames_in, perform
 
 
 def a_raw_receiver(pair: Pair, **options: Any) -> tuple[RawClient, Any]:
@@ -341,3 +344,66 @@ def test_the_engine_itself_needs_no_connection_of_ours() -> None:
     engine.free()
     engine.free()
     assert Terminus().kind == 0 and Described("a", 1).value == 1
+
+
+def a_receiver(talk: Talk, channel: int, window: int, queue: str = "q") -> None:
+    """Begin a session with so large a window, and receive a thousand messages on it."""
+    talk.say(
+        frame(perform(0x11, None, UInt(0), UInt(window), UInt(100)), channel=channel),
+        frame(
+            perform(
+                0x12,
+                f"r{channel}",
+                UInt(1),
+                True,
+                None,
+                UByte(1),
+                Described(ULong(0x28), [queue]),
+                Described(ULong(0x29), ["here"]),
+            ),
+            channel=channel,
+        ),
+        window_of(channel, window),
+    )
+
+
+def window_of(channel: int, window: int, had: int = 0) -> bytes:
+    """A flow that opens a session's window, by what it had of it, and gives a link credit."""
+    fields = (UInt(had), UInt(window), UInt(0), UInt(100), UInt(1), UInt(0), UInt(1000))
+    return frame(perform(0x13, *fields), channel=channel)
+
+
+def turn(talk: Talk, times: int) -> None:
+    for _ in range(times):
+        talk.host.broker.dispatch(talk.host.now)
+        talk.answers += frames_in(talk.connection.output())
+
+
+def test_what_waits_for_windows_is_bounded_for_a_connection_and_not_for_each_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Twenty sessions are not read: they hold what one may. A session beside them goes on, and so
+    do they when they are read.
+    """
+    limit = 100_000
+    monkeypatch.setattr(outgoing, "TURN_BYTES", limit)
+    talk = Talk(None, AMQP_HEADER, OPEN)
+    broker = talk.host.broker
+    for name, count in (("q", 3000), ("other", 5)):
+        queue, _ = broker.declare_queue(name)
+        for _ in range(count):
+            queue.enqueue(build("x" * 1000))
+    for channel in range(20):
+        a_receiver(talk, channel, 0)
+    turn(talk, 30)
+    waiting = talk.connection.backlog()
+    assert limit <= waiting < 2 * limit
+    a_receiver(talk, 20, 1000, "other")
+    turn(talk, 10)
+    assert not broker.queues["other"].available()
+    assert sum(answer.code == 0x14 for answer in talk.answers) == 5
+    assert talk.connection.backlog() == waiting
+    for channel in range(20):
+        talk.say(window_of(channel, 1000))
+    turn(talk, 100)
+    assert not broker.queues["q"].available() and talk.connection.backlog() == 0
