@@ -187,13 +187,12 @@ class HostRule:
     line: int
     decision: Decision
     users: frozenset[str] | None
-    first: Address | None
-    """None is every address."""
-    last: Address | None
+    span: tuple[Address, Address] | None
+    """The first address and the last; None is every address."""
 
     def report(self) -> dict[str, object]:
         """Show it as plain data."""
-        ends = [_shown(end) for end in (self.first, self.last) if end is not None]
+        ends = [_shown(end) for end in self.span or ()]
         return {
             "line": self.line,
             "decision": self.decision.value,
@@ -203,9 +202,10 @@ class HostRule:
 
     def fits(self, address: Address | None) -> bool:
         """Whether it is about an address."""
-        if self.first is None or self.last is None:
+        if self.span is None:
             return True
-        return address is not None and self.first <= address <= self.last
+        first, last = self.span
+        return address is not None and first <= address <= last
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,9 +297,9 @@ class AccessList:
         for everybody, then what is said of the user, then what is said of all.
         """
         user, address = self.bare(name), address_of(host)
-        common = [rule for rule in self.hosts if rule.users is None and rule.first is not None]
+        common = [rule for rule in self.hosts if rule.users is None and rule.span is not None]
         own = [rule for rule in self.hosts if rule.users is not None and user in rule.users]
-        default = [rule for rule in self.hosts if rule.users is None and rule.first is None]
+        default = [rule for rule in self.hosts if rule.users is None and rule.span is None]
         for rule in (*common, *own, *reversed(default)):
             if rule.fits(address):
                 return Verdict(rule.decision, rule.line)

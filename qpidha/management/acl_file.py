@@ -254,12 +254,12 @@ class _Reader:
     ) -> None:
         if list(properties) != [HOST] or not properties[HOST]:
             raise BadLine("create connection takes host=ADDRESS, host=FIRST,LAST or host=all")
-        for first, last in self._ranges(properties[HOST]):
-            self._list.hosts.append(HostRule(self._number, decision, users, first, last))
+        for span in self._spans(properties[HOST]):
+            self._list.hosts.append(HostRule(self._number, decision, users, span))
 
-    def _ranges(self, text: str) -> Iterator[tuple[Address | None, Address | None]]:
+    def _spans(self, text: str) -> Iterator[tuple[Address, Address] | None]:
         if text == ALL:
-            yield None, None
+            yield None
             return
         first, comma, last = text.partition(",")
         if not comma:
@@ -292,7 +292,7 @@ class _Reader:
         quotas = self._list.quotas.setdefault(of, {})
         for word in words[2:]:
             users = self._users(word)
-            for user in (ALL,) if users is None else users:
+            for user in (ALL,) if users is None else sorted(users):
                 quotas[user] = int(words[1])
 
 

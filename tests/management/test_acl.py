@@ -275,6 +275,7 @@ def test_the_acl_of_the_originals_test_of_ha() -> None:
         (("acl deny all create connection host=10.0.0.1,10.0.0.9",), "ann", "10.0.0.5", "deny 1"),
         (("acl deny all create connection host=10.0.0.1,10.0.0.9",), "ann", "10.0.1.5", "allow 0"),
         (("acl deny all create connection host=10.0.0.1,rack",), "ann", "10.0.0.255", "deny 1"),
+        (("acl deny all create connection host=10.0.0.1,10.0.0.1",), "ann", "10.0.0.1", "deny 1"),
         (("acl deny all create connection host=desk",), "ann", "10.0.0.8", "deny 1"),
         (("acl deny all create connection host=v6",), "ann", "2001:db8::1", "deny 1"),
         (("acl deny all create connection host=v6",), "ann", "2001:db8::2", "allow 0"),
@@ -388,6 +389,12 @@ def test_a_line_that_is_not_understood_is_named(lines: tuple[str, ...], says: st
     _, troubles = parsed("\n".join(lines))
     (error,) = [str(trouble) for trouble in troubles if trouble.is_error]
     assert says in error
+
+
+def test_a_line_has_up_to_1024_characters() -> None:
+    line = "acl allow all create queue name="
+    a_list(line + "q" * (1024 - len(line)))
+    assert parsed(line + "q" * (1025 - len(line)))[1]
 
 
 def test_every_line_that_is_not_understood_is_named() -> None:
