@@ -301,7 +301,7 @@ def _deed(
     if object_type is ObjectType.CONNECTION:
         return "connect from there"
     if object_type is ObjectType.QUERY:
-        return f"look at {properties.get('schemaclass', '')} {name[:NAME]}".rstrip()
+        return f"look at {properties.get('schemaclass', '')}" + f" {name[:NAME]!r}" * bool(name)
     text = f"{VERBS.get(action, action)} {object_type} {name[:NAME]!r}" if name else ""
     if "routingkey" in properties and action is Action.PUBLISH:
         text += f" with the key {str(properties['routingkey'])[:NAME]!r}"

@@ -26,6 +26,7 @@ CONNECTIONS, QUEUES = "connections", "queues"
 """What there are quotas of."""
 MOST_USERS, MOST_KEYS, MOST_READY = 1000, 1000, 10_000
 """Users, and exchanges and keys of each, whose decisions are remembered; rules made ready."""
+LONGEST_NUMBER = 20
 PUBLISH = ("publish", "exchange")
 DEFAULT_EXCHANGE = "amq.default"
 """What a rule calls the exchange that has the empty name."""
@@ -127,8 +128,8 @@ class Condition:
             if not limit:
                 return lambda value: True
             if self.kind is Kind.MOST:
-                return lambda value: value.isdecimal() and int(value) <= limit
-            return lambda value: value.isdecimal() and int(value) >= limit
+                return lambda value: 0 <= _number(value) <= limit
+            return lambda value: _number(value) >= limit
         text = user.put_into(self.text)
         if self.kind is Kind.KEY:
             tree: TopicTree[None] = TopicTree()
@@ -398,6 +399,11 @@ def _shown(address: Address) -> str:
 def host_in(address: str) -> str:
     """Return the host of the `host:port` of a peer."""
     return address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+
+
+def _number(text: str) -> int:
+    """Return the number that a client gave, -1 if that is none, or one that no limit can be."""
+    return int(text) if text.isdecimal() and len(text) < LONGEST_NUMBER else -1
 
 
 def _plain(text: str) -> str:

@@ -171,13 +171,18 @@ def test_a_decision_is_told_with_the_line_that_made_it() -> None:
         f"no: bob@QPID may not publish to exchange 'x' with the key '{'a' * 255}' "
         "(no rule of the.acl)",
         "no: bob@QPID may not create link (no rule of the.acl)",
-        "no: bob@QPID may not look at queue q (no rule of the.acl)",
+        "no: bob@QPID may not look at queue 'q' (no rule of the.acl)",
     ]
 
 
 def test_an_argument_of_a_wrong_type_is_no_number() -> None:
-    rights = Rights("acl allow ann create queue queuemaxcountupperlimit=5")
-    for value, may in ((5, True), (6, False), ("5", True), ("x", False), (-1, False), ({}, False)):
+    rights = Rights(
+        "acl allow ann create queue queuemaxcountlowerlimit=1 queuemaxcountupperlimit=5"
+    )
+    for value, may in (
+        *((5, True), (6, False), ("5", True), ("x", False), (-1, False), ({}, False), ("", False)),
+        *(("0" * 19 + "5", False), ("9" * 5000, False), ("\u0665", True)),
+    ):
         question = (Action.CREATE, ObjectType.QUEUE, "new", {"qpid.max_count": value})
         assert rights.may(ANN, *question) is may
 

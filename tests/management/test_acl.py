@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qpidha.management.acl import (
     MOST_KEYS,
@@ -357,6 +359,7 @@ def test_quotas(lines: tuple[str, ...], user: str, most: int | None) -> None:
         (("acl allow all create queue policytype=x",), "policytype is reject or ring"),
         (("acl allow all create queue queuemaxcount=x",), "queuemaxcount is a whole number"),
         (("acl allow all create queue queuemaxsizeupperlimit=-1",), "is a whole number"),
+        ((f"acl allow all create queue queuemaxsizeupperlimit={1 << 63}",), "is a whole number"),
         (("acl deny all all", "acl allow ann all"), "line 2: line 1 has the last word"),
         (("acl allow all create queue # why",), "'#' is not PROPERTY=VALUE"),
         (("acl allow all create queue \\",), "line 1: only a group may go on"),
@@ -395,6 +398,24 @@ def test_a_line_has_up_to_1024_characters() -> None:
     line = "acl allow all create queue name="
     a_list(line + "q" * (1024 - len(line)))
     assert parsed(line + "q" * (1025 - len(line)))[1]
+
+
+WORDS = (
+    *("acl", "group", "quota", "allow", "deny-log", "all", "ann", "g", "create", "queue"),
+    *("connection", "name=${user}*", "host=10.0.0.1,", "host=all", "routingkey=#.*", "=", "3", "#"),
+    *("connections", "queuemaxsize=9", "durable=true", "\\", "\n", "\0", "ä", "\u2028", "\r"),
+)
+
+
+@given(st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=5)), max_size=40))
+@settings(max_examples=200, deadline=None)
+def test_whatever_stands_in_a_file_it_is_used_or_named(words: list[str]) -> None:
+    found, _ = parsed(" ".join(words))
+    found.report()
+    found.publish("ann", "x", "a.b")
+    found.connection("ann", "10.0.0.1")
+    found.quota("connections", "ann")
+    decided(found, "ann", "create queue name=q queuemaxsize=1 durable=true")
 
 
 def test_every_line_that_is_not_understood_is_named() -> None:
@@ -438,6 +459,7 @@ def test_a_rule_behind_one_that_fits_whatever_it_fits_is_found() -> None:
         "acl deny g create exchange",
         "acl deny g delete exchange",
     )
+    assert not any(trouble.is_error for trouble in shadowed(found))
     assert [str(trouble) for trouble in shadowed(found)] == [
         "line 3: never decides, as line 2 fits whatever it fits",
         "line 7: never decides, as line 5 fits whatever it fits",
