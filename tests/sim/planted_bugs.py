@@ -15,6 +15,7 @@ from qpidha.broker.queues.backlog import Backlog
 from qpidha.broker.queues.dedup import Window
 from qpidha.broker.queues.dispatch import RoundRobin
 from qpidha.broker.queues.purge import Purge
+from qpidha.broker.queues.walk import Walk
 from qpidha.broker.state import State
 from qpidha.broker.transaction import Transaction
 from qpidha.ha import cluster as role
@@ -303,13 +304,14 @@ def mistake_cause() -> AbstractContextManager[None]:
 
 def purge_what_comes() -> AbstractContextManager[None]:
     """Let a purge take what comes to its queue after it was asked for, too."""
-    step = Purge.step
+    step = Walk.step
 
     def greedy(self: Any, most: int) -> int:
-        self._last = self.queue.ordering.last
+        if isinstance(self, Purge):
+            self._last = self.queue.ordering.last
         return step(self, most)
 
-    return replaced((Purge, "step", greedy))
+    return replaced((Walk, "step", greedy))
 
 
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
