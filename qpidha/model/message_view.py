@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
 from qpidha.model.duration import MILLISECOND
@@ -283,17 +284,21 @@ def arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[byt
         at, is_usual = 0, True
         if payload[2] == HEADER:
             at = 4 if payload[3] == 0x45 else 5 + payload[4]
-            if payload[:at] not in _HEADERS:
-                if payload[0] or payload[1] != 0x53:
-                    return _arrival_from(names, payload, now)
-                at, is_usual = decode(payload, 3)[1], False
-        if payload[at : at + 4] in _SHORT and at + 5 + payload[at + 4] == len(payload):
-            return (payload, 0) if is_usual else _arrival(payload, now)
+        width = _HEADS.get(payload[: at + 4])
+        if width:
+            size = payload[at + 4] if width == 1 else _U32.unpack_from(payload, at + 4)[0]
+            if at + 4 + width + size == len(payload):
+                return payload, 0
+        elif at and payload[:at] not in _HEADERS:
+            if payload[0] or payload[1] != 0x53:
+                return _arrival_from(names, payload, now)
+            at, is_usual = decode(payload, 3)[1], False
         if payload[at] or payload[at + 1] != 0x53:
             return _arrival_from(names, payload, now)
         code = payload[at + 2]
         if code == MESSAGE_ANNOTATIONS:
-            at = decode(payload, at + 3)[1]
+            start, at = at + 3, _end_of(payload, at + 3)
+            (_decode_once if at - start < _SHORT else decode)(payload[start:at])
             if payload[at] or payload[at + 1] != 0x53:
                 return _arrival_from(names, payload, now)
             code = payload[at + 2]
@@ -310,8 +315,6 @@ def arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[byt
                     if payload[place] != 0xA0 or found not in names:
                         return _arrival_from(names, payload, now)
                 is_usual = is_usual and count < 9
-            if payload[at : at + 4] in _SHORT and at + 5 + payload[at + 4] == len(payload):
-                return (payload, 0) if is_usual else _arrival(payload, now)
             if payload[at] or payload[at + 1] != 0x53:
                 return _arrival_from(names, payload, now)
             code = payload[at + 2]
@@ -337,8 +340,19 @@ _HEADERS = frozenset(
     )
 )
 """What most headers are: nothing, durable or not, or that and a priority."""
-_SHORT = frozenset((b"\x00\x53\x75\xa0", b"\x00\x53\x77\xa0", b"\x00\x53\x77\xa1"))
-"""How a body of less than 256 bytes begins."""
+_HEADS = {
+    header + b"\x00\x53" + body: width
+    for header in (b"", *_HEADERS)
+    for width, bodies in (
+        (1, (b"\x75\xa0", b"\x77\xa0", b"\x77\xa1")),
+        (4, (b"\x75\xb0", b"\x77\xb0", b"\x77\xb1")),
+    )
+    for body in bodies
+}
+"""How messages begin that are a body and such a header at most -> the bytes of the body's size."""
+_SHORT = 256
+_decode_once = lru_cache(maxsize=64)(decode)
+"""For annotations that a sender gives all its messages, such as those of JMS."""
 _U32 = struct.Struct(">I")
 _WIDTHS = {0x40: 1, 0x44: 1, 0x53: 2, 0x80: 9, 0x98: 17}
 """Format code -> bytes of a message-id that always has as many."""
