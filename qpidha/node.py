@@ -393,6 +393,7 @@ class Node:
             identity=event.identity,
             encrypted=event.encrypted,
             local_host=event.local_host,
+            trusted_host=event.trusted_host,
         ).connection
         if event.kind is ConnectionKind.OUTGOING:
             self._open_replication(connection, event.peer)

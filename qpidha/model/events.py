@@ -23,7 +23,8 @@ class ConnectionKind(Enum):
 @dataclass(slots=True)
 class ConnectionOpened:
     """A byte stream exists. `identity` is the TLS client certificate's subject, or the local user's
-    name; `local_host` the address of ours that a client dialled, empty if it is not known.
+    name; `local_host` the address of ours that a client dialled, empty if it is not known;
+    `trusted_host` tells that the peer is on this machine or at an address of ha-brokers-url.
     """
 
     connection_id: int
@@ -32,6 +33,7 @@ class ConnectionOpened:
     identity: str = ""
     encrypted: bool = False
     local_host: str = ""
+    trusted_host: bool = False
 
 
 @dataclass(slots=True)

@@ -70,6 +70,8 @@ class Principal:
     encrypted: bool = False
     """Whether the connection runs over TLS."""
     roles: frozenset[Role] = frozenset()
+    trusted_host: bool = False
+    """Whether it is on this machine, or at the address of a broker of ha-brokers-url."""
 
     def __str__(self) -> str:
         return self.name or ANONYMOUS

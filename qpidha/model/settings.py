@@ -35,7 +35,7 @@ from qpidha.model.options import (
 )
 from qpidha.model.replication_level import LEVELS as REPLICATION_LEVELS
 from qpidha.model.sources import Given, resolve
-from qpidha.model.url import Url, parse_address
+from qpidha.model.url import Url, is_loopback, parse_address
 
 MECHANISMS = ("ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "EXTERNAL")
 WEAK = "its hash is broken; use SCRAM-SHA-256 or SCRAM-SHA-512"
@@ -438,6 +438,24 @@ class Settings:
                     hint=f"give {described.kind.accepts}",
                 )
 
+    @property
+    def anonymous(self) -> bool:
+        """Whether clients get in without a login: where `auth` is off, and where there are no users
+        and only programs of this machine reach the broker.
+        """
+        return not self.auth or (not self.has_logins and self.is_local)
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether somebody could log in."""
+        return bool(self.users_file or self.ssl_trusted)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the broker listens on the loopback only; nobody knows of sockets of others."""
+        names = [name.strip("[]") for name in self.interface]
+        return bool(names) and not self.socket_fd and all(map(_is_of_loopback, names))
+
     @classmethod
     def load(
         cls,
@@ -683,7 +701,7 @@ def _worries(settings: Settings) -> list[str]:
 
 def _open_doors(settings: Settings) -> list[str]:
     """Warn if every client may do everything."""
-    if settings.auth or (settings.interface and not any(map(_is_public, settings.interface))):
+    if settings.auth or settings.is_local:
         return []
     claims = ", and claim to be a broker of the cluster" if settings.ha_cluster else ""
     return [
@@ -692,8 +710,8 @@ def _open_doors(settings: Settings) -> list[str]:
     ]
 
 
-def _is_public(interface: str) -> bool:
-    return interface not in ("lo", "localhost", "::1", "[::1]") and not interface.startswith("127.")
+def _is_of_loopback(interface: str) -> bool:
+    return interface in ("lo", "localhost") or is_loopback(interface)
 
 
 def _shown_passwords(settings: Settings) -> list[str]:

@@ -171,6 +171,7 @@ class Daemon:
             self._loop.add_signal_handler(number, self._stop_requested)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload_soon)
         await self._network.serve_admin(admin)
+        await self._network.trusted_hosts.start()
         await self._network.serve(self._plain)
         if tls is not None:
             await self._network.serve(self._secure, tls)

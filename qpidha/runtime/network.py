@@ -34,6 +34,7 @@ from qpidha.runtime.exits import CannotStart
 from qpidha.runtime.log_lines import Log
 from qpidha.runtime.sockets import peer_of, user_name
 from qpidha.runtime.tls import client_context, identity_of
+from qpidha.runtime.trusted_hosts import TrustedHosts
 
 RESERVED_CONNECTIONS = 32
 """Streams taken beyond max-connections, so that clients cannot shut out the other brokers; the node
@@ -191,6 +192,7 @@ class Network:
         self._loop = loop
         self._settings = settings
         self._log = log
+        self.trusted_hosts = TrustedHosts(settings)
         self._streams: dict[int, Stream] = {}
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._servers: list[asyncio.AbstractServer] = []
@@ -254,6 +256,7 @@ class Network:
 
     def stop_listening(self) -> None:
         """Accept nobody from now on."""
+        self.trusted_hosts.stop()
         for server in self._servers:
             server.close()
         self._servers.clear()
@@ -307,12 +310,12 @@ class Network:
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
         transport.set_write_buffer_limits(high=min(CONGESTED, self._settings.max_output_buffer))
         self._streams[stream.connection_id] = stream
+        local = _host(transport, "sockname")
         if kind is ConnectionKind.CLIENT:
             stream.host = _host(transport, "peername")
             self._take_newcomer(stream)
-        return ConnectionOpened(
-            stream.connection_id, peer, kind, identity, tls, _host(transport, "sockname")
-        )
+        is_trusted = self.trusted_hosts.has(stream.host, local)
+        return ConnectionOpened(stream.connection_id, peer, kind, identity, tls, local, is_trusted)
 
     def lost(self, connection_id: int, reason: str) -> None:
         """A stream that was opened has ended."""

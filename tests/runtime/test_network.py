@@ -100,6 +100,7 @@ def test_bytes_go_to_the_node_and_back():
         assert (
             opened.kind is ConnectionKind.CLIENT
             and opened.peer.startswith("127.0.0.1:")
+            and opened.trusted_host
             and not opened.encrypted
         )
         writer.close()

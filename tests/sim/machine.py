@@ -442,7 +442,7 @@ class Machine:
         self.next_id += 1
         socket.connection_id, socket.life = self.next_id, self.life
         self.streams[self.next_id] = stream, socket
-        self.put(ConnectionOpened(self.next_id, peer, ConnectionKind.CLIENT))
+        self.put(ConnectionOpened(self.next_id, peer, ConnectionKind.CLIENT, trusted_host=True))
 
     def _disconnect(self, effect: Disconnect) -> None:
         end = self.streams.pop(effect.connection_id, None)

@@ -57,7 +57,7 @@ class ModelNode(Node):
         return super().step(rest, now)
 
     def _open_model(self, event: ConnectionOpened) -> None:
-        connection: Any = ModelConnection(event.connection_id, self, event.kind, event.peer)
+        connection: Any = ModelConnection(self, event)
         self.streams.add(connection, self.now)
         if event.kind is ConnectionKind.OUTGOING:
             connection.say(("open", {"qpid.ha-backup": self.hello()}))
@@ -108,16 +108,15 @@ class ModelConnection:
 
     is_held_back = False
 
-    def __init__(
-        self, connection_id: int, host: ModelNode, kind: ConnectionKind, peer: str
-    ) -> None:
-        self.connection_id = connection_id
+    def __init__(self, host: ModelNode, event: ConnectionOpened) -> None:
+        self.connection_id = event.connection_id
         self.host = host
-        self.kind = kind
+        self.kind = kind = event.kind
         self.principal = Principal(
             "anonymous",
-            address=peer,
+            address=event.peer,
             roles=frozenset((Role.BROKER,)) if kind is ConnectionKind.OUTGOING else frozenset(),
+            trusted_host=event.trusted_host,
         )
         self.identity = ""
         self.remote_container = ""

@@ -103,6 +103,7 @@ class Connection:
         identity: str = "",
         encrypted: bool = False,
         local_host: str = "",
+        trusted_host: bool = False,
         owner: ConnectionOwner | None = None,
     ) -> None:
         self.connection_id = connection_id
@@ -114,6 +115,7 @@ class Connection:
             address=peer,
             encrypted=encrypted,
             roles=frozenset((Role.BROKER,)) if kind is ConnectionKind.OUTGOING else frozenset(),
+            trusted_host=trusted_host,
         )
         """Who the peer is, as far as that is known by now."""
         self.remote_container = ""
@@ -147,11 +149,9 @@ class Connection:
         self._stage = HEADER
         self._sasl: SaslSide | None = None
         self._buffer = b""
-        self._awake = False
+        self._awake = self._says_nothing = self._negotiated = self._reported = False
         self.opened = False
         """Whether our open was sent."""
-        self._says_nothing = False
-        self._negotiated = self._reported = False
         self._started = self._tells_at = host.now
 
     # What a connection that we make begins with.
@@ -377,10 +377,10 @@ class Connection:
                     self.host.users,
                     identity=self.identity,
                     make_nonce=self.host.make_uuid,
-                    takes_any=not self.host.settings.auth,
+                    takes_any=self.host.settings.anonymous,
                 )
                 self._stage = SASL
-            elif data.startswith(AMQP_HEADER) and not self.host.settings.auth:
+            elif data.startswith(AMQP_HEADER) and self.host.settings.anonymous:
                 self.principal = self.principal.logged_in(ANONYMOUS, "")
                 self._begin_amqp()
                 return data
@@ -440,7 +440,7 @@ class Connection:
     def _refuse_header(self, data: bytes) -> bytes:
         """Answer an unknown protocol header with the one we would take, and end."""
         self._sasl = SaslSide()
-        if not self.host.settings.auth:
+        if self.host.settings.anonymous:
             self._sasl.output[:] = AMQP_HEADER
         self.error = PeerError(
             "amqp:connection:framing-error",
@@ -455,9 +455,9 @@ class Connection:
         users = self.host.users
         suitable += users.mechanisms
         is_hidden = self.principal.encrypted or settings.sasl_plain_without_tls
-        if not settings.auth or (users.verifiers and is_hidden):
+        if settings.anonymous or (users.verifiers and is_hidden):
             suitable.append("PLAIN")
-        suitable += [] if settings.auth else ["ANONYMOUS"]
+        suitable += ["ANONYMOUS"] if settings.anonymous else []
         allowed = settings.sasl_mechanisms
         return [name for name in suitable if not allowed or name in allowed]
 

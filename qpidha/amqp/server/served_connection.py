@@ -45,6 +45,7 @@ class ServedConnection:
         identity: str = "",
         encrypted: bool = False,
         local_host: str = "",
+        trusted_host: bool = False,
     ) -> None:
         self.host = host
         self.turn_bytes = 0
@@ -67,6 +68,7 @@ class ServedConnection:
             identity=identity,
             encrypted=encrypted,
             local_host=local_host,
+            trusted_host=trusted_host,
             owner=self,
         )
 
