@@ -7,14 +7,16 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from qpidha.amqp.peer.terminus import hint_in
 from qpidha.client.blocking import Client, Receiver, Sender
 from qpidha.client.endpoint import Endpoint, Tls
-from qpidha.client.errors import ClientError, LoginError, NotPrimary
+from qpidha.client.errors import ClientError, ConnectError, LoginError, NotPrimary
 from qpidha.client.message import Message
 from qpidha.model.errors import NotServing, RefusedRequest
 
 ADDRESS = "$management"
 ADMINISTRATOR = "log in as the user that ha-username names"
+"""What to do where only administrators may go on, and the broker does not say how to be one."""
 UNAUTHORIZED = "amqp:unauthorized-access"
 NOT_SERVING = 503
 """Status code of a change that is asked of a broker which is not primary."""
@@ -36,24 +38,25 @@ class AmqpManagement:
         self._timeout = timeout
         self._follows = follow
         self._is_admin = True
+        self._denied, self._hint = "", ADMINISTRATOR
+        """Why the broker does not take us for an administrator, and what to do then."""
         self._not_primary: NotPrimary | None = None
         """Why nothing but a ping is answered."""
         try:
             self._client = self._open({"qpid.ha-admin": True})
         except LoginError as denied:
             self._is_admin = False
-            # Where users log in, administrators are those that the brokers know each other by; all
-            # may use a primary.
-            if not endpoint.user:
-                raise
-            self._client = self._open({}, follow=True)
+            self._denied, self._hint = denied.reason, hint_in(denied.info) or self._hint
+            # Not everybody is believed to be an administrator; all may use a primary.
+            self._client = self._open_as_client(denied.condition)
             serving = self._client.endpoint
             if serving.place != endpoint.place and not follow:
                 self._client.close()
                 self._not_primary = NotPrimary(
-                    f"{endpoint} is a backup, which user {endpoint.user} may not ask; the primary "
-                    f"is {serving}",
-                    hint=f"-b {serving.url if endpoint.tls else serving}, or {ADMINISTRATOR}",
+                    f"{endpoint} is a backup, which {self._who} may not ask; the primary is "
+                    f"{serving}",
+                    reason=self._denied,
+                    hint=f"-b {serving.url if endpoint.tls else serving}, or {self._hint}",
                     condition=denied.condition,
                 )
         self._links: tuple[Sender, Receiver] | None = None
@@ -124,6 +127,25 @@ class AmqpManagement:
         self._client, self._links, self._is_admin = client, None, False
         return True
 
+    @property
+    def _who(self) -> str:
+        """Us, as the broker knows us."""
+        return f"user {self._endpoint.user}" if self._endpoint.user else "an anonymous client"
+
+    def _open_as_client(self, condition: str) -> Client:
+        """Go to where clients are served, which is not here if this is a backup."""
+        try:
+            return self._open({}, follow=True)
+        except ConnectError as error:
+            if self._endpoint.user or isinstance(error, LoginError):
+                raise
+            raise ConnectError(
+                error.text,
+                reason=f"{error.reason}; {self._denied}",
+                hint=f"-b with the address of the primary, or {self._hint}",
+                condition=condition,
+            ) from error
+
     def _open(self, properties: dict[str, Any], *, follow: bool = False) -> Client:
         client = Client(
             self._endpoint,
@@ -155,5 +177,5 @@ class AmqpManagement:
         refused.condition = str(status.get("condition") or RefusedRequest.condition)
         is_by_role = refused.condition == UNAUTHORIZED and "acl-file" not in refused.hint
         if is_by_role and not self._is_admin:
-            refused.hint = ADMINISTRATOR
+            refused.reason, refused.hint = refused.reason or self._denied, self._hint
         raise refused

@@ -5,7 +5,9 @@ One question, `Access.check`, is asked at admission (for the connection, and for
 link or to an exchange by its own key (publish), and for each management method, in every window.
 The rules:
 
-- A role is given to the user of `ha-username`; with `auth=no`, to every principal.
+- A role is given to the user of `ha-username`. Where nobody has to log in, it is also given by
+  address: to who is on this machine, or at an address of `ha-brokers-url`; but a broker that takes
+  local programs without a login while `auth=yes` has its administrators on its admin socket.
 - The replication service is for brokers.
 - Commands to the broker itself (update broker) are for administrators, and so is a look at the
   access control list.
@@ -38,6 +40,13 @@ from qpidha.model.settings import Settings
 
 CLAIMS = {Role.BROKER: "qpid.ha-backup", Role.ADMINISTRATOR: "qpid.ha-admin"}
 """Role -> the connection property that claims it."""
+ON_THE_SPOT = {
+    Role.BROKER: "list the broker in ha-brokers-url by the address it comes from, or let brokers "
+    "log in: users-file, ha-username and ha-password",
+    Role.ADMINISTRATOR: "ask on a machine of the cluster, or let administrators log in: users-file "
+    "and ha-username",
+}
+"""What to do where a role is given by address, and this is none of the addresses."""
 QUEUE, EXCHANGE = ObjectType.QUEUE, ObjectType.EXCHANGE
 CREATE, PUBLISH, ALLOW = Action.CREATE, Action.PUBLISH, Decision.ALLOW
 """Named here because a look into an enumeration for each message costs more than the question."""
@@ -280,18 +289,26 @@ class Access:
     def _is_of_brokers(self, principal: Principal) -> bool:
         """Whether it has logged in as the user of `ha-username`."""
         wanted = self._bare(self._settings.ha_username)
-        return bool(wanted) and self._bare(principal.name) == wanted
+        return wanted not in ("", ANONYMOUS) and self._bare(principal.name) == wanted
 
     def _bare(self, name: str) -> str:
         """Return a name without the realm."""
         return name.removesuffix(f"@{self._settings.realm}")
 
-    def _check_role(self, principal: Principal, role: str) -> None:
-        if self._settings.auth and not self._is_of_brokers(principal):
-            raise Unauthorized(
-                f"{principal} may not use {CLAIMS[Role(role)]}",
-                hint="log in as the user that ha-username names",
-            )
+    def _check_role(self, principal: Principal, name: str) -> None:
+        settings, role = self._settings, Role(name)
+        if self._is_of_brokers(principal):
+            return
+        reason, hint = "", "log in as the user that ha-username names"
+        if settings.anonymous:
+            if not principal.trusted_host:
+                reason = f"{principal.address} is not on the broker's machine nor in ha-brokers-url"
+                hint = ON_THE_SPOT[role]
+            elif settings.auth and role is Role.ADMINISTRATOR:
+                reason, hint = "this broker has no users", "use its admin socket"
+            else:
+                return
+        raise Unauthorized(f"{principal} may not use {CLAIMS[role]}", reason=reason, hint=hint)
 
 
 def _deed(

@@ -54,6 +54,9 @@ PRODUCTS = ("qpidha", "rabbitmq")
 PORT = Integer(0, 65535)
 QUOTA = Integer(0, 65530)
 PLAIN_HINT = "use SCRAM-SHA-256, or set sasl-plain-without-tls=yes"
+FOR_USERS = ("realm", "acl-file", "ha-username")
+"""Options that say that users are to log in."""
+USERS_HINT = "set users-file, with users made by qpid-ha user add (ssl-trusted for certificates)"
 LONG_HEARTBEAT = 10 * SECOND
 """A heartbeat beyond this lets a hung broker hold up a cluster for long."""
 
@@ -251,9 +254,10 @@ class Settings:
     )
 
     auth: bool = option(
-        False,
+        True,
         Bool(),
-        "Clients must authenticate; yes by default when users-file is given.",
+        "Clients must authenticate. A broker that listens on the loopback only and has no users "
+        "lets local programs in without.",
         group=SECURITY,
     )
     realm: str = option("QPID", Text(), "Suffix of user names, as in guest@QPID.", group=SECURITY)
@@ -505,22 +509,25 @@ DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.f
 
 
 def load_with_origins(
-    files: Iterable[tuple[str, str]], env: Mapping[str, str], argv: Sequence[str]
+    files: Iterable[tuple[str, str]],
+    env: Mapping[str, str],
+    argv: Sequence[str],
+    *,
+    together: bool = True,
 ) -> tuple[Settings, list[str], dict[str, str]]:
     """Do as `Settings.load` with several (name, text) files, the last winning; also say where each
-    given option came from.
+    given option came from. Unless `together`, options may contradict each other.
     """
     given, warnings = resolve(OPTIONS, files, env, argv)
     values = {FIELD_OF[name]: one.value for name, one in given.items()}
-    if values.get("users_file") and "auth" not in given:
-        values["auth"] = True
     url = values.get("ha_brokers_url", Url())
     if url.user and values.get("ha_username", "") in ("", url.user):
         values["ha_username"] = url.user
         if not values.get("ha_password") and not values.get("ha_password_file"):
             values["ha_password"] = url.password
     settings = Settings(**values)
-    _check_together(settings, given)
+    if together:
+        _check_together(settings, given)
     warnings.extend(_worries(settings))
     return settings, warnings, {name: one.source for name, one in given.items()}
 
@@ -580,17 +587,30 @@ def _check_tls(settings: Settings, given: Mapping[str, Given]) -> None:
 
 def _check_login(settings: Settings, given: Mapping[str, Given]) -> None:
     """Refuse options with which no client, or every client, could log in."""
-    if settings.auth and not settings.users_file and not settings.ssl_trusted:
-        _refuse(
-            given,
-            "auth",
-            "no client could log in",
-            "set users-file (or ssl-trusted for client certificates), or auth=no",
-        )
-    is_plain_only = settings.auth and not settings.ssl_cert and not settings.sasl_plain_without_tls
+    if settings.auth and not settings.has_logins:
+        useless = [name for name in FOR_USERS if name in given]
+        if useless or settings.ha_username:
+            _refuse(
+                given,
+                next(iter(useless), "ha-brokers-url"),
+                "it is for users who log in, and there are none",
+                f"{USERS_HINT}, or auth=no where nobody is to log in",
+            )
+        if not settings.anonymous:
+            _refuse(
+                given,
+                "auth",
+                "no client could log in: there are no users, and the broker listens beyond the "
+                "loopback (auth=yes is the default)",
+                f"{USERS_HINT}; or interface=127.0.0.1, for programs of this machine alone; or "
+                "auth=no, and whoever reaches the port may use every queue",
+            )
+    is_plain_only = (
+        not settings.anonymous and not settings.ssl_cert and not settings.sasl_plain_without_tls
+    )
     if is_plain_only and settings.sasl_mechanisms == ("PLAIN",):
         _refuse(given, "sasl-mechanisms", "no client could log in: PLAIN needs TLS", PLAIN_HINT)
-    if settings.auth and "ANONYMOUS" in settings.sasl_mechanisms:
+    if not settings.anonymous and "ANONYMOUS" in settings.sasl_mechanisms:
         _refuse(
             given,
             "sasl-mechanisms",
@@ -609,7 +629,7 @@ def _check_ha(settings: Settings, given: Mapping[str, Given]) -> None:
     has_certificate = settings.ssl_cert and settings.ssl_trusted
     if (
         settings.ha_cluster
-        and settings.auth
+        and not settings.anonymous
         and len(settings.ha_brokers_url) > 1
         and not (settings.ha_username or has_certificate)
     ):
@@ -621,7 +641,7 @@ def _check_ha(settings: Settings, given: Mapping[str, Given]) -> None:
         )
     if (
         settings.ha_cluster
-        and settings.auth
+        and not settings.anonymous
         and settings.ha_mechanism == "PLAIN"
         and not settings.sasl_plain_without_tls
         and any(not address.encrypted for address in settings.ha_brokers_url)
@@ -700,13 +720,14 @@ def _worries(settings: Settings) -> list[str]:
 
 
 def _open_doors(settings: Settings) -> list[str]:
-    """Warn if every client may do everything."""
+    """Warn if strangers may use every queue."""
     if settings.auth or settings.is_local:
         return []
-    claims = ", and claim to be a broker of the cluster" if settings.ha_cluster else ""
+    url = ", and at the addresses of ha-brokers-url" if settings.ha_cluster else ""
     return [
-        f"auth=no: whoever reaches this host may do everything{claims}. Set users-file, or "
-        "interface to an address that only you reach"
+        "auth=no: whoever reaches this host may use every queue, and who is on this "
+        f"machine{url} may do everything. Set users-file and auth=yes, or interface to an address "
+        "that only you reach"
     ]
 
 

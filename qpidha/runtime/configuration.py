@@ -54,7 +54,7 @@ def configure(argv: Sequence[str], env: Mapping[str, str]) -> Configuration:
     )
     try:
         settings, warnings, origins = load_with_origins(
-            [(path, _read(path)) for path in paths], env, rest
+            [(path, _read(path)) for path in paths], env, rest, together=command != "print-config"
         )
     except InvalidArgument as error:
         raise CannotStart(error.text, hint=error.hint, code=CONFIG) from error

@@ -61,6 +61,9 @@ def read_again(configuration: Configuration, old: Settings, secret: bytes) -> Su
     changes = {FIELD_OF[name]: getattr(given, FIELD_OF[name]) for name in READ_AGAIN}
     if bool(given.ssl_cert) != bool(old.ssl_cert):
         changes["ssl_cert"] = old.ssl_cert  # A port for TLS is there from the start or not at all.
+    if replace(old, **changes).anonymous != old.anonymous:
+        # Who gets in without a login, and what is believed of whom, is settled at the start.
+        changes |= {"users_file": old.users_file, "ssl_trusted": old.ssl_trusted}
     settings = replace(old, **changes)
     later = [
         name

@@ -30,6 +30,7 @@ TOOL = (
     *("qpidha.cli.broker.observe", "qpidha.cli.broker.operate"),
 )
 CONFIGURATION = {
+    "auth": "no",
     "ha-cluster": "yes",
     "ha-replicate": "all",
     "ha-backup-timeout": "5",

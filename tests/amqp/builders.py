@@ -75,7 +75,7 @@ class AHost:
 
     def __init__(self, container_id: str = "broker", **settings: Any) -> None:
         self.scratch = Scratch()
-        self.settings = Settings(**settings)
+        self.settings = Settings(**{"auth": False, **settings})
         self.now = 1_700_000_000 * SECOND
         self.container_id = container_id
         self._numbers = 0
@@ -256,7 +256,7 @@ class Pair:
 def a_node(users: str = "", address: str = "h:1", **settings: Any) -> Node:
     """Return a whole broker that has not started yet, without a disk, with these lines of users."""
     return Node(
-        Settings(**settings),
+        Settings(**{"auth": False, **settings}),
         system_id="x",
         users=Users.parse(users),
         state=b"",

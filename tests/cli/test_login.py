@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,6 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A broker with the users admin and ann, whose names are their passwords."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    read, write = os.pipe()
     with (
         tempfile.TemporaryDirectory(prefix="qpidha-") as directory,
         pytest.MonkeyPatch.context() as patch,
@@ -38,26 +35,35 @@ def address() -> Iterator[str]:
             patch.setattr(sys, "stdin", io.StringIO(name))
             words = ["user", "add", name, *users, "--password-stdin", "-q"]
             assert main(words) == 0
-        command = [
+        plain = ("--sasl-plain-without-tls", "yes")
+        with serving(f"{directory}/a.sock", *users, "--ha-username", "admin", *plain) as found:
+            yield found
+
+
+@contextmanager
+def serving(admin: str, *options: str) -> Iterator[str]:
+    """A broker of this machine alone, with an admin socket."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    read, write = os.pipe()
+    process = subprocess.Popen(
+        [
             *(sys.executable, "-m", "qpidha.runtime.daemon", "--interface", "127.0.0.1"),
-            *("--port", str(port), "--admin-socket", f"{directory}/a.sock"),
-            *(*users, "--ha-username", "admin", "--sasl-plain-without-tls", "yes"),
-            *("--ready-fd", str(write)),
-        ]
-        process = subprocess.Popen(
-            command,
-            pass_fds=(write,),
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        os.close(write)
-        try:
-            assert os.read(read, 64), "the broker did not start"
-            yield f"127.0.0.1:{port}"
-        finally:
-            os.close(read)
-            process.terminate()
-            process.wait(STATE)
+            *("--port", str(port), "--admin-socket", admin, "--ready-fd", str(write), *options),
+        ],
+        pass_fds=(write,),
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    os.close(write)
+    try:
+        assert os.read(read, 64), "the broker did not start"
+        yield f"127.0.0.1:{port}"
+    finally:
+        os.close(read)
+        process.terminate()
+        process.wait(STATE)
 
 
 @pytest.fixture
@@ -98,3 +104,23 @@ def test_only_administrators_command_a_broker(at: Run) -> None:
 def test_a_wrong_password_or_name_is_77(at: Run, login: str) -> None:
     said = at(login, "status")
     assert said.code == 77 and said.out == "" and "refused user" in said.err
+
+
+def test_code_d1_without_users_local_programs_use_queues_and_administer_by_the_socket(
+    qpid_ha: Run,
+) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="qpidha-") as directory,
+        serving(f"{directory}/a.sock") as address,
+    ):
+        at = ("-b", address)
+        assert qpid_ha("queue", "add", "q", *at) == Said(0, "", "")
+        assert qpid_ha("send", "q", "x", *at).code == 0
+        assert qpid_ha("receive", "q", "-m", "1", *at).out == "x\n"
+        assert qpid_ha("status", *at).out == "standalone\n"
+        said = qpid_ha("promote", "--cluster-manager", *at)
+        assert said.code == 77 and "promote is for administrators" in said.err
+        assert "this broker has no users" in said.err
+        assert said.err.endswith("Try: use its admin socket\n")
+        said = qpid_ha("promote", "--cluster-manager", "-b", f"{directory}/a.sock")
+        assert said.code == 1 and "not in a cluster" in said.err

@@ -74,7 +74,7 @@ def a_node() -> Node:
     """A broker alone with some queues, which gets over nothing."""
     numbers = count(1)
     node = Node(
-        Settings(max_message_size=1 << 20),
+        Settings(auth=False, max_message_size=1 << 20),
         system_id="x",
         users=Users.parse(""),
         state=b"",

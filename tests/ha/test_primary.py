@@ -81,9 +81,9 @@ def test_a_lone_primary_with_ha_min_in_sync_says_why_it_accepts_nothing() -> Non
 
 def test_more_in_sync_than_there_are_brokers_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="there are only 2 brokers"):
-        Settings.load("ha-cluster=yes\nha-brokers-url=a:1,b:1\nha-min-in-sync=3", {}, [])
+        Settings.load("ha-cluster=yes\nha-brokers-url=a:1,b:1\nha-min-in-sync=3", {}, ["--auth=no"])
     settings, _ = Settings.load(
-        "ha-cluster=yes\nha-brokers-url=a:1,b:1,c:1\nha-min-in-sync=2", {}, []
+        "ha-cluster=yes\nha-brokers-url=a:1,b:1,c:1\nha-min-in-sync=2", {}, ["--auth=no"]
     )
     assert settings.ha_min_in_sync == 2
 

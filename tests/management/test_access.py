@@ -7,20 +7,27 @@ from typing import Any
 
 import pytest
 
+from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.ha.channels import REPLICATION
 from qpidha.management.access import Access
 from qpidha.management.admission import MOST_REFUSED, admit
 from qpidha.management.methods import METHODS
 from qpidha.management.redirects import refusal
 from qpidha.model.broker_states import READY
+from qpidha.model.duration import SECOND
+from qpidha.model.effects import SendBytes
+from qpidha.model.encoding import Symbol
 from qpidha.model.errors import LimitExceeded, NotAllowed, Unauthorized
 from qpidha.model.event_log import EventSink
-from qpidha.model.events import ConnectionKind
+from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened
 from qpidha.model.principal import Action, ObjectType, Principal, Role
 from qpidha.model.settings import Settings
+from tests.amqp.builders import a_node
+from tests.amqp.wire import frame, frames_in, perform
 from tests.management.builders import LOCAL
 
 CLIENT = Principal("ann", "PLAIN", "h:1")
+NEIGHBOUR = Principal("ann", "PLAIN", "h:1", trusted_host=True)
 ADMINISTRATOR = CLIENT.with_role(Role.ADMINISTRATOR)
 BROKER = CLIENT.with_role(Role.BROKER)
 EVERYBODY = {"client": CLIENT, "administrator": ADMINISTRATOR, "broker": BROKER, "local": LOCAL}
@@ -67,7 +74,61 @@ def test_a_role_is_for_the_user_of_ha_username(role: Role) -> None:
     assert may(strict, Principal("cluster"), *question)
     assert not may(strict, CLIENT, *question)
     assert not may(strict, Principal(), *question)
-    assert may(Access(Settings(auth=False)), CLIENT, *question)
+    assert not may(strict, Principal("ann", trusted_host=True), *question)
+    assert may(Access(Settings(auth=False, ha_username="cluster")), Principal("cluster"), *question)
+
+
+ALONE = Settings(interface=("127.0.0.1",))
+"""Of a broker that only this machine reaches, without users."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "role", "trusted", "refused"),
+    [
+        (Settings(auth=False), Role.ADMINISTRATOR, True, ""),
+        (Settings(auth=False), Role.BROKER, True, ""),
+        (Settings(auth=False), Role.ADMINISTRATOR, False, "ask on a machine of the cluster"),
+        (Settings(auth=False), Role.BROKER, False, "list the broker in ha-brokers-url"),
+        (ALONE, Role.BROKER, True, ""),
+        (ALONE, Role.BROKER, False, "list the broker in ha-brokers-url"),
+        (ALONE, Role.ADMINISTRATOR, True, "use its admin socket"),
+        (ALONE, Role.ADMINISTRATOR, False, "ask on a machine of the cluster"),
+        (Settings(), Role.BROKER, True, "log in as the user"),
+        (Settings(), Role.ADMINISTRATOR, True, "log in as the user"),
+    ],
+)
+def test_code_d1_where_nobody_logs_in_a_role_depends_on_the_address(
+    settings: Settings, role: Role, trusted: bool, refused: str
+) -> None:
+    """What strangers say of themselves is never believed, and they are told what to do."""
+    who = Principal("anonymous", address="192.0.2.9:4711", trusted_host=trusted)
+    question = (who, Action.ACCESS, ObjectType.ROLE, role)
+    if not refused:
+        Access(settings).check(*question)
+        return
+    with pytest.raises(Unauthorized, match="anonymous may not use qpid.ha-") as error:
+        Access(settings).check(*question)
+    assert refused in error.value.hint
+    assert trusted or "192.0.2.9:4711 is not on the broker's machine" in error.value.reason
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_code_d1_a_node_believes_an_administrator_by_where_its_stream_comes_from(
+    trusted: bool,
+) -> None:
+    node = a_node()
+    node.start(SECOND)
+    claim = frame(perform(0x10, "tool", *8 * [None], {Symbol("qpid.ha-admin"): True}))
+    opened = ConnectionOpened(2, "192.0.2.9:4711", ConnectionKind.CLIENT, trusted_host=trusted)
+    effects = node.step([opened, BytesReceived(2, AMQP_HEADER + claim)], SECOND)
+    answer = b"".join(effect.data for effect in effects if isinstance(effect, SendBytes))
+    closes = [each.condition for each in frames_in(answer[len(AMQP_HEADER) :]) if each.code == 0x18]
+    assert closes == ([] if trusted else ["amqp:unauthorized-access"])
+
+
+def test_nobody_is_believed_for_the_name_of_those_that_do_not_log_in() -> None:
+    access = Access(Settings(auth=False, ha_username="anonymous"))
+    assert not may(access, Principal("anonymous"), Action.ACCESS, ObjectType.ROLE, Role.BROKER)
 
 
 @pytest.mark.parametrize("user", ["cluster", "cluster@QPID"])
@@ -143,7 +204,7 @@ class AHost:
     """What admission asks of a broker."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = Settings(**settings)
+        self.settings = Settings(**{"auth": False, **settings})
         self.access = Access(self.settings)
         self.cluster: Any = None
         self.streams = SimpleNamespace(clients={})
@@ -157,7 +218,7 @@ class AHost:
         self.said.append(f"{level}: {text}")
 
 
-def a_connection(principal: Principal = CLIENT, **properties: object) -> Any:
+def a_connection(principal: Principal = NEIGHBOUR, **properties: object) -> Any:
     return SimpleNamespace(
         connection_id=1,
         kind=ConnectionKind.CLIENT,

@@ -130,6 +130,28 @@ def test_two_brokers_record_with_their_manager(
     options = ClusterOptions(
         directory=tmp_path, ports=tuple(range(1, count + 1)), settings=settings
     )
+    assert configured(options).get("ha-recorder") == recorder
+
+
+def configured(options: ClusterOptions) -> dict[str, str]:
+    """Return the configuration of the first broker."""
     text = configuration(options.brokers()[0], options)
-    lines = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    assert lines.get("ha-recorder") == recorder
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+@pytest.mark.parametrize(
+    ("settings", "auth"),
+    [
+        ({}, "no"),
+        ({"users-file": "u"}, None),
+        ({"b1:users-file": "u"}, None),
+        ({"b2:users-file": "u"}, "no"),
+        ({"auth": "yes"}, "yes"),
+        ({"interface": "0.0.0.0"}, None),
+    ],
+)
+def test_nobody_logs_in_to_brokers_of_one_machine_unless_they_have_users(
+    tmp_path: Path, settings: dict[str, str], auth: str | None
+) -> None:
+    options = ClusterOptions(directory=tmp_path, ports=(1, 2, 3), settings=settings)
+    assert configured(options).get("auth") == auth

@@ -40,7 +40,10 @@ link-heartbeat-interval=0.25
 
 
 def load(text=None, env=(), argv=()):
-    return Settings.load(text, dict(env), list(argv), file_name="/etc/qpid/qpidd.conf")
+    """Load the settings of a broker for programs of this machine, unless something else is said."""
+    files = [("the tests", "interface=lo"), ("/etc/qpid/qpidd.conf", text or "")]
+    settings, warnings, _ = load_with_origins(files, dict(env), list(argv))
+    return settings, warnings
 
 
 def refusal(text=None, env=(), argv=()):
@@ -89,12 +92,12 @@ def test_the_command_line_wins_over_qpidha_over_qpid_over_the_file():
 
 def test_a_later_file_wins_and_the_origin_is_known():
     settings, _, origins = load_with_origins(
-        [("a.conf", "port=1\nrealm=R"), ("b.conf", "port=2")], {}, ["--ha-cluster"]
+        [("a.conf", "port=1\nauth=no"), ("b.conf", "port=2")], {}, ["--ha-cluster"]
     )
     assert settings.port == 2
     assert origins == {
         "port": "line 1 of b.conf",
-        "realm": "line 2 of a.conf",
+        "auth": "line 2 of a.conf",
         "ha-cluster": "command line",
     }
 
@@ -122,7 +125,7 @@ def test_a_switch_needs_no_value(argv):
         ("quux=yes", ["unknown option quux"], "--help"),
         ("port=1\nport=2", ["port is given twice", "line 1", "line 2"], "leave one"),
         ("just words", ["line 1", "not name=value"], "name=value"),
-        ("auth=yes", ["auth", "line 1", "no client could log in"], "users-file"),
+        ("interface=eth0\nauth=yes", ["auth", "line 2", "no client could log in"], "users-file"),
         (
             "users-file=u\nha-cluster=yes\nha-brokers-url=a,b,c",
             ["auth", "the brokers could not log in to each other"],
@@ -164,15 +167,15 @@ def _about(warnings: list[str], text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "auth=no: whoever reaches this host"),
-        ("interface=eth0", "auth=no: "),
+        ("interface=0.0.0.0\nauth=no", "auth=no: whoever reaches this host"),
+        ("interface=lo,eth0\nauth=no", "auth=no: "),
         ("interface=127.0.0.1\nauth=no", ""),
         ("interface=lo,::1", ""),
         ("interface=127.0.0.1\nha-cluster=yes", "link-heartbeat-interval=120: "),
         ("interface=lo\nha-brokers-url=amqps:a,b", "ha-brokers-url has ssl:a:5671"),
         ("interface=lo\nha-brokers-url=amqps:a,b\nssl-cert=c", ""),
-        ("interface=lo\nha-username=u", "ha-username=u without ha-password"),
-        ("interface=lo\nha-username=u\nha-mechanism=EXTERNAL", ""),
+        ("auth=no\nha-username=u", "ha-username=u without ha-password"),
+        ("auth=no\nha-username=u\nha-mechanism=EXTERNAL", ""),
         ("interface=lo\nlog-enable=info+,debug+:nosuch", "no line is of category nosuch"),
         ("interface=lo\nlog-enable=info+,debug+:HA,trace:net", ""),
     ],
@@ -231,7 +234,7 @@ def test_mechanisms_of_others_are_refused_by_name(option, mechanism, says):
 
 def test_the_login_of_the_brokers_may_stand_in_their_addresses():
     """It was taken for one when the settings were checked, and nobody logged in with it."""
-    url = "interface=lo\nha-brokers-url=amqp:ha/secret@a,b"
+    url = "auth=no\nha-brokers-url=amqp:ha/secret@a,b"
     for more, user, password in (
         ("", "ha", "secret"),
         ("ha-username=ha", "ha", "secret"),
@@ -251,7 +254,7 @@ def test_the_login_of_the_brokers_may_stand_in_their_addresses():
     ("text", "says"),
     [
         ("ha-password-file=p", "ha-password-file .*: it needs ha-username"),
-        ("ha-username=u\nha-password=x\nha-password-file=p", "ha-password is given too"),
+        ("auth=no\nha-username=u\nha-password=x\nha-password-file=p", "ha-password is given too"),
     ],
 )
 def test_a_file_with_the_brokers_password_needs_a_user_and_no_other_password(text, says):
@@ -259,7 +262,7 @@ def test_a_file_with_the_brokers_password_needs_a_user_and_no_other_password(tex
 
 
 def test_a_file_with_the_brokers_password_comes_before_that_in_their_addresses():
-    settings, warnings = load("interface=lo\nha-brokers-url=amqp:u/x@a,b\nha-password-file=/p")
+    settings, warnings = load("auth=no\nha-brokers-url=amqp:u/x@a,b\nha-password-file=/p")
     assert settings.ha_password_file == "/p" and not settings.ha_password and not warnings
 
 
@@ -276,14 +279,57 @@ def test_first_use_m22_every_category_of_a_line_of_the_log_can_be_selected():
 
 
 def test_a_secret_is_never_shown():
-    settings, _ = load("ha-username=ha\nha-password=a#b c")
+    settings, _ = load("auth=no\nha-username=ha\nha-password=a#b c")
     assert settings.ha_password == "a#b c"
     assert "a#b" not in repr(settings)
 
 
-def test_a_users_file_means_authentication():
-    assert load("users-file=/etc/users")[0].auth
-    assert not load("users-file=/etc/users\nauth=no")[0].auth
+@pytest.mark.parametrize(
+    ("text", "anonymous"),
+    [
+        ("interface=lo,localhost,127.3.2.1,::1,[::1]", True),
+        ("interface=lo\nauth=yes", True),
+        ("interface=lo\nusers-file=u", False),
+        ("interface=lo\nssl-trusted=t", False),
+        ("interface=lo,10.0.0.1\nusers-file=u", False),
+        ("interface=lo\nusers-file=u\nauth=no", True),
+        ("interface=0.0.0.0\nauth=no", True),
+    ],
+)
+def test_code_d1_clients_log_in_unless_only_this_machine_can_be_one(text, anonymous):
+    settings, _ = load(text)
+    assert settings.anonymous is anonymous
+    assert settings.auth is ("auth=no" not in text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "interface=eth0", "interface=lo,eth0", "interface=127.x.org", "interface=lo\nsocket-fd=3"],
+)
+def test_code_d1_a_broker_that_strangers_reach_has_users_or_says_that_it_has_none(text):
+    with pytest.raises(InvalidArgument, match="no client could log in: there are no users") as no:
+        Settings.load(text, {}, [])
+    for way in ("users-file", "interface=127.0.0.1", "auth=no"):
+        assert way in no.value.hint
+    assert Settings.load(f"{text}\nauth=no", {}, [])[0].anonymous
+    load_with_origins([("qpidd.conf", text)], {}, [], together=False)
+
+
+@pytest.mark.parametrize("line", ["realm=R", "realm=QPID", "ha-username=u", "acl-file=a"])
+@pytest.mark.parametrize("interface", ["lo", "eth0"])
+def test_qpid_3_what_is_for_users_is_refused_by_name_where_there_are_none(line, interface):
+    error = refusal(f"interface={interface}\n{line}")
+    assert f"{line.partition('=')[0]} (line 2 of" in error.text and "auth=no" in error.hint
+    for more in ("auth=no", "users-file=u"):
+        load(f"interface={interface}\n{line}\n{more}")
+
+
+def test_qpid_3_a_user_in_the_addresses_of_the_brokers_is_one_too():
+    assert "ha-brokers-url (line 1" in refusal("ha-brokers-url=amqp:ha/secret@a,b").text
+
+
+def test_brokers_of_this_machine_alone_need_no_login():
+    load("ha-cluster=yes\nha-brokers-url=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
 
 
 def test_settings_refuse_values_that_are_not_theirs():
@@ -335,7 +381,7 @@ TWO = "ha-cluster=yes\nha-brokers-url=a,b\ndata-dir=/tmp/x\nha-replicate=all\n"
     [("", True), ("ha-recorder=manager", False), ("ha-safety=trust-manager", False)],
 )
 def test_two_brokers_that_need_a_majority_are_worried_about(more, is_worried):
-    _, warnings = Settings.load(TWO + more, {}, [])
+    _, warnings = load(TWO + more)
     assert (
         any(
             "Set ha-recorder=manager where the cluster manager keeps the record" in text
@@ -356,14 +402,14 @@ def test_a_store_for_what_is_not_recorded_is_refused():
 
 def test_a_relative_path_begins_where_it_was_written():
     settings, _ = load(
-        "data-dir=data\nadmin-socket=/run/a.sock\nlog-to-file=\nssl-cert=../tls/cert.pem\nrealm=x"
+        "data-dir=data\nadmin-socket=/run/a.sock\nlog-to-file=\nssl-cert=../tls/cert.pem\nname=x"
     )
     assert (settings.data_dir, settings.admin_socket, settings.log_to_file) == (
         "/etc/qpid/data",
         "/run/a.sock",
         "",
     )
-    assert (settings.ssl_cert, settings.realm) == ("/etc/qpid/../tls/cert.pem", "x")
+    assert (settings.ssl_cert, settings.name) == ("/etc/qpid/../tls/cert.pem", "x")
     assert load("data-dir=data", argv=["--data-dir", "other"])[0].data_dir == "other"
     assert load("data-dir=data", env={"QPIDHA_DATA_DIR": "third"})[0].data_dir == "third"
     files = [
@@ -372,6 +418,5 @@ def test_a_relative_path_begins_where_it_was_written():
     ]
     settings, _, _ = load_with_origins(files, {}, [])
     assert (settings.data_dir, settings.users_file) == ("/etc/qpidha/conf.d/b", "/etc/qpidha/u")
-    assert Settings.load("data-dir=data", {}, [], file_name="here.conf")[0].data_dir == "data", (
-        "both in the working directory"
-    )
+    here, _ = Settings.load("data-dir=data\nauth=no", {}, [], file_name="here.conf")
+    assert here.data_dir == "data", "both in the working directory"

@@ -64,6 +64,7 @@ def make_node(agents: Path) -> Iterator[Callable[..., Node]]:
                 else (NODE_PYTHON, "-IS", stand_ins / "stand_in_daemon.py")
             )
             lines = {
+                "auth": "no",
                 "data-dir": directory / "data",
                 **{name.replace("_", "-"): value for name, value in options.items()},
             }

@@ -13,7 +13,7 @@ from qpidha.runtime.exits import CannotStart
 
 def test_the_named_file_is_read_and_its_errors_name_it(tmp_path):
     path = tmp_path / "qpidd.conf"
-    path.write_text("port=1\n")
+    path.write_text("port=1\nauth=no\n")
     for argv, env in (
         (["--config", str(path)], {}),
         ([f"--config={path}"], {}),
@@ -40,7 +40,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 
 def test_first_use_d10_the_brokers_password_may_be_in_a_file_of_its_own(tmp_path):
-    (tmp_path / "conf").write_text("ha-username=ha\nha-password-file=secret\n")
+    (tmp_path / "conf").write_text("auth=no\nha-username=ha\nha-password-file=secret\n")
     argv = ["--config", str(tmp_path / "conf")]
     with pytest.raises(CannotStart, match="ha-password-file .*secret cannot be used: no such"):
         configure(argv, {})
@@ -87,6 +87,12 @@ def test_every_default_is_in_the_printed_configuration_commented_out():
     assert all(any(line.startswith(f"#{name}=") for line in lines) for name in OPTIONS)
 
 
+def test_what_could_not_be_served_is_printed():
+    assert configure(["--print-config"], {}).settings == Settings()
+    with pytest.raises(CannotStart, match="no client could log in"):
+        configure(["--check"], {})
+
+
 def test_secrets_are_not_printed():
-    configuration = configure(["--ha-username", "ha", "--ha-password", "hush"], {})
+    configuration = configure(["--auth=no", "--ha-username", "ha", "--ha-password", "hush"], {})
     assert "hush" not in config_text(configuration.settings, configuration.origins)

@@ -74,7 +74,8 @@ def test_a_second_daemon_on_the_same_directory_refuses(place):
         (["--config", "/missing"], "/missing"),
         (["--log-to-file", "/missing/log"], "/missing/log"),
         (["--admin-socket", "/tmp/" + "x" * 120], "107 bytes"),
-        (["--interface", "192.0.2.1"], "192.0.2.1"),
+        (["--interface", "192.0.2.1", "--auth=no"], "192.0.2.1"),
+        (["--interface", "192.0.2.1"], "no client could log in"),
     ],
 )
 def test_what_cannot_work_ends_the_start_with_a_reason_and_a_next_step(options, says):
@@ -140,6 +141,7 @@ def test_the_socket_of_the_parent_is_served(place):
         process = subprocess.Popen(
             [
                 *COMMAND,
+                "--auth=no",
                 "--socket-fd",
                 str(bound.fileno()),
                 "--data-dir",
@@ -264,7 +266,7 @@ def test_first_use_m25_help_names_every_exit_code_of_the_daemon():
 
 
 def test_first_use_m23_the_log_begins_with_version_and_settings_without_secrets(place):
-    options = ("--ha-username", "ha", "--ha-password", "hidden", "--max-queues", "7")
+    options = ("--auth=no", "--ha-username=ha", "--ha-password", "hidden", "--max-queues", "7")
     with Running("--name", "b1", *options) as daemon:
         _, log = daemon.end(signal.SIGTERM)
     first = log.splitlines()[0]

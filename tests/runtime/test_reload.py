@@ -16,6 +16,9 @@ from qpidha.client.admin import AdminSocket
 from qpidha.client.blocking import Client
 from qpidha.client.errors import LinkError, LoginError
 from qpidha.model.errors import RefusedRequest
+from qpidha.model.settings import Settings
+from qpidha.runtime.configuration import Configuration
+from qpidha.runtime.reload import read_again
 from tests.patience import STATE
 from tests.runtime.daemons import Running
 from tests.system.cluster import wait_for
@@ -176,3 +179,18 @@ def test_a_mistake_changes_nothing(broker: Broker, name: str, content: str) -> N
         path.write_text(before)
     with broker.log_in("ann") as ann:
         assert ann.endpoint.user == "ann"
+
+
+@pytest.mark.parametrize(("before", "after"), [("", "users"), ("users", "")])
+def test_who_gets_in_without_a_login_is_settled_at_the_start(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    """Else the first users of a broker, read while it serves, would be asked for nothing."""
+    users_file(tmp_path / "users", {"ann": "ann"})
+    old, new = (
+        Settings(interface=("lo",), users_file=str(tmp_path / name) if name else "")
+        for name in (before, after)
+    )
+    found = read_again(Configuration(settings=new), old, b"secret")
+    assert found.settings.users_file == old.users_file
+    assert found.warnings == ["users-file: a restart is needed for what has changed"]

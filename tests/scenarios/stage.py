@@ -107,6 +107,7 @@ class Stage(Network):
         given = dict(word.split("=") for word in words if "=" in word)
         self.is_durable = "disks" in words
         options: dict[str, Any] = {
+            "auth": False,
             "ha_cluster": True,
             "ha_replicate": "all",
             "ha_safety": given.pop("safety", "strict"),

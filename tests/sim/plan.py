@@ -74,6 +74,7 @@ def draw(world: World, depth: str) -> Plan:
     names = "abcdefgh"[:brokers]
     trusting = rng.random() < 0.1
     options: dict[str, Any] = {
+        "auth": False,
         "ha_cluster": True,
         "ha_safety": "trust-manager" if trusting else "strict",
         "ha_replicate": "all",

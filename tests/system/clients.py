@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -22,6 +23,7 @@ from qpidha.client.errors import LinkError, NotAccepted
 from qpidha.client.message import Message
 from tests.patience import STATE
 from tests.system.cluster import Broker, wait_for
+from tests.system.forked import enter_namespace
 
 __all__ = ["REDIRECT"]
 
@@ -35,7 +37,7 @@ CREATE = ("create-on-demand", "queue")
 
 def connect(broker: Broker | str, *, admin: bool = False, **options: Any) -> Client:
     """Open a connection to one broker, whoever it is, and keep that only; with `admin`, as a
-    tool.
+    tool, which is believed on the broker's host.
     """
     client = Client(
         broker if isinstance(broker, str) else broker.address,
@@ -43,7 +45,11 @@ def connect(broker: Broker | str, *, admin: bool = False, **options: Any) -> Cli
         follow_redirects=False,
         **{"timeout": PATIENCE, "properties": ADMIN if admin else None, **options},
     )
-    return client.open()
+    if not admin or isinstance(broker, str) or not broker.host.namespace:
+        return client.open()
+    with ThreadPoolExecutor(1) as there:
+        there.submit(enter_namespace, broker.host.namespace).result()
+        return there.submit(client.open).result()
 
 
 def send(

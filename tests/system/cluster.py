@@ -161,6 +161,8 @@ class Broker:
     def flags(self) -> list[str]:
         """Return the options of the daemon as its command line has them."""
         options: dict[str, object] = {
+            # What brokers without users would be refused for as soon as they have a host each.
+            "auth": None if self.options.get("users_file") else "no",
             "port": self.port.number,
             "data_dir": self.data_dir,
             "admin_socket": self.admin_socket,

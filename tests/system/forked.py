@@ -39,7 +39,7 @@ def die_with_parent() -> None:
 
 
 def enter_namespace(path: str) -> None:
-    """Move this process to a network namespace."""
+    """Move this thread, or a process of one thread, to a network namespace."""
     descriptor = os.open(path, os.O_RDONLY)
     if LIBC.setns(descriptor, CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), f"setns {path}")

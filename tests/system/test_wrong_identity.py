@@ -9,6 +9,7 @@ import pytest
 from tests.system.clients import ADMIN, REDIRECT, Refusal, connect, wait_browse
 from tests.system.cluster import wait_for
 from tests.system.credentials import users_file
+from tests.system.net import Namespaces, can_make_namespaces
 
 pytestmark = pytest.mark.system
 
@@ -95,3 +96,17 @@ def test_a_broker_with_a_wrong_password_does_not_join(a_cluster, tmp_path):
     assert stranger.state in ("joining", "")
     cluster[0].declare_queue("q")
     assert cluster[0].state == "active"
+
+
+def test_code_d1_without_logins_only_the_machines_of_the_cluster_are_believed(a_cluster):
+    """Strangers use queues, and are neither brokers nor tools; the brokers believe each other."""
+    if not can_make_namespaces():
+        pytest.skip("needs root: makes network namespaces")
+    cluster = a_cluster(2, network=Namespaces(2))
+    for broker in cluster:
+        for claim in (ADMIN, BACKUP_CLAIM):
+            assert Refusal(broker, properties=claim).condition == "amqp:unauthorized-access"
+    cluster[0].declare_queue("q")
+    with connect(cluster[0]) as client:
+        client.sender("q").send("a")
+    wait_browse(cluster[1], "q", ["a"])

@@ -26,6 +26,7 @@ HEARTBEATS = (0.05, 3600.0)
 """Shortest and longest heartbeat in seconds; below, a busy machine makes every broker look hung,
 and none would ever be left alone.
 """
+LOOPBACK = "127.0.0.1"
 SOCKET_PATH_LIMIT = 107
 """Longest path of a UNIX socket in bytes, by the size of sockaddr_un."""
 
@@ -141,7 +142,7 @@ class BrokerSpec:
     @property
     def address(self) -> str:
         """Where clients connect."""
-        return f"127.0.0.1:{self.port}"
+        return f"{LOOPBACK}:{self.port}"
 
     @property
     def admin_socket(self) -> Path:
@@ -169,7 +170,7 @@ def configuration(spec: BrokerSpec, options: ClusterOptions) -> str:
     url = "amqp:" + ",".join(f"tcp:{other.address}" for other in options.brokers())
     settings = {
         "name": spec.name,
-        "interface": "127.0.0.1",
+        "interface": LOOPBACK,
         "port": str(spec.port),
         "data-dir": str(spec.data_dir),
         "admin-socket": str(spec.admin_socket),
@@ -188,6 +189,9 @@ def configuration(spec: BrokerSpec, options: ClusterOptions) -> str:
             settings[name] = value
         elif broker == spec.name:
             settings[own] = value
+    if settings["interface"] == LOOPBACK and not settings.get("users-file"):
+        # Brokers and tools of this machine are believed without a login.
+        settings.setdefault("auth", "no")
     if len(options.ports) == 2 and settings["ha-safety"] == "strict":
         settings.setdefault(
             "ha-recorder", "manager"

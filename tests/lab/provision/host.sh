@@ -67,6 +67,7 @@ ha-cluster = yes
 ha-replicate = all
 ha-brokers-url = ${urls#,}
 ha-public-url = $vip:5672
+auth = no
 advertised-address = 10.78.0.1$(number "$self"):5672
 data-dir = /var/lib/qpidha
 $recorder

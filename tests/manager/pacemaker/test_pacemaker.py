@@ -83,7 +83,7 @@ def configured(tmp_path: Path, admin_socket: str = "/nowhere/admin.sock") -> Cib
     """The configuration with a file of the brokers that can be read."""
     path = tmp_path / "qpidha.conf"
     path.write_text(
-        f"admin-socket={admin_socket}\nport=5700\nha-cluster=yes\nha-brokers-url=10.77.0.11:5700,10.77.0.12:5700,ha3:5700\n"
+        f"auth=no\nadmin-socket={admin_socket}\nport=5700\nha-cluster=yes\nha-brokers-url=10.77.0.11:5700,10.77.0.12:5700,ha3:5700\n"
     )
     agent = 'type="broker" provider="qpidha">'
     alternatives = [agent, 'provider="qpidha" type="broker">']

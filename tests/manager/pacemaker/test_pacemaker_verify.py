@@ -17,7 +17,8 @@ from qpidha.manager.pacemaker.verify import Seen, verify
 from tests.manager.pacemaker_tools import FIXTURES
 
 CIB = (FIXTURES / "cib.xml").read_text()
-GOOD = """data-dir=/var/lib/qpidha
+GOOD = """auth=no
+data-dir=/var/lib/qpidha
 ha-cluster=yes
 ha-brokers-url=10.78.0.11,10.78.0.12,10.78.0.13
 link-heartbeat-interval=1

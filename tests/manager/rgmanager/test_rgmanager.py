@@ -101,7 +101,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
 def configuration(folder: Path) -> Path:
     path = folder / "qpidha.conf"
     urls = ",".join(f"{name}:5672" for name in NODES)
-    path.write_text(f"port=5672\ndata-dir={folder}/data\nha-brokers-url=amqp:{urls}\n")
+    path.write_text(f"auth=no\nport=5672\ndata-dir={folder}/data\nha-brokers-url=amqp:{urls}\n")
     return path
 
 
