@@ -140,8 +140,13 @@ def test_a_rule_sees_what_is_asked(rule: str, question: tuple[Any, ...]) -> None
     assert not rights.may(BOB, *question) and len(rights.heard.lines) == 1
     rights.access.use(a_list(f"acl deny ann {rule}", "acl allow all all"))
     assert not rights.may(ANN, *question) and rights.may(BOB, *question)
+    assert rights.access.each_message
     rights.access.use(None)
-    assert rights.may(BOB, *question)
+    assert rights.may(BOB, *question) and not rights.access.each_message
+
+
+def test_without_a_list_nothing_is_asked_for_each_message() -> None:
+    assert not Access(Settings()).each_message
 
 
 def test_who_is_on_the_brokers_own_machine_is_not_asked_about() -> None:
@@ -262,6 +267,7 @@ def test_queues_are_counted_for_users() -> None:
 
     assert [create(ANN, name) for name in ("a", "b", "b", "q", "c")] == [True] * 4 + [False]
     assert not create(BOB, "d"), "none for who is not named"
+    assert rights.may(BOB, Action.CONSUME, ObjectType.QUEUE, "d"), "who has none may use others'"
     rights.broker.delete_queue("a")
     assert create(ANN, "c") and not create(ANN, "d")
     # Asked for and not made.

@@ -54,6 +54,15 @@ def test_strangers_fill_no_disk_with_lines() -> None:
     assert said[LINES + 1 :] == ["notice: denied anonymous at 192.0.2.9:4711: no"] * 2
 
 
+def test_what_a_rule_wants_to_be_written_is_written_each_time() -> None:
+    said = Said()
+    for _ in range(LINES + 5):
+        said.audit.denied(
+            SECOND, STRANGER, Unauthorized("no"), "notice", source="line 1 of f", is_each=True
+        )
+    assert said == ["notice: denied anonymous at 192.0.2.9:4711: no (line 1 of f)"] * (LINES + 5)
+
+
 def test_what_was_not_said_is_told_before_the_next_line() -> None:
     said = Said()
     for _ in range(LINES + 1):
