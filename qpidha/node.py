@@ -13,6 +13,7 @@ the HA machine's Port. Source: the shape is etcd raft's RawNode and Ready.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from qpidha.amqp.peer.connection import Connection
@@ -31,6 +32,7 @@ from qpidha.ha.cluster import Cluster
 from qpidha.ha.explanation import explain
 from qpidha.ha.in_sync import SavedState
 from qpidha.ha.pending import PendingAcknowledgements
+from qpidha.ha.primary import WINDOW
 from qpidha.ha.wire import Message
 from qpidha.management.access import Access
 from qpidha.management.acl import AccessList
@@ -106,8 +108,20 @@ here (filter expressions, direct reply-to).
 """
 
 
+FLOW_SHARE = 256
+"""One part in so many of memory-limit may be on its way to a backup."""
 STATEFUL = ("qpidha.broker.", "qpidha.ha.", "qpidha.store.")
 """Where what is replicated is changed: an error that passes through may leave it half changed."""
+
+
+def _fitting(settings: Settings, memory_limit: int) -> Settings:
+    """Have little on its way to backups where there is little memory: the engine's buffers for it,
+    which stay as large as they once were, are several times as large.
+    """
+    flow = memory_limit // FLOW_SHARE
+    if settings.ha_flow_bytes or not 0 < flow < WINDOW:
+        return settings
+    return replace(settings, ha_flow_bytes=flow)
 
 
 class Node:
@@ -209,7 +223,7 @@ class Node:
             self.cluster = Cluster(
                 self,
                 self.log,
-                settings,
+                _fitting(settings, memory_limit),
                 system_id=system_id,
                 name=self.name,
                 address=address,

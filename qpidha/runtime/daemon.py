@@ -42,7 +42,7 @@ from qpidha.runtime.event_log import EventLogWriter
 from qpidha.runtime.exits import CannotStart, reason_of
 from qpidha.runtime.log_disk import LOG_FOLDER, SWITCH_INTERVAL, LogDisk
 from qpidha.runtime.log_lines import Log
-from qpidha.runtime.memory import available, limit_of, limit_text
+from qpidha.runtime.memory import available, limit_of, limit_text, watch
 from qpidha.runtime.network import Network
 from qpidha.runtime.node_loop import NodeLoop
 from qpidha.runtime.reload import Reread, Surroundings, open_log, read_again
@@ -191,6 +191,7 @@ class Daemon:
         disk = self._disk
         log_disk = self._open_log_disk() if disk.directory else None
         begin = self._clock.now()
+        memory_limit = limit_of(self._settings, available())
         try:
             node = Node(
                 self._settings,
@@ -201,7 +202,7 @@ class Daemon:
                 make_uuid=new_uuid,
                 disk=log_disk,
                 acl=acl,
-                memory_limit=limit_of(self._settings, available()),
+                memory_limit=memory_limit,
             )
         except StateLost as error:
             raise CannotStart(
@@ -217,6 +218,7 @@ class Daemon:
                 hint="look for the disk in the kernel's log (dmesg)",
                 code=IO_ERROR,
             ) from error
+        watch(self._loop, memory_limit)
         if log_disk is not None and log_disk.sizes():
             size, seconds = sum(log_disk.sizes().values()) / 1e6, (self._clock.now() - begin) / 1e9
             self._log.write(

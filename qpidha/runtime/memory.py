@@ -1,14 +1,17 @@
-"""Memory: how much of it this process may have, and the limit that the settings ask for.
+"""Memory: how much of it this process may have, the limit that the settings ask for, and giving
+back what is free.
 
-That is what the machine has, or less where the cgroup of the process, or one around it, says so
-(versions 1 and 2). In a container the path of the own cgroup may not be there; then the root of
-what is mounted is the container's own.
+What a process may have is what the machine has, or less where the cgroup of the process, or one
+around it, says so (versions 1 and 2). In a container the path of the own cgroup may not be there;
+then the root of what is mounted is the container's own.
 """
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from qpidha.model.options import share_of
@@ -16,6 +19,14 @@ from qpidha.model.settings import Settings
 
 LEAST = 16 << 20
 """Bytes of a limit with which a broker still works."""
+OWN = 64 << 20
+"""Bytes that a broker takes with nothing in it, or more; a percentage is of the others."""
+HIGH = 80
+"""Percent of the limit: with more in use by the process what is free in it is given back."""
+STEP = 20
+"""One part in so many of the limit has to be more before that is done again."""
+FAR, NEAR = 1.0, 0.1
+"""Seconds between two looks, with less than half of the limit in use and with more."""
 
 
 def available(proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int:
@@ -26,8 +37,8 @@ def available(proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> 
 
 def limit_of(settings: Settings, whole: int) -> int:
     """Return memory-limit in bytes, where there are `whole` bytes of memory; 0 is no limit."""
-    limit = share_of(settings.memory_limit, whole)
-    return max(limit, LEAST) if limit else 0
+    limit = share_of(settings.memory_limit, max(whole - OWN, 0))
+    return max(limit, LEAST) if share_of(settings.memory_limit, 100) else 0
 
 
 def limit_text(settings: Settings, whole: int) -> str:
@@ -37,6 +48,49 @@ def limit_text(settings: Settings, whole: int) -> str:
         return "memory-limit is 0: there is none"
     mebibytes = f"{limit / (1 << 20):,.0f} MiB"
     return f"memory-limit is {mebibytes}, of {whole / (1 << 20):,.0f} MiB that there are"
+
+
+class Trimmer:
+    """Gives back what is free in this process when it has much: between messages that stay, those
+    that left leave room that the allocator (glibc's) keeps. Used again it has to be asked for, page
+    by page, so nothing is given back while there is enough.
+    """
+
+    def __init__(self, limit: int, trim: Callable[[], None], resident: Callable[[], int]) -> None:
+        self._limit = limit
+        self._trim = trim
+        self._resident = resident
+        self._after = 0
+
+    def look(self) -> float:
+        """Look how much this process has, give back what is free if that is much, and return the
+        seconds until the next look.
+        """
+        size = self._resident()
+        self._after = min(self._after, size)
+        if size > max(self._limit * HIGH // 100, self._after + self._limit // STEP):
+            self._trim()
+            size = self._after = self._resident()
+        return NEAR if size > self._limit // 2 else FAR
+
+
+def watch(loop: asyncio.AbstractEventLoop, limit: int) -> None:
+    """Give back what is free whenever this process has much, if there is a limit."""
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if not limit or malloc_trim is None:
+        return
+    trimmer = Trimmer(limit, lambda: malloc_trim(0), resident)
+
+    def look() -> None:
+        loop.call_later(trimmer.look(), look)
+
+    look()
+
+
+def resident() -> int:
+    """Return the bytes of memory that this process has."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _limits(proc: Path, root: Path) -> Iterator[int]:

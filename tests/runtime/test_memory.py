@@ -12,7 +12,7 @@ import pytest
 from qpidha.client.admin import AdminSocket
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.settings import Settings
-from qpidha.runtime.memory import LEAST, available, limit_of
+from qpidha.runtime.memory import FAR, LEAST, NEAR, OWN, Trimmer, available, limit_of, resident
 from tests.patience import STATE
 from tests.runtime.daemons import Running, run
 
@@ -52,8 +52,9 @@ def test_without_a_group_the_machine_counts(tmp_path: Path) -> None:
 def test_the_limit_is_a_size_a_share_or_none() -> None:
     whole = 1 << 30
     limits = {text: limit_of(Settings(memory_limit=text), whole) for text in ("60%", "800M", "0")}
-    assert limits == {"60%": whole * 60 // 100, "800M": 800 << 20, "0": 0}
+    assert limits == {"60%": (whole - OWN) * 60 // 100, "800M": 800 << 20, "0": 0}
     assert limit_of(Settings(memory_limit="1k"), whole) == LEAST
+    assert limit_of(Settings(), OWN // 2) == LEAST
     for odd in ("0%", "101%", "much", "-1"):
         with pytest.raises(InvalidArgument):
             Settings(memory_limit=odd)
@@ -68,3 +69,18 @@ def test_check_and_status_name_the_limit(tmp_path: Path) -> None:
             assert report["limit"] == 64 << 20 and report["used"] < 1 << 20
             assert admin.call("explain", {})["withholds"] == ""
         daemon.end(signal.SIGTERM)
+
+
+def test_faults_b3_what_is_free_is_given_back_when_the_process_has_much() -> None:
+    sizes = iter([400, 790, 810, 750, 790, 830, 820, 870, 880, 700])
+    looks: list[float] = []
+    trims: list[int] = []
+    trimmer = Trimmer(1000, lambda: trims.append(len(looks)), lambda: next(sizes))
+    while len(looks) < 7:
+        looks.append(trimmer.look())
+    # At 810, when 750 is left; not at 790; at 830, 820 is left; at 880, but not at 870.
+    assert trims == [2, 4, 6] and looks == [FAR, NEAR, NEAR, NEAR, NEAR, NEAR, NEAR]
+
+
+def test_the_process_knows_what_it_has() -> None:
+    assert 1 << 20 < resident() < available()

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qpidha.amqp.peer.sasl import Users
 from qpidha.broker.credit import MEMORY_LIMIT
+from qpidha.model.settings import Settings
+from qpidha.node import Node
 from qpidha.store import checkpointer, memory, weighing
 from qpidha.store.weighing import Weighing
 from tests.store.durable import Machine, a_message
@@ -238,3 +241,23 @@ def test_queues_are_weighed_a_piece_at_a_time(monkeypatch: pytest.MonkeyPatch) -
     assert [rolling.step() for _ in range(4)] == [0, 0, whole.weight, whole.weight]
     machine.broker.delete_queue("q3")
     assert rolling.all() < whole.weight
+
+
+def test_with_little_memory_little_is_on_its_way_to_a_backup() -> None:
+    def flow(limit: int, **options: object) -> int:
+        settings = Settings(ha_cluster=True, **options)  # type: ignore[arg-type]
+        node = Node(
+            settings,
+            system_id="b1",
+            users=Users(),
+            state=b"",
+            address="h:1",
+            make_uuid=lambda: "b1",
+            memory_limit=limit,
+        )
+        assert node.cluster is not None
+        return node.cluster.settings.ha_flow_bytes
+
+    assert flow(64 << 20) == 256 << 10
+    assert flow(64 << 20, ha_flow_bytes=1 << 20) == 1 << 20
+    assert flow(1 << 34) == flow(0) == 0  # What it is without a limit.
