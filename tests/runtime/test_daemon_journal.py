@@ -176,8 +176,13 @@ def test_a_file_in_place_of_the_journal_refuses_the_start(place):
 
 def test_with_too_little_space_from_the_start_nothing_is_accepted(place):
     with Running("--data-dir", place, "--disk-free-limit", "1000000000000000") as daemon:
-        with pytest.raises(NotAccepted) as refused:
-            publish(daemon, ["x"])
+        admin = Admin(place / "admin.sock")
+        admin.call("declare_queue", name="q", durable=True)
+        admin.call("bind", exchange="amq.fanout", queue="q")
+        assert "disk-free-limit" in admin.call("explain")["withholds"]
+        # Senders to a queue wait; who sends to an exchange is told.
+        with client_of(daemon) as client, pytest.raises(NotAccepted) as refused:
+            client.sender("amq.fanout").send(Message("x", durable=True))
         code, log = daemon.end(signal.SIGTERM)
     assert refused.value.outcome.state == "rejected"
     assert code == 0 and "disk-free-limit" in log and "critical" in log
