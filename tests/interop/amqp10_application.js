@@ -1,14 +1,18 @@
 'use strict';
-// node amqp10_application.js QUEUE ADDRESS: sends 1, 2, 3... one by one, again what was lost, and receives them; prints both.
+// node amqp10_application.js QUEUE URL AUTHORITY: sends 1, 2, 3... one by one, again what was lost, and receives them; prints both.
 // It ends when standard input has ended and all that was accepted is received.
 
 const {Client, Policy} = require('amqp10');
 
-const [queue, address] = process.argv.slice(2);
+const [queue, url, authority] = process.argv.slice(2);
 // It connects again by itself; its links are attached again only where the policy says so.
 const reattach = {retries: 10, strategy: 'fibonacci', forever: true};
 const policy = {
-    connect: {options: {idleTimeout: 2000}}, senderLink: {reattach: reattach}, receiverLink: {reattach: reattach}
+    connect: {
+        // Its documentation has sslOptions beside these options; it reads them only here.
+        options: {idleTimeout: 2000, sslOptions: authority && {caFile: authority, rejectUnauthorized: true}}
+    },
+    senderLink: {reattach: reattach}, receiverLink: {reattach: reattach}
 };
 const accepted = new Set();
 const received = new Set();
@@ -26,7 +30,7 @@ function pause() {
 async function main() {
     const client = new Client(Policy.merge(policy, Policy.Default));
     client.on('connection:opened', () => say({event: 'open'}));
-    await client.connect('amqp://' + address);
+    await client.connect(url);
     const sender = await client.createSender(queue);
     const receiver = await client.createReceiver(queue);
     receiver.on('message', message => {

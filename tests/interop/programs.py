@@ -156,8 +156,11 @@ class Amqp10(Node):
     package = "amqp10"
 
     def command(self, queue: str, access: Access) -> list[str]:
-        address = access.urls[0].partition("://")[2]
-        return [self._node, str(HERE / "amqp10_application.js"), queue, address]
+        url = access.urls[0]
+        if access.user:
+            url = url.replace("://", f"://{access.user}:{access.password}@")
+        application = str(HERE / "amqp10_application.js")
+        return [self._node, application, queue, url, str(access.authority or "")]
 
 
 class Jms(Client):
