@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test mutants lint format bench bench-pipeline bench-recovery sim soak verify lab lab-down lab-exec lab-test lab-measure lock clean
+.PHONY: help demo quick test mutants lint format bench bench-pipeline bench-recovery bench-crowd sim soak verify lab lab-down lab-exec lab-test lab-measure lock clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -113,6 +113,10 @@ bench-recovery: ## start-up, catch-up, rejoin and memory with millions of durabl
 	$(BIN)/python -m tests.bench.startup
 	$(BIN)/python -m tests.bench.catchup
 	$(BIN)/python -m tests.bench.memory
+
+bench-crowd: ## what 10,000 idle connections, 100,000 that come and go, and queues of a million messages cost others
+	@.ci/setup bench
+	$(BIN)/python -m tests.bench.crowd
 
 lock: ## rewrite the lock files from pyproject.toml (needs uv on the PATH)
 	@for pair in "requirements --extra=dev pyproject.toml" "requirements-build --group=pyproject.toml:build" \
