@@ -76,6 +76,10 @@ of so many bytes.
 """
 
 
+DELIVERY = 2 << 10
+"""Bytes that the engine takes for a message until it has its outcome, beside its own, roughly."""
+
+
 class DecodeError(RefusedRequest):
     """A message that is none."""
 
@@ -165,7 +169,7 @@ class IncomingLink(ReceivingLink):
         if self._largest:
             self._largest, self._largest_before = 0, self._largest
         most = self._budget // size if size else FIRST_CREDIT
-        most = min(most, credit.share // (size or LARGE))
+        most = min(most, credit.share // ((size or LARGE) + DELIVERY))
         if queue is not None:
             if not queue.admits(self, size):
                 return 0
