@@ -302,6 +302,10 @@ class SaslSide:
     def worked(self, result: Any) -> None:
         """Take the result of the arithmetic; `receive` then goes on with what came meanwhile."""
         self._waits = False
+        self.use(result)
+
+    def use(self, result: Any) -> None:
+        """Go on with what the arithmetic has given."""
 
     def wait_for(self, work: Callable[[], Any]) -> None:
         """Take no frame until `work` is done."""
@@ -405,9 +409,8 @@ class SaslServer(SaslSide):
         else:
             self._finish(AUTH, WRONG_PASSWORD)
 
-    def worked(self, result: Any) -> None:
+    def use(self, result: Any) -> None:
         """Hear whether the password is right."""
-        super().worked(result)
         self._finish(OK if result else AUTH, WRONG_PASSWORD)
 
     def _scram_step(self, response: bytes) -> None:
@@ -518,9 +521,8 @@ class SaslClient(SaslSide):
             raise ProtocolViolation(f"the broker's SCRAM challenge is faulty: {error}") from None
         self.wait_for(self._scram.get_client_final)
 
-    def worked(self, result: Any) -> None:
+    def use(self, result: Any) -> None:
         """Prove that the password is known."""
-        super().worked(result)
         self.say(RESPONSE, result.encode())
 
     def _conclude(self, code: Any, data: Any) -> None:

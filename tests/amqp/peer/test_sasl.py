@@ -545,3 +545,19 @@ def test_a_malformed_response_of_plain_is_refused(response: bytes) -> None:
 def test_a_header_of_something_else_is_refused_at_once() -> None:
     with pytest.raises(ProtocolViolation, match="expected the SASL protocol header"):
         a_server("PLAIN").receive(AMQP_HEADER)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("password", ["secret", "guess"])
+def test_a_login_by_a_password_may_be_a_guess(mechanism: str, password: str) -> None:
+    client = SaslClient(mechanism, username="ann", password=password, hostname="", nonce="n")
+    server = a_server(mechanism)
+    talk(client, server)
+    assert server.by_password and server.done == (password == "secret")
+
+
+@pytest.mark.parametrize("mechanism", ["ANONYMOUS", "EXTERNAL", "X"])
+def test_other_logins_are_no_guess(mechanism: str) -> None:
+    server = a_server(mechanism)
+    server.performed(INIT, [mechanism if mechanism != "X" else "Y", b""])
+    assert (server.done, server.by_password) == (mechanism != "X", False)
