@@ -90,6 +90,7 @@ from qpidha.model.events import (
     Tick,
 )
 from qpidha.model.features import FEATURES, lacking, upgrade_text
+from qpidha.model.memory import peer_share
 from qpidha.model.principal import Action, ObjectType, Principal
 from qpidha.model.records import FeatureEnabled, Record
 from qpidha.model.settings import Settings
@@ -108,18 +109,14 @@ here (filter expressions, direct reply-to).
 """
 
 
-FLOW_SHARE = 256
-"""One part in so many of memory-limit may be on its way to a backup."""
 STATEFUL = ("qpidha.broker.", "qpidha.ha.", "qpidha.store.")
 """Where what is replicated is changed: an error that passes through may leave it half changed."""
 
 
 def _fitting(settings: Settings, memory_limit: int) -> Settings:
-    """Have little on its way to backups where there is little memory: the engine's buffers for it,
-    which stay as large as they once were, are several times as large.
-    """
-    flow = memory_limit // FLOW_SHARE
-    if settings.ha_flow_bytes or not 0 < flow < WINDOW:
+    """Have little on its way to backups where there is little memory."""
+    flow = peer_share(memory_limit)
+    if settings.ha_flow_bytes or flow >= WINDOW:
         return settings
     return replace(settings, ha_flow_bytes=flow)
 

@@ -1,17 +1,32 @@
 """Memory use: bytes that each kind of content has in memory, summed as it comes and goes.
 
-Who holds such bytes counts them here, so that to know the sum costs nothing. Knows no limit.
+Who holds such bytes counts them here, so that to know the sum costs nothing.
 """
 
 from __future__ import annotations
+
+ANY = 1 << 62
+"""More bytes than there are."""
+PEER_SHARE = 256
+"""One part in so many of a limit may be on its way to one peer."""
+LEAST_FOR_PEER = 64 << 10
+
+
+def peer_share(limit: int) -> int:
+    """Return how many bytes may be on their way to one peer, with a limit of the memory. Engine and
+    socket have several times as much of buffers for it, which stay as large as they once were.
+    """
+    return max(limit // PEER_SHARE, LEAST_FOR_PEER) if limit else ANY
 
 
 class MemoryUse:
     """What one broker has in memory."""
 
-    __slots__ = ("bodies", "output", "transactions", "unfinished")
+    __slots__ = ("bodies", "output", "peer_share", "transactions", "unfinished")
 
     def __init__(self) -> None:
+        self.peer_share = ANY
+        """Bytes that may be on their way to one peer."""
         self.bodies = 0
         """Message bodies on queues, but for those that are on disk only. A body on several queues
         counts for each: after a restart it may be there as often.

@@ -29,6 +29,7 @@ from qpidha.model.errors import LogDamaged, QpidHaError, StateLost
 from qpidha.model.event_log import quoted
 from qpidha.model.events import Event, Reloaded, StopRequested
 from qpidha.model.exit_codes import CONFIG, DATA_ERROR, IO_ERROR, NO, OK, SOFTWARE
+from qpidha.model.memory import peer_share
 from qpidha.model.settings import Settings
 from qpidha.node import NOT_RELOADED, VERSION, Node
 from qpidha.runtime.access_list import load_access_list
@@ -192,6 +193,7 @@ class Daemon:
         log_disk = self._open_log_disk() if disk.directory else None
         begin = self._clock.now()
         memory_limit = limit_of(self._settings, available())
+        self._network.peer_share = peer_share(memory_limit)
         try:
             node = Node(
                 self._settings,

@@ -212,6 +212,8 @@ class Network:
         """Streams that something was written to since nothing of them was found waiting."""
         self._weigher: asyncio.TimerHandle | None = None
         self._waiting = 0
+        self.peer_share = CONGESTED
+        """Bytes that may wait for one peer before it gets no more messages, for want of memory."""
         self.handlers: dict[type, Callable[[Any], None]] = {
             SendBytes: self._send,
             Admitted: self._admitted,
@@ -308,7 +310,8 @@ class Network:
             self._accepted[kind] += 1
         if kind is not ConnectionKind.LOCAL and not self._settings.tcp_nodelay:
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
-        transport.set_write_buffer_limits(high=min(CONGESTED, self._settings.max_output_buffer))
+        most = min(CONGESTED, self._settings.max_output_buffer, self.peer_share)
+        transport.set_write_buffer_limits(high=most)
         self._streams[stream.connection_id] = stream
         local = _host(transport, "sockname")
         if kind is ConnectionKind.CLIENT:

@@ -226,6 +226,8 @@ def test_without_a_limit_nothing_is_let_go_and_nobody_waits() -> None:
     machine = Machine(**SMALL)
     fill(machine, "q", 500)
     assert not machine.broker.queue("q").paged_out and not machine.memory.next_deadline
+    assert machine.broker.use.peer_share > 1 << 40
+    assert Machine(limit=1 << 30).broker.use.peer_share == 4 << 20
     assert machine.memory.report()["limit"] == 0
 
 

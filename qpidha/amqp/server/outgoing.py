@@ -102,6 +102,7 @@ class OutgoingLink(ClientLink):
         "_limit",
         "_max_bytes",
         "_max_size",
+        "_most_at_once",
         "_queue",
         "_refusals",
         "_resume",
@@ -146,6 +147,7 @@ class OutgoingLink(ClientLink):
         # Far below what may wait for a slow socket before its connection is given up.
         self._max_bytes = self._host.settings.max_output_buffer // 4
         self._max_size = end.remote_max_message_size()
+        self._most_at_once = min(TURN_BYTES, self._broker.use.peer_share)
         self._deletes = False
         self._broken: QpidHaError | None = None
 
@@ -219,7 +221,7 @@ class OutgoingLink(ClientLink):
         connection.counters.messages_out += 1
         served = self._served
         served.turn_bytes += len(payload)
-        if served.turn_bytes >= TURN_BYTES:
+        if served.turn_bytes >= self._most_at_once:
             self.credit = 0
             served.out_of_turn_budget[self] = None
         connection.wake()
@@ -254,14 +256,14 @@ class OutgoingLink(ClientLink):
         self.credit = 0
         if credit <= 0 or self._connection.congested:
             return
-        session = end.session
+        session, most = end.session, self._most_at_once
         # What is sent settled awaits nothing, and nothing would unblock it.
         room = credit if self._settled else self._limit - session.unacked
         if room <= 0 or (not self._settled and session.unacked_bytes >= self._max_bytes):
             session.blocked[self] = None
-        elif self._served.turn_bytes >= TURN_BYTES or session.backlog() >= TURN_BYTES:
+        elif self._served.turn_bytes >= most or session.backlog() >= most:
             self._served.out_of_turn_budget[self] = None
-        elif self._served.backlog() < TURN_BYTES:
+        elif self._served.backlog() < most:
             self.credit = min(credit, room)
             queue.wake()
         else:

@@ -379,16 +379,20 @@ def turn(talk: Talk, times: int) -> None:
         talk.answers += frames_in(talk.connection.output())
 
 
+@pytest.mark.parametrize("is_short", [False, True], ids=["as always", "little memory"])
 def test_what_waits_for_windows_is_bounded_for_a_connection_and_not_for_each_session(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, is_short: bool
 ) -> None:
     """Twenty sessions are not read: they hold what one may. A session beside them goes on, and so
     do they when they are read.
     """
     limit = 100_000
-    monkeypatch.setattr(outgoing, "TURN_BYTES", limit)
     talk = Talk(None, AMQP_HEADER, OPEN)
     broker = talk.host.broker
+    if is_short:
+        broker.use.peer_share = limit
+    else:
+        monkeypatch.setattr(outgoing, "TURN_BYTES", limit)
     for name, count in (("q", 3000), ("other", 5)):
         queue, _ = broker.declare_queue(name)
         for _ in range(count):
