@@ -4,7 +4,8 @@ effects.
 A step is one turn of somebody's loop: it takes everything that happened, lets connections, the
 broker model and the HA machine act on it, and then, once, hands out messages, seals the log,
 replicates, releases what was committed, and collects what each connection has to send. Effects are
-in the order in which they must happen: state is saved before a promise leaves.
+in the order in which they must happen. The state file alone is written beside them, and what
+follows from it waits for the event that it is.
 
 This is the only place where all rooms meet. `Node` is the AMQP room's Host, management's Target and
 the HA machine's Port. Source: the shape is etcd raft's RawNode and Ready.
@@ -30,9 +31,10 @@ from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.ha.channels import FEATURES_PROPERTY, REPLICATION, Channels, features_of, identify
 from qpidha.ha.cluster import Cluster
 from qpidha.ha.explanation import explain
-from qpidha.ha.in_sync import SavedState
+from qpidha.ha.in_sync import SavedState, is_whole
 from qpidha.ha.pending import PendingAcknowledgements
 from qpidha.ha.primary import WINDOW
+from qpidha.ha.saves import Saves
 from qpidha.ha.wire import Message
 from qpidha.management.access import Access
 from qpidha.management.acl import AccessList
@@ -86,6 +88,7 @@ from qpidha.model.events import (
     LogWritten,
     OutputWaiting,
     Reloaded,
+    StateSaved,
     StopRequested,
     Tick,
 )
@@ -109,6 +112,8 @@ here (filter expressions, direct reply-to).
 """
 
 
+can_read_state = is_whole
+"""For who reads the state file, which has a copy."""
 STATEFUL = ("qpidha.broker.", "qpidha.ha.", "qpidha.store.")
 """Where what is replicated is changed: an error that passes through may leave it half changed."""
 
@@ -170,6 +175,10 @@ class Node:
             log_memory = min(log_memory, memory_limit // LOG_SHARE)
         self.log = Log(log_memory, self.wal)
         self.pending = PendingAcknowledgements()
+        self.saves = Saves()
+        self._saving_since = 0
+        self._unsent: dict[int, int] = {}
+        """Connection -> messages on it that wait for the state file."""
         self.broker = Broker(settings, None, lambda effect: self.effects.append(effect), make_uuid)
         self.broker.passive = settings.ha_cluster
         self.broker.records_durable_only = not settings.ha_cluster
@@ -518,6 +527,9 @@ class Node:
         else:
             reply(Reply({"warnings": [*event.warnings]}))
 
+    def _state_saved(self, event: StateSaved) -> None:
+        self.saves.over(event.mark)
+
     def _log_written(self, event: LogWritten) -> None:
         self.log.answer(event.mark)
 
@@ -742,17 +754,43 @@ class Node:
             self.wake(connection)
 
     def send(self, connection_id: int, data: bytes) -> None:
-        """Send to another broker."""
+        """Send to another broker what may follow from what was saved."""
+        if self.saves.is_idle:
+            self.tell(connection_id, data)
+            return
+
+        def send() -> None:
+            self._unsent[connection_id] -= 1
+            if not self._unsent[connection_id]:
+                del self._unsent[connection_id]
+            self.tell(connection_id, data)
+
+        self._unsent[connection_id] = self._unsent.get(connection_id, 0) + 1
+        self.saves.then(send)
+
+    def tell(self, connection_id: int, data: bytes) -> None:
+        """Send to another broker at once."""
         self.channels.send(connection_id, data)
         self.streams.woken[connection_id] = None
 
     def credit(self, connection_id: int) -> int:
         """Return how many messages another broker takes."""
-        return self.channels.credit(connection_id)
+        return self.channels.credit(connection_id) - self._unsent.get(connection_id, 0)
 
     def save(self, data: bytes) -> None:
         """Save the state file."""
-        self.effects.append(SaveState(data))
+        if self.saves.is_idle:
+            self._saving_since = self.now
+        self.effects.append(SaveState(data, self.saves.begin()))
+
+    @property
+    def saving_since(self) -> int:
+        """Since when the state file is being written, 0 if it is not."""
+        return 0 if self.saves.is_idle else self._saving_since
+
+    def when_saved(self, action: Callable[[], None]) -> None:
+        """Go on when the state file is saved."""
+        self.saves.then(action)
 
     def announce(self, level: str, text: str, **fields: object) -> None:
         """Say what happened in the HA machine."""
@@ -791,7 +829,17 @@ class Node:
 
     def on_committed(self, committed: int) -> None:
         """The log is committed up to here."""
-        self.pending.release(committed)
+        if self.saves.is_idle:
+            self.pending.release(committed)
+            return
+        assert self.cluster is not None
+        cluster, primary = self.cluster, self.cluster.primary
+
+        def release() -> None:
+            if cluster.primary is primary:  # Else its clients are gone, and what they waited for.
+                self.pending.release(committed)
+
+        self.saves.then(release)
 
     def apply(self, data: bytes) -> None:
         """Fold records into the broker model."""
@@ -884,11 +932,12 @@ class Node:
 
     def switchover(self, target: str, reply: Answer) -> None:
         """Let another broker be primary, without a message in doubt."""
-        self._member().switchover(target, reporting(reply))
+        self._member().switchover(target, reporting(self._saved_first(reply)))
 
     def record(self, kept: Mapping[str, object] | None, trouble: str, reply: Answer) -> None:
         """Hear what the manager's store keeps, or tell what it is to keep."""
-        self._member().membership_store.exchange(kept, trouble, reporting(reply))
+        told = reporting(self._saved_first(reply))
+        self._member().membership_store.exchange(kept, trouble, told)
 
     def explain(self) -> list[dict[str, Any]]:
         """Tell what acknowledgements wait for."""
@@ -900,11 +949,16 @@ class Node:
         return self.cluster
 
     def _when_done(self, reply: Answer) -> Callable[[QpidHaError | None], None]:
+        reply = self._saved_first(reply)
         return lambda error: reply(
             Reply({"state": self._member().state.value, "epoch": self.log.epoch})
             if error is None
             else Reply(None, error)
         )
+
+    def _saved_first(self, reply: Answer) -> Answer:
+        """Have a manager hear what follows from what was saved."""
+        return lambda answer: self.saves.then(lambda: reply(answer))
 
     def reload(self, reply: Answer) -> None:
         """Have users, the access control list, certificates and the log's options read again."""
@@ -941,6 +995,7 @@ HANDLERS: dict[type, Callable[[Node, Any], None]] = {
     ConnectionLost: Node._lost,
     Reloaded: Node._reloaded,
     Computed: Node._computed,
+    StateSaved: Node._state_saved,
     Tick: Node._tick,
     LogWritten: Node._log_written,
     LogFailed: Node._log_failed,

@@ -355,7 +355,12 @@ class Cluster:
         # The status goes first: a candidate that has the answers of a majority also has what each
         # of them had when it promised, and decides by that (S3).
         self._say_status(connection_id)
-        self.port.send(connection_id, encode(Answer(question.nonce, not refusal, refusal)))
+        answer = encode(Answer(question.nonce, not refusal, refusal))
+        # What was promised or recorded is on disk before the other one counts on it (S2, S5).
+        if question.epoch and not refusal:
+            self.port.send(connection_id, answer)
+        else:
+            self.port.tell(connection_id, answer)
 
     def _yield_to(self, question: Ask, what: str) -> None:
         """Step down, as a primary, for a broker that has a higher epoch, or is about to (S5)."""
@@ -434,7 +439,7 @@ class Cluster:
         self.log.start_epoch(epoch)
         self.log.append(EpochStarted(self.system_id, members))
         self.backup = None
-        self.primary = Primary(self.port, self.log, self.settings, first)
+        self.primary = Primary(self.port, self.log, self.settings, first, self.promises.learn)
         self.membership = Membership(
             self.primary, self.peers, self.membership_store, self.promises.learn, self.step_down
         )
@@ -574,7 +579,7 @@ class Cluster:
         membership.drop(caller.system_id, f"{caller.name} came back without its content", again)
 
     def _note_set(self) -> None:
-        """Save the set if the primary changed it (S1), and go active when no backup is expected any
+        """Save the set that an epoch begins with (S1), and go active when no backup is expected any
         more.
         """
         primary = self.primary
@@ -649,8 +654,6 @@ class Cluster:
     def flush(self, now: int) -> None:
         """End of a turn."""
         if self.primary is not None:
-            # First the log, then the set: a set that this turn put in force is saved before any
-            # byte of the turn leaves the broker (S1).
             self.primary.flush(now)
             self._note_set()
             if self.membership is not None:
@@ -678,7 +681,7 @@ class Cluster:
         caller = self.inbound.get(connection_id)
         if caller is None or not caller.features:
             status.is_short = status.is_low = False
-        self.port.send(connection_id, encode(status))
+        self.port.tell(connection_id, encode(status))
 
     def disk_changed(self, *, is_short: bool, is_low: bool) -> None:
         """Tell the others whether this broker's disk is nearly full, and whether it can take no

@@ -28,6 +28,11 @@ def explain(cluster: Cluster) -> list[Entry]:
         found = _of_primary(cluster, cluster.primary)
     elif cluster.backup is not None:
         found = _of_backup(cluster, cluster.backup)
+    if cluster.port.saving_since:
+        text = "the state file of this broker to be written: promises and the in-sync set"
+        found.append(
+            {"waits_for": "state-file", "since_ns": cluster.port.saving_since, "text": text}
+        )
     for peer in cluster.peers.others():
         if peer.incompatible:
             text = incompatible_text(peer.name, peer.incompatible, cluster.peers.ha_recorder)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from qpidha.ha.peers import ATTEMPTS, Peer, Peers
+from qpidha.ha.peers import ATTEMPTS, WRITING, Peer, Peers
 from qpidha.ha.port import Log, Port, Reply, Report
 from qpidha.ha.primary import Primary, RemoteBackup
 from qpidha.ha.states import StateMachine
@@ -60,6 +60,8 @@ class Handover:
         self._promote = promote
         self._epoch = primary.in_sync.epoch
         self._connection_id = 0
+        self._patient_until = 0
+        """Until then a target that is connected is waited for: it has to write down promises."""
         port.announce("notice", f"Handing over to {peer.name}: clients wait", target=peer.name)
         port.freeze(True)
 
@@ -77,6 +79,7 @@ class Handover:
         if (
             log.has_pending
             or primary.is_proposing
+            or port.saving_since  # what is committed may not have been told yet
             or not log.committed == log.durable_to == log.last == self.target.confirmed
         ):
             return
@@ -89,6 +92,7 @@ class Handover:
         # The target's promotion asks the others as often as this, and they may have to be dialled
         # first.
         self.deadline = port.now + (ATTEMPTS + 2) * self.peers.patience
+        self._patient_until = port.now + WRITING
         self._connection_id = self.peer.connection_id
         self._step_down(f"handing over to {self.peer.name}")
         port.freeze(False)
@@ -104,8 +108,12 @@ class Handover:
                 f"{self._primary.patience / 1e9:g} s"
             )
             return
-        if not self._ended_by_later(self._epoch):  # else its answer was lost
-            self._fail(f"{self.peer.name} did not answer")
+        if self._ended_by_later(self._epoch):
+            return  # its answer was lost
+        if now < self._patient_until and self.peer.connection_id == self._connection_id:
+            self.deadline = now + self.peers.patience
+            return
+        self._fail(f"{self.peer.name} did not answer")
 
     def answered(self, connection_id: int, answer: TakenOver) -> None:
         """The target is primary, or says why not."""

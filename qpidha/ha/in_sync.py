@@ -96,6 +96,15 @@ class SavedState:
             raise StateLost(f"the state file cannot be read: {error}", hint=AS_NEW) from error
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether this content of a state file can be read."""
+    try:
+        SavedState.decode(data)
+    except StateLost:
+        return False
+    return bool(data)
+
+
 def _checksum(fields: dict[str, object]) -> str:
     """Sum up what the fields say, however it is written."""
     return f"{crc32(json.dumps(fields, sort_keys=True).encode()):08x}"

@@ -25,6 +25,10 @@ ATTEMPTS = 6
 """How often the others are asked before a broker that sees no majority gives up asking; each takes
 half a heartbeat at most.
 """
+WRITING = 10 * SECOND
+"""For how long a broker whose connection lives is waited for, in ns, where what it is asked for has
+to be on its disk before it answers. One that hangs loses its connection sooner.
+"""
 REDIALS = 5
 """How often a peer that takes connections and closes them is dialled again at once, because its
 answer is wanted.
@@ -94,6 +98,7 @@ class Consultation:
         "done",
         "enough",
         "gone",
+        "patient_until",
         "question",
         "refusals",
         "silent",
@@ -113,6 +118,8 @@ class Consultation:
         self.enough = len(waiting)
         """After so many answers the others are not waited for."""
         self.deadline = deadline
+        self.patient_until = 0
+        """Until then peers that are connected and have not answered are waited for."""
         self.done = done
         self.refusals: list[str] = []
         self.gone: list[Peer] = []
@@ -181,10 +188,22 @@ class Peers:
             if peer.state is PeerState.DOWN and now >= peer.deadline:
                 self._dial(peer)
         for consultation in list(self.consultations):
-            if now >= consultation.deadline:
-                consultation.silent += consultation.waiting
-                consultation.waiting = []
-                self._settle(consultation)
+            if now < consultation.deadline:
+                continue
+            if self._are_writing(consultation, now):
+                consultation.deadline = now + self.patience
+                continue
+            consultation.silent += consultation.waiting
+            consultation.waiting = []
+            self._settle(consultation)
+
+    def _are_writing(self, consultation: Consultation, now: int) -> bool:
+        """Whether an answer may still come from a disk. Not if this broker was suspended meanwhile:
+        then those who ask have to ask again.
+        """
+        return now < min(consultation.patient_until, consultation.deadline + self.patience) and any(
+            peer.state is PeerState.UP for peer in consultation.waiting
+        )
 
     def next_deadline(self) -> int:
         """When to tick next."""
@@ -207,8 +226,11 @@ class Peers:
         peer.failures = 0
         peer.error = ""
         for consultation in self.consultations:
+            if consultation.patient_until and peer in consultation.gone:
+                consultation.gone.remove(peer)
+                consultation.waiting.append(peer)
             if peer in consultation.waiting:
-                self.port.send(peer.connection_id, encode(consultation.question))
+                self._ask(peer, consultation.question)
 
     def lost(self, peer: Peer, reason: str, *, reached: bool) -> None:
         """The connection is gone, or (not `reached`) never came about."""
@@ -275,7 +297,8 @@ class Peers:
         """Ask all others something, by default how they are; `done` is called with the result.
 
         With `enough`, not before all have answered but as soon as a majority, with ourselves, has
-        agreed. A broker with another `ha-recorder` is not asked, so it cannot agree.
+        agreed; and who has to write down what he agrees to may take his time. A broker with another
+        `ha-recorder` is not asked, so it cannot agree.
         """
         self._nonce += 1
         question = question or Ask()
@@ -285,14 +308,23 @@ class Peers:
         if enough:
             # Of n brokers n // 2 others make a majority with ourselves.
             consultation.enough = (1 + len(self.others())) // 2
+            if question.epoch:
+                consultation.patient_until = self.port.now + WRITING
         self.consultations.append(consultation)
         for peer in list(consultation.waiting):
             if peer.state is PeerState.UP:
-                self.port.send(peer.connection_id, encode(question))
+                self._ask(peer, question)
             elif peer.state is PeerState.DOWN:
                 self._dial(peer)
         self._settle(consultation)
         return consultation
+
+    def _ask(self, peer: Peer, question: Ask) -> None:
+        """Ask one: what a broker is to agree to when our own part in it is on disk (S5)."""
+        if question.epoch:
+            self.port.send(peer.connection_id, encode(question))
+        else:
+            self.port.tell(peer.connection_id, encode(question))
 
     def answered(self, peer: Peer, answer: Answer) -> None:
         """Take an answer; one that is late, or of an earlier connection, is ignored."""

@@ -35,16 +35,30 @@ class Port(Protocol):
         """Close a connection to another broker."""
 
     def send(self, connection_id: int, data: bytes) -> None:
-        """Send a message on a replication connection, of either direction."""
+        """Send a message on a replication connection, of either direction, when what was given to
+        `save` before is on disk (S5).
+        """
+
+    def tell(self, connection_id: int, data: bytes) -> None:
+        """Send at once what nobody relies on after a crash of this broker: how it is, a question
+        for that, a refusal.
+        """
 
     def credit(self, connection_id: int) -> int:
         """How many messages that connection takes at present."""
 
     def save(self, data: bytes) -> None:
-        """Make this the content of the state file, synced before what is sent next leaves (S5).
+        """Make this the content of the state file, beside all else that goes on.
 
         A broker that cannot write it stops, so there is nothing to handle here.
         """
+
+    @property
+    def saving_since(self) -> int:
+        """Since when the state file is being written; 0 if nothing waits for it."""
+
+    def when_saved(self, action: Callable[[], None]) -> None:
+        """Go on with `action` when what was given to `save` is on disk; at once if it is."""
 
     def announce(self, level: str, text: str, **fields: object) -> None:
         """Write to the log what happened."""
@@ -53,7 +67,9 @@ class Port(Protocol):
         """The broker is `state` from now on: admit or refuse clients, write or do not."""
 
     def on_committed(self, committed: int) -> None:
-        """The log is committed up to here."""
+        """The log is committed up to here; clients hear of it when what was given to `save` is on
+        disk (S1).
+        """
 
     def freeze(self, frozen: bool) -> None:
         """While frozen, take nothing more from clients and append nothing: another broker is to be

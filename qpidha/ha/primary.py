@@ -162,9 +162,18 @@ class Leaving:
 class Primary:
     """The role of a primary, for one epoch."""
 
-    def __init__(self, port: Port, log: Log, settings: Settings, in_sync: InSyncSet) -> None:
+    def __init__(
+        self,
+        port: Port,
+        log: Log,
+        settings: Settings,
+        in_sync: InSyncSet,
+        in_force: Callable[[InSyncSet], None],
+    ) -> None:
         self.port = port
         self.log = log
+        self._in_force = in_force
+        """Has a set saved, before anything is done by it."""
         self.in_sync = in_sync
         self.version = in_sync.version
         """The last version that was given to a set of this epoch."""
@@ -529,6 +538,7 @@ class Primary:
         return True
 
     def _put_in_force(self, set_: InSyncSet) -> None:
+        self._in_force(set_)
         self.in_sync = set_
         self.set_sequence = self.log.append(InSyncChanged(set_.version, set_.members))
 

@@ -22,12 +22,13 @@ class Promises:
 
     Invariants:
     - `promised` never falls, and `in_sync` never becomes an older set.
-    - Both are in the state file before a message that follows from them leaves (S5): effects are
-      carried out in their order, and a broker whose state file cannot be written stops.
+    - Both are in the state file before a message that follows from them leaves (S5): the port
+      holds it back so long, and a broker whose state file cannot be written stops.
     - After a restart `is_complete` is False, whatever the log has (S4).
     """
 
     __slots__ = (
+        "_candidacy",
         "_changed",
         "_granted",
         "_in_sync",
@@ -47,6 +48,7 @@ class Promises:
         self._promised = saved.promised
         self._in_sync = saved.in_sync
         self._granted = (0, "")
+        self._candidacy = 0
         # A restart loses transient records, and durable ones that were not synced. So a broker
         # that starts is not complete, even if the newest set names it: only a primary can tell.
         self._is_complete = False
@@ -60,6 +62,13 @@ class Promises:
     def granted(self) -> tuple[int, str]:
         """The last promise that was given to another broker: the epoch, and its system id."""
         return self._granted
+
+    @property
+    def candidacy(self) -> int:
+        """The promised epoch if this broker promised it to itself, did not begin it and was not
+        refused it: it may be asked for again. Else 0.
+        """
+        return self._candidacy if self._candidacy == self._promised else 0
 
     @property
     def in_sync(self) -> InSyncSet:
@@ -108,7 +117,12 @@ class Promises:
         """
         if epoch <= self._promised:
             raise InvariantBroken(f"epoch {epoch} is begun, and {self._promised} is promised")
+        self._candidacy = epoch
         self._raise(epoch)
+
+    def refused(self) -> None:
+        """Take note that another broker refused the candidacy: the next epoch is a higher one."""
+        self._candidacy = 0
 
     def follow(self, epoch: int) -> bool:
         """Agree to follow the primary of an epoch; return whether it is not too low (S5)."""
@@ -127,6 +141,7 @@ class Promises:
             raise InvariantBroken(f"epoch {first.epoch} is begun, and {self._promised} is promised")
         was_complete = self._is_complete
         self.complete(first)
+        self._candidacy = 0
         return was_complete
 
     # -- the in-sync set --------------------------------------------------------------------------

@@ -172,17 +172,25 @@ class Promotion:
         # candidates can begin the same one; where no promise is needed, each broker begins epochs
         # of its own only (S8), and by the operator's decision one beyond what unreached brokers may
         # have begun since.
-        epoch = 1 + max([self.promises.promised, *self.peers.promised()])
+        others = max(self.peers.promised(), default=0)
+        epoch = 1 + max(self.promises.promised, others)
         if self.accept_loss:
             epoch = self.peers.own_epoch(epoch - 1 + OVERRIDE)
         elif not self.peers.strict:
             epoch = self.peers.own_epoch(epoch)
+        elif self.promises.candidacy > 0 and self.promises.candidacy >= others:
+            # An attempt that came to nothing because too few answered: each of them promises the
+            # same epoch again, with nothing to write, and a higher one would cost a write each.
+            self._consult(self.promises.candidacy)
+            return
         # Our own promise is on disk before the question leaves (S5): after a crash in between this
         # broker must not promise the same epoch to another candidate.
         self.promises.promise_self(epoch)
-        self._consult(epoch)
+        self.port.when_saved(lambda: self._consult(epoch))
 
     def _consult(self, epoch: int) -> None:
+        if self.over:
+            return
         enough = self.peers.strict and not self.accept_loss
         self.peers.consult(
             self._promised, Ask(epoch=epoch, candidate=self.peers.system_id), enough=enough
@@ -204,6 +212,7 @@ class Promotion:
         # One refusal is enough to end the attempt, also where a majority agreed: there is, or soon
         # will be, a primary of an epoch as high.
         if consultation.refusals:
+            self.promises.refused()
             self.refuse(
                 "; ".join(consultation.refusals),
                 "look whether another broker has been promoted: qpid-ha status --all",

@@ -86,12 +86,17 @@ class PromotionByStore(Promotion):
         first = InSyncSet(
             epoch, 0, (own, *(member for member in self._first.members if member != own))
         )
-        self.store.put(
-            first,
-            self._kept,
-            lambda kept, trouble: self._put_done(first, kept, trouble),
-            patience=PATIENCE,
-        )
+
+        def put() -> None:
+            if not self.over:
+                self.store.put(
+                    first,
+                    self._kept,
+                    lambda kept, trouble: self._put_done(first, kept, trouble),
+                    patience=PATIENCE,
+                )
+
+        self.port.when_saved(put)
 
     def _put_done(self, first: InSyncSet, kept: InSyncSet | None, trouble: str) -> None:
         """The store keeps our record, or something else, or did not say in time."""

@@ -202,7 +202,8 @@ class EventLog(EventSink):
 
     def _look(self, cluster: Cluster) -> None:
         promises = cluster.promises
-        if promises.promised != self._promised:
+        # A promise counts when it is on disk: after a crash before that there was none.
+        if promises.promised != self._promised and not cluster.port.saving_since:
             self._promised = promises.promised
             epoch, candidate = promises.granted
             self.add(

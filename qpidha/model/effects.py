@@ -47,11 +47,12 @@ class Admitted:
 
 @dataclass(slots=True)
 class SaveState:
-    """Replace the small state file (identity, promised epoch, in-sync set) and sync it before any
-    later effect.
+    """Make this the content of the small state file (promised epoch, in-sync set), synced; the
+    event StateSaved with this `mark`, or a later one, follows. Later effects do not wait for that.
     """
 
     data: bytes
+    mark: int
 
 
 @dataclass(slots=True)

@@ -92,6 +92,13 @@ class Computed:
 
 
 @dataclass(slots=True)
+class StateSaved:
+    """The content of the effect SaveState with this `mark`, or of a later one, is on disk."""
+
+    mark: int
+
+
+@dataclass(slots=True)
 class LogWritten:
     """All that was given to the disk before mark `mark` is written, and synced as far as that was
     asked for.
@@ -138,6 +145,7 @@ Event = (
     | ConnectionLost
     | Reloaded
     | Computed
+    | StateSaved
     | LogWritten
     | LogFailed
     | DiskSpaceChanged

@@ -27,11 +27,11 @@ from qpidha.management.acl import AccessList
 from qpidha.model.effects import Announce, Compute, Reload, SaveState, Stop, WriteEvents
 from qpidha.model.errors import LogDamaged, QpidHaError, StateLost
 from qpidha.model.event_log import quoted
-from qpidha.model.events import Event, Reloaded, StopRequested
+from qpidha.model.events import Event, Reloaded, StateSaved, StopRequested
 from qpidha.model.exit_codes import CONFIG, DATA_ERROR, IO_ERROR, NO, OK, SOFTWARE
 from qpidha.model.memory import peer_share
 from qpidha.model.settings import Settings
-from qpidha.node import NOT_RELOADED, VERSION, Node
+from qpidha.node import NOT_RELOADED, VERSION, Node, can_read_state
 from qpidha.runtime.access_list import load_access_list
 from qpidha.runtime.arithmetic import Arithmetic
 from qpidha.runtime.clock import Clock, new_uuid
@@ -55,6 +55,7 @@ from qpidha.runtime.sockets import (
     listen,
     own_address,
 )
+from qpidha.runtime.state_saver import StateSaver
 from qpidha.runtime.tls import client_context, server_context
 from qpidha.runtime.users import SECRET, check_login_of_brokers, load_users
 
@@ -96,6 +97,7 @@ class Daemon:
         self._network = Network(loop, settings, self._node_loop.put, self._log)
         self._disk = Disk(settings.data_dir)
         self._log_disk: LogDisk | None = None
+        self._saver: StateSaver | None = None
         self._events: EventLogWriter | None = None
         self._plain: list[socket.socket] = []
         self._secure: list[socket.socket] = []
@@ -128,7 +130,8 @@ class Daemon:
             if self._admin_path:
                 _unlink(self._admin_path)
             self._close_log_disk()
-            self._disk.close()
+            if self._close_saver():
+                self._disk.close()  # Else the lock ends with the process, and with what it writes.
 
     async def _start(self, warnings: Sequence[str]) -> None:
         settings = self._settings
@@ -190,6 +193,10 @@ class Daemon:
         Raises CannotStart.
         """
         disk = self._disk
+        if disk.state and not can_read_state(disk.state) and can_read_state(disk.state_copy):
+            disk.use_copy()
+            text = f"the state file in {disk.directory} cannot be read: its copy is used"
+            self._log.write("warning", "store", text)
         log_disk = self._open_log_disk() if disk.directory else None
         begin = self._clock.now()
         memory_limit = limit_of(self._settings, available())
@@ -221,6 +228,8 @@ class Daemon:
                 code=IO_ERROR,
             ) from error
         watch(self._loop, memory_limit)
+        if disk.directory and self._settings.ha_cluster:
+            self._saver = StateSaver(disk, self._put_soon, self._not_saved_soon)
         if log_disk is not None and log_disk.sizes():
             size, seconds = sum(log_disk.sizes().values()) / 1e6, (self._clock.now() - begin) / 1e9
             self._log.write(
@@ -265,6 +274,10 @@ class Daemon:
             f"{log_disk.directory} could not be synced within {_SYNC:g} s: what was just "
             "accepted may be lost"
         )
+
+    def _close_saver(self) -> bool:
+        """Have the state saved; whether nobody writes it any more."""
+        return self._saver is None or self._saver.close(_SYNC)
 
     def _bind(self, tls: ssl.SSLContext | None) -> None:
         """Bind and listen, so that the ports are ours before anything is said about them."""
@@ -313,18 +326,24 @@ class Daemon:
         self._log.write(effect.level, effect.category, effect.text, effect.fields)
 
     def _save(self, effect: SaveState) -> None:
-        """Save the state; without it no later effect may happen."""
+        if self._saver is not None:
+            self._saver.save(effect)
+        else:
+            self._node_loop.put(StateSaved(effect.mark))
+
+    def _not_saved_soon(self, reason: str) -> None:
+        """Take from the thread that saves the state why it cannot."""
         try:
-            self._disk.save_state(effect.data)
-        except OSError as error:
-            self._log.write(
-                "critical",
-                "store",
-                f"stopping: the state cannot be saved in {self._disk.directory}: "
-                f"{reason_of(error)}",
-            )
-            self._node_loop.stop()
-            self._end(IO_ERROR)
+            self._loop.call_soon_threadsafe(self._not_saved, reason)
+        except RuntimeError:
+            pass  # the loop is closed
+
+    def _not_saved(self, reason: str) -> None:
+        """Stop: nothing may follow a state that cannot be saved."""
+        text = f"stopping: the state cannot be saved in {self._disk.directory}: {reason}"
+        self._log.write("critical", "store", text)
+        self._node_loop.stop()
+        self._end(IO_ERROR)
 
     def _write_events(self, effect: WriteEvents) -> None:
         if self._events is not None:

@@ -1,8 +1,11 @@
 """Disk: the data directory with this broker's identity, its small state file and a lock.
 
-The state file is replaced atomically and synced with its directory, so a crash leaves the old one
-or the new one. The lock is the kernel's and ends with the process, so it is never stale. Without a
-data directory all is in memory. Knows nothing of what the state means.
+The state file is written in its place, with one sync, for a failover waits for it: to replace it
+atomically takes two. A crash may leave it torn, so it has a copy, which is whole whenever the file
+is written, and is brought up to date when nobody waits any more. So each content that was saved is
+in one of the two, and at rest in both: who reads takes the file if that can be read, and else the
+copy. The lock is the kernel's and ends with the process, so it is never stale. Without a data
+directory all is in memory. Knows nothing of what the state means.
 """
 
 from __future__ import annotations
@@ -20,6 +23,11 @@ from qpidha.runtime.exits import CannotStart, code_of, reason_of
 SYSTEM_ID = "systemId"
 """File of the identity, named as qpidd names it."""
 STATE = "state"
+COPY = "state.copy"
+BLOCK = 4096
+"""Bytes of the state file and its copy, or more; filled up with blanks, so that to write them again
+changes nothing but content.
+"""
 LOCK = "lock"
 PRIVATE = 0o600
 """What identity and state may be read and written by: nobody else has business with them."""
@@ -29,11 +37,13 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class Disk:
     """What one broker keeps over a restart. With an empty `directory` it keeps nothing."""
 
-    __slots__ = ("_is_fresh", "_lock", "_made", "directory", "state", "system_id")
+    __slots__ = ("_is_fresh", "_lock", "_made", "_written", "directory", "state", "system_id")
 
     def __init__(self, directory: str = "") -> None:
         self.directory = os.path.abspath(directory) if directory else ""
         self.state = b""
+        self._written: dict[str, bytes] = {}
+        """What the state file and its copy have, if they exist."""
         self._lock = -1
         self._made: list[str] = []
         """Directories that were not there before."""
@@ -46,7 +56,11 @@ class Disk:
             self._made = _make_directory(self.directory)
             self._take_lock()
             self.system_id = self._load_system_id()
-            self.state = self._read(STATE) or b""
+            for name in (STATE, COPY):
+                data = self._read(name)
+                if data is not None:
+                    self._written[name] = data.rstrip()
+            self.state = self._written.get(STATE, b"")
         except OSError as error:
             self.close()
             raise CannotStart(
@@ -58,13 +72,31 @@ class Disk:
             self.close()
             raise
 
+    @property
+    def state_copy(self) -> bytes:
+        """What the copy of the state file has."""
+        return self._written.get(COPY, b"")
+
+    def use_copy(self) -> None:
+        """Take the copy for the state: the file itself cannot be read."""
+        self.state = self.state_copy
+
     def save_state(self, data: bytes) -> None:
-        """Replace the state and sync it; raises OSError if that fails, and then the old one is
-        still there.
+        """Make this the state, synced; raises OSError if that fails, and then the former one is
+        still in the copy.
         """
         if self.directory:
-            self._replace(STATE, data)
+            if self.state and self.state_copy != self.state:
+                self._keep(COPY, self.state)
+            self._keep(STATE, data)
         self.state = data
+
+    def settle_state(self) -> None:
+        """Have the state in both files, so that either may be damaged. Raises OSError."""
+        if self.directory and self.state:
+            for name in (STATE, COPY):
+                if self._written.get(name) != self.state:
+                    self._keep(name, self.state)
 
     def close(self) -> None:
         """Let others use the directory."""
@@ -129,6 +161,18 @@ class Disk:
                 return file.read()
         except FileNotFoundError:
             return None
+
+    def _keep(self, name: str, data: bytes) -> None:
+        """Write the state file or its copy: in its place, but for the first time."""
+        if name not in self._written:
+            self._replace(name, data.ljust(BLOCK))
+        else:
+            with open(os.path.join(self.directory, name), "r+b") as file:
+                size = max(os.fstat(file.fileno()).st_size, BLOCK)
+                file.write(data.ljust(size))
+                file.flush()
+                os.fdatasync(file.fileno())
+        self._written[name] = data
 
     def _replace(self, name: str, data: bytes) -> None:
         path = os.path.join(self.directory, name)

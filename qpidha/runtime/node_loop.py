@@ -102,10 +102,6 @@ class NodeLoop:
         handlers = self._handlers
         for effect in effects:
             handlers[type(effect)](effect)
-            if self._node is not node:
-                # Nothing may follow a state that could not be saved: others would rely on what we
-                # forget.
-                return
         self._arm(node)
 
     def _arm(self, node: SteppedNode) -> None:

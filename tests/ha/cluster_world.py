@@ -4,7 +4,7 @@ place of queues.
 Each machine has a real Log; what a test appends as `QueueDeclared` named after a word is that
 word's record. `model` is what the machine folded, so tests compare models. In a durable world each
 also has a write-ahead log on a fake disk, which does what it is asked for only when somebody pumps
-it.
+it. Where the state is `slow`, so is the state file.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from qpidha.ha.cluster import Cluster
 from qpidha.ha.in_sync import InSyncSet, SavedState
 from qpidha.ha.membership_store import fields_of, read_record
 from qpidha.ha.pending import PendingAcknowledgements
+from qpidha.ha.saves import Saves
 from qpidha.ha.wire import decode as decode_message
 from qpidha.model.broker_states import BrokerStatus
 from qpidha.model.errors import ProtocolViolation, QpidHaError
@@ -76,7 +77,9 @@ class Store:
                 if wanted["wanted"]:
                     self.jobs.append(Job(machine.index, wanted))
 
-            machine.cluster.membership_store.exchange(None, "", answered)
+            machine.cluster.membership_store.exchange(
+                None, "", lambda *told: machine.saves.then(lambda: answered(*told))
+            )
 
     def do(self, job: Job) -> None:
         """Change the store, if it can be reached and keeps what it is said to keep."""
@@ -136,7 +139,12 @@ class Machine:
         self.spoiled: set[bytes] = set()
         """Batches and chunks that cannot be read, once."""
         self.pending = PendingAcknowledgements()
+        self.saves = Saves()
         self.saved = saved
+        self.unsaved: tuple[int, bytes] | None = None
+        """What the state file is to be, where that takes time; the last one is enough."""
+        self.state_hangs = False
+        self._saving_since = 0
         self.model: dict[int, str] = {}
         self.accepted: list[str] = []
         self.said: list[str] = []
@@ -174,6 +182,15 @@ class Machine:
         assert isinstance(event, LogWritten)
         self.log.answer(event.mark)
 
+    def write_state(self) -> bool:
+        """Let the state file be written; False if there is nothing to write."""
+        if self.unsaved is None or self.state_hangs:
+            return False
+        (mark, self.saved), self.unsaved = self.unsaved, None
+        self.saves.over(mark)
+        self.cluster.flush(self.now)
+        return True
+
     def pump(self) -> bool:
         """Let the disk do one thing; False if it has nothing to do."""
         if self.disk is None or self.disk_hangs or not self.disk._queue:
@@ -189,13 +206,30 @@ class Machine:
         self.world.close(connection_id)
 
     def send(self, connection_id: int, data: bytes) -> None:
+        self.saves.then(lambda: self.tell(connection_id, data))
+
+    def tell(self, connection_id: int, data: bytes) -> None:
         self.world.carry(self, connection_id, data)
+
+    def when_saved(self, action: Callable[[], None]) -> None:
+        self.saves.then(action)
 
     def credit(self, connection_id: int) -> int:
         return 1000
 
+    @property
+    def saving_since(self) -> int:
+        return 0 if self.saves.is_idle else self._saving_since
+
     def save(self, data: bytes) -> None:
-        self.saved = data
+        if self.saves.is_idle:
+            self._saving_since = self.now
+        mark = self.saves.begin()
+        if self.world.slow_state or self.state_hangs:
+            self.unsaved = (mark, data)
+        else:
+            self.saved = data
+            self.saves.over(mark)
 
     def announce(self, level: str, text: str, **fields: object) -> None:
         self.said.append(f"{level}: {text}")
@@ -208,6 +242,11 @@ class Machine:
         if isinstance(committed, str):
             self.accepted.append(committed)
         else:
+            primary = self.cluster.primary
+            self.saves.then(lambda: self._release(committed, primary))
+
+    def _release(self, committed: int, primary: object) -> None:
+        if self.cluster.primary is primary:
             self.pending.release(committed)
 
     def freeze(self, frozen: bool) -> None:
@@ -256,7 +295,9 @@ class Machine:
 
     def promote(self, *, accept_loss: bool = False) -> list[QpidHaError | None]:
         replies: list[QpidHaError | None] = []
-        self.cluster.promote(replies.append, accept_loss)
+        self.cluster.promote(
+            lambda error: self.saves.then(lambda: replies.append(error)), accept_loss
+        )
         return replies
 
     def switchover(
@@ -292,8 +333,11 @@ class World:
         log_disk: int = 1 << 20,
         seed: int = 1,
         recorder: str = "brokers",
+        slow_state: bool = False,
     ) -> None:
         self.now = SECOND
+        self.slow_state = slow_state
+        """Whether a state file is written when somebody lets it, as a disk is pumped."""
         self.store = Store(n) if recorder == "manager" else None
         self.durable = durable
         self.log_disk = log_disk
@@ -358,6 +402,7 @@ class World:
             for machine in self.machines:
                 if machine.paused or machine.index in self.dead:
                     continue
+                busy = machine.write_state() or busy
                 busy = machine.pump() or busy
                 busy = (self.store is not None and self.store.work(machine)) or busy
                 if machine.inbox:
@@ -418,9 +463,10 @@ class World:
         if old.disk is not None:
             old.disk.crash(how)
         files = old.disk.files if old.disk is not None else None
-        machine = self.machines[index] = Machine(
-            self, index, old.saved, life=old.life + 1, files=files
-        )
+        saved = old.saved
+        if old.unsaved is not None and self.rng.random() < 0.5:
+            saved = old.unsaved[1]  # it was on disk, and nobody had been told
+        machine = self.machines[index] = Machine(self, index, saved, life=old.life + 1, files=files)
         machine.cluster.start()
         return machine
 

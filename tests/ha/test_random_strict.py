@@ -40,6 +40,7 @@ class History:
             log_disk=self.rng.choice([0, 1 << 20]) if durable else 0,
             seed=seed,
             recorder=recorder,
+            slow_state=seed % 4 == 1,
         )
         self.world.machines[0].promote()
         self.world.run(0.5)
@@ -86,8 +87,8 @@ class History:
                 2,
                 2,
                 0.3,
-                100 * self.durable,
-                self.durable,
+                100 * (self.durable or self.world.slow_state),
+                self.durable or self.world.slow_state,
                 0.3 * self.durable,
                 0.5,
             ],
@@ -107,9 +108,11 @@ class History:
             for each in self.alive():
                 self.kill(each)
         elif what == "disk" and alive and not machine.paused:
+            machine.write_state()
             machine.pump()
         elif what == "hang":
             machine.disk_hangs = not machine.disk_hangs and rng.random() < 0.3
+            machine.state_hangs = machine.disk_hangs and self.world.slow_state
         elif what == "switch" and alive and not machine.paused:
             machine.switchover()
         elif what == "restart" and not alive:
@@ -186,7 +189,7 @@ class History:
         """
         world = self.world
         for machine in list(world.machines):
-            machine.paused = machine.disk_hangs = False
+            machine.paused = machine.disk_hangs = machine.state_hangs = False
             if machine.index in world.dead:
                 self.restart(machine)
         for _ in range(60):

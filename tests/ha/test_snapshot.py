@@ -4,7 +4,7 @@ models, face to face.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
 from qpidha.broker.broker import Broker
@@ -29,7 +29,7 @@ LINK = 7
 class Side:
     """A broker model, a log, and what was said to the other side."""
 
-    now = 0
+    now = saving_since = 0
 
     def __init__(self, log_memory: int) -> None:
         numbers = count(1)
@@ -44,6 +44,12 @@ class Side:
 
     def send(self, connection_id: int, data: bytes) -> None:
         self.said.append(data)
+
+    def tell(self, connection_id: int, data: bytes) -> None:
+        self.said.append(data)
+
+    def when_saved(self, action: Callable[[], None]) -> None:
+        action()
 
     def credit(self, connection_id: int) -> int:
         return 1000
@@ -99,7 +105,9 @@ class Pair:
         self.b.broker.passive = True
         self.a.log.start_epoch(1)
         self.a.broker.log_writer = self.a.log
-        self.primary = Primary(self.a, self.a.log, self.a.settings, InSyncSet(1, 0, ("a",)))
+        self.primary = Primary(
+            self.a, self.a.log, self.a.settings, InSyncSet(1, 0, ("a",)), lambda set_: None
+        )
         promises = Promises(self.b, "b", SavedState(), lambda: None)
         state = StateMachine(self.b, lambda: None)
         state.change(JOINING)

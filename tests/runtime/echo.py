@@ -79,7 +79,7 @@ class EchoNode:
         if word == "stop":
             return [SendBytes(identifier, b"stopping"), Stop("a test")]
         if word == "save":
-            return [SaveState(rest.encode()), SendBytes(identifier, b"saved")]
+            return [SaveState(rest.encode(), 1), SendBytes(identifier, b"saved")]
         if word == "dial":
             host, port = rest.split()
             return [

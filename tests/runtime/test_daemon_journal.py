@@ -132,12 +132,16 @@ def test_a_member_of_a_cluster_that_has_lost_its_state_file_refuses_the_start(pl
         (place / "state").unlink()
     else:
         (place / "state").write_text(spoil)
+        (place / "state.copy").write_text(spoil)
     code, out, log = run("--port", "0", *cluster)
     assert code == 65 and not out and "Traceback" not in log
     assert f"{place}: {says}" in log and "next: move the whole data-dir away" in log
-    (place / "state").write_bytes(state)
+    (place / "state.copy").write_bytes(state)
+    (place / "state").write_text("{")
     with Running(*cluster) as daemon:
-        assert daemon.end(signal.SIGTERM)[0] == 0
+        code, log = daemon.end(signal.SIGTERM)
+    assert code == 0 and f"the state file in {place} cannot be read: its copy is used" in log
+    assert (place / "state").read_bytes() == state
 
 
 def test_a_torn_tail_is_cut_off_and_told(place):

@@ -20,9 +20,11 @@ def test_identity_and_state_survive(tmp_path):
     disk.save_state(b"two")
     disk.close()
     again = Disk(str(tmp_path / "data"))
-    assert (again.system_id, again.state) == (identity, b"two")
+    assert (again.system_id, again.state, again.state_copy) == (identity, b"two", b"one")
+    again.settle_state()
     again.close()
-    assert sorted(os.listdir(tmp_path / "data")) == ["lock", "state", "systemId"]
+    assert sorted(os.listdir(tmp_path / "data")) == ["lock", "state", "state.copy", "systemId"]
+    assert Disk(str(tmp_path / "data")).state_copy == b"two"
 
 
 def test_a_second_daemon_on_the_directory_is_refused(tmp_path):
@@ -51,11 +53,86 @@ def test_a_damaged_identity_is_refused_and_kept(tmp_path):
 
 def test_a_save_that_fails_leaves_the_old_state(tmp_path):
     disk = Disk(str(tmp_path))
-    disk.save_state(b"old")
     (tmp_path / "state.new").mkdir()
     with pytest.raises(OSError):
         disk.save_state(b"new")
-    assert disk.state == b"old" and (tmp_path / "state").read_bytes() == b"old"
+    assert disk.state == b"" and not (tmp_path / "state").exists()
+    disk.close()
+
+
+def syncs(monkeypatch):
+    """Note what is synced from now on."""
+    synced = []
+    for name in ("fsync", "fdatasync"):
+        call = getattr(os, name)
+
+        def note(file, call=call):
+            synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{file}")))
+            call(file)
+
+        monkeypatch.setattr(os, name, note)
+    return synced
+
+
+def test_faults_b2_a_state_is_saved_with_one_sync_when_the_last_one_is_in_both_files(
+    tmp_path, monkeypatch
+):
+    disk = Disk(str(tmp_path))
+    disk.save_state(b"one")
+    disk.settle_state()
+    synced = syncs(monkeypatch)
+    disk.save_state(b"two, which is longer")
+    assert synced == ["state"]
+    disk.settle_state()
+    disk.settle_state()
+    assert synced == ["state", "state.copy"]
+    disk.save_state(b"three")
+    disk.save_state(b"four")
+    assert synced[2:] == ["state", "state.copy", "state"]
+    disk.close()
+
+
+def test_a_torn_state_was_not_saved_and_the_former_one_is_in_the_copy(tmp_path, monkeypatch):
+    disk = Disk(str(tmp_path))
+    disk.save_state(b"one")
+    disk.settle_state()
+    monkeypatch.setattr(os, "fdatasync", failing)
+    with pytest.raises(OSError):
+        disk.save_state(b"two")
+    disk.close()
+    (tmp_path / "state").write_bytes(b"tw\0\0")
+    again = Disk(str(tmp_path))
+    assert (again.state, again.state_copy) == (b"tw\0\0", b"one")
+    again.use_copy()
+    monkeypatch.undo()
+    again.settle_state()
+    again.close()
+    assert Disk(str(tmp_path)).state == b"one"
+
+
+def failing(file):
+    raise OSError(5, "Input/output error")
+
+
+def test_a_state_that_outgrew_its_block_is_kept_whole(tmp_path):
+    disk = Disk(str(tmp_path))
+    for state in (b"one", b"x" * 10_000, b"short"):
+        disk.save_state(state)
+        disk.settle_state()
+        assert (tmp_path / "state").read_bytes().rstrip() == state
+    disk.close()
+    again = Disk(str(tmp_path))
+    assert (again.state, again.state_copy) == (b"short", b"short")
+    again.close()
+
+
+def test_a_state_of_a_version_without_a_copy_gets_one_before_it_is_written_over(tmp_path):
+    Disk(str(tmp_path)).close()
+    (tmp_path / "state").write_bytes(b"one")
+    disk = Disk(str(tmp_path))
+    assert (disk.state, disk.state_copy) == (b"one", b"")
+    disk.save_state(b"two")
+    assert (disk.state, disk.state_copy) == (b"two", b"one")
     disk.close()
 
 
@@ -90,8 +167,10 @@ def test_code_7_nobody_else_can_read_identity_and_state(tmp_path):
         disk = Disk(str(tmp_path))
         (tmp_path / "state.new").touch(0o666)  # Left by a former version that was killed.
         disk.save_state(b"one")
+        disk.settle_state()
         disk.close()
         assert [mode(tmp_path / name) for name in ("state", "systemId")] == [0o600, 0o600]
+        assert mode(tmp_path / "state.copy") == 0o600
         (tmp_path / "state").chmod(0o644)
         (tmp_path / "systemId").chmod(0o644)
         Disk(str(tmp_path)).close()

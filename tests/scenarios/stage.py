@@ -239,6 +239,13 @@ class Stage(Network):
         disk.hang(how == "hangs")
         self.world.run_for(PAUSE)
 
+    def syncs(self, time: str) -> None:
+        """syncs 2s: from now on each sync of a disk takes so long, and each write of a state."""
+        self.cluster.sync_delay = self.cluster.state_delay = (duration(time), duration(time))
+        for machine in self.cluster:
+            if machine.disk is not None:
+                machine.disk.sync_delay = self.cluster.sync_delay
+
     # -- commands: the network and time -----------------------------------------------------------
 
     def cut(self, one: str, other: str) -> None:
@@ -506,6 +513,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
         "pause",
         "resume",
         "disk",
+        "syncs",
         "cut",
         "clog",
         "heal",

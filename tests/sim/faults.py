@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from qpidha.model.features import FEATURES
+from tests.sim.machine import CRASH_WAYS
 from tests.sim.world import MILLISECOND
 
 VERSIONS: tuple[tuple[str, ...], ...] = ((), tuple(FEATURES))
 """What each version knows: the base, and this one."""
-CRASH_WAYS = ("keep", "drop", "lose", "tear", "scramble")
 
 
 def plan(run: Any) -> None:
@@ -64,7 +64,7 @@ def end_all(run: Any) -> None:
     for pair in list(run.cuts):
         _join(run, *pair)
     for machine in run.cluster:
-        machine.crash_after, machine.crash_committing = -1, False
+        machine.crash_after, machine.crash_committing, machine.crash_saving = -1, False, False
         for connection_id in machine.streams:
             machine.congest(connection_id, False)
         if machine.disk is not None:
@@ -93,6 +93,61 @@ def crash_committing(run: Any) -> None:
     for machine in run.cluster.primaries():
         machine.crash_committing = True
         run.world.at(2 * _a_while(run), machine.restart)
+
+
+def crash_saving(run: Any) -> None:
+    """A broker ends while it writes its state file, in the middle of a promotion that is asked for
+    now.
+    """
+    machine = _anyone(run)
+    machine.crash_saving = True
+    run.world.at(2 * _a_while(run), machine.restart)
+    if not run.plan.trusting:
+        for other in run.world.rng.sample(run.cluster.machines, 2):
+            run.world.at(run.world.between(0, 2 * run.cluster.state_delay[1]), _promote, run, other)
+
+
+def forget_record(run: Any) -> None:
+    """A backup is cut off, and the others end while they write down the set without it. They come
+    back, the primary ends, and the manager promotes the first.
+    """
+    primaries, rng = run.cluster.primaries(), run.world.rng
+    backups = [machine for machine in run.cluster if machine not in primaries]
+    if len(primaries) != 1 or len(backups) < 2 or run.plan.trusting:
+        return
+    alone = rng.choice(backups)
+    for machine in backups:
+        machine.crash_saving = machine is not alone
+    pairs = [
+        pair
+        for other in run.cluster
+        for pair in ((alone.host, other.host), (other.host, alone.host))
+        if other is not alone and pair not in run.cuts
+    ]
+    for pair in pairs:
+        run.cuts[pair] = None
+        run.world.block(*pair)
+    lives = {machine: machine.life for machine in backups if machine is not alone}
+    _forget_record(run, primaries[0], alone, lives, pairs, run.world.now + run.plan.length)
+
+
+def _forget_record(
+    run: Any, primary: Any, alone: Any, lives: dict[Any, int], pairs: list[Any], until: int
+) -> None:
+    """Go on as soon as one of them has ended."""
+    world = run.world
+    if run.healing:
+        return
+    ended = [machine for machine, life in lives.items() if machine.life != life]
+    if not ended and world.now < until:
+        world.at(MILLISECOND, _forget_record, run, primary, alone, lives, pairs, until)
+        return
+    primary.crash()
+    for machine in (*ended, primary):
+        world.at(world.between(MILLISECOND, 30 * MILLISECOND), machine.restart)
+    for pair in pairs:
+        _join(run, *pair)
+    world.at(world.between(MILLISECOND, 200 * MILLISECOND), _promote, run, alone)
 
 
 def power_failure(run: Any) -> None:
@@ -424,6 +479,8 @@ WEIGHTS = {
     "disk_full": 1.0,
     "isolate": 4.0,
     "crash_committing": 8.0,
+    "crash_saving": 3.0,
+    "forget_record": 3.0,
     "switchover": 4.0,
 }
 FAULTS: dict[str, Callable[[Any], None]] = {
@@ -431,6 +488,8 @@ FAULTS: dict[str, Callable[[Any], None]] = {
     for action in (
         crash,
         crash_committing,
+        crash_saving,
+        forget_record,
         power_failure,
         crash_all,
         torn_write,

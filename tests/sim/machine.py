@@ -2,9 +2,11 @@
 of the runtime.
 
 It does for a node what the daemon does: collects what happened into turns, steps the node, carries
-out the effects in their order, keeps the state file, and arms one timer. A crash takes everything
-but the state file and what the disk has to stay; it may come between two effects of one turn. A
-paused machine takes nothing and does nothing, as SIGSTOP has it.
+out the effects in their order, writes the state file beside that, which takes a while, and arms one
+timer. A crash takes everything but the state file and what the disk has to stay; it may come
+between two effects of one turn, and while the state file is written: that has its former content
+then, or the new one, which the broker did not live to hear of. A paused machine takes nothing and
+does nothing, as SIGSTOP has it.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from qpidha.model.events import (
     ConnectionLost,
     ConnectionOpened,
     Event,
+    StateSaved,
     StopRequested,
     Tick,
 )
@@ -49,7 +52,10 @@ from tests.sim.disk import FakeDisk, Files
 from tests.sim.model_node import ModelNode
 from tests.sim.world import MICROSECOND, MILLISECOND, Stream, World
 
+SLOWEST = 100
+"""A state file is written at most so many times more slowly than usual."""
 LATER_CAUSE = 200
+CRASH_WAYS = ("keep", "drop", "lose", "tear", "scramble")
 DISCHARGE = b"\x00\x53\x32"
 Replied = Callable[[dict[str, Any]], None]
 
@@ -76,6 +82,17 @@ class Cluster:
         self.disks = disks
         self.sync_delay = world.rng.choice(
             [(100 * MICROSECOND, 3 * MILLISECOND), (5 * MILLISECOND, 30 * MILLISECOND)]
+        )
+        self.state_delay = (
+            (100 * MICROSECOND, 100 * MICROSECOND)
+            if world.quiet
+            else world.rng.choice(
+                [
+                    (20 * MICROSECOND, 200 * MICROSECOND),
+                    (100 * MICROSECOND, 5 * MILLISECOND),
+                    (10 * MILLISECOND, 60 * MILLISECOND),
+                ]
+            )
         )
         self.addresses = [f"{name}:5672" for name in names]
         self.machines = [Machine(self, name) for name in names]
@@ -139,6 +156,8 @@ class Machine:
         """Effects that are still carried out before it crashes; below 0 it does not."""
         self.crash_committing = False
         """Whether it crashes in the next turn in which it commits something."""
+        self.crash_saving = False
+        """Whether it crashes while it writes its state file next."""
         self.node: Node = None  # type: ignore[assignment]
         self.was_complete = False
         self.start_error = ""
@@ -152,6 +171,10 @@ class Machine:
         self.streams: dict[int, tuple[Stream, Socket]] = {}
         self.requests: dict[int, Replied] = {}
         self.next_id = 0
+        self.saving: SaveState | None = None
+        """What is being written to the state file."""
+        self.unsaved: SaveState | None = None
+        """What is to be written there next."""
         self.committed = 0
         self.confirmed: dict[int, int] = {}
         """Connection of a backup -> the last sequence it has confirmed on it."""
@@ -256,7 +279,10 @@ class Machine:
         self.is_up = False
         self.life += 1
         self.was_complete = False
-        self.crash_after, self.crash_committing = -1, False
+        self.crash_after, self.crash_committing, self.crash_saving = -1, False, False
+        if self.saving is not None and not self.world.quiet and self.world.chance(0.5):
+            self._is_written(self.saving)
+        self.saving = self.unsaved = None
         if self.disk is not None:
             self.disk.crash(disk)
         for stream, socket in list(self.streams.values()):
@@ -364,17 +390,15 @@ class Machine:
         life = self.life
         for effect in effects:
             if type(effect) is WriteEvents:
-                self.noted(effect)
+                if self.life == life:  # Else it ended before.
+                    self.noted(effect)
                 continue
             if type(effect) is Admitted or is_audit(effect):
                 continue  # No step at which a machine may crash.
             if self.crash_after >= 0:
                 self.crash_after -= 1
                 if self.crash_after < 0:
-                    self.crash(
-                        power=self.world.chance(0.3),
-                        disk=self.world.rng.choice(["keep", "drop", "lose", "tear", "scramble"]),
-                    )
+                    self.crash(power=self.world.chance(0.3), disk=self.world.rng.choice(CRASH_WAYS))
             if self.life != life:
                 return
             EFFECTS[type(effect)](self, effect)
@@ -450,6 +474,37 @@ class Machine:
             self.world.close(*end)
 
     def _save(self, effect: SaveState) -> None:
+        self.unsaved = effect
+        if self.saving is None:
+            self._write_state()
+
+    def _write_state(self) -> None:
+        """Begin to write the last state that was asked for, if there is one."""
+        self.saving, self.unsaved = self.unsaved, None
+        if self.saving is None:
+            return
+        slowness = min(self.disk.slowness, SLOWEST) if self.disk is not None else 1
+        delay = self.world.between(*self.cluster.state_delay) * slowness
+        self.world.at(delay, self._state_written, self.life, self.saving)
+        if self.crash_saving:
+            self.crash_saving = False
+            self.world.at(self.world.between(0, delay), self._crash_now, self.life)
+
+    def _crash_now(self, life: int) -> None:
+        if self.life == life:
+            self.crash(power=self.world.chance(0.3), disk=self.world.rng.choice(CRASH_WAYS))
+
+    def _state_written(self, life: int, effect: SaveState) -> None:
+        if self.life != life:
+            return
+        if self.is_paused:  # Its threads do nothing either.
+            self.world.at(10 * MILLISECOND, self._state_written, life, effect)
+            return
+        self._is_written(effect)
+        self.put(StateSaved(effect.mark))
+        self._write_state()
+
+    def _is_written(self, effect: SaveState) -> None:
         self.saved = effect.data
         self.cluster.watcher.saved(self)
 

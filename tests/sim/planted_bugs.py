@@ -23,6 +23,7 @@ from qpidha.ha.backup import Backup
 from qpidha.ha.candidates import Comparison
 from qpidha.ha.peers import Peers
 from qpidha.ha.primary import Primary
+from qpidha.ha.saves import Saves
 from qpidha.management import admission
 from qpidha.model.records import HA_RECORDS, Cause, FeatureEnabled
 from qpidha.node import Node
@@ -146,6 +147,14 @@ def drop_without_recording() -> AbstractContextManager[None]:
         return bool(consultation.question.version) or hears(self, consultation)
 
     return replaced((Peers, "hears_majority", changed))
+
+
+def tell_before_saved() -> AbstractContextManager[None]:
+    """Promise, record and acknowledge before the state file has it."""
+    return replaced(
+        (Saves, "is_idle", property(lambda self: True)),
+        (Saves, "then", lambda self, action: action()),
+    )
 
 
 def keep_confirmations() -> AbstractContextManager[None]:
@@ -327,6 +336,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         ignore_epoch,
         promote_without_promises,
         drop_without_recording,
+        tell_before_saved,
         keep_confirmations,
         half_transaction,
         forget_keys,

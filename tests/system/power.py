@@ -23,11 +23,25 @@ LIE = "QPIDHA_TEST_LIE"
 """Environment variable; `data`: syncs of files are said to be done and keep nothing."""
 DELAY = "QPIDHA_TEST_SYNC_SECONDS"
 """Environment variable: how long each sync takes, for a slow disk."""
+SLOW = "seconds"
+"""File among the notes: the same, for a disk that becomes slow later, or quick again."""
 
 
 def shadow_of(data_dir: Path) -> Path:
     """Return where the notes on a data directory are."""
     return data_dir.with_name(data_dir.name + ".synced")
+
+
+def slow_down(data_dir: Path, seconds: float) -> None:
+    """Have each sync of a broker take so long from now on."""
+    (shadow_of(data_dir) / SLOW).write_text(str(seconds))
+
+
+def synced(data_dir: Path, name: str) -> int:
+    """Return how often a file was synced that keeps its place."""
+    inode = (data_dir / name).stat().st_ino
+    lines = (shadow_of(data_dir) / "notes").read_bytes().split(b"\n")[:-1]
+    return sum(json.loads(line).get("file") == inode for line in lines)
 
 
 class Recorder:
@@ -63,8 +77,8 @@ class Recorder:
         before = os.fstat(number)
         path = os.readlink(f"/proc/self/fd/{number}")
         listing = self._listing(path) if stat.S_ISDIR(before.st_mode) else None
-        if self.delay:
-            time.sleep(self.delay)
+        if delay := self._seconds():
+            time.sleep(delay)
         call(number)  # type: ignore[operator]
         if not path.startswith(str(self.data_dir)):
             return
@@ -72,6 +86,12 @@ class Recorder:
             self._note(listing)
         elif self.lies != "data":
             self._note({"file": before.st_ino, "size": before.st_size})
+
+    def _seconds(self) -> float:
+        try:
+            return float((self.shadow / SLOW).read_text() or 0)
+        except FileNotFoundError:
+            return self.delay
 
     def _listing(self, folder: str) -> dict[str, object]:
         """Name what is in a directory, and keep hold of its files."""

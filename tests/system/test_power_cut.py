@@ -11,7 +11,7 @@ import pytest
 from tests.system.clients import browse, receive, send, wait_browse
 from tests.system.cluster import Cluster, wait_for
 from tests.system.failover_clients import FailoverReceiver, FailoverSender, first_gap
-from tests.system.power import DELAY, LIE, cut_power
+from tests.system.power import DELAY, LIE, cut_power, slow_down, synced
 from tests.system.test_store import declare
 
 pytestmark = pytest.mark.system
@@ -130,3 +130,38 @@ def test_a_slow_disk_delays_acceptance_and_one_sync_serves_many(a_cluster, monke
     syncs = cluster[0].status()["journal"]["syncs"] - before
     assert 0 < syncs < 100
     assert cluster[0].status()["state"] == "active"
+
+
+def test_faults_b2_a_failover_on_slow_disks_takes_three_syncs(a_cluster):
+    """A sync takes two seconds, four heartbeats: no connection is lost for that, and the state file
+    is written three times from the manager's request to its answer: the candidate's promise, that
+    of another broker, and the set that the epoch begins with.
+    """
+    cluster = a_cluster(3, module=POWER, ha_safety="strict", link_heartbeat_interval="0.5")
+    declare(cluster[0])
+    send(cluster[0], "q", ["before"], durable=True)
+    candidate, other = cluster[1], cluster[2]
+    before = [
+        wait_for(lambda broker=broker: syncs_at_rest(broker)) for broker in (candidate, other)
+    ]
+    for broker in (candidate, other):
+        slow_down(broker.data_dir, 2)
+    cluster[0].kill()
+    candidate.promote()
+    after = [synced(broker.data_dir, "state") for broker in (candidate, other)]
+    for broker in (candidate, other):
+        slow_down(broker.data_dir, 0)
+        assert "idle-timeout" not in broker.log.read_text()
+    assert after[0] - before[0] == 2 and after[1] - before[1] <= 2
+    assert candidate.status()["epoch"] == 2
+    cluster.wait_settled(1)
+    send(candidate, "q", ["after"], durable=True)
+    assert browse(candidate, "q") == ["before", "after"]
+
+
+def syncs_at_rest(broker):
+    """Count the syncs of its state file; none before the copy is the same."""
+    state, copy = (broker.data_dir / name for name in ("state", "state.copy"))
+    if not copy.exists() or state.read_bytes() != copy.read_bytes():
+        return 0
+    return synced(broker.data_dir, "state")

@@ -105,6 +105,12 @@ COMPARE_PATIENCE = 10.0
 """Seconds for the brokers to compare what they have after a total failure."""
 HUNG_BACKUP_BEATS = 4
 """Heartbeats after which a hung backup is killed too, to be started afresh."""
+PROMOTION_PATIENCE = 30.0
+"""Seconds for a promotion of a broker that goes on answering: it waits for disks, and another
+candidate would only undo what it has got so far.
+"""
+SILENCE = 2.0
+"""Seconds, or four heartbeats, for one that does not."""
 STOP_PATIENCE = 5.0
 """Seconds for a broker to end in good order."""
 
@@ -178,7 +184,17 @@ class LocalManager:
         broker = self.broker(name)
         if broker.link is None:
             raise LinkBroken(f"{name} has no admin socket yet")
-        await broker.link.call("promote", {}, timeout=max(2.0, 4 * self.options.heartbeat))
+        heartbeat = self.options.heartbeat
+        until = time.monotonic() + max(SILENCE, 4 * heartbeat)
+        asked = asyncio.create_task(broker.link.call("promote", {}, timeout=PROMOTION_PATIENCE))
+        try:
+            while not asked.done():
+                if not broker.member.healthy and time.monotonic() > until:
+                    raise LinkBroken(f"{name} does not answer")
+                await asyncio.wait((asked,), timeout=heartbeat / 2)
+            await asked
+        finally:
+            asked.cancel()
 
     def record_in_sync(self, epoch: int, version: int, members: tuple[str, ...]) -> bool:
         """Write down an in-sync set, if it is newer than the newest."""

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from qpidha.client.admin import AdminLink
+from qpidha.client.admin import AdminLink, LinkBroken
 from qpidha.manager.builtin import supervisor
 from qpidha.manager.builtin.cluster import ClusterOptions, read_state
 from qpidha.manager.builtin.process import start_time
@@ -236,6 +236,49 @@ def test_a_broker_that_freezes_while_it_is_promoted_is_dead_before_another_is_pr
             assert early is None or early["time_ns"] >= exited["time_ns"]
 
     asyncio.run(play())
+
+
+class SlowLink:
+    """A link over which a promotion is not answered before somebody says so."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.timeouts: list[float] = []
+
+    async def call(self, method: str, params: dict[str, Any], *, timeout: float) -> dict[str, Any]:
+        self.timeouts.append(timeout)
+        return await self.answer
+
+
+@pytest.mark.parametrize("healthy", [True, False])
+def test_a_promotion_is_waited_for_as_long_as_the_broker_answers(
+    directory: Path, healthy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "SILENCE", 0.0)
+
+    async def play() -> None:
+        manager = supervisor.LocalManager(
+            ClusterOptions(directory=directory, ports=(1, 2, 3), heartbeat=0.05)
+        )
+        broker, link = manager.brokers["b2"], SlowLink()
+        broker.link, broker.member.healthy = cast("AdminLink", link), True
+        asked = asyncio.create_task(manager.promote("b2"))
+        await wait_until(lambda: bool(link.timeouts))
+        assert link.timeouts == [supervisor.PROMOTION_PATIENCE]
+        broker.member.healthy = healthy
+        if healthy:
+            link.answer.set_result({})
+            await asked
+        else:
+            with pytest.raises(LinkBroken, match="does not answer"):
+                await asked
+
+    asyncio.run(play())
+
+
+async def wait_until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(
