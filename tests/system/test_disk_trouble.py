@@ -269,6 +269,7 @@ def test_senders_to_a_queue_wait_before_the_disk_is_full_and_none_is_refused(on_
 
 def test_first_use_d5_so_is_the_disk_of_a_backup_of_three(on_disks, small_disks):
     """The primary's is larger: it refuses what the backup could not keep, and says which one."""
+    subprocess.run(["mount", "-o", "remount,size=200m", str(small_disks[0])], check=True)
     cluster = on_disks(disk_free_limit="8M")
     declare_both(cluster[0])
     fill(small_disks[1], 16 * MEGABYTE)
