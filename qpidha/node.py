@@ -672,9 +672,10 @@ class Node:
         is_each: bool = False,
     ) -> None:
         """Tell of what access control denied."""
-        # Tools ask for a role as a matter of course, and do without where they may not have it.
-        level = "info" if object_type is ObjectType.ROLE else "notice"
-        self.audit.denied(self.now, principal, error, level, source=source, is_each=is_each)
+        is_role = object_type is ObjectType.ROLE
+        self.audit.denied(
+            self.now, principal, error, is_role=is_role, source=source, is_each=is_each
+        )
 
     def allowed(self, principal: Principal, text: str, *, source: str) -> None:
         """Tell of what access control allowed, where it is asked to."""

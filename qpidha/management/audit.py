@@ -1,20 +1,29 @@
 """Audit: lines of the log about who was refused, and who has changed what, with user and address.
 
-Strangers cause those of the first kind, so that there are no more than so many in a second; how
-many more there were is told later. Names that strangers give are cut. Of what was done each has its
-line. Knows nothing of how anybody logs in, nor of the rules of access control.
+Strangers cause those of the first kind, so that there are no more than so many in a second of each
+sort, and of each address one at least: nobody hides what another one does. How many more there were
+is told later. Names that strangers give are cut. Of what was done each has its line. Knows nothing
+of how anybody logs in, nor of the rules of access control.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
+from qpidha.management.logins import neighbourhood
 from qpidha.model.duration import SECOND
 from qpidha.model.errors import QpidHaError
 from qpidha.model.principal import Action, ObjectType, Principal
 
 LINES = 20
-"""Lines in one second."""
+"""Lines of one sort in one second."""
+ADDRESSES = 100
+"""That have one line of a sort in a second whatever the others have; of IPv6 a network of 64 bits
+is one.
+"""
+CONNECTIONS, LOGINS, REQUESTS, ROLES = "connections", "logins", "requests", "claims to a role"
+"""The sorts of what is refused."""
 LONGEST = 64
 """Characters of a name that a stranger gives."""
 DEEDS = {
@@ -32,11 +41,16 @@ DETAILS = {"queuename": "queue", "routingkey": "key"}
 class Audit:
     """Tells who was refused, and who did what; `say` writes a line of a level, with fields."""
 
-    __slots__ = ("_begin", "_lines", "_say", "_unsaid")
+    __slots__ = ("_begin", "_heard", "_lines", "_say", "_unsaid")
 
     def __init__(self, say: Callable[[str, str, dict[str, object]], None]) -> None:
         self._say = say
-        self._begin = self._lines = self._unsaid = 0
+        self._begin = 0
+        self._lines: Counter[str] = Counter()
+        """Sort -> its lines in this second."""
+        self._unsaid: Counter[str] = Counter()
+        self._heard: dict[str, set[str]] = {}
+        """Sort -> the neighbourhoods that have had a line of it in this second."""
 
     def login_refused(
         self, now: int, principal: Principal, user: str, mechanism: str, reason: str
@@ -46,6 +60,8 @@ class Audit:
         who = f"'{name}' at {principal.address}" if name else principal.address
         self._tell(
             now,
+            LOGINS,
+            principal,
             "notice",
             f"refused the login of {who} by {mechanism[:LONGEST] or 'no mechanism'}: {reason}",
             {"user": name, "address": principal.address, "mechanism": mechanism[:LONGEST]},
@@ -54,21 +70,23 @@ class Audit:
     def not_opened(self, now: int, principal: Principal, reason: str) -> None:
         """Tell of a connection that ended before anybody said who he is."""
         text = f"no connection with {principal.address}: {reason}"
-        self._tell(now, "info", text, {"address": principal.address})
+        self._tell(now, CONNECTIONS, principal, "info", text, {"address": principal.address})
 
     def denied(
         self,
         now: int,
         principal: Principal,
         error: QpidHaError,
-        level: str,
         *,
+        is_role: bool = False,
         source: str = "",
         is_each: bool = False,
     ) -> None:
         """Tell that somebody who is in may not do something, and where that is said; with `is_each`
-        there is a line whatever their number.
+        there is a line whatever their number. Tools claim a role as a matter of course, and do
+        without where they may not have it: that is less than a notice.
         """
+        level, sort = ("info", ROLES) if is_role else ("notice", REQUESTS)
         name = str(principal)
         text = f"denied {name} at {principal.address}: {error.text}"
         fields: dict[str, object] = {"user": name, "address": principal.address}
@@ -77,7 +95,7 @@ class Audit:
         if is_each:
             self._say(level, text, fields)
         else:
-            self._tell(now, level, text, fields)
+            self._tell(now, sort, principal, level, text, fields)
 
     def allowed(self, principal: Principal, text: str, source: str) -> None:
         """Tell that somebody does something, where a rule asks for that."""
@@ -104,19 +122,33 @@ class Audit:
         )
 
     def tick(self, now: int) -> None:
-        """Tell of those there was no line for."""
-        if self._unsaid and now - self._begin >= SECOND:
-            self._begin, self._lines = now, 0
-            unsaid, self._unsaid = self._unsaid, 0
-            text = f"connections, logins and requests that were refused and have no line: {unsaid}"
-            self._say("notice", text, {"refused": unsaid})
-
-    def _tell(self, now: int, level: str, text: str, fields: dict[str, object]) -> None:
-        self.tick(now)
-        if now - self._begin >= SECOND:
-            self._begin, self._lines = now, 0
-        if self._lines >= LINES:
-            self._unsaid += 1
+        """Tell of those there was no line for, when the second is over."""
+        if now - self._begin < SECOND:
             return
-        self._lines += 1
+        for sort, number in self._unsaid.items():
+            text = f"{sort} that were refused and have no line: {number}"
+            self._say("notice", text, {"refused": number})
+        self._begin = now
+        self._lines.clear()
+        self._unsaid.clear()
+        self._heard.clear()
+
+    def _tell(
+        self,
+        now: int,
+        sort: str,
+        principal: Principal,
+        level: str,
+        text: str,
+        fields: dict[str, object],
+    ) -> None:
+        self.tick(now)
+        heard, place = self._heard.setdefault(sort, set()), neighbourhood(principal.address)
+        is_first = place not in heard and len(heard) < ADDRESSES
+        if not is_first and self._lines[sort] >= LINES:
+            self._unsaid[sort] += 1
+            return
+        if is_first:
+            heard.add(place)
+        self._lines[sort] += 1
         self._say(level, text, fields)

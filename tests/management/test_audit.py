@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qpidha.amqp.peer.sasl import SaslClient, make_verifier
-from qpidha.management.audit import LINES, LONGEST, Audit
+from qpidha.management.audit import ADDRESSES, LINES, LONGEST, Audit
 from qpidha.management.methods import METHODS
 from qpidha.management.methods import Effect as Kind
 from qpidha.model.effects import Announce, Compute, Effect, SendBytes
@@ -45,33 +45,68 @@ def test_strangers_fill_no_disk_with_lines() -> None:
     said.audit.tick(SECOND + 1)
     assert len(said) == LINES
     said.audit.tick(2 * SECOND)
-    assert said[LINES:] == [
-        "notice: connections, logins and requests that were refused and have no line: 30"
-    ]
+    assert said[LINES:] == ["notice: logins that were refused and have no line: 30"]
     said.audit.tick(3 * SECOND)
     for _ in range(2):
-        said.audit.denied(3 * SECOND, STRANGER, Unauthorized("no"), "notice")
+        said.audit.denied(3 * SECOND, STRANGER, Unauthorized("no"))
     assert said[LINES + 1 :] == ["notice: denied anonymous at 192.0.2.9:4711: no"] * 2
 
 
 def test_what_a_rule_wants_to_be_written_is_written_each_time() -> None:
     said = Said()
     for _ in range(LINES + 5):
-        said.audit.denied(
-            SECOND, STRANGER, Unauthorized("no"), "notice", source="line 1 of f", is_each=True
-        )
+        said.audit.denied(SECOND, STRANGER, Unauthorized("no"), source="line 1 of f", is_each=True)
     assert said == ["notice: denied anonymous at 192.0.2.9:4711: no (line 1 of f)"] * (LINES + 5)
 
 
 def test_what_was_not_said_is_told_before_the_next_line() -> None:
     said = Said()
     for _ in range(LINES + 1):
-        said.audit.denied(SECOND, STRANGER, Unauthorized("no"), "info")
-    said.audit.denied(2 * SECOND, STRANGER, Unauthorized("yes"), "info")
+        said.audit.denied(SECOND, STRANGER, Unauthorized("no"))
+    said.audit.denied(2 * SECOND, STRANGER, Unauthorized("yes"))
     assert said[LINES:] == [
-        "notice: connections, logins and requests that were refused and have no line: 1",
-        "info: denied anonymous at 192.0.2.9:4711: yes",
+        "notice: requests that were refused and have no line: 1",
+        "notice: denied anonymous at 192.0.2.9:4711: yes",
     ]
+
+
+def test_what_is_no_notice_hides_no_login_and_no_denial() -> None:
+    said = Said()
+    for _ in range(LINES + 5):
+        said.audit.not_opened(SECOND, STRANGER, "garbage")
+        said.audit.denied(SECOND, STRANGER, Unauthorized("no"), is_role=True)
+    said.clear()
+    said.audit.login_refused(SECOND, STRANGER, "ha", "PLAIN", "no")
+    said.audit.denied(SECOND, STRANGER, Unauthorized("no"))
+    assert [line.split()[1] for line in said] == ["refused", "denied"]
+    said.clear()
+    said.audit.tick(2 * SECOND)
+    assert said == [
+        "notice: connections that were refused and have no line: 5",
+        "notice: claims to a role that were refused and have no line: 5",
+    ]
+
+
+def test_each_address_has_a_line_a_second_whatever_the_others_do() -> None:
+    said = Said()
+    for now in (SECOND, 2 * SECOND):
+        for _ in range(LINES):
+            said.audit.login_refused(now, STRANGER, "guess", "PLAIN", "no")
+        said.clear()
+        for address in ("198.51.100.7:1", "[2001:db8::1]:1", "[2001:db8::2]:1", "198.51.100.7:2"):
+            said.audit.login_refused(now, Principal(address=address), "ha", "PLAIN", "no")
+        assert [line.split("'")[2].split()[1] for line in said] == [
+            "198.51.100.7:1",
+            "[2001:db8::1]:1",
+        ]
+
+
+def test_a_crowd_of_addresses_fills_no_disk_with_lines() -> None:
+    said = Said()
+    for number in range(ADDRESSES + 30):
+        stranger = Principal(address=f"198.51.{number}.1:7")
+        said.audit.login_refused(SECOND, stranger, "ha", "PLAIN", "no")
+    assert len(said) == ADDRESSES
 
 
 def test_a_long_name_is_cut() -> None:
