@@ -348,10 +348,29 @@ class Attaching:
         link = OutgoingLink(self._served, end, browse=False, exclusive=True)
         self._outgoing = link
         self._host.links.attach(self._connection, end.name, True, link)
-        self._check(Action.CONSUME, ObjectType.QUEUE, queue.name, {"browse": False})
-        self._check_queue(queue, link)
+        self._take_over(queue, link, shared=False)
         self._check_serving(queue.uid)
         self._queue, self._deletes = queue, True
+
+    def _take_over(self, queue: Queue, link: OutgoingLink, *, shared: bool) -> None:
+        """Refuse a queue that exists unless it is that of such a subscription, and the peer may do
+        with it what comes of one: who closes a subscription that is not shared deletes its queue.
+        """
+        name = queue.name
+        self._check(Action.ACCESS, ObjectType.QUEUE, name)
+        self._check(Action.CONSUME, ObjectType.QUEUE, name, {"browse": False})
+        exclusive = queue.options.exclusive
+        if not (queue.bindings and not exclusive if shared else exclusive):
+            raise PreconditionFailed(
+                f"the name '{name}' is taken by a queue that is no such subscription",
+                reason="its queue would be bound to an exchange, and not exclusive"
+                if shared
+                else "its queue would be exclusive",
+                hint="give the link another name, or the queue as the source address",
+            )
+        if not shared:
+            self._check(Action.DELETE, ObjectType.QUEUE, name)
+        self._check_queue(queue, link)
 
     def _find(self, terminus: Terminus, link: object) -> Address:
         """Find the node of a terminus, or make it if the peer asks for that; the terminus comes to
@@ -485,8 +504,8 @@ class Attaching:
             arguments[AUTO_DELETE_TIMEOUT] = source.timeout
         queue = self._broker.queues.get(name)
         is_new = queue is None
-        self._check(Action.CONSUME, ObjectType.QUEUE, name, {"browse": False})
         if queue is None:
+            self._check(Action.CONSUME, ObjectType.QUEUE, name, {"browse": False})
             asked: dict[str, Any] = {
                 "durable": self._durability > 0,
                 "exclusive": not shared,
@@ -500,7 +519,7 @@ class Attaching:
             queue, sequence = self._broker.declare_queue(name, owner=owner, **asked)
             self._sequence = max(self._sequence, sequence)
         else:
-            self._check_queue(queue, link)
+            self._take_over(queue, link, shared=shared)
         key = self._binding.key if address.key is None else address.key
         if key is None:
             key = (

@@ -187,6 +187,25 @@ def test_who_has_made_something_by_an_attach_is_told() -> None:
     assert len(told) == 4
 
 
+@pytest.mark.parametrize("action", [Action.ACCESS, Action.CONSUME, Action.DELETE])
+@pytest.mark.parametrize("terminus", [source("amq.topic"), Terminus()])
+def test_who_takes_a_subscription_over_needs_what_is_done_with_its_queue(
+    action: Action, terminus: Terminus
+) -> None:
+    host = AHost()
+    host.broker.declare_queue("orders_in", durable=True, exclusive=True)
+    host.broker.bind("amq.topic", "orders_in", "k")
+    question = (action, ObjectType.QUEUE, "orders_in")
+    host.access.denied.add(question)
+    client = RawClient(host, container_id="orders")
+    client.attach_receiver("", name="in", terminus=terminus, credit=0)
+    assert client.detached == {"in": UNAUTHORIZED}
+    host.access.denied.clear()
+    client.attach_receiver("", name="in", terminus=terminus, credit=0).end(closed=True)
+    client.turn()
+    assert not host.broker.queues
+
+
 def test_who_has_ended_a_subscription_is_told() -> None:
     host = AHost()
     terminus = source("amq.topic/k", durability=2, expiry="never")

@@ -311,6 +311,23 @@ def test_a_shared_subscription_is_named_by_its_link_and_shared() -> None:
     assert len(one.payloads) == len(two.payloads) == 2
 
 
+@pytest.mark.parametrize("shared, exclusive", [(False, False), (True, True), (True, False)])
+def test_a_queue_that_is_no_subscription_is_not_taken_for_one(
+    shared: bool, exclusive: bool
+) -> None:
+    host = AHost()
+    host.broker.declare_queue("orders_in", durable=True, exclusive=exclusive)
+    host.broker.publish("", "orders_in", build("kept"), headers=dict)
+    client = RawClient(host, container_id="orders")
+    name = "orders_in" if shared else "in"
+    wanted = source("amq.topic", capabilities=["shared"] if shared else [])
+    client.attach_receiver("", name=name, terminus=wanted)
+    error = client.errors[name]
+    assert error is not None and error.condition == "amqp:precondition-failed"
+    queue = host.broker.queues["orders_in"]
+    assert len(queue.messages) == 1 and not queue.bindings and not queue.consumers
+
+
 def test_an_exclusive_queue_is_locked_for_others() -> None:
     host = AHost()
     first, second = Pair(host, container_id="c1"), Pair(host, container_id="c2")
