@@ -187,7 +187,9 @@ def test_a_state_that_cannot_be_saved_ends_it(place):
         )
         try:
             assert any("listening on" in line for line in process.stderr)
-            (place / "state.new").mkdir()
+            wait_for((place / "state.copy").exists, bool, what="a first state that was saved")
+            (place / "state").unlink()
+            (place / "state").mkdir()
             with socket.socket(socket.AF_UNIX) as admin:
                 admin.settimeout(STATE)
                 admin.connect(str(place / "admin.sock"))
