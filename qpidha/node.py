@@ -724,6 +724,7 @@ class Node:
             password=settings.ha_password,
             hostname=peer.rpartition(":")[0],
             heartbeat=settings.link_heartbeat_interval,
+            mutual=not settings.anonymous,
         )
         for sender, name in ((True, "ask"), (False, "hear")):
             connection.attach(

@@ -639,15 +639,8 @@ def _check_ha(settings: Settings, given: Mapping[str, Given]) -> None:
             "the brokers could not log in to each other, and none could be promoted",
             "set ha-username and ha-password, of a user of users-file",
         )
-    if (
-        settings.ha_cluster
-        and not settings.anonymous
-        and settings.ha_mechanism == "PLAIN"
-        and not settings.sasl_plain_without_tls
-        and any(not address.encrypted for address in settings.ha_brokers_url)
-    ):
-        why = "no broker could log in to another one: PLAIN needs TLS"
-        _refuse(given, "ha-mechanism", why, f"{PLAIN_HINT}, or amqps: in ha-brokers-url")
+    if settings.ha_cluster and not settings.anonymous:
+        _check_ha_mechanism(settings, given)
     if settings.ha_recorder == "manager" and settings.ha_safety != "strict":
         _refuse(
             given,
@@ -669,6 +662,21 @@ def _check_ha(settings: Settings, given: Mapping[str, Given]) -> None:
             "be acknowledged",
             "lower it, or add brokers",
         )
+
+
+def _check_ha_mechanism(settings: Settings, given: Mapping[str, Given]) -> None:
+    """Refuse a mechanism by which no broker would let another one in, or be sure of it."""
+    mechanism, name = settings.ha_mechanism, "ha-mechanism"
+    if mechanism == "ANONYMOUS":
+        why = "ANONYMOUS contradicts auth=yes"
+        _refuse(given, name, why, "leave it out, or set auth=no")
+    why = f"no broker could log in to another one: {mechanism} needs TLS"
+    hint = "amqps: in ha-brokers-url"
+    if any(not address.encrypted for address in settings.ha_brokers_url):
+        if mechanism == "EXTERNAL":
+            _refuse(given, name, why, f"use {hint}")
+        if mechanism == "PLAIN" and not settings.sasl_plain_without_tls:
+            _refuse(given, name, why, f"{PLAIN_HINT}, or {hint}")
 
 
 def _worries(settings: Settings) -> list[str]:

@@ -208,6 +208,27 @@ def test_plain_without_tls_that_nobody_could_use_is_refused(text, says):
         load(common + text)
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("ha-mechanism=ANONYMOUS", "ANONYMOUS contradicts auth=yes"),
+        ("ha-mechanism=ANONYMOUS\nauth=no", ""),
+        ("ha-mechanism=EXTERNAL", "EXTERNAL needs TLS"),
+        ("ha-mechanism=EXTERNAL\nha-brokers-url=amqps:a,b", ""),
+        ("ha-mechanism=SCRAM-SHA-512", ""),
+    ],
+)
+def test_a_mechanism_that_lets_no_broker_in_is_refused(text, says):
+    common = "ha-cluster=yes\nha-username=u\nha-password=p\nusers-file=u\nssl-cert=c\n"
+    if "ha-brokers-url" not in text:
+        common += "ha-brokers-url=a,b\n"
+    if says:
+        error = refusal(common + text)
+        assert "ha-mechanism (" in error.text and says in error.text
+    else:
+        load(common + text)
+
+
 def test_passwords_that_everybody_sees_are_told_of():
     says = "sasl-plain-without-tls=yes: whoever listens"
     text = "users-file=u\nsasl-plain-without-tls=yes\n"

@@ -167,9 +167,10 @@ class Connection:
         hostname: str = "",
         heartbeat: int = 0,
         offered: tuple[str, ...] = (),
+        mutual: bool = False,
     ) -> None:
         """Log in and open; `heartbeat` is ns, silence of twice as long ends the connection.
-        `offered` are capabilities.
+        `offered` are capabilities. With `mutual` the peer has to prove who it is as well.
         """
         self._sasl = SaslClient(
             mechanism,
@@ -178,6 +179,7 @@ class Connection:
             hostname=hostname,
             nonce=self.host.make_uuid(),
             encrypted=self.principal.encrypted,
+            mutual=mutual,
         )
         self._stage = SASL
         self.principal = self.principal.logged_in(username, mechanism)
@@ -530,9 +532,10 @@ class Connection:
                     f"this connection has max-links {self.host.settings.max_links} links already"
                 )
             )
-        elif self.owner is None:
-            end.refuse(NotImplementedHere("this is a client: nothing can be attached to it"))
+        elif self.kind is ConnectionKind.OUTGOING:
+            end.refuse(NotImplementedHere("nothing can be attached by the side that was dialled"))
         else:
+            assert self.owner is not None
             self.owner.attach(end)
 
     def peer_retires(self, retiring: Retiring) -> None:

@@ -449,7 +449,16 @@ class SaslServer(SaslSide):
 class SaslClient(SaslSide):
     """The side that logs in."""
 
-    __slots__ = ("_encrypted", "_hostname", "_nonce", "_password", "_scram", "_username", "_wanted")
+    __slots__ = (
+        "_encrypted",
+        "_hostname",
+        "_mutual",
+        "_nonce",
+        "_password",
+        "_scram",
+        "_username",
+        "_wanted",
+    )
 
     def __init__(
         self,
@@ -460,9 +469,11 @@ class SaslClient(SaslSide):
         hostname: str,
         nonce: str,
         encrypted: bool = False,
+        mutual: bool = False,
     ) -> None:
         """`wanted` names the mechanisms that may be used, separated by spaces; empty is whatever
         fits, where PLAIN, which shows the password to whoever listens, fits only under TLS.
+        `mutual` takes only what also proves who the server is: TLS does, and SCRAM.
         """
         super().__init__()
         self._wanted = wanted.upper().split()
@@ -471,6 +482,7 @@ class SaslClient(SaslSide):
         self._hostname = hostname
         self._nonce = nonce.replace("-", "")
         self._encrypted = encrypted
+        self._mutual = mutual
         self._scram: Any = None
 
     def performed(self, code: int, fields: list[Any]) -> None:
@@ -492,14 +504,25 @@ class SaslClient(SaslSide):
         suitable = safe if self._username else ["EXTERNAL", "ANONYMOUS"]
         # With a name and no mechanism wanted, a broker without authentication is still good enough.
         order = self._wanted or [*suitable, *(["EXTERNAL", "ANONYMOUS"] if self._username else [])]
+        if self._mutual:
+            order = [name for name in order if self._proves_both(name)]
         self.mechanism = next((name for name in order if name in names), "")
         if not self.mechanism:
+            fails_to = "proves who is at either end" if self._mutual else "is usable here"
             raise Unauthorized(
-                f"the broker offers SASL mechanisms {' '.join(names)}, none of which is "
-                f"usable here ({' '.join(order)})"
+                f"the broker offers SASL mechanisms {' '.join(names)}, none of which {fails_to} "
+                f"({' '.join(order) or 'none does without a password, nor without TLS'})"
             )
         self.user = self._username
         self.say(INIT, Symbol(self.mechanism), self._first(), self._hostname or None)
+
+    def _proves_both(self, name: str) -> bool:
+        """Whether a mechanism shows that both sides are who they say. PLAIN without TLS does not,
+        and is for who asks for it by name.
+        """
+        if name in (*HASHES, "PLAIN"):
+            return bool(self._password)
+        return name == "EXTERNAL" and self._encrypted
 
     def _first(self) -> bytes:
         if self.mechanism == "PLAIN":

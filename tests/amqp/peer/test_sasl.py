@@ -277,6 +277,48 @@ def test_a_client_tells_the_host_that_it_means() -> None:
     assert b"b2.example.com" in client.take_output()
 
 
+BY_PASSWORD = ["SCRAM-SHA-512", "SCRAM-SHA-256"]
+
+
+@pytest.mark.parametrize(
+    ("offered", "wanted", "password", "encrypted", "takes"),
+    [
+        (["ANONYMOUS"], "", "secret", False, ""),
+        (["ANONYMOUS"], "", "secret", True, ""),
+        (["ANONYMOUS"], "ANONYMOUS", "secret", True, ""),
+        (["PLAIN", "ANONYMOUS"], "", "secret", False, ""),
+        (["PLAIN", "ANONYMOUS"], "", "secret", True, "PLAIN"),
+        (["PLAIN", "ANONYMOUS"], "PLAIN", "secret", False, "PLAIN"),
+        (["EXTERNAL", "ANONYMOUS"], "", "secret", False, ""),
+        (["EXTERNAL", "ANONYMOUS"], "EXTERNAL", "", False, ""),
+        (["EXTERNAL", *BY_PASSWORD], "", "", True, "EXTERNAL"),
+        (["EXTERNAL", *BY_PASSWORD], "", "", False, ""),
+        (["EXTERNAL", "PLAIN", *BY_PASSWORD], "", "secret", True, "SCRAM-SHA-512"),
+        (["ANONYMOUS", "SCRAM-SHA-256"], "", "secret", False, "SCRAM-SHA-256"),
+    ],
+)
+def test_who_wants_to_know_the_server_takes_no_mechanism_that_does_not_prove_it(
+    offered: list[str], wanted: str, password: str, encrypted: bool, takes: str
+) -> None:
+    client = SaslClient(
+        wanted,
+        username="ann",
+        password=password,
+        hostname="",
+        nonce="n",
+        encrypted=encrypted,
+        mutual=True,
+    )
+    offer = Array(0xA3, [Symbol(name) for name in offered])
+    if takes:
+        client.performed(MECHANISMS, [offer])
+        assert client.mechanism == takes
+    else:
+        with pytest.raises(Unauthorized, match="none of which proves who is at either end"):
+            client.performed(MECHANISMS, [offer])
+        assert client.take_output() == SASL_HEADER  # Nothing of the password.
+
+
 def work(side: SaslSide) -> None:
     """Do the arithmetic that a side waits for, if there is any."""
     wanted = side.take_work()
