@@ -56,7 +56,10 @@ QUOTA = Integer(0, 65530)
 PLAIN_HINT = "use SCRAM-SHA-256, or set sasl-plain-without-tls=yes"
 FOR_USERS = ("realm", "acl-file", "ha-username")
 """Options that say that users are to log in."""
-USERS_HINT = "set users-file, with users made by qpid-ha user add (ssl-trusted for certificates)"
+USERS_HINT = (
+    "set users-file, with users made by qpid-ha user add (or ssl-cert and ssl-trusted, for clients "
+    "with certificates)"
+)
 LONG_HEARTBEAT = 10 * SECOND
 """A heartbeat beyond this lets a hung broker hold up a cluster for long."""
 
@@ -451,8 +454,9 @@ class Settings:
 
     @property
     def has_logins(self) -> bool:
-        """Whether somebody could log in."""
-        return bool(self.users_file or self.ssl_trusted)
+        """Whether somebody could log in: users, or under TLS who has a certificate."""
+        shows_tls = self.ssl_cert and "ssl" not in self.listen_disable
+        return bool(self.users_file or (self.ssl_trusted and shows_tls))
 
     @property
     def is_local(self) -> bool:
@@ -593,15 +597,15 @@ def _check_login(settings: Settings, given: Mapping[str, Given]) -> None:
             _refuse(
                 given,
                 next(iter(useless), "ha-brokers-url"),
-                "it is for users who log in, and there are none",
+                f"it is for users who log in, and {_why_no_logins(settings)}",
                 f"{USERS_HINT}, or auth=no where nobody is to log in",
             )
         if not settings.anonymous:
             _refuse(
                 given,
                 "auth",
-                "no client could log in: there are no users, and the broker listens beyond the "
-                "loopback (auth=yes is the default)",
+                f"no client could log in: {_why_no_logins(settings)}, and the broker listens "
+                "beyond the loopback (auth=yes is the default)",
                 f"{USERS_HINT}; or interface=127.0.0.1, for programs of this machine alone; or "
                 "auth=no, and whoever reaches the port may use every queue",
             )
@@ -619,6 +623,13 @@ def _check_login(settings: Settings, given: Mapping[str, Given]) -> None:
         )
 
 
+def _why_no_logins(settings: Settings) -> str:
+    """Say why nobody could log in."""
+    if not settings.ssl_trusted:
+        return "there are no users"
+    return "there are no users (ssl-trusted lets clients in where ssl-cert opens a port for TLS)"
+
+
 def _check_ha(settings: Settings, given: Mapping[str, Given]) -> None:
     """Refuse options of a cluster that contradict each other."""
     for name in ("ha-password", "ha-password-file"):
@@ -626,18 +637,18 @@ def _check_ha(settings: Settings, given: Mapping[str, Given]) -> None:
             _refuse(given, name, "it needs ha-username", "set ha-username too")
     if settings.ha_password and settings.ha_password_file:
         _refuse(given, "ha-password-file", "ha-password is given too", "leave one of them out")
-    has_certificate = settings.ssl_cert and settings.ssl_trusted
     if (
         settings.ha_cluster
         and not settings.anonymous
         and len(settings.ha_brokers_url) > 1
-        and not (settings.ha_username or has_certificate)
+        and not settings.ha_username
     ):
         _refuse(
             given,
             "auth",
             "the brokers could not log in to each other, and none could be promoted",
-            "set ha-username and ha-password, of a user of users-file",
+            "set ha-username and ha-password, of a user of users-file; or ha-username to the name "
+            "in the brokers' certificates",
         )
     if settings.ha_cluster and not settings.anonymous:
         _check_ha_mechanism(settings, given)

@@ -311,7 +311,10 @@ def test_a_secret_is_never_shown():
         ("interface=lo,localhost,127.3.2.1,::1,[::1]", True),
         ("interface=lo\nauth=yes", True),
         ("interface=lo\nusers-file=u", False),
-        ("interface=lo\nssl-trusted=t", False),
+        ("interface=lo\nssl-trusted=t\nssl-cert=c", False),
+        ("interface=lo\nssl-trusted=t\nssl-cert=c\nlisten-disable=ssl", True),
+        ("interface=lo\nssl-trusted=t", True),
+        ("interface=lo\nssl-cert=c", True),
         ("interface=lo,10.0.0.1\nusers-file=u", False),
         ("interface=lo\nusers-file=u\nauth=no", True),
         ("interface=0.0.0.0\nauth=no", True),
@@ -334,6 +337,24 @@ def test_code_d1_a_broker_that_strangers_reach_has_users_or_says_that_it_has_non
         assert way in no.value.hint
     assert Settings.load(f"{text}\nauth=no", {}, [])[0].anonymous
     load_with_origins([("qpidd.conf", text)], {}, [], together=False)
+
+
+def test_authorities_without_a_port_for_tls_let_nobody_in():
+    for more in ("", "\nssl-cert=c\nlisten-disable=ssl"):
+        error = refusal(f"interface=eth0\nssl-trusted=t{more}")
+        assert "there are no users (ssl-trusted lets clients in where ssl-cert" in error.text
+        assert "users-file" in error.hint and "ssl-cert and ssl-trusted" in error.hint
+        for_users = refusal(f"realm=R\nssl-trusted=t{more}")
+        assert "realm (line 1" in for_users.text and "ssl-cert" in for_users.text
+    load("interface=eth0\nssl-trusted=t\nssl-cert=c")
+
+
+def test_certificates_alone_do_not_say_which_of_them_are_brokers():
+    cluster = "ha-cluster=yes\nha-brokers-url=amqps:a,b\nssl-trusted=t\nssl-cert=c\n"
+    error = refusal(cluster)
+    assert "could not log in to each other" in error.text
+    assert "the name in the brokers' certificates" in error.hint
+    load(f"{cluster}ha-username=node\nha-mechanism=EXTERNAL")
 
 
 @pytest.mark.parametrize("line", ["realm=R", "realm=QPID", "ha-username=u", "acl-file=a"])
