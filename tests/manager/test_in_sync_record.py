@@ -145,6 +145,7 @@ def configured(options: ClusterOptions) -> dict[str, str]:
         ({}, "no"),
         ({"users-file": "u"}, None),
         ({"b1:users-file": "u"}, None),
+        ({"ssl-trusted": "t"}, None),
         ({"b2:users-file": "u"}, "no"),
         ({"auth": "yes"}, "yes"),
         ({"interface": "0.0.0.0"}, None),

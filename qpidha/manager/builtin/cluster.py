@@ -189,7 +189,8 @@ def configuration(spec: BrokerSpec, options: ClusterOptions) -> str:
             settings[name] = value
         elif broker == spec.name:
             settings[own] = value
-    if settings["interface"] == LOOPBACK and not settings.get("users-file"):
+    has_logins = any(settings.get(name) for name in ("users-file", "ssl-trusted"))
+    if settings["interface"] == LOOPBACK and not has_logins:
         # Brokers and tools of this machine are believed without a login.
         settings.setdefault("auth", "no")
     if len(options.ports) == 2 and settings["ha-safety"] == "strict":
