@@ -9,7 +9,7 @@ import socket
 
 from qpidha.management.acl import ALL, CONNECTIONS, QUEUES, AccessList, Decision, Verdict
 from qpidha.management.acl_file import read
-from qpidha.model.exit_codes import CONFIG
+from qpidha.model.exit_codes import CONFIG, UNAVAILABLE
 from qpidha.model.settings import Settings
 from qpidha.runtime.exits import CannotStart, reason_of
 
@@ -35,9 +35,17 @@ def load_access_list(settings: Settings) -> tuple[AccessList | None, list[str]]:
 
 
 def resolve(name: str) -> list[str]:
-    """The addresses of a host, none if it has none."""
+    """The addresses of a host, none if it has none. Raises CannotStart if nobody can tell now."""
     try:
         return [str(found[4][0]) for found in socket.getaddrinfo(name, None)]
+    except socket.gaierror as error:
+        if error.errno != socket.EAI_AGAIN:
+            return []
+        raise CannotStart(
+            f"the addresses of the host {name!r} are not known now: {reason_of(error)}",
+            hint="try again when the name service answers, or give addresses in place of names",
+            code=UNAVAILABLE,
+        ) from error
     except (OSError, UnicodeError):
         return []
 
@@ -52,7 +60,10 @@ def _read(path: str, realm: str) -> tuple[AccessList, list[str]]:
             hint="give its whole path; Qpid looks for a relative one in data-dir",
             code=CONFIG,
         ) from error
-    found, troubles = read(text, realm=realm, path=path, resolve=resolve)
+    try:
+        found, troubles = read(text, realm=realm, path=path, resolve=resolve)
+    except CannotStart as error:
+        raise CannotStart(f"acl-file {path}: {error}", hint=error.hint, code=error.code) from error
     for trouble in troubles:
         if trouble.is_error:
             raise CannotStart(

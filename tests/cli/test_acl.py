@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 from qpidha.management.acl_file import read
-from qpidha.model.exit_codes import DATA_ERROR, NO_INPUT
+from qpidha.model.exit_codes import DATA_ERROR, NO_INPUT, UNAVAILABLE
 from tests.cli.conftest import FakeBroker, Said
 
 Run = Callable[..., Said]
@@ -64,6 +68,19 @@ def test_every_error_is_shown_by_its_line(qpid_ha: Run, tmp_path: Path) -> None:
     said = qpid_ha("acl", "check", str(file), "-o", "json")
     assert said.code == DATA_ERROR
     assert [each["line"] for each in json.loads(said.out)["troubles"]] == [1, 3]
+
+
+def test_a_host_that_nobody_can_look_up_now(
+    qpid_ha: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_up(*_: object) -> NoReturn:
+        raise socket.gaierror(socket.EAI_AGAIN, "No answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    file = tmp_path / "rules"
+    file.write_text("acl deny all create connection host=h1\n")
+    said = qpid_ha("acl", "check", str(file))
+    assert said.code == UNAVAILABLE and "'h1' are not known now" in said.err
 
 
 def test_a_file_that_is_not_there(qpid_ha: Run, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from qpidha.management.acl_file import Trouble, read, shadowed
 from qpidha.model.exit_codes import DATA_ERROR, NO_INPUT, OK
 from qpidha.model.settings import DEFAULTS
 from qpidha.runtime.access_list import resolve
+from qpidha.runtime.exits import CannotStart
 
 NO_LIST = "no acl-file: who is in may do everything, but for what is for administrators and brokers"
 HEADS = ("LINE", "DECISION", "USERS", "ACTION", "OBJECT", "PROPERTIES")
@@ -59,7 +60,10 @@ def _check(
         raise Failure(
             NO_INPUT, f"cannot read {file}: {error.strerror}", hint="give the path of an acl-file"
         ) from error
-    found, troubles = read(text, realm=realm, path=file, resolve=resolve)
+    try:
+        found, troubles = read(text, realm=realm, path=file, resolve=resolve)
+    except CannotStart as error:
+        raise Failure(error.code, f"{file}: {error.text}", hint=error.hint) from error
     troubles = sorted([*troubles, *shadowed(found)], key=lambda trouble: trouble.line)
     errors = [trouble for trouble in troubles if trouble.is_error]
     if options.as_json:
