@@ -35,7 +35,7 @@ from qpidha.ha.channels import REPLICATION
 from qpidha.management.acl import CONNECTIONS, QUEUES, AccessList, Decision, host_in, told_of
 from qpidha.management.quotas import Quotas
 from qpidha.model.errors import LimitExceeded, QpidHaError, Unauthorized
-from qpidha.model.principal import ANONYMOUS, Action, ObjectType, Principal, Role
+from qpidha.model.principal import ANONYMOUS, Action, ObjectType, Principal, Role, without_realm
 from qpidha.model.settings import Settings
 
 CLAIMS = {Role.BROKER: "qpid.ha-backup", Role.ADMINISTRATOR: "qpid.ha-admin"}
@@ -150,9 +150,9 @@ class Access:
         is_known = self._settings.auth and principal.name not in ("", ANONYMOUS)
         if not is_known or principal.roles or self._is_of_brokers(principal):
             return None
-        bare = self._bare(principal.name)
-        names = ("", principal.name, bare, f"{bare}@{self._settings.realm}")
-        return frozenset(name.encode() for name in names)
+        realm, name = self._settings.realm, self._bare(principal.name)
+        names = ("", principal.name, name, f"{name}@{realm}" if realm else name)
+        return frozenset(each.encode() for each in names)
 
     def forged(self, principal: Principal, user_id: object) -> Unauthorized:
         """Tell of a message with another user-id; return what it is refused with."""
@@ -293,7 +293,7 @@ class Access:
 
     def _bare(self, name: str) -> str:
         """Return a name without the realm."""
-        return name.removesuffix(f"@{self._settings.realm}")
+        return without_realm(name, self._settings.realm)
 
     def _check_role(self, principal: Principal, name: str) -> None:
         settings, role = self._settings, Role(name)

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from qpidha.broker.topic import TopicTree
 from qpidha.broker.vocabulary import ALTERNATE, AUTO_DELETE, DURABLE, EXCHANGE_TYPE, EXCLUSIVE
-from qpidha.model.principal import ANONYMOUS
+from qpidha.model.principal import ANONYMOUS, without_realm
 
 ALL = "all"
 """Every user, action, object or host."""
@@ -260,7 +260,7 @@ class AccessList:
 
     def bare(self, name: str) -> str:
         """Return a user's name as rules are kept: without the realm."""
-        return (name or ANONYMOUS).removesuffix(f"@{self.realm}")
+        return without_realm(name or ANONYMOUS, self.realm)
 
     def publish(self, name: str, exchange: str, key: str) -> Verdict:
         """Decide about a message of a user; the default exchange is the empty name."""

@@ -19,6 +19,11 @@ ANONYMOUS = "anonymous"
 """The name of a principal that did not log in."""
 
 
+def without_realm(name: str, realm: str) -> str:
+    """Return a user's name without the realm: with and without it he is the same."""
+    return name.removesuffix(f"@{realm}") if realm else name
+
+
 class Role(StrEnum):
     """A role: it makes a principal more than an ordinary client."""
 

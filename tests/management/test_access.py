@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from qpidha.amqp.peer.sasl import AMQP_HEADER
+from qpidha.amqp.peer.sasl import AMQP_HEADER, Users
 from qpidha.ha.channels import REPLICATION
 from qpidha.management.access import Access
+from qpidha.management.acl import AccessList
 from qpidha.management.admission import MOST_REFUSED, admit
 from qpidha.management.methods import METHODS
 from qpidha.management.redirects import refusal
@@ -141,6 +142,16 @@ def test_the_user_of_ha_username_may_be_written_with_the_realm(user: str) -> Non
 
 
 ANN = frozenset((b"", b"ann", b"ann@QPID"))
+
+
+def test_where_there_is_no_realm_a_name_is_what_it_is() -> None:
+    """One that ends in @ was taken for another user."""
+    access = Access(Settings(auth=True, ha_username="cluster", realm=""))
+    question = (Action.ACCESS, ObjectType.ROLE, Role.BROKER)
+    assert may(access, Principal("cluster"), *question)
+    assert not may(access, Principal("cluster@"), *question)
+    assert access.user_ids(Principal("ann@")) == {b"", b"ann@"}
+    assert AccessList(realm="").bare("ann@") == Users(realm="").bare("ann@") == "ann@"
 
 
 @pytest.mark.parametrize(

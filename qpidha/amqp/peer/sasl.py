@@ -19,7 +19,7 @@ from typing import Any
 
 from qpidha.model.encoding import Array, Described, Symbol, UByte, ULong, decode, encode
 from qpidha.model.errors import InvalidArgument, ProtocolViolation, Unauthorized
-from qpidha.model.principal import ANONYMOUS
+from qpidha.model.principal import ANONYMOUS, without_realm
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
@@ -120,7 +120,7 @@ class Users:
     for each SCRAM mechanism that a user may use; `#` begins a comment.
     """
 
-    __slots__ = ("_secret", "_suffix", "verifiers")
+    __slots__ = ("_realm", "_secret", "verifiers")
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Users:
         """
         self.verifiers = verifiers or {}
         """Name -> mechanism -> verifier."""
-        self._suffix = f"@{realm}" if realm else ""
+        self._realm = realm
         self._secret = secret
 
     @classmethod
@@ -184,7 +184,7 @@ class Users:
 
     def bare(self, name: str) -> str:
         """Give a name without the realm."""
-        return name.removesuffix(self._suffix)
+        return without_realm(name, self._realm)
 
     def check(self, name: str, password: str) -> bool:
         """Tell whether `name` exists and has this password, by as much work if it does not."""
