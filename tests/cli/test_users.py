@@ -83,6 +83,8 @@ def test_equal_passwords_do_not_look_equal(put: Run, file: Path) -> None:
         ("#a", "a"),
         (" a", "a"),
         ("a\nb", "a"),
+        ("anonymous", "a"),
+        ("anonymous@QPID", "a"),
         ("ann", ""),
         ("ann", "\x07"),
     ],

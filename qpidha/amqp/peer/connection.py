@@ -453,8 +453,9 @@ class Connection:
 
     def _mechanisms(self) -> list[str]:
         settings = self.host.settings
-        suitable = ["EXTERNAL"] if self.identity and self.principal.encrypted else []
         users = self.host.users
+        has_name = users.bare(self.identity) not in ("", ANONYMOUS)
+        suitable = ["EXTERNAL"] if has_name and self.principal.encrypted else []
         suitable += users.mechanisms
         is_hidden = self.principal.encrypted or settings.sasl_plain_without_tls
         if settings.anonymous or (users.verifiers and is_hidden):

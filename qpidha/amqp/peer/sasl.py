@@ -166,6 +166,11 @@ class Users:
                 f"users file line {number}: needs {' or '.join(HASHES)}, a name, {ITERATIONS} to "
                 f"{MOST_ITERATIONS} iterations and {LEAST_SALT} bytes of salt or more"
             )
+        if bare == ANONYMOUS:
+            raise InvalidArgument(
+                f"users file line {number}: {ANONYMOUS} is the name of who does not log in",
+                hint="give the user another name",
+            )
         own = self.verifiers.setdefault(bare, {})
         if mechanism in own:
             raise InvalidArgument(

@@ -26,6 +26,7 @@ from qpidha.client.command.output import EPILOG, print_json, print_table, talk
 from qpidha.client.command.passwords import read_password
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import DATA_ERROR, INTERRUPTED, NO, NO_INPUT, NO_PERMISSION, USAGE
+from qpidha.model.principal import ANONYMOUS, without_realm
 from qpidha.model.settings import DEFAULTS
 
 SALT = 16
@@ -105,6 +106,9 @@ def _add(
     ):
         hint = "no $, no :, no spaces or control characters in it, and no # at its beginning"
         raise Failure(USAGE, f"{name!r} cannot be a user's name", hint=hint)
+    if without_realm(name, realm) == ANONYMOUS:
+        text = f"a user cannot be called {ANONYMOUS}: that is who does not log in"
+        raise Failure(USAGE, text, hint="give another name")
     file = _read(users_file, realm, missing_ok=True)
     try:
         password = _password(options, name, password_stdin)

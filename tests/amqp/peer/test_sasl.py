@@ -122,8 +122,11 @@ def test_external_takes_the_identity_of_the_certificate() -> None:
     assert pair.server.principal.name == "CN=b2"
 
 
-def test_external_is_not_offered_without_a_certificate() -> None:
-    assert Pair(AHost(), mechanism="EXTERNAL").client.closed
+@pytest.mark.parametrize("identity", ["", "anonymous", "anonymous@QPID", "@QPID"])
+def test_external_is_not_offered_without_a_certificate_that_names_its_holder(identity: str) -> None:
+    host = AHost()
+    host.users = Users(realm="QPID")
+    assert Pair(host, identity=identity, encrypted=True, mechanism="EXTERNAL").client.closed
 
 
 def test_offered_mechanisms_can_be_restricted() -> None:
@@ -238,9 +241,15 @@ def test_a_name_is_the_same_with_and_without_the_realm() -> None:
 
 @pytest.mark.parametrize(
     ("again", "says"),
-    [("@QPID", "needs .* a name"), ("ann", "ann has a line"), ("ann@QPID", "ann has a line for")],
+    [
+        ("@QPID", "needs .* a name"),
+        ("ann", "ann has a line"),
+        ("ann@QPID", "ann has a line for"),
+        ("anonymous", "anonymous is the name of who does not log in"),
+        ("anonymous@QPID", "anonymous is the name"),
+    ],
 )
-def test_a_name_that_is_empty_or_stands_there_twice_is_refused(again: str, says: str) -> None:
+def test_a_name_that_is_empty_or_not_his_alone_is_refused(again: str, says: str) -> None:
     lines = [f"{name}:{make_verifier('a', SALT)}" for name in ("ann", again)]
     with pytest.raises(InvalidArgument, match=f"line 2.*{says}"):
         Users.parse("\n".join(lines), realm="QPID")
