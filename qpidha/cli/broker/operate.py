@@ -257,7 +257,8 @@ def reload(context: typer.Context) -> None:
     if options.as_json:
         print_json({"schema_version": 1, "warnings": warnings})
         return
-    talk(options, f"{target} has read its users, certificates and log options again")
+    what = "users, access control, certificates and log options"
+    talk(options, f"{target} has read its {what} again")
     for warning in warnings:
         talk(options, f"warning: {warning}")
 
