@@ -79,7 +79,7 @@ class Scratch:
         """Bytes of messages of which only a part has come, in all engines."""
         self.buffer = ffi.new("char[]", BUFFER_SIZE)
         # One tag is enough: the engine copies it. Tags only have to differ among the unsettled
-        # deliveries of one link.
+        # deliveries of one link. They are ASCII, for some clients take them for text.
         self.tag_bytes = ffi.new("uint32_t[1]")
         self._tag_holder = ffi.new("pn_bytes_t *")
         self._tag_holder.size = 4
@@ -359,7 +359,8 @@ class LinkEnd:
     def send(self, payload: bytes) -> Pointer:
         """Send a message; give its delivery, which the peer will settle or give an outcome."""
         pointer = self.pointer
-        self._next_tag = tag = (self._next_tag + 1) & 0xFFFFFFFF
+        # The next number of four bytes without their highest bits, which hand a carry on.
+        self._next_tag = tag = ((self._next_tag | 0x80808080) + 1) & 0x7F7F7F7F
         self._tag_bytes[0] = tag
         delivery = _deliver(pointer, self._tag)
         _send(pointer, payload, len(payload))

@@ -23,7 +23,9 @@ from qpidha.model.message_view import (
 )
 from tests.amqp.builders import AHost, Pair, a_logged_pair, a_pair, bodies
 from tests.amqp.raw_client import RawClient
-from tests.amqp.wire import OPEN, Talk, frame, frames_in, perform
+from tests.amqp.wire import BEGIN, OPEN, Talk, attach, frame, frames_in, perform
+
+FROM_Q = Described(ULong(0x28), ["q"])
 
 
 def a_raw_receiver(pair: Pair, **options: Any) -> tuple[RawClient, Any]:
@@ -411,3 +413,14 @@ def test_what_waits_for_windows_is_bounded_for_a_connection_and_not_for_each_ses
         talk.say(window_of(channel, 1000))
     turn(talk, 100)
     assert not broker.queues["q"].available() and talk.connection.backlog() == 0
+
+
+def test_faults_b8b_delivery_tags_are_text_that_differs() -> None:
+    """proton's Python classes read them as UTF-8."""
+    talk = Talk(None, AMQP_HEADER, OPEN, BEGIN, attach("r", 0, receives=True, source=FROM_Q))
+    for number in range(300):
+        talk.host.broker.queues["q"].enqueue(build(number))
+    flow = [UInt(0), UInt(999), UInt(0), UInt(999), UInt(0), UInt(0), UInt(300)]
+    answers = talk.say(frame(perform(0x13, *flow)))
+    tags = [answer.fields[2].decode("ascii") for answer in answers if answer.code == 0x14]
+    assert len(tags) == len({*tags}) == 300
