@@ -404,7 +404,7 @@ def _arrival(payload: bytes, now: int) -> tuple[bytes, int]:
     expires = min(ends, default=0)
     return payload if len(kept) == len(found) else b"".join(
         kept
-    ), expires if expires <= LATEST else 0
+    ), expires if 0 < expires <= LATEST else 0
 
 
 def departure(

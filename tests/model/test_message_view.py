@@ -167,3 +167,10 @@ def test_no_user_id_hides_in_a_message_id_that_lies_about_its_size() -> None:
 def test_a_section_that_lies_about_its_size_is_refused(size: int) -> None:
     with pytest.raises(ProtocolViolation):
         user_id(BOB[:4] + bytes((size,)) + BOB[5:] + VALUE)
+
+
+def test_faults_b8d_before_1970_a_message_with_a_ttl_has_no_end() -> None:
+    """It could not be recorded."""
+    payload = build("x", header={"ttl": UInt(1000)})
+    assert arrival(payload, -(10**18)) == (payload, 0)
+    assert arrival(payload, 1) == (payload, 1_000_000_001)
