@@ -193,6 +193,7 @@ class Cluster:
             self.settings.ha_recorder,
             self._is_short,
             self._is_low,
+            self.settings.ha_replicate,
         )
 
     @property
@@ -681,6 +682,7 @@ class Cluster:
         caller = self.inbound.get(connection_id)
         if caller is None or not caller.features:
             status.is_short = status.is_low = False
+            status.replicate = ""
         self.port.tell(connection_id, encode(status))
 
     def disk_changed(self, *, is_short: bool, is_low: bool) -> None:

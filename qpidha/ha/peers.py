@@ -56,6 +56,7 @@ class Peer:
         "features",
         "incompatible",
         "known",
+        "replicate",
         "state",
         "status",
     )
@@ -77,6 +78,8 @@ class Peer:
         self.incompatible = ""
         """The peer's `ha-recorder` if it differs from ours; such a peer is ignored.
         """
+        self.replicate = ""
+        """The peer's `ha-replicate` if it differs from ours."""
 
     @property
     def name(self) -> str:
@@ -136,6 +139,7 @@ class Peers:
         self.system_id = system_id
         self.strict = settings.ha_safety == "strict"
         self.ha_recorder = settings.ha_recorder
+        self.ha_replicate = settings.ha_replicate
         self.redial = settings.link_maintenance_interval
         # How long to wait for an answer of a peer that seems to be alive. It is part of the time
         # that a failover takes when the old primary hangs, hence a fraction of the heartbeat.
@@ -276,6 +280,7 @@ class Peers:
         peer.incompatible = ""
         peer.status = peer.known = status
         if status.system_id != self.system_id:
+            self._compare_levels(peer, status.replicate or self.ha_replicate)
             return True
         peer.state = PeerState.OURSELVES
         for consultation in list(self.consultations):
@@ -284,6 +289,21 @@ class Peers:
                 self._settle(consultation)
         self.port.hang_up(peer.connection_id)
         return False
+
+    def _compare_levels(self, peer: Peer, theirs: str) -> None:
+        """Say once that a peer has another `ha-replicate`: whichever of both is primary decides
+        whether a queue that names no level is on the others at all.
+        """
+        differs = theirs if theirs != self.ha_replicate else ""
+        if differs and peer.replicate != differs:
+            self.port.announce(
+                "warning",
+                f"{peer.name} has ha-replicate={theirs}, and this broker {self.ha_replicate}: what "
+                "is declared without a level is replicated or not as the primary has it. Give all "
+                "brokers the same ha-replicate, and restart those that change",
+                peer=peer.name,
+            )
+        peer.replicate = differs
 
     # -- consultations ----------------------------------------------------------------------------
 

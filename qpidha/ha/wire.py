@@ -51,6 +51,8 @@ class Status:
     """Whether its disk is so nearly full that senders should wait."""
     is_low: bool = False
     """Whether its disk has too little space left to take more."""
+    replicate: str = ""
+    """Its ha-replicate; empty if it does not say."""
 
 
 @dataclass(slots=True)
@@ -192,7 +194,12 @@ JSON_KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (Status, Ask, Answer, TakeOver, TakenOver, Subscribe, Begin, SnapshotEnd)
 }
-LATER: dict[str, object] = {"recorder": "brokers", "is_short": False, "is_low": False}
+LATER: dict[str, object] = {
+    "recorder": "brokers",
+    "is_short": False,
+    "is_low": False,
+    "replicate": "",
+}
 """Fields that came after the first version, and what their absence says."""
 WRITTEN_AS = {"is_complete": "is_live"}
 """Fields whose name on the wire is that of the first version."""

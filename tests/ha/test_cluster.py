@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from qpidha.ha.states import LEGAL_CHANGES, StateMachine, check_change
 from qpidha.ha.wire import Logged
 from qpidha.model.broker_states import BrokerStatus
 from qpidha.model.errors import InvariantBroken
+from qpidha.model.features import FEATURES
 from qpidha.model.records import Batch
 from tests.ha.cluster_world import SECOND, Machine, World
 
@@ -630,3 +632,22 @@ def test_a_primary_that_is_cut_off_hands_nothing_out_while_the_others_may_have_a
     world.restart(2)
     world.run(2)
     assert primary.may_deliver
+
+
+def test_qpid_18_another_ha_replicate_is_told_once() -> None:
+    world = World()
+    world.kill(1)
+    world.settings = replace(world.settings, ha_replicate="all")
+    other = world.restart(1).cluster
+    for machine in world.machines:
+        inbound = machine.cluster.inbound
+        for connection_id, caller in inbound.items():
+            inbound[connection_id] = replace(caller, features=frozenset(FEATURES))
+    for _ in range(2):
+        for machine in world.machines:
+            machine.cluster.send_status()
+        world.settle()
+    told = [[line for line in machine.said if "ha-replicate" in line] for machine in world.machines]
+    assert [len(lines) for lines in told] == [1, 2, 1]
+    assert told[0][0].startswith("warning: host1:5001 has ha-replicate=all, and this broker none: ")
+    assert other.status().replicate == "all"
