@@ -76,7 +76,7 @@ def retry(broker: Broker, now: int = SECOND) -> None:
     broker.tick(now + RETRY_INTERVAL)
 
 
-def test_d4_a_rejected_message_whose_alternate_is_full_stays_until_there_is_room() -> None:
+def test_rabbitmq_d4_a_rejected_message_whose_alternate_is_full_stays_until_there_is_room() -> None:
     tape = Tape()
     announced: list[Any] = []
     broker, queue = with_full_alternate(tape)
@@ -104,7 +104,7 @@ def test_d4_a_rejected_message_whose_alternate_is_full_stays_until_there_is_room
     assert broker.exchanges["amq.fanout"].received == 2
 
 
-def test_d4_a_rejected_message_for_which_there_is_no_queue_stays_until_there_is_one() -> None:
+def test_rabbitmq_d4_a_rejected_message_without_a_queue_stays_until_there_is_one() -> None:
     broker = a_broker(Tape())
     queue, _ = broker.declare_queue("q", alternate="amq.fanout")
     send(broker, "q", "a")

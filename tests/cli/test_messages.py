@@ -327,7 +327,7 @@ def test_each_argument_of_a_binding_is_done_or_refused_by_name(at: Run, entry: E
     check_said(at("bind", "amq.match", "q", "key", *headers), entry)
 
 
-def test_lines_are_sent_as_they_come(at: Run, address: str) -> None:
+def test_first_use_d1_lines_are_sent_as_they_come(at: Run, address: str) -> None:
     command = [sys.executable, "-m", "qpidha.cli.main", "send", "q", "-b", address]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -342,6 +342,6 @@ def test_lines_are_sent_as_they_come(at: Run, address: str) -> None:
     assert at("receive", "q", "-m", "2").out == "one\ntwo\n"
 
 
-def test_messages_are_made_when_they_are_sent() -> None:
+def test_first_use_d1_messages_are_made_when_they_are_sent() -> None:
     contents = messages._contents([], 10**22, 0)
     assert [next(contents), next(contents)] == ["1", "2"]

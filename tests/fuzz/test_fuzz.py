@@ -13,14 +13,14 @@ from tests.fuzz.run import Sessions, decode_damaged
 SESSIONS = 1000
 
 
-def test_sessions_by_a_grammar_end_no_broker() -> None:
+def test_faults_b1_sessions_by_a_grammar_end_no_broker() -> None:
     sessions = Sessions()
     for seed in range(SESSIONS):
         sessions.play(seed)
     assert sessions.node.internal_errors == 0
 
 
-def test_decoders_refuse_what_they_cannot_read_and_fail_at_nothing() -> None:
+def test_code_6_decoders_refuse_what_they_cannot_read_and_fail_at_nothing() -> None:
     for seed in range(3000):
         decode_damaged(seed)
 

@@ -230,7 +230,7 @@ def test_brokers_need_create_link_and_administrators_do_not() -> None:
     assert door.enter(ANN, backup={}) == "amqp:not-allowed", "there is no cluster"
 
 
-def test_connections_are_counted_for_users_and_addresses() -> None:
+def test_rabbitmq_row_17_connections_are_counted_for_users_and_addresses() -> None:
     full = LimitExceeded.condition
     door = Door("quota connections 2 ann", "quota connections 1 all")
     assert [door.enter(ANN) for _ in range(3)] == ["", "", full]
@@ -253,7 +253,7 @@ def test_who_was_there_before_a_quota_counts() -> None:
     assert door.enter(ANN) == LimitExceeded.condition
 
 
-def test_queues_are_counted_for_users() -> None:
+def test_rabbitmq_row_17_queues_are_counted_for_users() -> None:
     rights = Rights("quota queues 2 ann", "acl allow all all")
 
     def create(who: Principal, name: str) -> bool:
@@ -341,7 +341,7 @@ def test_reads_are_queries_of_a_class() -> None:
 # -- the node -------------------------------------------------------------------------------------
 
 
-def test_a_broker_shows_its_list_and_writes_what_it_denies() -> None:
+def test_qpid_4_a_broker_shows_its_list_and_writes_what_it_denies() -> None:
     node = a_node()
     assert node.access_list() == {"file": ""}
     node.access.use(a_list("acl deny ann delete queue", "acl allow-log all all"))

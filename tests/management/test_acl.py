@@ -237,11 +237,13 @@ GROUPS = ("group a ann@QPID", "group ab a bob", "group abc ab \\", "cal \\", "da
         ),
     ],
 )
-def test_what_is_decided(lines: tuple[str, ...], user: str, question: str, says: str) -> None:
+def test_qpid_4_what_is_decided(
+    lines: tuple[str, ...], user: str, question: str, says: str
+) -> None:
     assert decided(a_list(*lines), user, question) == says
 
 
-def test_the_acl_of_the_originals_test_of_ha() -> None:
+def test_qpid_4_the_acl_of_the_originals_test_of_ha() -> None:
     rules = a_list(
         "acl allow ha@QPID access queue",
         "acl allow ha@QPID create queue",

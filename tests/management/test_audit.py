@@ -154,7 +154,7 @@ class Broker:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @pytest.mark.parametrize("user", ["ann", "nobody"])
-def test_first_use_d11_a_refused_login_leaves_a_line(user: str, mechanism: str) -> None:
+def test_qpid_15_and_first_use_d11_a_refused_login_leaves_a_line(user: str, mechanism: str) -> None:
     effects = Broker().log_in(user, "wrong-secret", mechanism)
     (line,) = [effect for effect in effects if isinstance(effect, Announce)]
     assert (line.level, line.category) == ("notice", "security")
@@ -200,7 +200,7 @@ def test_who_gets_in_leaves_no_line() -> None:
         (Action.ACCESS, ObjectType.ROLE, Role.ADMINISTRATOR, "info", "ann may not use qpid.ha-a"),
     ],
 )
-def test_what_is_denied_leaves_a_line(
+def test_qpid_15_what_is_denied_leaves_a_line(
     action: Action, object_type: ObjectType, name: str, level: str, says: str
 ) -> None:
     node = Broker().node
@@ -212,7 +212,7 @@ def test_what_is_denied_leaves_a_line(
     assert line.text.startswith(f"denied ann at 192.0.2.9:4711: {says}")
 
 
-def test_what_was_changed_is_told_with_who_did_it() -> None:
+def test_qpid_15_what_was_changed_is_told_with_who_did_it() -> None:
     said: list[str] = []
     fields: list[dict[str, object]] = []
 

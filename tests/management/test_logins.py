@@ -171,7 +171,7 @@ def sent(effects: list[Effect]) -> dict[int, bytes]:
     return {each.connection_id: each.data for each in effects if isinstance(each, SendBytes)}
 
 
-def test_others_are_answered_while_a_password_is_checked() -> None:
+def test_performance_4_others_are_answered_while_a_password_is_checked() -> None:
     broker = Broker()
     done = computed(broker.log_in("ann", rest=AMQP_HEADER))
     opened = ConnectionOpened(90, THERE, ConnectionKind.CLIENT)
@@ -218,7 +218,7 @@ def test_during_a_handover_the_result_of_a_login_waits() -> None:
     assert list(sent(broker.happens())) == [2]
 
 
-def test_after_five_failures_good_and_bad_logins_wait_alike() -> None:
+def test_code_7_after_five_failures_good_and_bad_logins_wait_alike() -> None:
     broker = Broker()
     broker.guess(FREE)
     due = SECOND + SECOND // 10

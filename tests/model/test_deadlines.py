@@ -53,3 +53,25 @@ def test_keys_of_one_time_are_due_as_they_were_set_and_need_no_order() -> None:
     for key in keys:
         deadlines.set(key, 5)
     assert deadlines.due(4) == [] and deadlines.due(5) == keys and deadlines.first == 0
+
+
+class Time(int):
+    """A time that counts how often times are compared."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Time.compared += 1
+        return int(self) < int(other)
+
+
+def test_performance_4_the_first_is_known_without_a_look_at_all_others() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    for key in range(10_000):
+        deadlines.set(key, Time(key + 2))
+    Time.compared = 0
+    for key in range(100):
+        deadlines.set(10_000 + key, Time(1))
+        assert deadlines.first == 1
+        deadlines.remove(10_000 + key)
+    assert Time.compared < 10_000

@@ -229,7 +229,7 @@ def test_a_mechanism_that_lets_no_broker_in_is_refused(text, says):
         load(common + text)
 
 
-def test_passwords_that_everybody_sees_are_told_of():
+def test_code_7_passwords_that_everybody_sees_are_told_of():
     says = "sasl-plain-without-tls=yes: whoever listens"
     text = "users-file=u\nsasl-plain-without-tls=yes\n"
     assert _about(load(text)[1], says)
@@ -247,7 +247,7 @@ def test_passwords_that_everybody_sees_are_told_of():
         ("LOGIN", "it is not one of the accepted words"),
     ],
 )
-def test_mechanisms_of_others_are_refused_by_name(option, mechanism, says):
+def test_qpid_20_mechanisms_of_others_are_refused_by_name(option, mechanism, says):
     error = refusal(f"{option}={mechanism}")
     assert f"{option}={mechanism}" in error.text and says in error.text
     assert "SCRAM-SHA-512" in error.hint

@@ -78,7 +78,7 @@ def read_frame(stream: socket.socket) -> bytes:
     return size + read(stream, int.from_bytes(size, "big") - 4)
 
 
-def test_a_login_that_takes_long_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+def test_performance_4_a_login_that_takes_long_keeps_nobody_else_waiting(tmp_path: Path) -> None:
     """By the order of what comes: the login is under way before the other one begins."""
     salt, key = (base64.b64encode(bytes(size)).decode() for size in (16, 32))
     users = tmp_path / "users"

@@ -385,7 +385,7 @@ def test_the_admin_socket_serves_root_and_our_user_only(tmp_path, monkeypatch, u
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_a_process_of_another_user_is_refused_on_the_admin_socket(monkeypatch):
+def test_code_d8_a_process_of_another_user_is_refused_on_the_admin_socket(monkeypatch):
     code = (
         "import os, socket; os.setuid(65534); s = socket.socket(socket.AF_UNIX); "
         "s.connect('admin.sock'); print(s.recv(1))"

@@ -124,7 +124,7 @@ def test_what_is_logged_changes_and_what_needs_a_restart_is_named(broker: Broker
     assert "restart" not in broker.reload(DONE)
 
 
-def test_rules_that_are_read_again_are_enforced(broker: Broker) -> None:
+def test_qpid_4_rules_that_are_read_again_are_enforced(broker: Broker) -> None:
     users_file(broker.place / "users", {"ann": "ann", "bob": "bob"})
     (broker.place / "rules").write_text("acl deny bob access\nacl allow all all\n")
     broker.configure("acl-file=rules")
@@ -146,7 +146,7 @@ def test_rules_that_are_read_again_are_enforced(broker: Broker) -> None:
     assert broker.admin.call("acl") == {"file": ""}
 
 
-def test_an_administrator_may_ask_for_it(broker: Broker) -> None:
+def test_first_use_item_6_an_administrator_may_ask_for_it(broker: Broker) -> None:
     assert broker.admin.call("reload") == {"warnings": []}
     broker.configure("max-connections=7")
     (warning,) = broker.admin.call("reload")["warnings"]

@@ -88,7 +88,9 @@ def test_the_admin_socket_of_a_dead_daemon_is_replaced_and_that_of_a_live_one_is
 
 
 @pytest.mark.parametrize("fault", ["", "may be written by others", "is no directory", "belongs to"])
-def test_the_folder_that_anybody_may_make_first_is_used_if_it_is_ours(tmp_path, monkeypatch, fault):
+def test_code_7_the_folder_that_anybody_may_make_first_is_used_if_it_is_ours(
+    tmp_path, monkeypatch, fault
+):
     folder = tmp_path / "qpidha-1"
     monkeypatch.setattr("qpidha.runtime.sockets.SHARED", str(tmp_path))
     if fault == "is no directory":

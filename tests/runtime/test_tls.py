@@ -23,7 +23,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return Settings(ssl_cert=str(certificate), ssl_key=str(authority.lock(key, "secret")))
 
 
-def test_the_password_of_a_key_is_the_first_line_of_a_file(
+def test_qpid_20_the_password_of_a_key_is_the_first_line_of_a_file(
     settings: Settings, tmp_path: Path
 ) -> None:
     (tmp_path / "password").write_bytes(b"secret\r\nof the broker\n")

@@ -231,7 +231,9 @@ def test_without_a_limit_nothing_is_let_go_and_nobody_waits() -> None:
     assert machine.memory.report()["limit"] == 0
 
 
-def test_queues_are_weighed_a_piece_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_performance_4_queues_are_weighed_a_piece_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     machine = Machine()
     for number in range(25):
         fill(machine, f"q{number}", 10)

@@ -146,7 +146,9 @@ def test_a_message_that_travels_alone_arrives_as_it_was() -> None:
                 list(decode(data[:end]))
 
 
-def test_no_more_objects_are_looked_at_than_a_chunk_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_performance_4_no_more_objects_are_looked_at_than_a_chunk_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(recovery, "CHUNK", 1000)
     broker, _ = a_primary()
     for number in range(100):

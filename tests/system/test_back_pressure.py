@@ -55,7 +55,9 @@ def the_queue(broker: Broker, name: str) -> dict[str, Any]:
     return found
 
 
-def test_a_sender_goes_at_the_pace_of_its_consumer(a_cluster: Callable[..., Cluster]) -> None:
+def test_performance_7_a_sender_goes_at_the_pace_of_its_consumer(
+    a_cluster: Callable[..., Cluster],
+) -> None:
     primary, _ = a_cluster(2)
     for durable, size in ((False, 100), (True, 10 << 10), (False, 100 << 10), (True, 1 << 20)):
         name, limit, count = f"q{size}", 12 * size, 40

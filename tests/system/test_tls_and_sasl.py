@@ -74,7 +74,7 @@ def test_a_client_certificate_is_an_identity(a_cluster, authority):
         encrypted(broker, authority, mechanism="EXTERNAL")
 
 
-def test_without_a_certificate_nobody_is_let_in_where_one_is_required(a_cluster, authority):
+def test_code_d8_without_a_certificate_nobody_is_let_in_where_one_is_required(a_cluster, authority):
     """Also where SASL lets everybody in."""
     (broker,) = a_cluster(
         1, encrypted=True, ssl_require_client_authentication="yes", **encryption(authority)

@@ -205,7 +205,7 @@ def test_the_same_name_from_the_same_container_steals_a_link() -> None:
 
 
 @pytest.mark.parametrize("sender", [True, False])
-def test_a_user_cannot_steal_a_link_of_another_one_by_its_names(sender: bool) -> None:
+def test_code_7_a_user_cannot_steal_a_link_of_another_one_by_its_names(sender: bool) -> None:
     host = AHost()
     host.broker.declare_queue("q")
     users = [

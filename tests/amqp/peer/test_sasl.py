@@ -157,7 +157,7 @@ def test_a_password_is_shown_under_tls_only_unless_plain_is_named(
         (False, {"auth": False}, ["SCRAM-SHA-256", "PLAIN", "ANONYMOUS"]),
     ],
 )
-def test_plain_is_offered_under_tls_only(
+def test_code_7_plain_is_offered_under_tls_only(
     encrypted: bool, settings: dict[str, Any], offered: list[str]
 ) -> None:
     host = AHost(**{"auth": True, "users_file": "users", **settings})
@@ -363,7 +363,7 @@ class Guessed(Users):
 
 
 @pytest.mark.parametrize(("name", "lets_in"), [("ann", True), ("nobody", False)])
-def test_scram_refuses_a_name_that_does_not_exist_whatever_its_proof(
+def test_code_d8_scram_refuses_a_name_that_does_not_exist_whatever_its_proof(
     name: str, lets_in: bool
 ) -> None:
     server = a_server("SCRAM-SHA-256", users=Guessed(USERS.verifiers))
@@ -383,7 +383,7 @@ def of_unequal_users(secret: bytes = b"of this process") -> Users:
     return Users.parse("\n".join(lines), secret=secret)
 
 
-def test_nobody_can_guess_what_is_made_up_for_a_name_that_does_not_exist() -> None:
+def test_code_d7_nobody_can_guess_what_is_made_up_for_a_name_that_does_not_exist() -> None:
     """What was, when it was made of the name alone: a name of 19 letters was let in with a client
     key that everybody knew, but for one line.
     """
@@ -396,7 +396,7 @@ def test_nobody_can_guess_what_is_made_up_for_a_name_that_does_not_exist() -> No
     assert not {*parts[0]} & {*parts[2]} and len({*parts[0]}) == 3
 
 
-def test_a_name_that_does_not_exist_looks_like_one_that_does() -> None:
+def test_code_d7_a_name_that_does_not_exist_looks_like_one_that_does() -> None:
     """Of its answer to SCRAM a client sees the salt and the iterations: always the same for a name,
     and such as some user has.
     """
@@ -412,7 +412,7 @@ def test_a_name_that_does_not_exist_looks_like_one_that_does() -> None:
 
 
 @pytest.mark.parametrize(("name", "lets_in"), [("ann", True), ("nobody", False)])
-def test_a_password_takes_as_much_work_for_a_name_that_does_not_exist(
+def test_code_d7_a_password_takes_as_much_work_for_a_name_that_does_not_exist(
     monkeypatch: pytest.MonkeyPatch, name: str, lets_in: bool
 ) -> None:
     counted: list[int] = []
@@ -440,7 +440,7 @@ def test_no_password_is_right_for_a_name_that_does_not_exist(
 @pytest.mark.parametrize(
     ("authorization", "lets_in"), [("", True), ("ann", True), ("root", False), ("ANN", False)]
 )
-def test_plain_acts_for_nobody_but_the_user(authorization: str, lets_in: bool) -> None:
+def test_code_d8_plain_acts_for_nobody_but_the_user(authorization: str, lets_in: bool) -> None:
     server = a_server("PLAIN")
     server.performed(INIT, ["PLAIN", f"{authorization}\0ann\0secret".encode()])
     work(server)
@@ -448,14 +448,16 @@ def test_plain_acts_for_nobody_but_the_user(authorization: str, lets_in: bool) -
 
 
 @pytest.mark.parametrize(("claimed", "lets_in"), [("", True), ("CN=b2", True), ("CN=b3", False)])
-def test_external_is_the_certificates_identity_and_no_other(claimed: str, lets_in: bool) -> None:
+def test_code_d8_external_is_the_certificates_identity_and_no_other(
+    claimed: str, lets_in: bool
+) -> None:
     server = a_server("EXTERNAL", identity="CN=b2")
     server.performed(INIT, ["EXTERNAL", claimed.encode()])
     assert (server.done, server.failed) == (lets_in, not lets_in)
     assert server.user == "CN=b2"
 
 
-def test_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
+def test_code_d8_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
     """It says yes to whatever proof comes, and cannot sign for it."""
     client = a_client()
     talk(client, a_server("SCRAM-SHA-256"))
@@ -466,7 +468,7 @@ def test_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
         talk(a_client(), a_server("SCRAM-SHA-256", users=pretender))
 
 
-def test_a_broker_that_signs_nothing_is_not_believed() -> None:
+def test_code_d8_a_broker_that_signs_nothing_is_not_believed() -> None:
     client, server = a_client(), a_server("SCRAM-SHA-256")
     client.receive(server.take_output())
     server.receive(client.take_output())

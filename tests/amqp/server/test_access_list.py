@@ -56,7 +56,7 @@ SUBSCRIBE = (
         ("amq.topic/a.b", False, (SEE_TOPIC, *SUBSCRIBE)),
     ],
 )
-def test_an_attach_needs_each_of_its_rights(
+def test_qpid_4_an_attach_needs_each_of_its_rights(
     address: str, sender: bool, needs: tuple[str, ...]
 ) -> None:
     link, _ = ruled(*needs).attach(address, sender=sender, name="news")

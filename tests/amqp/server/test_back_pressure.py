@@ -85,7 +85,7 @@ def leave(host: AHost, count: int) -> None:
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_a_sender_that_keeps_to_its_credit_is_not_rejected(settled: bool) -> None:
+def test_performance_7_a_sender_that_keeps_to_its_credit_is_not_rejected(settled: bool) -> None:
     host = a_host(max_count=10)
     sender = ASender(host)
     assert sender.credit == 2  # what has room above 80 %
@@ -98,7 +98,9 @@ def test_a_sender_that_keeps_to_its_credit_is_not_rejected(settled: bool) -> Non
 
 
 @pytest.mark.parametrize("size", [100, 1000, 10_000, 40_000])
-def test_a_sender_goes_at_the_pace_of_a_slower_consumer_whatever_it_sends(size: int) -> None:
+def test_performance_7_a_sender_goes_at_the_pace_of_a_slower_consumer_whatever_it_sends(
+    size: int,
+) -> None:
     """As one sender and one slower consumer do in performance.md, at a tenth of a percent of it."""
     host = a_host(max_size=400_000, settings={"link_credit": 50})
     queue = host.broker.queues["q"]

@@ -315,7 +315,7 @@ def test_an_anonymous_sender_reaches_what_each_message_names() -> None:
     assert len(pair.host.broker.queues["t"].messages) == 2
 
 
-def test_an_anonymous_sender_does_not_reach_the_exclusive_queue_of_somebody_else() -> None:
+def test_code_d8_an_anonymous_sender_does_not_reach_the_exclusive_queue_of_somebody_else() -> None:
     host = AHost()
     owner, other = Pair(host, container_id="c1"), Pair(host, container_id="c2")
     own = source("own", capabilities=["create-on-demand"], properties={Symbol("exclusive"): True})

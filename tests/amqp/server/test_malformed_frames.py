@@ -279,7 +279,7 @@ def test_a9_frames_are_of_512_bytes_where_the_peer_takes_no_more() -> None:
     assert max(len(a.payload) for a in answers) < 512
 
 
-def test_hostile_the_engine_writes_nothing_to_standard_error(
+def test_faults_b8c_and_hostile_the_engine_writes_nothing_to_standard_error(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """It has no handle for the second link."""

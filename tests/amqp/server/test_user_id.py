@@ -60,7 +60,7 @@ def test_who_names_himself_or_nobody_is_served(to: str | None, user_id: Any) -> 
 @EVERY_WAY
 @pytest.mark.parametrize("product", ["qpidha", "rabbitmq"])
 @pytest.mark.parametrize("user_id", [b"bob", b"ann@OTHER", b"annabel", "ann"])
-def test_a_forged_user_id_is_refused(to: str | None, product: str, user_id: Any) -> None:
+def test_qpid_15_a_forged_user_id_is_refused(to: str | None, product: str, user_id: Any) -> None:
     client = Client(announce_product=product)
     sent = client.tell(to, message(user_id))
     assert (sent.state, sent.condition, sent.is_settled) == (REJECTED, FORGED, True)

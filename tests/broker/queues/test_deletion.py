@@ -49,7 +49,7 @@ def finish(broker: Broker) -> None:
         broker.go_on_walking(FOR_EVER)
 
 
-def test_each_step_moves_some_messages_and_waits_until_the_one_before_is_committed() -> None:
+def test_performance_4_each_step_moves_some_and_waits_until_the_one_before_is_committed() -> None:
     broker, queue, tape = filled()
     first, before = min(queue.messages), len(tape.records)
     deletion = broker.delete_queue("q")

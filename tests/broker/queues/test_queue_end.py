@@ -163,7 +163,7 @@ def test_subscriber_of_a_queue_deleted_by_its_owner_is_told() -> None:
 
 
 @pytest.mark.parametrize("is_copy", [False, True], ids=["primary", "backup"])
-def test_what_a_long_queue_had_is_freed_some_a_turn(
+def test_performance_4_what_a_long_queue_had_is_freed_some_a_turn(
     is_copy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remains, "FREED_A_TURN", 2)

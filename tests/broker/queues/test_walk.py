@@ -38,7 +38,7 @@ def over(purge: Purge) -> list[int]:
     return said
 
 
-def test_each_step_is_a_record_and_waits_until_the_one_before_is_committed() -> None:
+def test_first_use_d6_each_step_is_a_record_and_waits_until_the_one_before_is_committed() -> None:
     broker, queue, tape = filled()
     first, *_ = queue.messages
     purge = broker.purge("q")
@@ -130,7 +130,7 @@ def expired(tape: Tape) -> list[tuple[int, ...]]:
     ]
 
 
-def test_expired_messages_go_in_steps_and_each_is_a_record() -> None:
+def test_performance_4_expired_messages_go_in_steps_and_each_is_a_record() -> None:
     tape = Tape()
     broker = a_broker(tape)
     broker.declare_queue("q")

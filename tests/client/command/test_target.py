@@ -93,7 +93,7 @@ def test_a_cluster_beside_us_is_found_by_its_brokers_names(
 
 
 @pytest.mark.parametrize("fault", ["", "written by others", "link", "of another"])
-def test_a_socket_where_anybody_may_put_one_is_not_believed(
+def test_code_7_a_socket_where_anybody_may_put_one_is_not_believed(
     nowhere: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     folder = nowhere / "qpidha"
