@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Protocol
 
 from qpidha.model.duration import MILLISECOND
@@ -27,6 +26,7 @@ from qpidha.model.encoding import (
     walk,
 )
 from qpidha.model.errors import ProtocolViolation, Unauthorized
+from qpidha.model.sizes import check, pass_map, pass_over
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
 APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x74, 0x75, 0x76, 0x77, 0x78
@@ -277,8 +277,8 @@ def arrival(payload: bytes, now: int) -> tuple[bytes, int]:
 def arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[bytes, int]:
     """Do as `arrival`, with a message that says in its user-id, if it has one, that one of `names`
     has sent it; raise Misnamed for another. What not everybody reads in the same way raises
-    ProtocolViolation: sections out of order, and those before the properties whose size is not that
-    of their elements, for other properties could hide there.
+    ProtocolViolation: sections out of order, of another type than theirs, or with anything in them
+    whose size is not that of its elements, for other properties could hide there.
     """
     try:
         at, is_usual = 0, True
@@ -290,42 +290,25 @@ def arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[byt
             if at + 4 + width + size == len(payload):
                 return payload, 0
         elif at and payload[:at] not in _HEADERS:
-            if payload[0] or payload[1] != 0x53:
+            if _USUAL.get(payload[:4]) != HEADER:
                 return _arrival_from(names, payload, now)
-            at, is_usual = decode(payload, 3)[1], False
-        if payload[at] or payload[at + 1] != 0x53:
-            return _arrival_from(names, payload, now)
-        code = payload[at + 2]
+            at, is_usual = pass_over(payload, 3, 1), False
+        code = _USUAL.get(payload[at : at + 4], 0)
         if code == MESSAGE_ANNOTATIONS:
-            start, at = at + 3, _end_of(payload, at + 3)
-            (_decode_once if at - start < _SHORT else decode)(payload[start:at])
-            if payload[at] or payload[at + 1] != 0x53:
-                return _arrival_from(names, payload, now)
-            code = payload[at + 2]
+            at = pass_map(payload, at + 3)
+            code = _USUAL.get(payload[at : at + 4], 0)
         if code == PROPERTIES:
-            place, at = at + 6, at + 5 + payload[at + 4]
-            if payload[place - 3] != 0xC0:
-                return _arrival_from(names, payload, now)
-            count = payload[place - 1]
-            if count > 1:
-                kind = payload[place]
-                place += 2 + payload[place + 1] if kind == 0xA1 else _WIDTHS[kind]
-                if payload[place] != 0x40:
-                    found = payload[place + 2 : place + 2 + payload[place + 1]]
-                    if payload[place] != 0xA0 or found not in names:
-                        return _arrival_from(names, payload, now)
-                is_usual = is_usual and count < 9
-            if payload[at] or payload[at + 1] != 0x53:
-                return _arrival_from(names, payload, now)
-            code = payload[at + 2]
+            at = _past_properties(names, payload, at + 3)
+            code = _USUAL.get(payload[at : at + 4], 0)
         if code == APPLICATION_PROPERTIES:
-            at = _end_of(payload, at + 3)
-            if payload[at] or payload[at + 1] != 0x53:
-                return _arrival_from(names, payload, now)
-            code = payload[at + 2]
-        if APPLICATION_PROPERTIES < code < FOOTER and _end_of(payload, at + 3) == len(payload):
-            return (payload, 0) if is_usual else _arrival(payload, now)
-    except (LookupError, struct.error):
+            at = pass_map(payload, at + 3)
+            code = _USUAL.get(payload[at : at + 4], 0)
+        if code > APPLICATION_PROPERTIES:
+            is_short = payload[at + 3] in b"\xa0\xa1"
+            at = at + 5 + payload[at + 4] if is_short else pass_map(payload, at + 3)
+            if at == len(payload):
+                return (payload, 0) if is_usual else _arrival(payload, now)
+    except (LookupError, struct.error, ProtocolViolation):
         pass
     return _arrival_from(names, payload, now)
 
@@ -350,30 +333,69 @@ _HEADS = {
     for body in bodies
 }
 """How messages begin that are a body and such a header at most -> the bytes of the body's size."""
-_SHORT = 256
-_decode_once = lru_cache(maxsize=64)(decode)
-"""For annotations that a sender gives all its messages, such as those of JMS."""
-_U32 = struct.Struct(">I")
+_KINDS = {
+    **dict.fromkeys((HEADER, PROPERTIES, SEQUENCE), b"\x45\xc0\xd0"),
+    **dict.fromkeys(
+        (DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES, FOOTER), b"\xc1\xd1"
+    ),
+    DATA: b"\xa0\xb0",
+    VALUE: bytes(range(256)),
+}
+"""Section -> the format codes that it may have."""
+_USUAL = {
+    bytes((0, 0x53, code, kind)): code
+    for code, kinds in _KINDS.items()
+    if code not in (DELIVERY_ANNOTATIONS, FOOTER)
+    for kind in kinds
+}
+"""How the sections begin that most messages have -> their code."""
 _WIDTHS = {0x40: 1, 0x44: 1, 0x53: 2, 0x80: 9, 0x98: 17}
 """Format code -> bytes of a message-id that always has as many."""
+_U32, _SIZE_AND_COUNT = struct.Struct(">I"), struct.Struct(">II")
 
 
-def _end_of(payload: bytes, at: int) -> int:
-    """Return where a value ends that begins with its size; -1 for any other."""
-    kind = payload[at] >> 4
-    if kind == 0xA or kind == 0xC:
-        return at + 2 + payload[at + 1]
-    if kind == 0xB or kind == 0xD:
-        return at + 5 + int(_U32.unpack_from(payload, at + 1)[0])
-    return -1
+def _past_properties(names: frozenset[bytes], payload: bytes, at: int) -> int:
+    """Return where the properties end whose format code is at `at`; -1 if a closer look is needed:
+    they have a user-id that is none of `names`, an absolute expiry, or another size than they say.
+    """
+    kind = payload[at]
+    if kind == 0x45:
+        return at + 1
+    if kind == 0xC0:
+        size, count, place = payload[at + 1], payload[at + 2], at + 3
+        end = at + 2 + size
+    else:
+        size, count = _SIZE_AND_COUNT.unpack_from(payload, at + 1)
+        place, end = at + 9, at + 5 + size
+    if count:
+        kind = payload[place]
+        place += 2 + payload[place + 1] if kind == 0xA1 else _WIDTHS[kind]
+        count -= 1
+    if count:
+        if payload[place] == 0x40:
+            place += 1
+        else:
+            start, place = place + 2, place + 2 + payload[place + 1]
+            if payload[start - 2] != 0xA0 or payload[start:place] not in names:
+                return -1
+        count -= 1
+    if count > 6:
+        place = pass_over(payload, place, 6)
+        if payload[place] != 0x40:
+            return -1
+        count -= 6
+    if count:
+        place = pass_over(payload, place, min(count, len(PROPERTY_FIELDS)))
+    return end if place == end else -1
 
 
 def _arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[bytes, int]:
     """Do as `arrival_from`, by looking at everything."""
-    for code, _, start, _ in sections(payload):
-        if code <= PROPERTIES:
-            value = decode(payload, start)[0]
-            found = _fields(value, PROPERTY_FIELDS).get("user_id") if code == PROPERTIES else None
+    for code, _, start, end in sections(payload):
+        if payload[start] not in _KINDS[code] or check(payload, start) != end:
+            raise ProtocolViolation(f"message section {code:#x} is not what it must be")
+        if code == PROPERTIES:
+            found = _fields(decode(payload, start)[0], PROPERTY_FIELDS).get("user_id")
             if found is not None and (type(found) is not bytes or found not in names):
                 raise Misnamed(found)
     return arrival(payload, now)

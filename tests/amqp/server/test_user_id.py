@@ -100,6 +100,48 @@ def test_a_forged_user_id_does_not_hide_behind_other_sections() -> None:
     assert client.count == 0
 
 
+def hidden(size: int = 0) -> bytes:
+    """A message of ann's whose body is a list that is longer than its elements are: who counts
+    those finds another section of properties behind it.
+    """
+    own = encode(Described(ULong(0x73), [None, b"ann", "q"]))
+    forged = encode(Described(ULong(0x73), [None, b"bob", "q"])) + build("m")
+    inside = encode("x" * size)
+    length = len(inside) + len(forged) + 4
+    head = b"\x00\x53\x77\xd0" + length.to_bytes(4) + (1).to_bytes(4)
+    return own + head + inside + forged
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("product", ["qpidha", "rabbitmq"])
+@pytest.mark.parametrize("size", [0, 200_000])
+def test_a_forged_user_id_does_not_hide_behind_a_size_that_lies(
+    to: str | None, product: str, size: int
+) -> None:
+    client = Client(announce_product=product)
+    sent = client.tell(to, hidden(size))
+    assert (sent.state, sent.condition, sent.is_settled) == (REJECTED, "amqp:decode-error", True)
+    assert client.count == 0 and not client.detached
+
+
+@EVERY_WAY
+def test_a_transaction_with_a_message_whose_size_lies_is_not_committed(to: str | None) -> None:
+    client = Client()
+    control = client.control()
+    name = client.declare(control)
+    sent = client.tell(to, hidden(), transaction=name)
+    outcome = sent.fields[1]
+    assert outcome.descriptor == REJECTED and outcome.value[0].value[0] == "amqp:decode-error"
+    assert client.discharge(control, name).state == REJECTED
+    assert client.count == 0
+
+
+def test_a_message_whose_size_lies_that_is_sent_settled_ends_the_link() -> None:
+    client = Client()
+    client.tell("q", hidden(), settled=True)
+    assert client.count == 0 and client.detached == {"s": "amqp:decode-error"}
+
+
 @EVERY_WAY
 @pytest.mark.parametrize(
     ("principal", "auth"),

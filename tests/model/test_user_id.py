@@ -1,0 +1,279 @@
+"""A user-id that is taken is the one that everybody reads, whatever a message looks like."""
+
+from __future__ import annotations
+
+from random import Random
+
+import proton
+import pytest
+
+from qpidha.model import sizes
+from qpidha.model.encoding import decode
+from qpidha.model.errors import ProtocolViolation
+from qpidha.model.message_view import Misnamed, arrival_from
+from tests.fidelity import raw_types as raw
+from tests.model.message_reader import Belief, Malformed, sections, user_ids
+
+NAMES = frozenset((b"", b"ann", b"ann@QPID"))
+ROUNDS = 4000
+PROPERTIES, MORE = 0x73, 0x74
+
+
+def section(code: int, content: bytes) -> bytes:
+    return raw.described(raw.small_ulong(code), content)
+
+
+def properties(*fields: bytes) -> bytes:
+    return section(PROPERTIES, raw.list_of(list(fields)))
+
+
+BOB = properties(raw.NULL, raw.binary(b"bob"))
+ANN = properties(raw.NULL, raw.binary(b"ann"))
+BODY = section(0x77, raw.string("m"))
+
+
+def sized(code: int, count: int, content: bytes, more: int = 0) -> bytes:
+    """A list, map or array with this count, that says it is `more` bytes longer than it is."""
+    if code in (0xC0, 0xC1, 0xE0):
+        return bytes((code, len(content) + 1 + more, count)) + content
+    return bytes((code,)) + (len(content) + 4 + more).to_bytes(4) + count.to_bytes(4) + content
+
+
+def hiding(code: int) -> list[bytes]:
+    """Values that end before they say: whoever counts elements finds BOB behind."""
+    if code in (0xE0, 0xF0):
+        return [sized(code, 0, b"\xa1" + BOB + BODY), sized(code, 1, b"\x55\x01" + BOB)]
+    pair = raw.string("k") + raw.uint(1)
+    return [sized(code, 0, BOB + BODY), sized(code, 2, pair + BOB), sized(code, 0, BOB)]
+
+
+def attacks() -> list[bytes]:
+    found = []
+    for code in (0xC0, 0xD0):
+        for value in hiding(code):
+            in_list, in_map = raw.list_of([value]), raw.map_of([raw.string("k"), value])
+            found += [
+                section(0x70, value) + ANN + BODY,
+                section(PROPERTIES, value),
+                section(PROPERTIES, value) + BODY,
+                ANN + section(0x76, value),
+                ANN + section(0x76, raw.list_of([])) + section(0x76, value),
+                ANN + section(0x77, value),
+                ANN + section(0x77, in_list),
+                ANN + section(0x77, in_map),
+                ANN + section(0x77, raw.described(raw.symbol("a"), value)),
+                ANN + section(MORE, in_map) + BODY,
+                section(0x72, in_map) + ANN + BODY,
+                properties(value, raw.binary(b"ann")) + BODY,
+                properties(raw.NULL, raw.binary(b"ann"), value) + BODY,
+                properties(*[raw.NULL] * 13, value) + BODY,
+            ]
+    for code in (0xC1, 0xD1):
+        for value in hiding(code):
+            found += [
+                section(0x71, value) + ANN + BODY,
+                section(0x72, value) + ANN + BODY,
+                ANN + section(MORE, value) + BODY,
+                ANN + section(0x77, value),
+                ANN + BODY + section(0x78, value),
+            ]
+    for code in (0xE0, 0xF0):
+        for value in hiding(code):
+            found += [ANN + section(0x77, value), ANN + section(0x77, raw.list_of([value]))]
+    # A list of properties that ends before its elements, which reach over the next section.
+    short = sized(0xC0, 2, raw.string("i" * 7) + raw.binary(b"bob"), -12)
+    found += [
+        section(PROPERTIES, short) + BODY,
+        section(PROPERTIES, sized(0xC0, 2, raw.NULL + raw.binary(b"bob"), -5)),
+    ]
+    found.append(section(PROPERTIES, sized(0xC0, 1, raw.NULL + raw.binary(b"bob"))) + BODY)
+    found.append(section(PROPERTIES, sized(0xC0, 0, raw.NULL + raw.binary(b"bob"))) + BODY)
+    # Elements that end before the list does, though it has as many as it says.
+    found.append(section(PROPERTIES, sized(0xC0, 2, raw.NULL + raw.NULL + BOB)) + BODY)
+    found.append(section(PROPERTIES, sized(0xC0, 10, raw.NULL * 10 + BOB)) + BODY)
+    # Out of order, twice, or of another type.
+    found += [BODY + BOB, ANN + BOB + BODY, ANN + BODY + BOB, BODY + section(MORE, b"\xc1\x01\0")]
+    found += [ANN + section(MORE, raw.list_of([])) + BOB + BODY]
+    return found
+
+
+@pytest.mark.parametrize("payload", attacks())
+def test_a_message_that_not_everybody_reads_in_the_same_way_is_refused(payload: bytes) -> None:
+    with pytest.raises(Malformed):
+        sections(payload)
+    with pytest.raises(ProtocolViolation):
+        arrival_from(NAMES, payload, 1)
+
+
+def test_some_reader_finds_another_name_in_most_of_them() -> None:
+    """Else they would be no attacks."""
+    found = [
+        [user_ids(payload, belief) for belief in (Belief.SIZE, Belief.ELEMENTS)]
+        for payload in attacks()
+    ]
+    forged = [one for one in found if any(name != b"ann" for names in one for name in names)]
+    assert len(forged) > len(found) * 0.95
+
+
+OTHERS = (
+    raw.string("ann"),
+    raw.symbol("ann"),
+    raw.list_of([raw.binary(b"ann")]),
+    raw.described(raw.small_ulong(7), raw.binary(b"ann")),
+    raw.array_of(b"\xa0", [b"\x03ann"]),
+    raw.binary(b"bob"),
+    raw.binary(b"bob", wide=True),
+    b"\x44",
+    b"\xe0\x02\x00\x40",
+)
+
+
+@pytest.mark.parametrize("user_id", OTHERS)
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("name", [raw.small_ulong(PROPERTIES), raw.symbol("amqp:properties:list")])
+def test_a_user_id_that_is_no_name_of_the_sender_is_refused(
+    user_id: bytes, wide: bool, name: bytes
+) -> None:
+    for fields in ([raw.NULL, user_id], [raw.string("m"), user_id, *[raw.NULL] * 8]):
+        for before in (b"", section(0x70, b"\x45"), section(0x72, b"\xc1\x01\x00")):
+            forged = before + raw.described(name, raw.list_of(fields, wide=wide)) + BODY
+            with pytest.raises(Misnamed):
+                arrival_from(NAMES, forged, 1)
+
+
+def test_described_descriptors_and_descriptors_of_other_types_are_refused() -> None:
+    for name in (
+        b"\x52\x73",
+        b"\x50\x73",
+        b"\x70\0\0\0\x73",
+        b"\x00\x53\x73\x53\x73",
+        b"\xa1\x01s",
+    ):
+        for payload in (b"\x00" + name + BOB[3:] + BODY, BODY + b"\x00" + name + BOB[3:]):
+            with pytest.raises(ProtocolViolation):
+                arrival_from(NAMES, payload, 1)
+
+
+def a_message(random: Random) -> bytes:
+    """A message, which may be forged, and may be damaged in one of many ways."""
+    user_id = random.choice((raw.NULL, *[raw.binary(b"ann")] * 9, *OTHERS))
+    fields = [random.choice((raw.string("id"), raw.NULL, b"\x44", raw.make_value(random, 1)))]
+    fields += [user_id, *(random.choice((raw.NULL, raw.string("x"))) for _ in range(10))]
+    fields = fields[: random.choice((0, 1, 2, 3, 9, 10, 12))]
+    parts = [
+        (0x70, raw.make_header(random)),
+        (0x71, raw.make_annotations(random)),
+        (0x72, raw.make_annotations(random)),
+        (PROPERTIES, raw.list_of(fields, wide=random.random() < 0.3)),
+        (MORE, raw.make_application_properties(random)),
+        (0x78, raw.make_annotations(random)),
+    ]
+    likely = (0.7, 0.1, 0.5, 0.9, 0.5, 0.1)
+    pieces = [
+        raw.section(random, code, content)
+        for (code, content), odds in zip(parts, likely, strict=True)
+        if random.random() < odds
+    ]
+    place = len(pieces) - (pieces[-1][1:3] == b"\x53\x78" if pieces else 0)
+    body = random.choice(raw.BODIES)
+    pieces.insert(place, raw.make_body(random, body, "", random.choice((0, 0, 5))))
+    if random.random() < 0.05:
+        random.shuffle(pieces)
+    if random.random() < 0.05:
+        pieces.insert(random.randrange(len(pieces)), random.choice((BOB, ANN, pieces[0])))
+    data = bytearray(b"".join(pieces))
+    for _ in range(random.choice((0, 0, 0, 1, 1, 2))):
+        damage(random, data)
+    return bytes(data)
+
+
+def damage(random: Random, data: bytearray) -> None:
+    """Let something say another size, or hide a section, or change any byte."""
+    compounds = [at for at, code in enumerate(data[:-2]) if code in b"\xc0\xc1\xd0\xd1\xe0\xf0"]
+    way = random.random()
+    if way < 0.4 and compounds:
+        at = random.choice(compounds) + random.choice((1, 2, 4, 8))
+        if at < len(data):
+            data[at] = (data[at] + random.choice((-4, -2, -1, 1, 2, 8, 13))) % 256
+    elif way < 0.7 and compounds:
+        at = random.choice(compounds)
+        end = at + 2 + data[at + 1]
+        data[at + 1] = (data[at + 1] + len(BOB)) % 256
+        data[end:end] = BOB
+    elif data:
+        data[random.randrange(len(data))] = random.choice((0, 0x40, 0x45, 0x53, 0x73, 0xC0, 0xA0))
+
+
+def test_whoever_reads_a_message_that_is_taken_finds_the_same_user_id() -> None:
+    random = Random(73)
+    taken = refused = named = read = 0
+    for _ in range(ROUNDS):
+        payload = a_message(random)
+        try:
+            arrival_from(NAMES, payload, 1)
+        except (ProtocolViolation, Misnamed):
+            refused += 1
+            continue
+        taken += 1
+        found = user_ids(payload)
+        assert found in ([], *([name] for name in NAMES)), payload
+        assert all(user_ids(payload, belief) == found for belief in Belief), payload
+        named += bool(found)
+        message = proton.Message()
+        try:
+            message.decode(payload)
+        except (proton.MessageException, proton.DataException, UnicodeDecodeError, ValueError):
+            continue
+        read += 1
+        assert (message.user_id or b"") in NAMES, payload
+    assert min(taken, refused, named, read) > ROUNDS // 8
+
+
+def test_what_is_right_is_taken() -> None:
+    random = Random(74)
+    for number in range(500):
+        payload = raw.make_message(random, number)
+        names = frozenset((b"guest",))
+        arrival_from(names, payload, 1)
+        if user_ids(payload):
+            with pytest.raises(Misnamed):
+                arrival_from(NAMES, payload, 1)
+
+
+def test_sizes_are_those_of_what_is_decoded() -> None:
+    random = Random(75)
+    right = wrong = 0
+    for _ in range(ROUNDS):
+        data = bytearray(raw.make_value(random))
+        end = sizes.check(bytes(data), 0)
+        assert end == len(data) == decode(bytes(data))[1]
+        damage(random, data)
+        try:
+            end = sizes.check(bytes(data), 0)
+        except ProtocolViolation:
+            wrong += 1
+            with pytest.raises(ProtocolViolation):
+                decode(bytes(data))
+            continue
+        right += 1
+        try:
+            assert decode(bytes(data))[1] == end
+        except ProtocolViolation:
+            pass  # What is no text, say.
+    assert min(right, wrong) > ROUNDS // 10
+
+
+def test_a_value_with_too_many_values_or_nested_too_deep_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deep = b"\x45"
+    for _ in range(40):
+        deep = raw.list_of([deep])
+    monkeypatch.setattr(sizes, "MAX_VALUES", 100)
+    many = [raw.list_of([raw.NULL] * 97), raw.list_of([raw.list_of([raw.NULL])] * 20)]
+    many += [raw.array_of(b"\xa1", [b"\x00"] * 97), raw.array_of(b"\xc0", [b"\x01\x00"] * 25)]
+    for value in (deep, *many):
+        with pytest.raises(ProtocolViolation):
+            sizes.check(value, 0)
+    for value in (raw.list_of([raw.NULL] * 90), raw.array_of(b"\x50", [b"x"] * 1000)):
+        assert sizes.check(value, 0) == len(value)
