@@ -32,9 +32,10 @@ from typing import NoReturn, Protocol
 from qpidha.broker.declaration import properties_of
 from qpidha.broker.state import State
 from qpidha.ha.channels import REPLICATION
-from qpidha.management.acl import CONNECTIONS, QUEUES, AccessList, Decision, host_in, told_of
+from qpidha.management.acl import CONNECTIONS, QUEUES, AccessList, Decision, told_of
 from qpidha.management.quotas import Quotas
 from qpidha.model.errors import LimitExceeded, QpidHaError, Unauthorized
+from qpidha.model.ip import host_of
 from qpidha.model.principal import ANONYMOUS, Action, ObjectType, Principal, Role, without_realm
 from qpidha.model.settings import Settings
 
@@ -168,7 +169,7 @@ class Access:
 
     def let_in(self, number: int, principal: Principal) -> None:
         """Count the connection of a client. Raises LimitExceeded if there may be no other."""
-        host, acl, quotas = host_in(principal.address), self.acl, self._quotas
+        host, acl, quotas = host_of(principal.address), self.acl, self._quotas
         user = self._bare(str(principal))
         if acl is not None:
             most = acl.quota(CONNECTIONS, principal.name)
@@ -203,7 +204,7 @@ class Access:
                 else acl.publish(who, name, str(properties.get("routingkey", "")))
             )
         elif object_type is ObjectType.CONNECTION:
-            verdict = acl.connection(who, host_in(principal.address))
+            verdict = acl.connection(who, host_of(principal.address))
         else:
             if (object_type is QUEUE or object_type is EXCHANGE) and action not in TELLING:
                 properties = self._options(object_type, name)

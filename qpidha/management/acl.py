@@ -18,6 +18,7 @@ from enum import StrEnum
 
 from qpidha.broker.topic import TopicTree
 from qpidha.broker.vocabulary import ALTERNATE, AUTO_DELETE, DURABLE, EXCHANGE_TYPE, EXCLUSIVE
+from qpidha.model.ip import ip_of
 from qpidha.model.principal import ANONYMOUS, without_realm
 
 ALL = "all"
@@ -380,25 +381,15 @@ def unasked(rule: Rule) -> str:
 
 
 def address_of(host: str) -> Address | None:
-    """Return what rules compare of an IP address, None if it is none; IPv4 in IPv6 is IPv4."""
-    try:
-        found = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    return found.version, int(found)
+    """Return what rules compare of an IP address, None if it is none."""
+    found = ip_of(host)
+    return None if found is None else (found.version, int(found))
 
 
 def _shown(address: Address) -> str:
     version, number = address
     kind = ipaddress.IPv4Address if version == 4 else ipaddress.IPv6Address
     return str(kind(number))
-
-
-def host_in(address: str) -> str:
-    """Return the host of the `host:port` of a peer."""
-    return address.rpartition(":")[0].removeprefix("[").removesuffix("]")
 
 
 def _number(text: str) -> int:

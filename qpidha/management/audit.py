@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from qpidha.management.logins import neighbourhood
 from qpidha.model.duration import SECOND
 from qpidha.model.errors import QpidHaError
+from qpidha.model.ip import neighbourhood
 from qpidha.model.principal import Action, ObjectType, Principal
 
 LINES = 20

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
 
 from qpidha.model.duration import MILLISECOND, SECOND
+from qpidha.model.ip import neighbourhood
 
 WINDOW, FREE = 60 * SECOND, 5
 """In so many ns so many logins of an address may fail before the next ones wait."""
@@ -23,22 +23,6 @@ ADDRESSES = 1000
 """That have failed of late; then those are forgotten whose last failure is the longest ago."""
 
 Work = Callable[[], object]
-
-
-def neighbourhood(address: str) -> str:
-    """Return what is common to all addresses that one stranger may have, of an address with a port:
-    of IPv6 its first 64 bits.
-    """
-    host = address.rpartition(":")[0].strip("[]") or address
-    try:
-        found = ip_address(host)
-    except ValueError:
-        return host
-    if not isinstance(found, IPv6Address):
-        return host
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return f"{IPv6Address(int(found) >> 64 << 64)}/64"
 
 
 class LoginWork:

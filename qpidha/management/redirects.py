@@ -11,7 +11,6 @@ nothing of links. Source: AMQP 1.0 section 2.8.18; Qpid `ConnectionObserver.cpp`
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import Any, Protocol
 
 from qpidha.ha.cluster import Cluster
@@ -24,6 +23,7 @@ from qpidha.model.errors import (
     Redirect,
     Unanswered,
 )
+from qpidha.model.ip import ip_of
 from qpidha.model.settings import Settings
 from qpidha.model.url import Address, parse_address
 
@@ -150,16 +150,8 @@ def _is_usable(host: Host, connection: Any, address: Address) -> bool:
     """
     if address.encrypted != connection.principal.encrypted:
         return False
-    met, own = _ip(connection.local_host), _ip(parse_address(host.address).host)
+    met, own = ip_of(connection.local_host), ip_of(parse_address(host.address).host)
     return met is None or own is None or met == own or met.is_loopback
-
-
-def _ip(host: str) -> Any:
-    """Return an IP address, None for a name."""
-    try:
-        return ip_address(host)
-    except ValueError:
-        return None
 
 
 def described(address: Address) -> dict[str, object]:

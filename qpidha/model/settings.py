@@ -17,6 +17,7 @@ from typing import Any
 from qpidha.model.duration import MILLISECOND, SECOND
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.event_log import LEVELS as NOTE_LEVELS
+from qpidha.model.ip import is_loopback
 from qpidha.model.options import (
     CATEGORIES,
     Bool,
@@ -35,7 +36,7 @@ from qpidha.model.options import (
 )
 from qpidha.model.replication_level import LEVELS as REPLICATION_LEVELS
 from qpidha.model.sources import Given, resolve
-from qpidha.model.url import Url, is_loopback, parse_address
+from qpidha.model.url import Url, parse_address
 
 MECHANISMS = ("ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "EXTERNAL")
 WEAK = "its hash is broken; use SCRAM-SHA-256 or SCRAM-SHA-512"

@@ -65,11 +65,6 @@ class Url(tuple[Address, ...]):
         return f"Url({str(self)!r})"
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach an address of IPv4 or IPv6, written as such."""
-    return host == "::1" or (host.startswith("127.") and host.replace(".", "").isdigit())
-
-
 def parse_url(text: str) -> Url:
     """Read a URL; empty or `none` is the empty one. Raises ValueError that says which part is
     wrong.

@@ -29,6 +29,7 @@ from qpidha.model.events import (
     Event,
     OutputWaiting,
 )
+from qpidha.model.ip import plain_host
 from qpidha.model.settings import Settings
 from qpidha.runtime.exits import CannotStart
 from qpidha.runtime.log_lines import Log
@@ -564,11 +565,9 @@ def _hung_up(transport: asyncio.Transport) -> bool:
 
 
 def _host(transport: asyncio.Transport, end: str) -> str:
-    """The address of the peer (`peername`), or that of ours which it dialled (`sockname`); one of
-    IPv4 as such on a socket for both.
-    """
+    """The address of the peer (`peername`), or that of ours which it dialled (`sockname`)."""
     name = transport.get_extra_info(end)
-    return str(name[0]).removeprefix("::ffff:") if isinstance(name, tuple) else ""
+    return plain_host(str(name[0])) if isinstance(name, tuple) else ""
 
 
 def _peer_name(transport: asyncio.Transport) -> str:
@@ -576,5 +575,5 @@ def _peer_name(transport: asyncio.Transport) -> str:
     name = transport.get_extra_info("peername")
     if not isinstance(name, tuple):
         return ""
-    host, port = str(name[0]), name[1]
+    host, port = plain_host(str(name[0])), name[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from qpidha.model.ip import is_loopback, plain_host
 from qpidha.model.settings import Settings
-from qpidha.model.url import is_loopback
 
 INTERVAL = 30.0
 """Seconds after which names are looked up again."""
@@ -24,7 +24,7 @@ class TrustedHosts:
 
     def __init__(self, settings: Settings) -> None:
         hosts = [address.host for address in settings.ha_brokers_url]
-        self._addresses = {host: {host} for host in hosts if settings.anonymous}
+        self._addresses = {host: {plain_host(host)} for host in hosts if settings.anonymous}
         """Host as it is named -> its addresses."""
         self._is_known = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -67,4 +67,4 @@ class TrustedHosts:
             answers = await loop.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             return
-        self._addresses[host] = {str(address[0]) for *_, address in answers}
+        self._addresses[host] = {plain_host(str(address[0])) for *_, address in answers}

@@ -14,8 +14,6 @@ from qpidha.management.acl import (
     MOST_USERS,
     AccessList,
     Decision,
-    address_of,
-    host_in,
     told_of,
 )
 from qpidha.management.acl_file import Trouble, read, shadowed
@@ -549,10 +547,3 @@ def test_what_is_told_of_a_queue_is_not_the_applications_own() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("address", "host"),
-    [("10.0.0.1:4711", "10.0.0.1"), ("[::1]:4711", "::1"), ("", ""), ("name:1", "name")],
-)
-def test_the_host_of_a_peer(address: str, host: str) -> None:
-    assert host_in(address) == host
-    assert (address_of(host) is None) == (host in ("", "name"))

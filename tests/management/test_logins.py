@@ -5,15 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qpidha.amqp.peer.sasl import AMQP_HEADER, INIT, SaslClient, make_verifier
-from qpidha.management.logins import (
-    ADDRESSES,
-    FREE,
-    LONGEST_WAIT,
-    WINDOW,
-    LoginGuard,
-    LoginWork,
-    neighbourhood,
-)
+from qpidha.management.logins import ADDRESSES, FREE, LONGEST_WAIT, WINDOW, LoginGuard, LoginWork
 from qpidha.model.effects import Announce, Compute, Disconnect, Effect, SendBytes
 from qpidha.model.encoding import Symbol
 from qpidha.model.events import (
@@ -31,23 +23,6 @@ from tests.amqp.wire import OPEN
 SECOND = 1_000_000_000
 WAITS = [0] * FREE + [SECOND // 10 * factor for factor in (1, 2, 4, 8, 16, 20, 20)]
 HERE, THERE = "192.0.2.9:4711", "192.0.2.10:4711"
-
-
-@pytest.mark.parametrize(
-    ("address", "found"),
-    [
-        ("192.0.2.9:4711", "192.0.2.9"),
-        ("[2001:db8:1:2:3:4:5:6]:4711", "2001:db8:1:2::/64"),
-        ("[2001:db8:1:3::1]:4711", "2001:db8:1:3::/64"),
-        ("[::ffff:192.0.2.9]:4711", "192.0.2.9"),
-        ("[::1]:4711", "::/64"),
-        ("[fe80::1%eth0]:4711", "fe80::/64"),
-        ("localhost:4711", "localhost"),
-        ("client", "client"),
-    ],
-)
-def test_a_stranger_has_one_address_or_64_bits_of_them(address: str, found: str) -> None:
-    assert neighbourhood(address) == found
 
 
 class Turns:
