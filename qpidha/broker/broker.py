@@ -23,7 +23,7 @@ from qpidha.broker.declaration import (
     resolved,
 )
 from qpidha.broker.exchange import Exchange, application_properties, subject
-from qpidha.broker.queues.arguments import check_name, check_plain
+from qpidha.broker.queues.arguments import check_key, check_plain, fits_key
 from qpidha.broker.queues.deletion import PASSED_ON_A_TURN, Deletion
 from qpidha.broker.queues.expiry import Expiry
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
@@ -370,7 +370,7 @@ class Broker(State):
         self._check_decides(exchange, queue)
         given = translate(Kind.BINDING, arguments or {})
         resolve(given, ALL)
-        check_name("binding key", key)
+        check_key("binding key", key)
         check_plain(given)
         exchange.check_binding(given)
         former = exchange.binding(queue, key)
@@ -486,6 +486,8 @@ class Broker(State):
         """
         payload = message.body()
         key, headers = subject(payload), partial(application_properties, payload)
+        if not fits_key(key):
+            key = ""  # It was sent to a queue, whose messages may have any subject.
         queues = exchange.route(key, headers)
         if not queues and exchange.options.alternate in self.exchanges:
             queues = self.exchanges[exchange.options.alternate].route(key, headers)

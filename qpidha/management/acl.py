@@ -25,10 +25,12 @@ ALL = "all"
 """Every user, action, object or host."""
 CONNECTIONS, QUEUES = "connections", "queues"
 """What there are quotas of."""
-MOST_USERS, MOST_KEYS, MOST_READY = 1000, 1000, 10_000
-"""Users, and exchanges and keys of each, whose decisions are remembered; rules made ready."""
+MOST_KEYS, MOST_DECISIONS, MOST_READY = 1000, 20_000, 10_000
+"""Decisions about messages that are remembered, of one user and of all; rules made ready."""
 LONGEST_NUMBER = 20
 PUBLISH = ("publish", "exchange")
+KEY = "routingkey"
+"""The property of a rule that is matched as a topic exchange does."""
 DEFAULT_EXCHANGE = "amq.default"
 """What a rule calls the exchange that has the empty name."""
 
@@ -258,6 +260,8 @@ class AccessList:
     path: str = ""
     _ready: dict[tuple[str, str, str], list[tuple[Rule, Ready]]] = field(default_factory=dict)
     _published: dict[str, dict[tuple[str, str], Verdict]] = field(default_factory=dict)
+    _decided: int = 0
+    """Decisions that are in `_published`."""
 
     def bare(self, name: str) -> str:
         """Return a user's name as rules are kept: without the realm."""
@@ -266,25 +270,36 @@ class AccessList:
     def publish(self, name: str, exchange: str, key: str) -> Verdict:
         """Decide about a message of a user; the default exchange is the empty name."""
         mine = self._published.get(name)
-        if mine is None:
-            if len(self._published) >= MOST_USERS:
-                self._published.clear()
-            mine = self._published[name] = {}
-        verdict = mine.get((exchange, key))
+        verdict = None if mine is None else mine.get((exchange, key))
         if verdict is None:
-            if len(mine) >= MOST_KEYS:
-                mine.clear()
             verdict = self.decide(name, *PUBLISH, {"name": exchange, "routingkey": key})
-            mine[exchange, key] = verdict
+            self._remember(name, exchange, key, verdict)
         return verdict
 
-    def decide(self, name: str, action: str, object_type: str, told: Mapping[str, str]) -> Verdict:
-        """Decide about a question of a user; `told` has the name and the properties."""
+    def publish_any(self, name: str, exchange: str) -> Verdict:
+        """Decide about messages of a user to an exchange that may have any key."""
+        return self.decide(name, *PUBLISH, {"name": exchange}, any_key=True)
+
+    def decide(
+        self,
+        name: str,
+        action: str,
+        object_type: str,
+        told: Mapping[str, str],
+        *,
+        any_key: bool = False,
+    ) -> Verdict:
+        """Decide about a question of a user; `told` has the name and the properties. With `any_key`
+        it may be any routing key: no is said if it would be of one.
+        """
         for rule, conditions in self._rules(self.bare(name), action, object_type):
             decision = rule.decision
             for property_name, test, is_limit in conditions:
                 value = told.get(property_name)
                 if value is None:
+                    is_open = any_key and property_name == KEY
+                    if is_open and (not decision.allows or fits_all(test)):
+                        continue
                     break
                 if not test(value):
                     if not is_limit:
@@ -332,6 +347,18 @@ class AccessList:
             return f"line {verdict.line} of {self.path}"
         return f"no rule of {self.path}"
 
+    def _remember(self, name: str, exchange: str, key: str, verdict: Verdict) -> None:
+        """Remember a decision about messages; where there are too many, first forget others."""
+        if self._decided >= MOST_DECISIONS:
+            self._published.clear()
+            self._decided = 0
+        mine = self._published.setdefault(name, {})
+        if len(mine) >= MOST_KEYS:
+            self._decided -= len(mine)
+            mine.clear()
+        mine[exchange, key] = verdict
+        self._decided += 1
+
     def _rules(self, user: str, action: str, object_type: str) -> list[tuple[Rule, Ready]]:
         """Return the rules that may fit a question of a user, ready for him."""
         key = user, action, object_type
@@ -347,6 +374,13 @@ class AccessList:
                 if rule.is_about(*key)
             ]
         return found
+
+
+def fits_all(test: Callable[[str], bool]) -> bool:
+    """Whether the test of a routing key is that of a pattern which every key fits: one without any
+    word and one with a word do, so that the pattern is of `#` alone.
+    """
+    return test("") and test("a")
 
 
 def told_of(

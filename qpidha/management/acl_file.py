@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from qpidha.broker.queues.arguments import LONGEST_KEY, fits_key
 from qpidha.management.acl import (
     ALL,
     CONNECTIONS,
     DEFAULT_EXCHANGE,
+    KEY,
     QUEUES,
     AccessList,
     Address,
@@ -84,7 +86,6 @@ LIMITS = {
 }
 """Property -> the one that is told, and how it is compared; names without an end are old ones."""
 HOST = "host"
-KEY = "routingkey"
 PROPERTIES = (*TEXTS, *CHOICES, *LIMITS, HOST, KEY)
 
 Resolve = Callable[[str], Sequence[str]]
@@ -320,6 +321,8 @@ def _condition(name: str, value: str) -> Condition:
     if name in CHOICES and value.replace("_", "-") not in CHOICES[name]:
         raise BadLine(f"{name} is {' or '.join(CHOICES[name])}, not {value[:40]!r}")
     if name == KEY:
+        if not fits_key(value):
+            raise BadLine(f"{name} is longer than the {LONGEST_KEY} bytes that a key may have")
         return Condition(name, Kind.KEY, value)
     if name in CHOICES:
         return Condition(name, Kind.EQUAL, value.replace("_", "-"))

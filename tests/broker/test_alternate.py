@@ -61,6 +61,18 @@ def test_rejected_message_is_routed_by_its_application_properties() -> None:
     assert len(broker.queues["altq"].messages) == 1
 
 
+def test_a_subject_that_is_too_long_for_a_key_is_none() -> None:
+    broker = a_broker()
+    for name, key in (("all", "#"), ("some", "key.#")):
+        broker.declare_queue(name)
+        broker.bind("amq.topic", name, key)
+    queue, _ = broker.declare_queue("q", alternate="amq.topic")
+    for words in (64, 65):  # Of 255 bytes and of 259.
+        broker.publish("", "q", a_message(".".join(["key"] * words)), headers=dict)
+        queue.reject(next(iter(queue.messages.values())))
+    assert [len(broker.queues[name].messages) for name in ("q", "all", "some")] == [0, 2, 1]
+
+
 def with_full_alternate(tape: Tape | None = None, **options: Any) -> tuple[Broker, Queue]:
     """A queue whose alternate exchange has one queue, which has no room."""
     broker = a_broker(tape)

@@ -49,6 +49,16 @@ def test_direct_exchange_routes_by_equal_key() -> None:
     assert routed(broker, "amq.direct", "z") == []
 
 
+@pytest.mark.parametrize("key", ["k" * 255, "é" * 127], ids=["of one byte", "of two"])
+def test_a_binding_key_has_as_many_bytes_as_a_routing_key_may_have(key: str) -> None:
+    broker = with_queues("a")
+    broker.bind("amq.topic", "a", key)
+    with pytest.raises(InvalidArgument, match="binding key .* is 25[67] bytes long") as refusal:
+        broker.bind("amq.topic", "a", key + key[0])
+    assert "255" in refusal.value.reason and refusal.value.hint
+    assert routed(broker, "amq.topic", key) == ["a"]
+
+
 def test_fanout_exchange_routes_to_each_queue_once() -> None:
     broker = with_queues("a", "b")
     for queue, key in (("a", ""), ("a", "again"), ("b", "")):

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qpidha.broker import topic
+from qpidha.broker.queues.arguments import LONGEST_KEY
 from qpidha.broker.topic import TopicTree, split
 
 
 def fits(pattern: list[str], key: list[str]) -> bool:
-    if not pattern:
-        return not key
-    if pattern[0] == "#":
-        return fits(pattern[1:], key) or (bool(key) and fits(pattern, key[1:]))
-    return bool(key) and pattern[0] in ("*", key[0]) and fits(pattern[1:], key[1:])
+    """Say whether a key fits a pattern, by the rule read from left to right."""
+
+    @cache
+    def rest_fits(done: int, seen: int) -> bool:
+        if done == len(pattern):
+            return seen == len(key)
+        more = seen < len(key)
+        if pattern[done] == "#":
+            return rest_fits(done + 1, seen) or (more and rest_fits(done, seen + 1))
+        return more and pattern[done] in ("*", key[seen]) and rest_fits(done + 1, seen + 1)
+
+    return rest_fits(0, 0)
 
 
 PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#", ""]), max_size=5).map(".".join)
@@ -50,3 +62,38 @@ def test_many_wildcards_do_not_take_many_ways() -> None:
     tree.add(".".join(["#"] * 30) + ".end", 1)
     assert tree.match(".".join(["word"] * 200)) == {}
     assert tree.match(".".join(["word"] * 200) + ".end") == {1: None}
+
+
+LONGEST = LONGEST_KEY // 2 + 1
+"""Words of a key of one letter each."""
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.sampled_from(["a", "b", "*", "#"]), max_size=LONGEST).map(".".join),
+    st.lists(st.sampled_from(["a", "b"]), max_size=LONGEST).map(".".join),
+)
+def test_long_keys_fit_what_the_rules_say(pattern: str, key: str) -> None:
+    tree: TopicTree[int] = TopicTree()
+    tree.add(pattern, 1)
+    assert bool(tree.match(key)) is fits(split(pattern), split(key))
+
+
+@pytest.mark.parametrize("words", [("#", "a"), ("#", "*"), ("#", "#"), ("a", "#", "b"), ("#",)])
+@pytest.mark.parametrize("end", ["", ".c"])
+def test_each_word_of_a_key_is_a_step_for_each_word_of_a_pattern_at_most(
+    words: tuple[str, ...], end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 0
+    arrive = topic._arrive
+
+    def counted(place: object, places: object) -> None:
+        nonlocal steps
+        steps += 1
+        arrive(place, places)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(topic, "_arrive", counted)
+    tree: TopicTree[int] = TopicTree()
+    tree.add(".".join([*words] * (LONGEST // len(words))) + end, 1)
+    tree.match(".".join(["a"] * LONGEST))
+    assert 0 < steps <= 3 * LONGEST * (LONGEST + 2)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpidha.management.acl import (
+    MOST_DECISIONS,
     MOST_KEYS,
     MOST_READY,
-    MOST_USERS,
     AccessList,
     Decision,
     told_of,
@@ -364,6 +364,10 @@ def test_quotas(lines: tuple[str, ...], user: str, most: int | None) -> None:
         (("acl allow all create queue # why",), "'#' is not PROPERTY=VALUE"),
         (("acl allow all create queue \\",), "line 1: only a group may go on"),
         (("acl allow all create queue name=ä",), "not ASCII"),
+        (
+            ("", f"acl allow all publish exchange routingkey={'k' * 256}"),
+            "line 2: routingkey is longer than the 255 bytes",
+        ),
         (("acl allow all create queue name=" + "q" * 1000,), "longer than 1024 characters"),
         (("group",), "a group has a name"),
         (("group g",), "group g has no members"),
@@ -392,6 +396,10 @@ def test_a_line_that_is_not_understood_is_named(lines: tuple[str, ...], says: st
     _, troubles = parsed("\n".join(lines))
     (error,) = [str(trouble) for trouble in troubles if trouble.is_error]
     assert says in error
+
+
+def test_a_key_has_up_to_255_bytes() -> None:
+    a_list(f"acl allow all publish exchange routingkey={'k' * 255}")
 
 
 def test_a_line_has_up_to_1024_characters() -> None:
@@ -513,16 +521,53 @@ def test_what_was_decided_is_remembered_up_to_a_number() -> None:
         says = "allow" if number == 1 else "deny"
         assert rules.publish("ann", "x", str(number)).decision == says
     assert len(rules._published["ann"]) == 5
-    for number in range(MOST_USERS + 5):
-        rules.publish(f"u{number}", "x", "1")
-    assert list(rules._published) == [
-        f"u{number}" for number in range(MOST_USERS - 1, MOST_USERS + 5)
-    ]
-    for number in range(MOST_READY + 5):
-        rules.decide(f"u{number}", "create", "queue", {"name": "q"})
-    before = 1 + MOST_USERS + 5  # ann's, and that of each of those who published
-    assert len(rules._ready) == before + MOST_READY + 5 - MOST_READY
+    for number in range(MOST_DECISIONS):
+        rules.publish(f"u{number % 40}", "x", str(number))
+        assert sum(map(len, rules._published.values())) == rules._decided <= MOST_DECISIONS
+    assert list(rules._published) == [f"u{number}" for number in range(35, 40)]
+    before = 1 + 40  # ann's, and that of each of those who published
+    assert len(rules._ready) == before
+    for number in range(MOST_READY - before + 5):
+        rules.decide(f"v{number}", "create", "queue", {"name": "q"})
+    assert len(rules._ready) == 5
     assert rules.publish("ann", "x", "1").decision is Decision.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ((), "deny 0"),
+        (("acl allow ann publish exchange name=x",), "allow 1"),
+        (("acl allow-log ann publish exchange name=x*",), "allow-log 1"),
+        (("acl allow ann publish exchange name=y",), "deny 0"),
+        (("acl allow ann publish exchange name=x routingkey=a.#",), "deny 0"),
+        (("acl allow ann publish exchange name=x routingkey=*.#",), "deny 0"),
+        (("acl allow ann publish exchange name=x routingkey=",), "deny 0"),
+        (("acl allow ann publish exchange name=x routingkey=#",), "allow 1"),
+        (("acl allow ann publish exchange name=x routingkey=#.#",), "allow 1"),
+        (
+            (
+                "acl deny ann publish exchange name=x routingkey=a",
+                "acl allow ann publish exchange name=x",
+            ),
+            "deny 1",
+        ),
+        (
+            (
+                "acl deny ann publish exchange name=y routingkey=a",
+                "acl deny bob publish exchange name=x routingkey=a",
+                "acl allow ann publish exchange name=x",
+                "acl deny ann publish exchange name=x routingkey=a",
+            ),
+            "allow 3",
+        ),
+        (("acl allow ann publish exchange name=x routingkey=a", "acl allow all all"), "allow 2"),
+        (("acl allow ann publish exchange name=x queuename=q", "acl deny all all"), "deny 2"),
+    ],
+)
+def test_who_may_publish_with_any_key(lines: tuple[str, ...], says: str) -> None:
+    verdict = parsed("\n".join(lines))[0].publish_any("ann", "x")
+    assert f"{verdict.decision} {verdict.line}" == says
 
 
 def test_what_is_told_of_a_queue_is_not_the_applications_own() -> None:
@@ -545,5 +590,3 @@ def test_what_is_told_of_a_queue_is_not_the_applications_own() -> None:
         "queuemaxsize": "0",
         "paging": "false",
     }
-
-

@@ -329,12 +329,18 @@ def test_an_answer_goes_to_no_queue_that_its_requester_may_not_publish_to(client
         raise Unauthorized(f"{principal} may not publish", hint="ask the operator")
 
     client.target.access = SimpleNamespace(check=check)  # type: ignore[assignment]
-    with pytest.raises(Unauthorized):
-        client.service.received(
-            client.sender, a_request(application={"operation": "ping"}, reply_to="answers")
-        )
-    assert asked == [(Action.PUBLISH, ObjectType.QUEUE, "answers")]
+    for reply_to in ("answers", "nowhere"):  # Who may not use it hears not whether it is there.
+        with pytest.raises(Unauthorized):
+            client.service.received(
+                client.sender, a_request(application={"operation": "ping"}, reply_to=reply_to)
+            )
+        assert asked.pop() == (Action.PUBLISH, ObjectType.QUEUE, reply_to)
     assert not client.target.broker.queues["answers"].messages
+    with pytest.raises(NotFound, match="no such queue"):
+        client.service.received(
+            client.sender, a_request(application={"operation": "ping"}, reply_to="q" * 256)
+        )
+    assert asked == [], "no queue can have that name"
 
 
 def test_a_request_whose_answer_has_nowhere_to_go_does_nothing(client: Client) -> None:

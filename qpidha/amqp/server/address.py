@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from qpidha.broker.queues.arguments import check_key
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.percent import decode_part
 
@@ -30,7 +31,28 @@ class Address:
 
 
 def find_address(broker: Broker, text: str) -> Address:
-    """Find what an address means on this broker."""
+    """Find what an address means on this broker. Raises InvalidArgument for a key that is too long
+    and for bad encoding.
+    """
+    found = _find_as_written(broker, text)
+    if found is None and "%" in text:
+        try:
+            found = _find_as_written(broker, decode_part(text))
+        except InvalidArgument:
+            return Address(text)  # A name of a node that is not there may hold any percent sign.
+        if found is not None and found.queue is None and found.exchange is None:
+            found = None
+    if found is None:
+        return Address(text)
+    if found.key is not None:
+        check_key("key of the address", found.key)
+    return found
+
+
+def _find_as_written(broker: Broker, text: str) -> Address | None:
+    """Find what an address means if nothing in it is encoded as a whole; None if it says nothing
+    but a name that is not there.
+    """
     queue = broker.queues.get(text)
     if queue is not None:
         return Address(text, queue=queue)
@@ -57,11 +79,4 @@ def find_address(broker: Broker, text: str) -> Address:
     head, slash, key = text.partition("/")
     if slash and head and head in broker.exchanges:
         return Address(head, key, exchange=broker.exchanges[head])
-    if "%" in text:
-        try:
-            decoded = find_address(broker, decode_part(text))
-        except InvalidArgument:
-            return Address(text)  # A name of a node that is not there may hold any percent sign.
-        if decoded.queue is not None or decoded.exchange is not None:
-            return decoded
-    return Address(text)
+    return None

@@ -29,6 +29,7 @@ from qpidha.amqp.server.coordinator import Coordinator
 from qpidha.amqp.server.incoming import IncomingLink
 from qpidha.amqp.server.outgoing import OutgoingLink
 from qpidha.broker.declaration import OPTIONS, exchange_asked_for, properties_of, queue_asked_for
+from qpidha.broker.queues.arguments import check_key
 from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, Lifetime
 from qpidha.broker.translation import (
     BindingFilter,
@@ -545,6 +546,7 @@ class Attaching:
 
     def _bind(self, exchange: Exchange, queue: Queue, key: str, *, is_new: bool) -> None:
         """Bind the queue of a subscription, which may be new, unless it is bound so."""
+        check_key("binding key", key)
         arguments = dict(self._binding.arguments)
         asked = {**arguments, "queuename": queue.name, "routingkey": key}
         self._check(Action.BIND, ObjectType.EXCHANGE, exchange.name, asked)

@@ -20,7 +20,7 @@ Routing 1.0, section 2.2.2; Qpid: src/qpid/broker/amqp/Incoming.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from qpidha.amqp.server.open_transactions import UnknownTransaction
 from qpidha.amqp.server.receiving_link import ReceivingLink, TransferLimitExceeded
 from qpidha.broker.credit import DISK_FREE_LIMIT
 from qpidha.broker.exchange import UNROUTABLE_HINT
+from qpidha.broker.queues.arguments import LONGEST_NAME, check_key
 from qpidha.broker.transaction import Post
 from qpidha.model.errors import (
     LimitExceeded,
@@ -416,7 +417,7 @@ class IncomingLink(ReceivingLink):
 
     def _key_of(self, payload: bytes) -> str:
         """Return the key that a message to the exchange of this link has, if it may have that."""
-        key = _text(properties(payload).get("subject"))
+        key = _subject(properties(payload))
         access = self._host.access
         if access.each_message:
             principal = self._connection.principal
@@ -438,10 +439,10 @@ class IncomingLink(ReceivingLink):
             return queue, "", ""
         if address.exchange is None:
             raise NotFound(
-                f"there is no queue or exchange '{to}'",
+                f"there is no queue or exchange '{to[:LONGEST_NAME]}'",
                 hint="create it, or correct the message's 'to'",
             )
-        key = address.key if address.key is not None else _text(found.get("subject"))
+        key = address.key if address.key is not None else _subject(found)
         access.check(principal, PUBLISH, EXCHANGE, address.name, {"routingkey": key})
         if not self._host.serving:
             raise self._host.refusal()
@@ -518,6 +519,13 @@ def _named(delivery: Pointer, error: QpidHaError) -> QpidHaError:
     """Make an error say which delivery it is about; one that ends a link must."""
     error.info = {**error.info, "delivery-tag": tag_of(delivery)}
     return error
+
+
+def _subject(found: Mapping[str, Any]) -> str:
+    """Return the subject of a message to an exchange, which is its key; raise if it cannot be."""
+    key = _text(found.get("subject"))
+    check_key("subject", key, "send a shorter subject, or to EXCHANGE/KEY")
+    return key
 
 
 def _text(value: Any) -> str:

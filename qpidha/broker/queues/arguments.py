@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LONGEST_NAME = 255
-"""Characters of a queue's or exchange's name, and of a binding key; as in Qpid."""
+"""Characters of a queue's or exchange's name; as in Qpid."""
+LONGEST_KEY = 255
+"""Bytes of a routing key or a binding key; as in Qpid and RabbitMQ."""
 DEEPEST = 8
 """Lists and maps within each other in an argument."""
 MOST_DIGITS = 18
@@ -24,12 +26,31 @@ MOST_DIGITS = 18
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raise InvalidArgument for a name or key that is too long to be kept, listed and recorded."""
+    """Raise InvalidArgument for a name that is too long to be kept, listed and recorded."""
     if len(name) > LONGEST_NAME:
         raise InvalidArgument(
             f"The {kind} {name[:40]}... is {len(name)} characters long",
             hint=f"Use at most {LONGEST_NAME}.",
         )
+
+
+def fits_key(key: str) -> bool:
+    """Whether an exchange takes a key as long as this one."""
+    return 4 * len(key) <= LONGEST_KEY or _bytes_of(key) <= LONGEST_KEY
+
+
+def check_key(kind: str, key: str, hint: str = "use a shorter one") -> None:
+    """Raise InvalidArgument for a key that is too long to be matched with others."""
+    if not fits_key(key):
+        raise InvalidArgument(
+            f"the {kind} {key[:40]!r}... is {_bytes_of(key)} bytes long",
+            reason=f"an exchange takes keys of up to {LONGEST_KEY} bytes",
+            hint=hint,
+        )
+
+
+def _bytes_of(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def check_plain(arguments: Mapping[str, Any]) -> None:

@@ -18,6 +18,38 @@ def condition(link: Any) -> str:
     return str(link.error.condition) if link.error is not None else ""
 
 
+def test_an_address_is_decoded_once_and_only_as_far_as_names_go() -> None:
+    broker = AHost().broker
+    broker.declare_queue("a b")
+    assert find_address(broker, "a%20b").queue is not None
+    for text in ("a%2520b", "%" + "25" * 3000, "%61" * 5_000_000):
+        found = find_address(broker, text)
+        assert (found.name, found.queue, found.exchange) == (text, None, None)
+
+
+@pytest.mark.parametrize(
+    "address", ["amq.topic/{}", "/exchanges/amq.topic/{}", "amq%2Etopic%2F{}", "amq%2Etopic/{}"]
+)
+def test_a_key_that_is_too_long_is_refused_before_anybody_is_asked(address: str) -> None:
+    for sender in (True, False):
+        pair = Pair()
+        for letter, taken in (("k", True), ("%C3%A9", False)):
+            pair.host.access.asked.clear()
+            link, _ = pair.attach(address.format(letter * 255), sender=sender, name=letter)
+            assert (link.error is None) is taken is bool(pair.host.access.asked)
+            assert taken or "bytes long" in link.error.description
+
+
+def test_the_key_of_a_filter_that_is_too_long_is_refused() -> None:
+    pair = Pair()
+    named = Described(Symbol("apache.org:legacy-amqp-topic-binding:string"), "k" * 256)
+    wanted = source("amq.topic", filter={Symbol("key"): named})
+    link, _ = pair.receiver("amq.topic", terminus=wanted)
+    assert condition(link) == "amqp:invalid-field" and "256 bytes" in link.error.description
+    assert not pair.host.broker.queues and not pair.host.access.told
+    assert "bind" not in [question[1] for question in pair.host.access.asked]
+
+
 def test_addresses_take_many_forms() -> None:
     broker = AHost().broker
     for name in ("q", "a/b", "amq.topic/x", "with space"):

@@ -351,6 +351,39 @@ def test_an_exchange_routes_by_key_subject_and_headers() -> None:
     assert [outcome.state for outcome in in_order(heard)] == [ACCEPTED, RELEASED]
 
 
+LONG = [("k" * 255, True), ("k" * 256, False), ("\u00e9" * 128, False), ("a." * 1_000_000, False)]
+
+
+@pytest.mark.parametrize("to", [None, "amq.topic", "amq.topic/"])
+def test_a_key_that_is_too_long_is_rejected_before_anybody_is_asked(to: str | None) -> None:
+    """The key is the subject of a message to an exchange, by its link or by its own `to`, or stands
+    in its `to`.
+    """
+    pair = a_pair()
+    pair.host.broker.bind("amq.topic", "q", "#.b.#.c.#")
+    pair.host.access.each_message = True
+    if to is None:
+        link, heard = pair.sender("amq.topic")
+    else:
+        link, heard = pair.sender("", terminus=target(None), name="anonymous")
+    for number, (key, _) in enumerate(LONG):
+        found = {"subject": key}
+        if to is not None:
+            found = {"to": to + key} if to.endswith("/") else {"to": to, "subject": key}
+        link.send(build(number, properties=found))
+    pair.host.access.asked.clear()
+    pair.turn()
+    outcomes = in_order(heard)
+    assert [outcome.state == RELEASED for outcome in outcomes] == [taken for _, taken in LONG]
+    assert len(pair.host.access.asked) == 1
+    for outcome in outcomes[1:]:
+        assert outcome.state == REJECTED and outcome.error is not None
+        assert outcome.error.condition == "amqp:invalid-field"
+        assert "bytes long" in str(outcome.error.description)
+        assert outcome.error.info["reason"] and outcome.error.info["hint"]
+    assert list(pair.host.broker.exchanges["amq.topic"]._remembered) == [LONG[0][0]]
+
+
 WHOLE = encode(Described(ULong(0x75), bytes(90_000)))
 
 
