@@ -52,11 +52,7 @@ class Requests:
         committed; `owner`, the connection that asks, gets exclusive queues.
         """
         try:
-            row = find(method)
-            if row.effect is Effect.CHANGE and not self._node.serving:
-                raise self._not_serving()
-            values = read(method, row.parameters, params)
-            self._check(row, values, principal)
+            row, values = self.check(method, params, principal)
             deed = (principal, row.action, row.object_type, row.object_name(values))
             tell = partial(self._node.access.done, *deed, row.properties(values))
             row.handler(Call(self._node, values, owner, reply, self._later, tell))
@@ -65,8 +61,17 @@ class Requests:
         except QpidHaError as error:
             reply(Reply(error=error))
 
-    def _check(self, row: Method, values: dict[str, Any], principal: Principal) -> None:
-        """Ask about the method itself, as Qpid does, and about what it does."""
+    def check(
+        self, method: str, params: Mapping[Any, Any] | None, principal: Principal
+    ) -> tuple[Method, dict[str, Any]]:
+        """Return the method and its values if `principal` may do this here. Access control is asked
+        about the method itself, as in Qpid, and about what it does; before anything is said of
+        what there is.
+        """
+        row = find(method)
+        if row.effect is Effect.CHANGE and not self._node.serving:
+            raise self._not_serving()
+        values = read(method, row.parameters, params)
         access = self._node.access
         package, schemaclass = row.schema
         if package:
@@ -76,6 +81,7 @@ class Requests:
         access.check(
             principal, row.action, row.object_type, row.object_name(values), row.properties(values)
         )
+        return row, values
 
     def _later(self, reply: Answer) -> Later:
         """Note a change that is not answered yet; when it is done, its answer waits until its last

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from qpidha.management.methods import METHODS
 from qpidha.management.parameters import Parameter, Type, read
+from qpidha.management.port import Reply
 from qpidha.management.schema import QUEUE, BindingView, binding_of, describe, plain
 from qpidha.management.status_codes import CREATED, METHOD_NOT_ALLOWED, NO_CONTENT, OK, status_of
 from qpidha.model.encoding import Array, UInt, ULong
@@ -30,7 +31,7 @@ from qpidha.model.errors import (
 from qpidha.model.percent import decode_part, decode_query
 
 if TYPE_CHECKING:
-    from qpidha.management.port import ConnectionView, ManagedNode, Reply
+    from qpidha.management.port import ConnectionView, ManagedNode
     from qpidha.management.requests import Requests
 
 Respond = Callable[[int, Any, "QpidHaError | None"], None]
@@ -109,10 +110,16 @@ class Routes:
         except QpidHaError as error:
             answer(_status(error, connection), error.text, error)
 
-    def _do(self, call: _Call, params: dict[str, Any], success: Success) -> None:
-        """Call the method and translate its answer."""
+    def _do(
+        self, call: _Call, params: dict[str, Any], success: Success, absent: Any = None
+    ) -> None:
+        """Call the method and translate its answer: to that for the result `absent`, if there is
+        one, where there is nothing to delete, which for RabbitMQ's clients is no error.
+        """
 
         def reply(reply: Reply) -> None:
+            if absent is not None and isinstance(reply.error, NotFound):
+                reply = Reply(absent)
             found = success(reply.result) if reply.error is None else reply.error
             if isinstance(found, QpidHaError):
                 call.answer(_status(found, call.connection), found.text, found)
@@ -145,11 +152,7 @@ class Routes:
         self._do(call, {**given, "name": name}, declared)
 
     def _delete_queue(self, call: _Call) -> None:
-        if call.name in self._node.broker.queues or not self._node.serving:
-            self._do(call, {"name": call.name}, _message_count)
-        else:
-            # Deleting twice is no error for RabbitMQ's clients.
-            call.answer(OK, {"message_count": ULong(0)}, None)
+        self._do(call, {"name": call.name}, _message_count, absent={"messages": 0})
 
     # Exchanges.
 
@@ -167,10 +170,7 @@ class Routes:
 
     def _delete_exchange(self, call: _Call) -> None:
         _refuse_default(call.name)
-        if call.name in self._node.broker.exchanges or not self._node.serving:
-            self._do(call, {"name": call.name}, _nothing)
-        else:
-            call.answer(NO_CONTENT, None, None)
+        self._do(call, {"name": call.name}, _nothing, absent={})
 
     # Bindings.
 
@@ -216,13 +216,13 @@ class Routes:
             raise _no_exchange_bindings()
         source, queue, key = decode_part(source), decode_part(queue), decode_part(key)
         _refuse_default(source)
+        params = {"exchange": source, "queue": queue, "key": key}
         binding = binding_of(self._node.broker, source, queue, key)
-        if self._node.serving and (
-            binding is None or arguments_hash(binding.arguments) != arguments
-        ):
-            call.answer(NO_CONTENT, None, None)
+        if binding is None or arguments_hash(binding.arguments) == arguments:
+            self._do(call, params, _nothing, absent={})
             return
-        self._do(call, {"exchange": source, "queue": queue, "key": key}, _nothing)
+        self._requests.check(call.method, params, call.connection.principal)
+        call.answer(NO_CONTENT, None, None)
 
     def _list(self, call: _Call, kind: str, show: Callable[[dict[str, Any]], Any]) -> None:
         """List all, or show the one that the path names."""

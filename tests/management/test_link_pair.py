@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qpidha.management import link_pair
+from qpidha.management.acl_file import read
 from qpidha.management.link_pair import LinkPairService
 from qpidha.management.requests import Requests
 from qpidha.model.encoding import Array
@@ -175,6 +176,30 @@ def test_a_binding_with_arguments_is_deleted_by_its_location_only(client: Client
     assert not found["location"].endswith("args=")
     client.ask("DELETE", found["location"])
     assert client.ask("GET", "/bindings") == (200, [])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/queues/{}",
+        "/queues/{}/messages",
+        "/exchanges/{}",
+        "/bindings/src={};dstq=there;key=k;args=",
+        "/bindings/src={};dstq=there;key=k;args=other",
+        "/bindings/src=there;dstq={};key=k;args=",
+        "/bindings/src=there;dstq=there;key={};args=",
+    ],
+)
+def test_who_may_not_delete_it_hears_not_whether_it_is_there(client: Client, path: str) -> None:
+    broker = client.target.broker
+    broker.declare_queue("there")
+    broker.declare_exchange("there", "direct")
+    for key in ("k", "there"):
+        broker.bind("there", "there", key)
+    client.target.access.use(read("acl allow all access method\nacl deny all all")[0])
+    answers = [client.ask("DELETE", path.format(name)) for name in ("there", "gone")]
+    assert [status for status, _ in answers] == [403, 403]
+    assert answers[0][1] == answers[1][1].replace("gone", "there")
 
 
 def test_an_alternate_exchange_stands_among_the_arguments(client: Client) -> None:
