@@ -85,12 +85,23 @@ class BrokerSettings(Protocol):
         ...
 
 
+class QueueWatcher(Protocol):
+    """Hears which queues there are."""
+
+    def queue_came(self, name: str) -> None:
+        """A queue of this name is there from now on."""
+
+    def queue_went(self, name: str) -> None:
+        """The queue of this name is there no more."""
+
+
 class State:
     """All queues, exchanges and bindings of one broker."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self.queues: dict[str, Queue] = {}
+        self.queue_watcher: QueueWatcher | None = None
         self.exchanges: dict[str, Exchange] = {}
         self.by_uid: dict[int, Queue | Exchange] = {}
         self.runnable: dict[Queue, None] = {}
@@ -245,6 +256,8 @@ class State:
         queue.is_replica = self._passive and uid > 0
         self.queues[queue.name] = queue
         self.by_uid[uid] = queue
+        if self.queue_watcher is not None:
+            self.queue_watcher.queue_came(queue.name)
         return queue
 
     def remove_queue(self, queue: Queue) -> None:
@@ -264,6 +277,8 @@ class State:
         del self.queues[queue.name]
         self.runnable.pop(queue, None)
         self.over_budget.pop(queue, None)
+        if self.queue_watcher is not None:
+            self.queue_watcher.queue_went(queue.name)
 
     def add_exchange(self, uid: int, options: ExchangeDeclared) -> Exchange:
         """Add an exchange, in place of one that has its name."""

@@ -16,6 +16,8 @@ The rules:
 - Who has logged in sends messages in no other name: their user-id is empty, the name, or the name
   with the realm. Who has a role, and the user of `ha-username`, may send those of others, as tools
   that copy messages do.
+- Who makes a queue or exchange with an alternate exchange may publish to that with any key: the
+  broker does so with what he rejects.
 - What else there is to ask is decided by the access control list (acl.py), and without one every
   admitted principal may do it. Whoever uses the admin socket may do all of it.
 
@@ -31,8 +33,9 @@ from typing import NoReturn, Protocol
 
 from qpidha.broker.declaration import properties_of
 from qpidha.broker.state import State
+from qpidha.broker.vocabulary import ALTERNATE
 from qpidha.ha.channels import REPLICATION
-from qpidha.management.acl import CONNECTIONS, QUEUES, AccessList, Decision, told_of
+from qpidha.management.acl import CONNECTIONS, QUEUES, AccessList, Decision, Verdict, told_of
 from qpidha.management.quotas import Quotas
 from qpidha.model.errors import LimitExceeded, QpidHaError, Unauthorized
 from qpidha.model.ip import host_of
@@ -104,6 +107,8 @@ class Access:
         self._ears = ears
         self._broker = broker
         self._quotas = Quotas()
+        if broker is not None:
+            broker.queue_watcher = self._quotas
         self.acl: AccessList | None = None
         self.each_message = False
 
@@ -194,6 +199,8 @@ class Access:
         properties: Mapping[str, object],
     ) -> None:
         """Let the list decide; who is on the broker's own machine is not its business."""
+        if action is CREATE:
+            self._quotas.may_create("", "")  # Whoever asked last has not created it.
         if principal.roles and Role.MANAGER in principal.roles:
             return
         who = principal.name
@@ -210,17 +217,50 @@ class Access:
                 properties = self._options(object_type, name)
             told = told_of(action, object_type, name, properties)
             verdict = acl.decide(who, action, object_type, told)
-        decision = verdict.decision
-        if decision is not ALLOW:
-            text, source = _deed(action, object_type, name, properties), acl.source(verdict)
-            if not decision.allows:
-                error = Unauthorized(f"{principal} may not {text}", hint=ASK)
-                self._deny(principal, object_type, error, source, is_each=decision.is_logged)
-                raise error
-            if self._ears is not None:
-                self._ears.allowed(principal, text, source=source)
-        if action is CREATE and object_type is QUEUE:
-            self._check_queues(acl, principal, name)
+        if verdict.decision is not ALLOW:
+            text = _deed(action, object_type, name, properties)
+            self._heed(acl, verdict, principal, object_type, text)
+        if action is CREATE:
+            alternate = properties.get(ALTERNATE)
+            if alternate:
+                self._check_alternate(acl, principal, object_type, name, str(alternate))
+            if object_type is QUEUE:
+                self._check_queues(acl, principal, name)
+
+    def _heed(
+        self,
+        acl: AccessList,
+        verdict: Verdict,
+        principal: Principal,
+        object_type: ObjectType,
+        text: str,
+        reason: str = "",
+    ) -> None:
+        """Raise Unauthorized unless the verdict is a yes; tell of one that is to be told."""
+        decision, source = verdict.decision, acl.source(verdict)
+        if not decision.allows:
+            error = Unauthorized(f"{principal} may not {text}", reason=reason, hint=ASK)
+            self._deny(principal, object_type, error, source, is_each=decision.is_logged)
+            raise error
+        if self._ears is not None:
+            self._ears.allowed(principal, text, source=source)
+
+    def _check_alternate(
+        self,
+        acl: AccessList,
+        principal: Principal,
+        object_type: ObjectType,
+        name: str,
+        alternate: str,
+    ) -> None:
+        """Refuse an alternate exchange to who may not publish to it whatever the key: he could have
+        the broker do that, with messages that he sends and rejects.
+        """
+        verdict = acl.publish_any(principal.name, alternate)
+        if verdict.decision is not ALLOW:
+            text = f"create {object_type} {name[:NAME]!r} with the alternate exchange "
+            reason = f"messages would go there, and {principal} may not publish to it with any key"
+            self._heed(acl, verdict, principal, object_type, f"{text}{alternate[:NAME]!r}", reason)
 
     def _options(self, object_type: ObjectType, name: str) -> Mapping[str, object]:
         """Return what there is to say of a queue or exchange that exists."""
@@ -239,9 +279,9 @@ class Access:
         if most is None or self._broker is None or name in self._broker.queues:
             return
         user = acl.bare(principal.name)
-        if self._quotas.queues_of(user, self._broker.queues, most) >= most:
+        if self._quotas.queues_of(user) >= most:
             self._limit(principal, QUEUE, f"{user} may have {most} queues")
-        self._quotas.creates(user, name)
+        self._quotas.may_create(user, name)
 
     def _limit(self, principal: Principal, object_type: ObjectType, text: str) -> NoReturn:
         error = LimitExceeded(f"{text}, and they are there already", hint=QUOTA_HINT)

@@ -2,28 +2,29 @@
 
 Connections are counted whether or not there are quotas, for these may come with a reload. Of queues
 those are counted that a user with a quota has created while this broker was primary: who created a
-queue is not in the log. Knows no rules: access.py says what a user may have.
+queue is not in the log. Each count is kept, so that a question walks through nothing. Knows no
+rules: access.py says what a user may have.
 """
 
 from __future__ import annotations
-
-from collections.abc import Container
 
 
 class Quotas:
     """What users have."""
 
-    __slots__ = ("_connections", "_creators", "_of_address", "_of_user", "_queues")
+    __slots__ = ("_asked", "_connections", "_creators", "_of_address", "_of_user", "_queues")
 
     def __init__(self) -> None:
         self._connections: dict[int, tuple[str, str]] = {}
         """Number of a connection -> its user and address."""
         self._of_user: dict[str, int] = {}
         self._of_address: dict[str, int] = {}
-        self._queues: dict[str, dict[str, None]] = {}
-        """User -> names of the queues that he has created, some of which may be gone."""
+        self._queues: dict[str, int] = {}
+        """User -> how many queues there are that he has created."""
         self._creators: dict[str, str] = {}
-        """Name of a queue -> the user who has it among his."""
+        """Name of a queue that is there -> the user who has created it."""
+        self._asked = ("", "")
+        """Who asked last whether he may create a queue, and its name."""
 
     def connections_of(self, user: str) -> int:
         """How many connections a user has."""
@@ -49,20 +50,25 @@ class Quotas:
             if not counts[key]:
                 del counts[key]
 
-    def queues_of(self, user: str, there: Container[str], enough: int) -> int:
-        """How many queues a user has created, of those that are `there`; exact if it is `enough` or
-        more.
-        """
-        names = self._queues.get(user, {})
-        if len(names) >= enough:
-            for name in [name for name in names if name not in there]:
-                del names[name], self._creators[name]
-        return len(names)
+    def queues_of(self, user: str) -> int:
+        """How many queues there are that a user has created."""
+        return self._queues.get(user, 0)
 
-    def creates(self, user: str, name: str) -> None:
-        """Note that a user is about to create a queue."""
-        before = self._creators.get(name)
-        if before is not None:
-            del self._queues[before][name]
-        self._creators[name] = user
-        self._queues.setdefault(user, {})[name] = None
+    def may_create(self, user: str, name: str) -> None:
+        """Note that a user who is counted may create a queue; until the next note."""
+        self._asked = user, name
+
+    def queue_came(self, name: str) -> None:
+        """Count a queue, if it is the one that was asked for."""
+        (user, asked), self._asked = self._asked, ("", "")
+        if user and name == asked:
+            self._creators[name] = user
+            self._queues[user] = self.queues_of(user) + 1
+
+    def queue_went(self, name: str) -> None:
+        """Count a queue no more, if it was counted."""
+        user = self._creators.pop(name, None)
+        if user is not None:
+            self._queues[user] -= 1
+            if not self._queues[user]:
+                del self._queues[user]

@@ -283,6 +283,93 @@ def test_rabbitmq_row_17_queues_are_counted_for_users() -> None:
     )
 
 
+def test_a_question_about_a_quota_walks_through_nothing() -> None:
+    most = 50
+    rights = Rights(f"quota queues {most} all", "acl allow all all")
+    looks = 0
+
+    class Counted(dict[str, Any]):
+        def __contains__(self, name: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().__contains__(name)
+
+    def create(who: Principal, name: str) -> None:
+        rights.access.check(who, Action.CREATE, ObjectType.QUEUE, name, {})
+
+    for number in range(most):
+        create(ANN, f"q{number}")
+        rights.broker.declare_queue(f"q{number}")
+    rights.broker.queues = Counted(rights.broker.queues)
+    for _ in range(3):
+        with pytest.raises(LimitExceeded):
+            create(ANN, "more")
+    assert looks == 3
+
+
+def test_a_queue_that_was_asked_for_in_vain_is_not_counted_when_somebody_else_makes_it() -> None:
+    rights = Rights("quota queues 1 ann", "quota queues 2 bob", "acl allow all all")
+
+    def ask(who: Principal, name: str, *, then: bool) -> None:
+        rights.access.check(who, Action.CREATE, ObjectType.QUEUE, name, {})
+        if then:
+            rights.broker.declare_queue(name)
+
+    ask(ANN, "a", then=False)
+    ask(LOCAL, "a", then=True)
+    ask(ANN, "b", then=False)
+    ask(BOB, "b", then=True)
+    ask(ANN, "c", then=True)
+    with pytest.raises(LimitExceeded):
+        ask(ANN, "d", then=False)
+    rights.broker.delete_queue("b")
+    rights.broker.reset()
+    ask(ANN, "d", then=True)
+
+
+# -- alternate exchanges --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [ObjectType.QUEUE, ObjectType.EXCHANGE])
+def test_who_names_an_alternate_exchange_may_publish_to_it(kind: ObjectType) -> None:
+    rules = ("acl allow-log ann publish exchange name=x", f"acl allow all create {kind}")
+    rights = Rights(*rules)
+    question = (Action.CREATE, kind, "new", {"alternate-exchange": "x"})
+    assert rights.may(ANN, *question)
+    assert not rights.may(BOB, *question)
+    assert rights.may(BOB, Action.CREATE, kind, "new", {"alternate-exchange": ""})
+    assert rights.may(LOCAL, *question)
+    assert rights.heard.lines == [
+        f"yes: ann create {kind} 'new' with the alternate exchange 'x' (line 1 of the.acl)",
+        f"no: bob@QPID may not create {kind} 'new' with the alternate exchange 'x' "
+        "(no rule of the.acl)",
+    ]
+    rights.access.use(a_list("acl allow ann publish exchange name=x routingkey=a.#", rules[1]))
+    with pytest.raises(Unauthorized) as refusal:
+        rights.access.check(ANN, *question)
+    assert refusal.value.reason == (
+        "messages would go there, and ann may not publish to it with any key"
+    )
+    rights.access.use(a_list("acl allow ann publish exchange name=x"))
+    assert not rights.may(ANN, *question), "and may create it"
+
+
+@pytest.mark.parametrize("method", ["declare_queue", "declare_exchange"])
+@pytest.mark.parametrize("spelled", ["alternate", "arguments"])
+def test_an_alternate_exchange_is_asked_about_however_it_is_spelled(
+    method: str, spelled: str
+) -> None:
+    node = FakeNode()
+    node.access.use(a_list("acl allow guest create", "acl allow guest access method"))
+    asker = Asker(node)
+    named = {"alternate": "amq.topic", "arguments": {"alternate-exchange": "amq.topic"}}
+    asker.call(method, {"name": "new", spelled: named[spelled]}, FakeConnection(1))
+    node.commit_all()
+    assert asker.answers[0].error is not None
+    assert asker.answers[0].error.condition == "amqp:unauthorized-access"
+    assert "new" not in node.broker.queues and "new" not in node.broker.exchanges
+
+
 # -- management -----------------------------------------------------------------------------------
 
 

@@ -82,6 +82,33 @@ def outcomes(pair: Pair, link: Any, heard: Recording, *messages: bytes) -> list[
     return [found[number].state for number in sorted(found)]
 
 
+CREATE_IT = ("acl allow all create", "acl allow all access", "acl allow all bind")
+TO_X = "acl allow all publish exchange name=x"
+
+
+def test_who_makes_a_queue_or_exchange_may_publish_to_its_alternate_exchange() -> None:
+    """With a queue of his own a sender could have the broker publish what he rejects."""
+    asked = {"exchange-type": "fanout", "alternate-exchange": "x"}
+    for properties in ({"alternate-exchange": "x"}, asked):
+        for rules, may in (((), False), ((TO_X,), True)):
+            pair = ruled(*CREATE_IT, *rules, "acl allow all publish exchange name=amq.default")
+            pair.host.broker.declare_exchange("x", "topic")
+            wanted = target("new", capabilities=[Symbol(CREATE)], properties=properties)
+            link, _ = pair.sender("new", terminus=wanted)
+            assert ("new" in {**pair.host.broker.queues, **pair.host.broker.exchanges}) is may
+            assert may or (link.error is not None and link.error.condition == UNAUTHORIZED)
+
+
+def test_who_subscribes_may_publish_to_the_alternate_exchange_of_the_exchange() -> None:
+    for rules, may in (((), False), ((TO_X,), True)):
+        pair = ruled(*CREATE_IT, *rules, "acl allow all consume")
+        pair.host.broker.declare_exchange("x", "topic")
+        pair.host.broker.declare_exchange("news", "topic", alternate="x")
+        link, _ = pair.receiver("news", name="mine")
+        assert (link.error is None) is may
+        assert ("client_mine" in pair.host.broker.queues) is may
+
+
 def test_each_message_to_an_exchange_by_its_own_key_is_asked_about() -> None:
     pair = ruled(SEE_TOPIC, "acl allow all publish exchange name=amq.topic routingkey=a.*")
     pair.host.broker.bind("amq.topic", "q", "#")
