@@ -134,7 +134,7 @@ class Memory:
         if not self.limit:
             return []
         used = self.used
-        if used > self._high and self._letting_go is None and now >= self._wait_until:
+        if used > self._least and self._letting_go is None and now >= self._wait_until:
             self._letting_go = self._let_go(now)
         if self._letting_go is not None:
             next(self._letting_go, None)
@@ -182,6 +182,13 @@ class Memory:
         return wal is not None and not wal.is_snapshotting and self._log.snapshot_kept
 
     @property
+    def _least(self) -> int:
+        """With how many bytes more in use it is worth letting go. Senders that wait do so until it
+        has gone as far as it can, however often it was cut short.
+        """
+        return self._low if MEMORY_LIMIT in self._broker.credit.withheld else self._high
+
+    @property
     def _wanted(self) -> int:
         """How many bytes are still to be let go; 0 or less if none are."""
         return self.used - self._low if self._may_let_go else 0
@@ -201,7 +208,7 @@ class Memory:
                 yield from self._let_go_of(queue, size)
         self._letting_go = None
         self._reached = {queue: at for queue, at in self._reached.items() if not queue.deleted}
-        if self.used > self._high:
+        if self.used > self._least:
             self._wait_until = now + INTERVAL
 
     def _let_go_of(self, queue: Queue, size: int) -> Generator[None, None, bool]:

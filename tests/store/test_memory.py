@@ -114,6 +114,27 @@ def test_nothing_is_let_go_while_a_checkpoint_is_written_but_what_comes() -> Non
     assert machine.bodies("q") == bodies
 
 
+def test_a_checkpoint_in_the_middle_of_letting_go_keeps_nobody_waiting_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "AT_ONCE", 50)
+    machine = Machine(limit=100_000, **SMALL)
+    fill(machine, "q", 350)
+    use, credit = machine.broker.use, machine.broker.credit
+    use.output = 40_000
+    machine.turn()
+    assert MEMORY_LIMIT in credit.withheld and machine.memory.is_busy
+    machine.checkpointer.checkpoint(machine.log.last)
+    use.output -= machine.memory.used - 75_000
+    machine.settle()
+    assert machine.memory.used > 70_000 and credit.withheld  # Nothing could be let go meanwhile.
+    machine.now += 2 * SECOND
+    machine.turn()
+    while machine.memory.is_busy:
+        machine.turn()
+    assert machine.memory.used <= 70_000 and not credit.withheld
+
+
 def test_faults_b3_a_start_with_a_full_log_keeps_to_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
