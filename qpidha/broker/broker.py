@@ -24,7 +24,7 @@ from qpidha.broker.declaration import (
 )
 from qpidha.broker.exchange import Exchange, application_properties, subject
 from qpidha.broker.queues.arguments import check_key, check_plain, fits_key
-from qpidha.broker.queues.deletion import PASSED_ON_A_TURN, Deletion
+from qpidha.broker.queues.deletion import PASSED_ON_A_TURN, Deletion, is_long
 from qpidha.broker.queues.expiry import Expiry
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
 from qpidha.broker.queues.purge import Purge
@@ -226,6 +226,13 @@ class Broker(State):
                 f"Queue {name} has {len(queue.messages)} messages",
                 hint="Purge it, or delete it with force.",
             )
+        if self._refusal and is_long(queue):
+            raise LimitExceeded(
+                f"Queue {name} cannot be deleted at present: its messages go to its alternate "
+                f"exchange, and there is no room for {len(queue.messages)} of {queue.bytes} bytes: "
+                f"{self._refusal}",
+                hint="Purge it before, consume from it, or try again later.",
+            )
         return self._delete(queue)
 
     def purge(self, name: str) -> Purge:
@@ -243,7 +250,13 @@ class Broker(State):
 
     def may_walk(self, committed: int) -> bool:
         """Whether `go_on_walking` would do something."""
-        return any(walk.sequence <= committed for walk in self.walks)
+        return any(self._goes_on(walk, committed) for walk in self.walks)
+
+    def _goes_on(self, walk: Walk, committed: int) -> bool:
+        """Whether a walk may take a step. What passes messages on waits while there is no room for
+        them.
+        """
+        return walk.sequence <= committed and not (self._refusal and isinstance(walk, Deletion))
 
     def go_on_walking(self, committed: int) -> None:
         """Go on with queues that are being purged, searched for expired messages, or deleted; once,
@@ -251,7 +264,7 @@ class Broker(State):
         """
         left = WALKED_A_TURN
         for walk in list(self.walks):
-            if left > 0 and walk.sequence <= committed:
+            if left > 0 and self._goes_on(walk, committed):
                 left -= max(walk.step(left), 1)
         self.walks = [walk for walk in self.walks if not walk.is_over]
 

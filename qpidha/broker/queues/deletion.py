@@ -4,6 +4,10 @@ A short queue ends in the turn that deletes it, and one record says of all messa
 left. To pass on a long one takes many turns (`walk.py`). Each step is a batch of its own: so many
 messages come to where they go and leave here. The last one is the record of the end.
 
+What is passed on is written once more, and the room of what has left comes back only with a
+checkpoint. So a long deletion rests while no message can be taken for want of disk, and none is
+begun that somebody asks for.
+
 Meanwhile the queue is there for nobody, but its name is taken: on the other brokers it is a queue
 like any other, with what it still has, and after a failover it is one again. Nothing is lost then.
 A queue that ended because its users had left ends on the new primary for the same reason; whoever
@@ -33,6 +37,13 @@ WEIGHT = 5
 """To pass on a message takes as long as to drop so many."""
 
 
+def is_long(queue: Queue) -> bool:
+    """Whether it takes more than one turn to pass on what is on a queue."""
+    return bool(queue.options.alternate) and (
+        len(queue.messages) >= PASSED_ON_A_TURN or queue.bytes >= BYTES_A_TURN
+    )
+
+
 class Deletion(Walk):
     """A queue on its way to its end."""
 
@@ -46,9 +57,7 @@ class Deletion(Walk):
         """Gives a message to the alternate exchange; returns the sequence to wait for."""
         self._finish = finish
         """Takes the queue away; returns the sequence to wait for."""
-        self.is_short = not queue.options.alternate or (
-            len(queue.messages) < PASSED_ON_A_TURN and queue.bytes < BYTES_A_TURN
-        )
+        self.is_short = not is_long(queue)
         """Whether it is over in one step."""
 
     def step(self, most: int) -> int:

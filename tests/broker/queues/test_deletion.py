@@ -11,7 +11,7 @@ from qpidha.broker.queues import deletion as deletion_module
 from qpidha.broker.queues.deletion import Deletion
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.transaction import Post, Transaction
-from qpidha.model.errors import NotFound, ResourceDeleted, ResourceLocked
+from qpidha.model.errors import LimitExceeded, NotFound, ResourceDeleted, ResourceLocked
 from qpidha.model.records import Cause, Dequeued, Enqueued, QueueDeleted
 from tests.broker.parts import Tape, a_broker, a_poster, a_taker, contents, copy_of, picture, send
 
@@ -89,6 +89,34 @@ def test_a_step_passes_on_no_more_than_some_bytes(monkeypatch: pytest.MonkeyPatc
     broker.delete_queue("q")
     broker.go_on_walking(FOR_EVER)
     assert contents(broker, "orphans") == list("abc")
+
+
+def test_a_long_deletion_rests_while_there_is_no_room_on_the_disk() -> None:
+    broker, _, tape = filled()
+    send(broker, "orphans", *"xyz")
+    deletion = broker.delete_queue("q")
+    broker.go_on_walking(FOR_EVER)
+    broker.refuse_publishing, before = "the disk is nearly full", len(tape.records)
+    purge = broker.purge("orphans")
+    assert broker.may_walk(FOR_EVER)
+    broker.go_on_walking(FOR_EVER)
+    assert purge.is_over and contents(broker, "orphans") == []
+    assert contents(broker, "q") == list("cde") and len(tape.records) == before + 1
+    assert not broker.may_walk(FOR_EVER)
+    broker.refuse_publishing = ""
+    assert broker.may_walk(FOR_EVER)
+    finish(broker)
+    assert deletion.is_over and contents(broker, "orphans") == list("cde")
+
+
+def test_no_long_deletion_begins_for_which_there_is_no_room_on_the_disk() -> None:
+    broker, _, _ = filled()
+    broker.refuse_publishing = "the disk is nearly full"
+    with pytest.raises(LimitExceeded, match="cannot be deleted at present.*the disk is nearly"):
+        broker.delete_queue("q")
+    broker.purge("q")
+    broker.delete_queue("q")
+    assert "q" not in broker.queues and contents(broker, "orphans") == []
 
 
 def test_nobody_uses_a_queue_that_is_being_deleted_and_its_name_is_taken() -> None:
