@@ -10,6 +10,8 @@ ANY = 1 << 62
 PEER_SHARE = 256
 """One part in so many of a limit may be on its way to one peer."""
 LEAST_FOR_PEER = 64 << 10
+TRANSACTION_SHARE, TRANSACTIONS_SHARE = 8, 2
+"""One part in so many of a limit may be in the open transactions of one connection, and of all."""
 
 
 def peer_share(limit: int) -> int:
@@ -20,13 +22,23 @@ def peer_share(limit: int) -> int:
 
 
 class MemoryUse:
-    """What one broker has in memory."""
+    """What one broker has in memory, and what those may have that nobody can make let go of it."""
 
-    __slots__ = ("bodies", "output", "peer_share", "transactions", "unfinished")
+    __slots__ = (
+        "bodies",
+        "output",
+        "peer_share",
+        "transaction_share",
+        "transactions",
+        "transactions_share",
+        "unfinished",
+    )
 
     def __init__(self) -> None:
         self.peer_share = ANY
         """Bytes that may be on their way to one peer."""
+        self.transaction_share = self.transactions_share = ANY
+        """Bytes that may be in the open transactions of one connection, and of all."""
         self.bodies = 0
         """Message bodies on queues, but for those that are on disk only. A body on several queues
         counts for each: after a restart it may be there as often.
@@ -37,3 +49,9 @@ class MemoryUse:
         """Parts of messages of which the rest has not come."""
         self.output = 0
         """What waits for peers that have not read it."""
+
+    def share_out(self, limit: int) -> None:
+        """Keep to the parts of a limit of the memory."""
+        self.peer_share = peer_share(limit)
+        self.transaction_share = limit // TRANSACTION_SHARE
+        self.transactions_share = limit // TRANSACTIONS_SHARE

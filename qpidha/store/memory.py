@@ -23,7 +23,6 @@ from qpidha.broker.credit import MEMORY_LIMIT
 from qpidha.model.duration import SECOND
 from qpidha.model.effects import Announce
 from qpidha.model.event_log import Withholding
-from qpidha.model.memory import peer_share
 from qpidha.store.weighing import PIECE, Weighing
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class Memory:
         self._is_told = False
         if limit:
             broker.credit.spare = max(limit - self._high, 1)
-            broker.use.peer_share = peer_share(limit)
+            broker.use.share_out(limit)
 
     @property
     def next_deadline(self) -> int:

@@ -24,7 +24,7 @@ MAX_TRANSACTIONS = 1000
 """Open transactions of one connection."""
 MAX_BYTES = 64 << 20
 """Bytes of messages in the open transactions of one connection: until a commit they are in nobody's
-queue and under no other limit.
+queue and under no other limit, but that of the memory, of which they have a share.
 """
 
 
@@ -104,20 +104,33 @@ class OpenTransactions:
         """Put a message into a transaction; raise what refuses it; the transaction can
         only be rolled back then.
         """
-        if self.bytes + len(post.payload) > MAX_BYTES and work.transaction.cause is None:
-            self.mark_rollback_only(
-                work,
-                LimitExceeded(
-                    f"the open transactions of this connection hold {self.bytes} of "
-                    f"{MAX_BYTES} bytes",
-                    hint="commit more often",
-                ),
-            )
+        refusal = self._refusal(len(post.payload))
+        if refusal is not None and work.transaction.cause is None:
+            self.mark_rollback_only(work, refusal)
         before = work.transaction.bytes
         try:
             work.transaction.post(post)
         finally:
             self._count(work.transaction.bytes - before)
+
+    def _refusal(self, size: int) -> LimitExceeded | None:
+        """Return what refuses so many bytes more, if anything does. Nobody but their client can end
+        transactions: they must not have so much of the memory that all others wait for that.
+        """
+        use = self._use
+        most = min(MAX_BYTES, use.transaction_share)
+        if self.bytes + size > most:
+            return LimitExceeded(
+                f"the open transactions of this connection hold {self.bytes} of {most} bytes",
+                hint="commit more often",
+            )
+        if use.transactions + size > use.transactions_share:
+            return LimitExceeded(
+                f"the open transactions of all connections hold {use.transactions} of "
+                f"{use.transactions_share} bytes",
+                hint="try again later; the broker's operator can raise memory-limit",
+            )
+        return None
 
     def retire(self, work: Work, retirement: Retirement) -> None:
         """Put what becomes of a message into a transaction."""

@@ -230,6 +230,33 @@ def test_bytes_in_open_transactions_are_limited(monkeypatch: pytest.MonkeyPatch)
     assert len(first.contents()) == 2
 
 
+def refused_post(work: Work) -> str:
+    """Post 600 bytes; return what refuses them, or nothing."""
+    sent = work.post(work.sender(name=f"to {work.name!r} of {id(work)}"), build("x" * 600))
+    work.turn()
+    if sent.fields[1].value == []:
+        return ""
+    condition, text, *_ = sent.fields[1].value[0].value
+    return f"{condition} {text}"
+
+
+def test_open_transactions_have_a_part_of_the_memory_and_no_more() -> None:
+    host = a_host()
+    host.broker.use.share_out(8_000)
+    works = [Work(host) for _ in range(5)]
+    said = refused_post(works[0]) or refused_post(works[0].another())
+    assert "amqp:resource-limit-exceeded" in said and "this connection hold" in said
+    assert "of 1000 bytes" in said and works[0].broker.use.transactions < 1000
+    assert [refused_post(work) for work in works[1:4]] == ["", "", ""]
+    assert "all connections hold" in refused_post(works[4])
+    assert works[4].discharge().condition == ROLLBACK
+    works[1].commit()
+    again = works[4].another()
+    assert refused_post(again) == ""
+    again.commit()
+    assert len(host.broker.queues["q"].messages) == 2
+
+
 def test_small_messages_count_for_the_memory_that_they_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
