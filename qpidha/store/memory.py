@@ -163,13 +163,17 @@ class Memory:
         self._is_told = True
         reason = self._broker.credit.withheld[MEMORY_LIMIT]
         text = f"senders get no credit: {reason}"
+        if self._broker.passive:
+            text = f"a backup has more than its limit: {reason}; give all brokers the same limit"
         return [Announce("warning", "broker", text, {}, Withholding(MEMORY_LIMIT, True))]
 
     def _tell_end(self) -> list[Announce]:
         if not self._is_told:
             return []
         self._is_told = False
-        text = f"senders get credit again: {self.used / 1e6:.1f} MB are in use"
+        is_passive = self._broker.passive
+        text = "a backup keeps to its limit again" if is_passive else "senders get credit again"
+        text += f": {self.used / 1e6:.1f} MB are in use"
         return [Announce("notice", "broker", text, {}, Withholding(MEMORY_LIMIT, False))]
 
     # Letting go.

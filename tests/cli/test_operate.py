@@ -413,6 +413,13 @@ def test_explain_says_which_queues_stop_senders_and_keep_what_has_no_place(
     ]
 
 
+def test_explain_speaks_of_senders_where_there_are_some(broker: FakeBroker, qpid_ha: Run) -> None:
+    for state, said in (("active", "gives senders no credit"), ("ready", "is above a limit")):
+        broker.answers["explain"] = {"name": "b1", "state": state, "withholds": "too much"}
+        lines = qpid_ha("status", "--explain", "-b", broker.socket).out.splitlines()
+        assert lines == [f"b1 is {state}", f"{said}: too much"]
+
+
 def test_explain_says_when_nothing_waits(broker: FakeBroker, qpid_ha: Run) -> None:
     broker.answers["explain"] = {"name": "b1", "state": "active", "waits": []}
     assert (

@@ -230,6 +230,18 @@ def test_above_the_limit_senders_get_no_credit_until_much_less_is_in_use() -> No
     assert machine.broker.credit.withheld
 
 
+def test_a_backup_above_its_limit_does_not_speak_of_senders() -> None:
+    machine = Machine(limit=100_000, **SMALL)
+    machine.broker.passive = True
+    machine.broker.use.output = 110_000
+    (said,) = machine.memory.turn(1)
+    assert "memory-limit is 0.1 MB; give all brokers the same limit" in said.text
+    machine.broker.use.output = 0
+    (over,) = machine.memory.turn(2)
+    assert over.text == "a backup keeps to its limit again: 0.0 MB are in use"
+    assert not any("senders" in text for text in (said.text, over.text))
+
+
 def test_code_d6_what_is_not_a_body_counts_too() -> None:
     machine = Machine(limit=100_000, **SMALL)
     use, before = machine.broker.use, machine.memory.used

@@ -16,7 +16,13 @@ from qpidha.client.command.ask import Brokers, ask, ask_all, code_of
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, Progress, print_json, print_table, talk
 from qpidha.client.command.target import PLAIN_ADDRESS, local_cluster
-from qpidha.model.broker_states import IN_SYNC_STATES, PRIMARY_STATES, STANDALONE, STATES
+from qpidha.model.broker_states import (
+    BACKUP_STATES,
+    IN_SYNC_STATES,
+    PRIMARY_STATES,
+    STANDALONE,
+    STATES,
+)
 from qpidha.model.exit_codes import NO_PERMISSION, OK, TIMED_OUT, UNAVAILABLE, USAGE
 
 NEXT = {
@@ -58,7 +64,9 @@ def explanation_lines(found: dict[str, Any]) -> list[str]:
     if found.get("refuses"):
         lines.append(f"takes no messages that are recorded: {found['refuses']}")
     if found.get("withholds"):
-        lines.append(f"gives senders no credit: {found['withholds']}")
+        is_backup = found.get("state") in BACKUP_STATES
+        what = "is above a limit" if is_backup else "gives senders no credit"
+        lines.append(f"{what}: {found['withholds']}")
     held = int(found.get("held") or 0)
     if held:
         lines.append(f"answers to clients that wait until what they confirm is committed: {held:,}")
