@@ -75,6 +75,8 @@ class Checkpointer:
         told.
         """
         self._is_short = False
+        self._retry_at = 0
+        """Before no checkpoint is begun, as one was given up."""
         self._point = 0
         self._next = 1
         """At the first turn: a start may have found a write-ahead log that is worth a checkpoint.
@@ -208,8 +210,10 @@ class Checkpointer:
             return []
         if self.has_given_up:
             self.has_given_up = False
-            self._next = now + RETRY
+            self._retry_at = now + RETRY
             return [Announce("warning", "store", GIVEN_UP, {})]
+        if now < self._retry_at:
+            return []
         if wal.purge():
             return []  # There is more space soon.
         # A checkpoint pays when a start would read more than twice what there is. The slack keeps a

@@ -11,6 +11,7 @@ import pytest
 
 from qpidha.model.message import Message
 from qpidha.store import log as log_module
+from qpidha.store import weighing
 from qpidha.store.recovery import snapshot_objects
 from tests.store.durable import Machine, a_message
 from tests.store.test_write_ahead_log import words
@@ -214,6 +215,11 @@ def test_after_one_was_given_up_another_checkpoint_is_not_tried_at_once() -> Non
     machine.take("q", 3900)
     machine.turn()
     assert ticks(machine, 20) == 0
+    machine.take("q", 50)
+    machine.turn()
+    assert ticks(machine, 1, since=21) == 0
+    # Meanwhile queues are weighed as ever: the memory limit goes by that.
+    assert machine.checkpointer.weighing.memory == 50 * weighing.IN_MEMORY
     assert ticks(machine, 20, since=30) == 1
 
 
