@@ -21,6 +21,11 @@ DISK_FREE_LIMIT = "disk-free-limit"
 others, and is refused what cannot be recorded.
 """
 
+SLOW_DISK = "slow-disk"
+"""Too much waits to be written. Holds up all but those who send to a queue that is not recorded:
+this passes by itself.
+"""
+
 
 class Credit:
     """Whether senders get credit."""
@@ -54,8 +59,12 @@ class Credit:
         """Whether a sender, to one queue or to others, may have credit. One that may not hears when
         that is worth asking again.
         """
-        if MEMORY_LIMIT in self.withheld or (
-            DISK_FREE_LIMIT in self.withheld and queue is not None and queue.log_writer is not None
+        withheld = self.withheld
+        is_recorded = queue is not None and queue.log_writer is not None
+        if (
+            MEMORY_LIMIT in withheld
+            or (DISK_FREE_LIMIT in withheld and is_recorded)
+            or (SLOW_DISK in withheld and (is_recorded or queue is None))
         ):
             self.waiting[sender] = None
             return False

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.credit import SLOW_DISK
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.model.effects import Announce
 from qpidha.model.errors import ProtocolViolation, UpgradeNeeded
@@ -36,7 +37,7 @@ GIVEN_UP = (
     "a checkpoint was given up: the disk is nearly full; consume messages, or make space for "
     "data-dir"
 )
-CHOKED = "the disk is too slow: too much of the write-ahead log is not written yet"
+TOO_SLOW = "the disk is too slow: too much of the write-ahead log is not written yet"
 
 
 class Checkpointer:
@@ -187,13 +188,19 @@ class Checkpointer:
             page_out(self._broker, part, whole=is_pressed)
 
     def _throttle(self) -> None:
-        """Take nothing more while the disk is far behind, for what it has not written is in
-        memory.
+        """Let senders wait while the disk is far behind, for what it has not written is in memory;
+        take nothing more when those do not heed it.
         """
-        broker = self._broker
-        if self._log.is_choked and not broker.refuse_publishing:
-            broker.refuse_publishing = CHOKED
-        elif broker.refuse_publishing == CHOKED and not self._log.is_choked:
+        broker, log, credit = self._broker, self._log, self._broker.credit
+        if SLOW_DISK in credit.withheld:
+            if log.has_caught_up:
+                credit.withhold(SLOW_DISK, "")
+        elif log.is_behind:
+            credit.withhold(SLOW_DISK, TOO_SLOW)
+        is_choked = log.is_choked(credit.spare)
+        if is_choked and not broker.refuse_publishing:
+            broker.refuse_publishing = TOO_SLOW
+        elif broker.refuse_publishing == TOO_SLOW and not is_choked:
             broker.refuse_publishing = ""
 
     def tick(self, now: int) -> list[Announce]:

@@ -393,11 +393,22 @@ class Log:
         return self._bytes + self._unwritten
 
     @property
-    def is_choked(self) -> bool:
-        """Whether the disk is so far behind that nothing more should be taken, even where nobody
-        waits for an answer.
+    def is_behind(self) -> bool:
+        """Whether the disk is so far behind that senders should wait, even those who wait for no
+        answer.
         """
-        return self._unwritten > 2 * BACKLOG
+        return self._unwritten > BACKLOG
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether the disk is so little behind that they may go on."""
+        return self._unwritten <= BACKLOG // 2
+
+    def is_choked(self, spare: int) -> bool:
+        """Whether the disk is so far behind that nothing more should be taken: further than by what
+        senders with credit for `spare` bytes may have had on their way when they were to wait.
+        """
+        return self._unwritten > 2 * BACKLOG + spare
 
     def _diverged(
         self, sequence: int, history: list[tuple[int, int]]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.peer.terminus import ACCEPTED, REJECTED, target
+from qpidha.broker.credit import SLOW_DISK
 from qpidha.broker.queues.spec import compile_spec
 from qpidha.model.encoding import UInt
 from qpidha.model.errors import LimitExceeded
@@ -360,6 +361,21 @@ def test_code_d6_above_the_memory_limit_no_sender_gets_credit_until_much_less_is
     leave(host, 100)
     memory.turn(3)
     assert late.credit and all(sender.credit for sender in senders)
+
+
+def test_while_the_disk_is_slow_those_wait_whose_messages_may_be_recorded() -> None:
+    host = AHost(ha_replicate="all")
+    broker, credit = host.broker, host.broker.credit
+    broker.log_writer = CountingLogWriter()
+    broker.declare_queue("q")
+    broker.declare_queue("local", arguments={"qpid.replicate": "none"})
+    credit.withhold(SLOW_DISK, "the disk is too slow")
+    sender = ASender(host)
+    assert sender.credit == 0
+    (link,) = credit.senders
+    assert not credit.allows(link, None) and credit.allows(link, broker.queues["local"])
+    credit.withhold(SLOW_DISK, "")
+    assert sender.credit and not credit.waiting
 
 
 def test_a_sender_that_waited_and_left_is_told_nothing() -> None:
