@@ -25,6 +25,11 @@ HIGH = 80
 """Percent of the limit: with more in use by the process what is free in it is given back."""
 STEP = 20
 """One part in so many of the limit has to be more before that is done again."""
+LARGE = 1 << 30
+"""With a limit of so many bytes or more nothing is given back: the allocator goes through all that
+it has, with nothing else done meanwhile: 70 ms with 300 MB of messages of which half have left, a
+quarter of a second with 1 GB.
+"""
 FAR, NEAR = 1.0, 0.1
 """Seconds between two looks, with less than half of the limit in use and with more."""
 
@@ -75,9 +80,9 @@ class Trimmer:
 
 
 def watch(loop: asyncio.AbstractEventLoop, limit: int) -> None:
-    """Give back what is free whenever this process has much, if there is a limit."""
+    """Give back what is free whenever this process has much, if there is a small limit."""
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if not limit or malloc_trim is None:
+    if not 0 < limit < LARGE or malloc_trim is None:
         return
     trimmer = Trimmer(limit, lambda: malloc_trim(0), resident)
 

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qpidha.client.admin import AdminSocket
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.settings import Settings
-from qpidha.runtime.memory import FAR, LEAST, NEAR, OWN, Trimmer, available, limit_of, resident
+from qpidha.runtime.memory import (
+    FAR,
+    LARGE,
+    LEAST,
+    NEAR,
+    OWN,
+    Trimmer,
+    available,
+    limit_of,
+    resident,
+    watch,
+)
 from tests.patience import STATE
 from tests.runtime.daemons import Running, run
 
@@ -80,6 +93,22 @@ def test_faults_b3_what_is_free_is_given_back_when_the_process_has_much() -> Non
         looks.append(trimmer.look())
     # At 810, when 750 is left; not at 790; at 830, 820 is left; at 880, but not at 870.
     assert trims == [2, 4, 6] and looks == [FAR, NEAR, NEAR, NEAR, NEAR, NEAR, NEAR]
+
+
+def test_with_a_large_limit_or_none_nothing_is_given_back_for_that_takes_long() -> None:
+    class Loop:
+        def __init__(self) -> None:
+            self.looks = 0
+
+        def call_later(self, seconds: float, look: object) -> None:
+            self.looks += 1
+
+    loop: Any = Loop()
+    watch(loop, 0)
+    watch(loop, LARGE)
+    assert loop.looks == 0
+    watch(loop, LARGE - 1)
+    assert loop.looks == hasattr(ctypes.CDLL(None), "malloc_trim")
 
 
 def test_the_process_knows_what_it_has() -> None:
