@@ -112,11 +112,13 @@ MAY_SEE: dict[str, set[str]] = {
 # A room that holds rooms and no modules of its own.
 HALLS = {"amqp", "tools"}
 # A single module that a room may see beside those: the daemon reads the users file and the acl-file
-# and hands them to the node; brokers and clients write events into files of one kind.
+# and hands them to the node; the built-in manager writes the users file of a secure cluster;
+# brokers and clients write events into files of one kind.
 ALSO_SEE = {
     ("runtime", "qpidha.amqp.peer.sasl"),
     ("runtime", "qpidha.management.acl"),
     ("runtime", "qpidha.management.acl_file"),
+    ("manager.builtin", "qpidha.amqp.peer.sasl"),
     ("pipeline", "qpidha.runtime.event_segments"),
     ("pipeline.generate", "qpidha.runtime.event_segments"),
 }

@@ -118,6 +118,24 @@ def test_without_a_manager_its_brokers_are_named_taken_over_and_ended(
     assert qpid_ha("local", "down").code == 0 and not left_over(up)
 
 
+def test_brokers_that_still_run_are_not_taken_over_as_what_they_are_not(
+    up: Path, qpid_ha: Run
+) -> None:
+    kill_manager(up)
+    said = qpid_ha("local", "up", "--secure")
+    assert said.code == 1 and "b1, b2 of a cluster that was started without --secure" in said.err
+    assert not (up / "credentials").exists()
+
+
+def test_without_openssl_a_secure_cluster_is_refused(
+    place: Path, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(place))
+    said = qpid_ha("local", "up", "--secure", "--base-port", "0")
+    assert said.code == 69 and "openssl is not installed" in said.err
+    assert not list(place.iterdir())
+
+
 def test_down_and_logs_give_json(up: Path, qpid_ha: Run) -> None:
     said = qpid_ha("local", "logs", "manager", "-n", "2", "-o", "json")
     logs = json.loads(said.out)

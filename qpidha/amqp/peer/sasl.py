@@ -41,10 +41,14 @@ SCRAM = "SCRAM-SHA-256"
 """The one that every users file has."""
 ITERATIONS, LEAST_SALT = 4096, 12
 """The least work, and bytes of salt, of a verifier."""
+USER_ITERATIONS = 15_000
+"""The work of a new verifier, for each client and for whoever guesses: RFC 7677 recommends as many
+at least.
+"""
 MOST_ITERATIONS = 10_000_000
 """The most work of a verifier: seconds. scramp does no more for a peer either."""
 SALT = 16
-"""Bytes of salt of a verifier that is made up where there is none to be like."""
+"""Bytes of salt of a new verifier, and of one that is made up where there is none to be like."""
 
 
 def scram() -> Any:
@@ -103,6 +107,16 @@ def make_verifier(
         ) from None
     encoded = [base64.b64encode(part).decode() for part in (salt, stored_key, server_key)]
     return f"{mechanism}${iterations}:{encoded[0]}${encoded[1]}:{encoded[2]}"
+
+
+def lines_of_user(name: str, password: str, random: Callable[[int], bytes]) -> list[str]:
+    """Make the lines of a users file for one user: a verifier for each mechanism, whose salt is so
+    many random bytes. Raises InvalidArgument for what cannot be a password.
+    """
+    return [
+        f"{name}:{make_verifier(password, random(SALT), USER_ITERATIONS, mechanism)}"
+        for mechanism in sorted(HASHES)
+    ]
 
 
 def _verifier_in(line: str) -> tuple[str, Verifier]:

@@ -22,7 +22,14 @@ from qpidha.client.command.ask import ask
 from qpidha.client.command.clients import CommandClient
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, print_json, talk
-from qpidha.client.command.target import Target, beside, local_cluster, resolve
+from qpidha.client.command.target import (
+    Target,
+    beside,
+    local_cluster,
+    log_in_locally,
+    public_address,
+    resolve,
+)
 from qpidha.client.errors import DeliveryLost, TimedOut
 from qpidha.client.links import Delivery, Received
 from qpidha.client.message import Message, Outcome
@@ -364,9 +371,10 @@ def _amqp_targets(options: Options) -> list[Target]:
 def _amqp_target(target: Target, options: Options) -> Target:
     if not target.socket:
         return target
-    for broker in (local_cluster() or {}).get("brokers", []):
+    cluster = local_cluster() or {}
+    for broker in cluster.get("brokers", []):
         if broker["admin_socket"] == target.socket:
-            return beside(broker["address"], target)
+            return log_in_locally(beside(public_address(broker), target), cluster, options)
     status = ask(options, "status", target=target)
     primary = status.get("primary") or {}
     address = (

@@ -399,7 +399,7 @@ def _member(address: str, answer: Any, members: list[str], names: dict[str, str]
     found = {} if isinstance(answer, Failure) else answer
     state = found.get("state", "unreachable")
     return {
-        "name": found.get("name") or names.get(address, ""),
+        "name": found.get("name") or names.get(address.removeprefix("ssl:"), ""),
         "address": address,
         "state": state,
         "epoch": found.get("epoch"),

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qpidha.amqp.peer.sasl import HASHES, Users, make_verifier
+from qpidha.amqp.peer.sasl import Users, lines_of_user
 from qpidha.cli.app import settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
@@ -29,10 +29,6 @@ from qpidha.model.exit_codes import DATA_ERROR, INTERRUPTED, NO, NO_INPUT, NO_PE
 from qpidha.model.principal import ANONYMOUS, without_realm
 from qpidha.model.settings import DEFAULTS
 
-SALT = 16
-"""Random bytes in a verifier, so that equal passwords do not look equal."""
-ITERATIONS = 15_000
-"""What a login costs whoever guesses, and each client: RFC 7677 recommends as many at least."""
 MODE = 0o600
 FORBIDDEN = "$:"
 """Characters that would end a name before its end."""
@@ -112,14 +108,11 @@ def _add(
     file = _read(users_file, realm, missing_ok=True)
     try:
         password = _password(options, name, password_stdin)
-        verifiers = [
-            make_verifier(password, secrets.token_bytes(SALT), ITERATIONS, mechanism)
-            for mechanism in sorted(HASHES)
-        ]
+        lines = lines_of_user(name, password, secrets.token_bytes)
     except InvalidArgument as error:
         raise Failure(USAGE, error.text, hint=error.hint) from error
     known = file.users.bare(name) in file.users.verifiers
-    _write(file.path, [*file.without(name), *(f"{name}:{verifier}" for verifier in verifiers)])
+    _write(file.path, [*file.without(name), *lines])
     _done(
         options,
         name,

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from qpidha.cli.app import settings_of
+from qpidha.cli.clusters.connecting import lines_for_clients
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import Progress, print_json, print_table, talk
@@ -45,6 +46,13 @@ Directory = Annotated[
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="a setting for every broker; may be repeated"),
+]
+Secure = Annotated[
+    bool | None,
+    typer.Option(
+        "--secure/--no-secure",
+        help="TLS and users with passwords, made where there are none (default: as before)",
+    ),
 ]
 Name = Annotated[str, typer.Argument(help="a broker, such as b1")]
 
@@ -85,12 +93,16 @@ def _up(
         typer.Option("--no-fence", help="do not kill a hung primary before another is promoted"),
     ] = False,
     setting: Settings = None,
+    secure: Secure = None,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="stay, and show what the manager does")
     ] = False,
 ) -> None:
     """Start a cluster; return when one broker is active and all others are ready. One that was
     there before has its former ports.
+
+    With --secure it makes an authority, certificates, users with random passwords and an acl-file,
+    in the folder credentials of the directory, and prints how a client connects.
 
     Example: qpid-ha local up -n 3
     """
@@ -105,11 +117,30 @@ def _up(
         fence=not no_fence,
         backup_timeout=backup_timeout,
         settings=settings_of_brokers(setting or []),
+        secure=_is_secure(where, secure),
     )
     if foreground:
+        _print_lines(lines_for_clients(plan.clients()))
         raise typer.Exit(int(str(start_manager(plan, foreground=True))))
     _start(plan, options)
     _show(options, _ask(where, "status"))
+
+
+def _is_secure(where: Path, asked: bool | None) -> bool:
+    """Whether nobody gets in without TLS and a password: as asked, else as it was. Raises Failure
+    if brokers that still run have it otherwise.
+    """
+    was = bool((local_cluster(str(where)) or {}).get("secure"))
+    running = ", ".join(broker["name"] for broker in left_over(where))
+    if running and asked not in (None, was):
+        word = "--secure" if asked else "--no-secure"
+        raise Failure(
+            NO,
+            f"{running} of a cluster that was started without {word} still run in {where}",
+            hint=f"leave {word} out to take them over, or end them first with qpid-ha local down "
+            f"--dir {where}",
+        )
+    return was if asked is None else asked
 
 
 def _start(plan: ClusterOptions, options: Options) -> None:
@@ -197,6 +228,12 @@ def _show(options: Options, status: dict[str, Any]) -> None:
         for broker in status["brokers"]
     ]
     print_table([field.upper() for field in fields], rows)
+    _print_lines(lines_for_clients(status.get("clients") or {}))
+
+
+def _print_lines(lines: list[str]) -> None:
+    for line in lines:
+        print(line, flush=True)
 
 
 def _kill(

@@ -20,6 +20,7 @@ from qpidha.client.command.target import (
     beside,
     known_brokers,
     local_cluster,
+    public_address,
     resolve,
 )
 from qpidha.model.broker_states import BACKUP_STATES, SERVING_STATES
@@ -178,7 +179,9 @@ class Brokers:
         if address in self._named:
             return self._named[address]
         for broker in (local_cluster() or {}).get("brokers", []) if self.first.socket else []:
-            if broker["address"] == address:
+            if address.removeprefix("ssl:") == broker["address"] or address == public_address(
+                broker
+            ):
                 return Target(socket=broker["admin_socket"])
         try:
             return beside(address, self.first)

@@ -142,8 +142,9 @@ def _endpoints(targets: Sequence[Target], options: Options) -> list[Endpoint]:
     """
     first = targets[0]
     listed = known_brokers(options)
+    is_one = str(first) in [address.removeprefix("ssl:") for address in listed]
     others = []
-    for address in listed if options.config or str(first) in listed else []:
+    for address in listed if options.config or is_one else []:
         with suppress(Failure):
             others.append(beside(address, first))
     return [endpoint_of(target) for target in (*targets, *others)]

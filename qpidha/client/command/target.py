@@ -308,7 +308,24 @@ def known_brokers(options: Options) -> list[str]:
         broker[name] for broker in brokers for name in ("name", "address", "admin_socket")
     ]:
         return []
-    return [broker["address"] for broker in brokers]
+    return [public_address(broker) for broker in brokers]
+
+
+def public_address(broker: dict[str, Any]) -> str:
+    """Where clients find a broker of the local cluster; one that an older manager wrote down has
+    one address.
+    """
+    return str(broker.get("public_address") or broker["address"])
+
+
+def log_in_locally(target: Target, cluster: dict[str, Any], options: Options) -> Target:
+    """Let programs of whoever started a secure local cluster in, unless they say otherwise."""
+    clients = cluster.get("clients", {})
+    if target.encrypted and "ssl_trusted" in clients:
+        options.configured_tls = (clients["ssl_trusted"], *options.configured_tls[1:])
+        if not target.user:
+            target.user, target.password = clients["user"], read_password(clients["password_file"])
+    return target
 
 
 def addresses(url: object) -> list[str]:

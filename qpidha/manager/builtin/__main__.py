@@ -41,6 +41,14 @@ def main(arguments: list[str] | None = None) -> int:
         help="end when standard input ends, so with the process that started this one",
     )
     parser.add_argument(
+        "--secure", action="store_true", help="TLS and logins, by the files in DIR/credentials"
+    )
+    parser.add_argument(
+        "--two-networks",
+        action="store_true",
+        help="clients at 127.0.1.N, and brokers among each other at 127.0.2.N",
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -56,6 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
         fence=not parsed.no_fence,
         backup_timeout=parsed.backup_timeout,
         settings=dict(setting.partition("=")[::2] for setting in parsed.set),
+        secure=parsed.secure,
+        two_networks=parsed.two_networks,
         attached=parsed.attached,
     )
     options.directory.mkdir(parents=True, exist_ok=True)

@@ -12,10 +12,12 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qpidha.manager.builtin.credentials import PROGRAMS, Credentials
 from qpidha.model.errors import InvalidArgument
 
 DAEMON = (sys.executable, "-m", "qpidha.runtime.daemon")
@@ -27,6 +29,10 @@ HEARTBEATS = (0.05, 3600.0)
 and none would ever be left alone.
 """
 LOOPBACK = "127.0.0.1"
+CLIENTS_NETWORK, BROKERS_NETWORK = "127.0.1", "127.0.2"
+"""The two networks of a cluster whose clients and brokers have one each; the whole of 127 is the
+loopback.
+"""
 SOCKET_PATH_LIMIT = 107
 """Longest path of a UNIX socket in bytes, by the size of sockaddr_un."""
 
@@ -42,6 +48,10 @@ class ClusterOptions:
     fence: bool = True
     backup_timeout: float = 10.0
     settings: dict[str, str] = field(default_factory=dict)
+    secure: bool = False
+    """Whether there is nothing without TLS and passwords."""
+    two_networks: bool = False
+    """Whether clients and brokers have a network each."""
     attached: bool = False
     """Whether the cluster ends with the process that started its manager, however that ends."""
 
@@ -63,9 +73,24 @@ class ClusterOptions:
     def brokers(self) -> list[BrokerSpec]:
         """Name the brokers: b1, b2, ..."""
         return [
-            BrokerSpec(f"b{index}", port, self.directory / f"b{index}")
+            BrokerSpec(
+                f"b{index}",
+                port,
+                self.directory / f"b{index}",
+                self._host(CLIENTS_NETWORK, index),
+                self._host(BROKERS_NETWORK, index),
+                self.secure,
+            )
             for index, port in enumerate(self.ports, start=1)
         ]
+
+    def _host(self, network: str, index: int) -> str:
+        return f"{network}.{index}" if self.two_networks else LOOPBACK
+
+    @property
+    def credentials(self) -> Credentials:
+        """The files of a secure cluster."""
+        return Credentials(self.directory)
 
     @property
     def in_sync_file(self) -> Path:
@@ -83,7 +108,21 @@ class ClusterOptions:
 
     def addresses(self) -> list[str]:
         """Say where clients connect."""
-        return [spec.address for spec in self.brokers()]
+        return [spec.clients_address for spec in self.brokers()]
+
+    def clients(self) -> dict[str, str]:
+        """Say how programs connect: the URL and, of a secure cluster, the authority, a user, and
+        the file with the password.
+        """
+        url = f"{'amqps' if self.secure else 'amqp'}://{','.join(self.addresses())}"
+        if not self.secure:
+            return {"url": url}
+        return {
+            "url": url,
+            "ssl_trusted": str(self.credentials.trusted),
+            "user": PROGRAMS,
+            "password_file": str(self.credentials.password_file(PROGRAMS)),
+        }
 
     def manager_command(self) -> list[str]:
         """Write the command line of a manager of this cluster, as `__main__` reads it."""
@@ -104,7 +143,13 @@ class ClusterOptions:
             "--backup-timeout",
             str(self.backup_timeout),
         ]
-        line += ([] if self.fence else ["--no-fence"]) + (["--attached"] if self.attached else [])
+        for is_so, word in (
+            (not self.fence, "--no-fence"),
+            (self.attached, "--attached"),
+            (self.secure, "--secure"),
+            (self.two_networks, "--two-networks"),
+        ):
+            line += [word] if is_so else []
         return line + [
             part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")
         ]
@@ -138,11 +183,35 @@ class BrokerSpec:
     name: str
     port: int
     directory: Path
+    clients_host: str = LOOPBACK
+    host: str = LOOPBACK
+    """The address of this machine at which the other brokers find it."""
+    secure: bool = False
 
     @property
     def address(self) -> str:
+        """Where brokers connect, and by what they know it."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def clients_address(self) -> str:
         """Where clients connect."""
-        return f"{LOOPBACK}:{self.port}"
+        return f"{self.clients_host}:{self.port}"
+
+    @property
+    def public_address(self) -> str:
+        """Where clients connect, and whether by TLS."""
+        return f"{'ssl:' if self.secure else ''}{self.clients_address}"
+
+    @property
+    def hosts(self) -> list[str]:
+        """The addresses at which it listens."""
+        return list(dict.fromkeys((self.clients_host, self.host)))
+
+    @property
+    def names(self) -> list[str]:
+        """By what its certificate has to know it: also by the loopback, where proxies may be."""
+        return ["localhost", *dict.fromkeys((LOOPBACK, *self.hosts))]
 
     @property
     def admin_socket(self) -> Path:
@@ -165,18 +234,30 @@ class BrokerSpec:
         return self.directory / "qpidhad.log"
 
 
+def brokers_url(addresses: Iterable[str], *, secure: bool) -> str:
+    """Write addresses as ha-brokers-url has them."""
+    return "amqp:" + ",".join(f"{'ssl' if secure else 'tcp'}:{each}" for each in addresses)
+
+
+def _entrance(spec: BrokerSpec, options: ClusterOptions) -> dict[str, str]:
+    """Say by which port a broker is entered, and by whom."""
+    if not options.secure:
+        return {"port": str(spec.port)}
+    return {"ssl-port": str(spec.port), **options.credentials.settings(spec.name)}
+
+
 def configuration(spec: BrokerSpec, options: ClusterOptions) -> str:
     """Write a broker's configuration file."""
-    url = "amqp:" + ",".join(f"tcp:{other.address}" for other in options.brokers())
+    brokers = options.brokers()
     settings = {
         "name": spec.name,
-        "interface": LOOPBACK,
-        "port": str(spec.port),
+        "interface": ",".join(spec.hosts),
+        **_entrance(spec, options),
         "data-dir": str(spec.data_dir),
         "admin-socket": str(spec.admin_socket),
         "ha-cluster": "yes",
-        "ha-brokers-url": url,
-        "ha-public-url": url,
+        "ha-brokers-url": brokers_url([other.address for other in brokers], secure=options.secure),
+        "ha-public-url": brokers_url(options.addresses(), secure=options.secure),
         "ha-replicate": "all",
         "ha-safety": "strict",
         "ha-backup-timeout": f"{options.backup_timeout:g}",
@@ -220,6 +301,7 @@ def write_state(
             {
                 "name": spec.name,
                 "address": spec.address,
+                "public_address": spec.public_address,
                 "port": spec.port,
                 "pid": pid or None,
                 "pid_started": started,
@@ -236,6 +318,8 @@ def write_state(
         "manager_socket": str(options.socket),
         "heartbeat": options.heartbeat,
         "fence": options.fence,
+        "secure": options.secure,
+        "clients": options.clients(),
         "brokers_url": ",".join(spec.address for spec in options.brokers()),
         "brokers": brokers,
     }

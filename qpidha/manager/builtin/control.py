@@ -58,6 +58,7 @@ class Control:
             "manager_pid": os.getpid(),
             "heartbeat": self.manager.options.heartbeat,
             "fence": self.manager.options.fence,
+            "clients": self.manager.options.clients(),
             "settled": self.manager.settled,
             "primary": primary.name if primary is not None else None,
             "epoch": max(member.epoch for member in members),

@@ -24,6 +24,7 @@ from qpidha.client.command.ask import BrokerLink, open_socket
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.target import local_cluster, state_directory
 from qpidha.manager.builtin.cluster import ClusterOptions
+from qpidha.manager.builtin.credentials import FOLDER
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import CANNOT_CREATE, NO, TIMED_OUT, UNAVAILABLE, USAGE
 
@@ -42,6 +43,7 @@ LEAST_SPACE = 1 << 20
 LAST_LINES = 20
 """Lines at the end of a log in which the reason of a failed start is looked for."""
 OWN_FILES = (
+    FOLDER,
     "cluster.new",
     "in-sync.json",
     "in-sync.new",
@@ -125,6 +127,8 @@ def start_manager(
         raise Failure(USAGE, error.text, hint=error.hint) from error
     plan.directory.mkdir(parents=True, exist_ok=True)
     _check_space(plan.directory)
+    if plan.secure:
+        plan.credentials.make({spec.name: spec.names for spec in plan.brokers()})
     if foreground:
         return _in_foreground(plan)
     with (plan.directory / "manager.log").open("ab") as log:
