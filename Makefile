@@ -16,6 +16,7 @@ SIM_SEEDS ?= 20000
 VERIFY_MINUTES ?= 2
 VERIFY_FAULTS ?= kill,stop,terminate,partition,switchover
 VERIFY_DIR ?= verify
+SECURE ?=
 LAB_RUNS ?= 5
 HOST ?= ha1
 COMMAND ?=
@@ -78,10 +79,11 @@ soak: ## minutes of random faults, and of the fuzzer, the demo with each fault, 
 	@.ci/setup verify
 	QPIDHA_SOAK=1 $(BIN)/python -m pytest -q tests/pipeline/spark/test_connector_kill.py
 
-verify: ## VERIFY_MINUTES of clients and faults, everything written down in VERIFY_DIR, judged on Spark, and a report
+verify: ## VERIFY_MINUTES of clients and faults, everything written down in VERIFY_DIR, judged on Spark, and a report; SECURE=1 with TLS, SCRAM, an acl-file and two networks
 	@.ci/setup verify
 	@out=$(VERIFY_DIR)/$$(date -u +%Y%m%d-%H%M%S); \
-	    ran=0; $(BIN)/qpid-ha verify run --minutes $(VERIFY_MINUTES) --faults $(VERIFY_FAULTS) --out $$out || ran=$$?; \
+	    ran=0; $(BIN)/qpid-ha verify run --minutes $(VERIFY_MINUTES) --faults $(VERIFY_FAULTS) \
+	        $(if $(SECURE),--secure) --out $$out || ran=$$?; \
 	    $(BIN)/qpid-ha pipeline check --report --out $$out/check $$out; exit $$ran
 
 lab: ## bring up three hosts with Pacemaker and brokers in namespaces (as root), and leave them to play with
@@ -94,9 +96,9 @@ lab-exec: ## run COMMAND in HOST of the lab (ha1, ha2, ha3, or switch, where cli
 lab-down: ## end the lab
 	@$(BIN)/python -m tests.lab down
 
-lab-test: ## play every scenario of tests/lab on real Pacemaker, in the lab that is up or in one of its own
+lab-test: ## play every scenario of tests/lab on real Pacemaker, in the lab that is up or in one of its own; SECURE=1 with TLS, SCRAM and an acl-file
 	@.ci/setup lab
-	$(BIN)/python -m pytest tests/lab --durations=20 $(PYTEST_ARGS)
+	QPIDHA_LAB_SECURE=$(SECURE) $(BIN)/python -m pytest tests/lab --durations=20 $(PYTEST_ARGS)
 
 lab-measure: ## time the failovers of LAB_RUNS runs of each event in the lab
 	@.ci/setup lab

@@ -38,7 +38,7 @@ SMALL = ("--queues", "2", "--senders", "2", "--receivers", "2", "--rate", "60")
 
 @pytest.fixture(scope="module")
 def finished() -> Iterator[Path]:
-    """The directory of a run with a killed and a stopped primary."""
+    """The directory of a run with a killed and a stopped primary, and with TLS, SCRAM and rules."""
     from qpidha.cli.main import main
 
     with tempfile.TemporaryDirectory(prefix="qpidha-") as name:
@@ -51,6 +51,7 @@ def finished() -> Iterator[Path]:
             "0.2",
             "--faults",
             "kill,stop",
+            "--secure",
             "--seed",
             "3",
             "--out",
@@ -360,6 +361,7 @@ def test_a_given_cluster_is_hurt_by_a_program_of_the_users(
             "--journal is for brokers that are started. Try: leave out --brokers, or --journal",
         ),
         (["--brokers", "a:1", "--set", "b1:threads=2"], "--set is for brokers"),
+        (["--brokers", "a:1", "--secure"], "--secure is for brokers"),
         (
             ["--workload", "mutex", "--rate", "5", "--senders", "3"],
             "--senders and --rate are for --workload queue",

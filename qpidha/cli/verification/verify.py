@@ -86,6 +86,13 @@ def _run(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="for brokers that are started"),
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="TLS, SCRAM, an acl-file and two networks, for brokers that are started",
+        ),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="new directory for histories and event logs")
     ] = None,
@@ -117,13 +124,14 @@ def _run(
         heartbeat=heartbeat,
         journal=journal,
         settings=settings_of_brokers(setting or []),
+        secure=secure,
     )
     _refuse_wrong_values(asked)
     _refuse_wrong_faults(asked)
     if brokers:
         _refuse(
             context,
-            {"journal": "--journal", "setting": "--set"},
+            {"journal": "--journal", "setting": "--set", "secure": "--secure"},
             "brokers that are started",
             "leave out --brokers, or",
         )

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+LOOPBACK = "127.0.0.1"
 PATIENCE = 10.0
 """Seconds for the thread to do what it is told."""
 
@@ -23,13 +24,13 @@ class FaultProxies:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.targets: dict[tuple[int, int], int] = {}
+        self.targets: dict[tuple[int, int], tuple[str, int]] = {}
         self._held: dict[tuple[int, int], socket.socket] = {}
         for one in range(count):
             for other in range(count):
                 if one != other:
                     held = socket.socket()
-                    held.bind(("127.0.0.1", 0))
+                    held.bind((LOOPBACK, 0))
                     held.listen(64)
                     self._held[one, other] = held
         self._open: dict[tuple[int, int], asyncio.Event] = {}
@@ -39,15 +40,18 @@ class FaultProxies:
         self._thread.start()
         self._started.wait(PATIENCE)
 
-    def brokers_url(self, index: int, ports: Sequence[int]) -> str:
-        """Return how broker `index` is to reach all brokers."""
-        for other, port in enumerate(ports):
-            self.targets[index, other] = port
+    def brokers_url(self, index: int, ports: Sequence[int], hosts: Sequence[str] = ()) -> str:
+        """Return how broker `index` is to reach all brokers, which listen at these ports, and
+        addresses if not at 127.0.0.1.
+        """
+        places = list(zip(hosts or [LOOPBACK] * len(ports), ports, strict=True))
+        for other, place in enumerate(places):
+            self.targets[index, other] = place
         proxies = [
-            port if other == index else self._held[index, other].getsockname()[1]
-            for other, port in enumerate(ports)
+            place if other == index else (LOOPBACK, self._held[index, other].getsockname()[1])
+            for other, place in enumerate(places)
         ]
-        return ",".join(f"127.0.0.1:{port}" for port in proxies)
+        return ",".join(f"{host}:{port}" for host, port in proxies)
 
     def cut(self, one: int, other: int, *, both: bool = True) -> None:
         """Let nothing pass from `one` to `other`, and unless told otherwise nothing back."""
@@ -102,7 +106,7 @@ class FaultProxies:
             await self._open[way].wait()
             await self._open[back].wait()
             try:
-                there, onward = await asyncio.open_connection("127.0.0.1", self.targets[way])
+                there, onward = await asyncio.open_connection(*self.targets[way])
             except OSError:
                 writer.close()
                 return

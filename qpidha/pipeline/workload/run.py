@@ -24,8 +24,9 @@ from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import ask
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import Progress
+from qpidha.client.command.passwords import read_password
 from qpidha.client.command.target import Target, parse
-from qpidha.manager.builtin.cluster import ClusterOptions
+from qpidha.manager.builtin.cluster import ClusterOptions, brokers_url
 from qpidha.manager.builtin.launch import (
     DOWN_PATIENCE,
     EventStream,
@@ -71,6 +72,10 @@ class VerifyOptions:
     heartbeat: float = 0.5
     journal: str = "full"
     settings: dict[str, str] = field(default_factory=dict)
+    secure: bool = False
+    """Whether the cluster that is started has TLS, passwords and rules, and clients and brokers a
+    network each.
+    """
 
 
 class ClientPool:
@@ -200,15 +205,7 @@ class Verify:
             "journal-events-dir": str(options.directory / "journals"),
             **options.settings,
         }
-        if "partition" in options.faults:
-            self._proxies = FaultProxies(BROKERS)
-            for index in range(BROKERS):
-                url = ",".join(
-                    f"tcp:{address}"
-                    for address in self._proxies.brokers_url(index, ports).split(",")
-                )
-                settings[f"b{index + 1}:ha-brokers-url"] = f"amqp:{url}"
-        return ClusterOptions(
+        plan = ClusterOptions(
             directory=options.directory / "cluster",
             ports=ports,
             name="verify",
@@ -216,7 +213,18 @@ class Verify:
             fence="stop" not in options.faults,
             attached=True,
             settings=settings,
+            secure=options.secure,
+            two_networks=options.secure,
         )
+        if "partition" in options.faults:
+            self._proxies = FaultProxies(BROKERS)
+            hosts = [spec.host for spec in plan.brokers()]
+            for index in range(BROKERS):
+                places = self._proxies.brokers_url(index, ports, hosts).split(",")
+                settings[f"b{index + 1}:ha-brokers-url"] = brokers_url(
+                    places, secure=options.secure
+                )
+        return plan
 
     def _start_cluster(self) -> None:
         options, plan = self.options, self._plan
@@ -335,16 +343,25 @@ class Verify:
             f"{2 * options.heartbeat:g}",
             *more,
         ]
+        user, password, trusted = self._login()
+        if trusted is not None:
+            arguments += ["--tls", "--trusted", trusted]
         env = environment()
-        if targets and targets[0].encrypted:
-            arguments += ["--tls", "--trusted", self.cli.ssl_trusted]
-        user = targets[0].user or self.cli.user if targets else ""
         if user:
-            env |= {
-                "QPIDHA_VERIFY_USER": user,
-                "QPIDHA_VERIFY_PASSWORD": targets[0].password or self.cli.password,
-            }
+            env |= {"QPIDHA_VERIFY_USER": user, "QPIDHA_VERIFY_PASSWORD": password}
         return ClientPool(self.stream, name, arguments, options.directory / "clients.log", env)
+
+    def _login(self) -> tuple[str, str, str | None]:
+        """As whom clients log in, with which password, and whom they trust: None is no TLS."""
+        targets = self.options.brokers
+        if targets:
+            trusted = self.cli.ssl_trusted if targets[0].encrypted else None
+            user = targets[0].user or self.cli.user
+            return user, targets[0].password or self.cli.password, trusted
+        clients = self._plan.clients() if self._plan is not None else {}
+        if "user" not in clients:
+            return "", "", None
+        return clients["user"], read_password(clients["password_file"]), clients["ssl_trusted"]
 
     def _under_faults(self) -> None:
         """Let the nemesis work, and leave it some time to end."""
