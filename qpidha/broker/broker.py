@@ -29,6 +29,7 @@ from qpidha.broker.queues.expiry import Expiry
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
 from qpidha.broker.queues.purge import Purge
 from qpidha.broker.state import LOCAL_UID, State
+from qpidha.broker.topic import TooManyWays
 from qpidha.broker.translation import translate
 from qpidha.broker.vocabulary import Kind
 from qpidha.model.deadlines import Deadlines
@@ -501,9 +502,11 @@ class Broker(State):
         key, headers = subject(payload), partial(application_properties, payload)
         if not fits_key(key):
             key = ""  # It was sent to a queue, whose messages may have any subject.
-        queues = exchange.route(key, headers)
-        if not queues and exchange.options.alternate in self.exchanges:
-            queues = self.exchanges[exchange.options.alternate].route(key, headers)
+        # One that no exchange takes counts as none: nobody is there to be told.
+        try:
+            queues = self._routes(exchange, key, headers)
+        except TooManyWays:
+            queues = self._routes(exchange, "", headers)
         queues = [queue for queue in queues if queue not in self._evicting]
         if not queues:
             return UNROUTED
@@ -521,6 +524,13 @@ class Broker(State):
         exchange.received += 1
         exchange.bytes_received += len(payload)
         return Routed(sequence, len(queues))
+
+    def _routes(self, exchange: Exchange, key: str, headers: Headers) -> list[Queue]:
+        """Return the queues for a message that is rerouted to an exchange. Raises TooManyWays."""
+        queues = exchange.route(key, headers)
+        if not queues and exchange.options.alternate in self.exchanges:
+            queues = self.exchanges[exchange.options.alternate].route(key, headers)
+        return queues
 
     def _retry(self) -> None:
         """Try again to place rejected messages. Where there are more than can be tried in a turn,

@@ -8,12 +8,21 @@ Knows patterns and opaque values only. Source: AMQP 0-10 section 3.1.3.3, Qpid `
 
 from __future__ import annotations
 
+import sys
 from typing import Generic, TypeVar
+
+from qpidha.model.errors import RefusedRequest
 
 Value = TypeVar("Value")
 
 ONE = "*"
 MANY = "#"
+
+
+class TooManyWays(RefusedRequest):
+    """A key that fits the beginnings of too many patterns: to go on would take too long."""
+
+    condition = "amqp:resource-limit-exceeded"
 
 
 class _Place(Generic[Value]):
@@ -59,11 +68,20 @@ class TopicTree(Generic[Value]):
                 break
             del parent.following[word]
 
-    def match(self, key: str) -> dict[Value, None]:
-        """Return the values of all patterns that `key` fits, each once, in a stable order."""
+    def match(self, key: str, most: int = sys.maxsize) -> dict[Value, None]:
+        """Return the values of all patterns that `key` fits, each once, in a stable order. Raises
+        TooManyWays where that takes more than `most` looks at a place.
+        """
         places: dict[_Place[Value], None] = {}
         _arrive(self._root, places)
         for word in split(key):
+            most -= len(places)
+            if most < 0:
+                raise TooManyWays(
+                    f"the key {key[:40]!r}... takes too long to be compared with all bindings",
+                    reason="it has many words, and there are many patterns that it may fit",
+                    hint="use fewer words in keys, or fewer * and # in bindings",
+                )
             reached: dict[_Place[Value], None] = {}
             for place in places:
                 if place.is_many:

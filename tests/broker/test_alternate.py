@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from qpidha.broker import exchange
 from qpidha.broker.broker import RETRIED_A_TURN, RETRY_INTERVAL, Broker
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.transaction import Fate, Retirement, Transaction
@@ -71,6 +74,20 @@ def test_a_subject_that_is_too_long_for_a_key_is_none() -> None:
         broker.publish("", "q", a_message(".".join(["key"] * words)), headers=dict)
         queue.reject(next(iter(queue.messages.values())))
     assert [len(broker.queues[name].messages) for name in ("q", "all", "some")] == [0, 2, 1]
+
+
+def test_a_subject_that_takes_too_long_to_be_compared_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exchange, "MOST_STEPS", 5)
+    broker = a_broker()
+    broker.declare_queue("all")
+    broker.bind("amq.topic", "all", "#")
+    broker.bind("amq.topic", "all", "#.a.#")
+    queue, _ = broker.declare_queue("q", alternate="amq.topic")
+    broker.publish("", "q", a_message("a.a.a.a.a"), headers=dict)
+    queue.reject(next(iter(queue.messages.values())))
+    assert [len(broker.queues[name].messages) for name in ("q", "all")] == [0, 1]
 
 
 def with_full_alternate(tape: Tape | None = None, **options: Any) -> tuple[Broker, Queue]:

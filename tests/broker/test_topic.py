@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from qpidha.broker import topic
 from qpidha.broker.queues.arguments import LONGEST_KEY
-from qpidha.broker.topic import TopicTree, split
+from qpidha.broker.topic import TooManyWays, TopicTree, split
 
 
 def fits(pattern: list[str], key: list[str]) -> bool:
@@ -97,3 +97,16 @@ def test_each_word_of_a_key_is_a_step_for_each_word_of_a_pattern_at_most(
     tree.add(".".join([*words] * (LONGEST // len(words))) + end, 1)
     tree.match(".".join(["a"] * LONGEST))
     assert 0 < steps <= 3 * LONGEST * (LONGEST + 2)
+
+
+def test_the_steps_for_many_patterns_have_a_bound() -> None:
+    tree: TopicTree[str] = TopicTree()
+    for number in range(1 << 7):
+        wanted = f"{number:07b}".translate({ord("0"): "a.", ord("1"): "*."})
+        tree.add(f"#.{wanted}a.a", wanted)
+    key = ".".join(["a"] * 20)
+    assert len(tree.match(key)) == len(tree.match(key, 20_000)) == 1 << 7
+    with pytest.raises(TooManyWays) as refusal:
+        tree.match(key, 1000)
+    assert refusal.value.reason and refusal.value.hint
+    assert tree.match("a.b", 1000) == {}

@@ -7,6 +7,7 @@ import pytest
 from qpidha.amqp.peer import links
 from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.peer.terminus import ACCEPTED, REJECTED, RELEASED, Outcome, source, target
+from qpidha.broker import exchange
 from qpidha.model.encoding import Described, Symbol, UInt, ULong, encode
 from qpidha.model.message_view import body, build, message_annotations
 from tests.amqp.builders import (
@@ -382,6 +383,20 @@ def test_a_key_that_is_too_long_is_rejected_before_anybody_is_asked(to: str | No
         assert "bytes long" in str(outcome.error.description)
         assert outcome.error.info["reason"] and outcome.error.info["hint"]
     assert list(pair.host.broker.exchanges["amq.topic"]._remembered) == [LONG[0][0]]
+
+
+def test_a_key_that_too_many_bindings_may_fit_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "MOST_STEPS", 5)
+    pair = a_pair()
+    pair.host.broker.bind("amq.topic", "q", "#.a.#")
+    link, heard = pair.sender("amq.topic")
+    for key in ("a.a", "a.a.a.a.a"):
+        link.send(build(key, properties={"subject": key}))
+    pair.turn()
+    taken, refused = in_order(heard)
+    assert taken.state == ACCEPTED and refused.state == REJECTED and refused.error is not None
+    assert refused.error.condition == "amqp:resource-limit-exceeded" and refused.error.hint
+    assert len(pair.host.broker.queues["q"].messages) == 1
 
 
 WHOLE = encode(Described(ULong(0x75), bytes(90_000)))
