@@ -11,8 +11,11 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from qpidha.manager.builtin.credentials import Credentials
 
 ROOT = Path(__file__).parents[2]
 SWITCH = "qpidha-lab"
@@ -65,6 +68,25 @@ class Network:
 CLIENTS = Network("clients", 0)
 CLUSTER = Network("cluster", 1)
 NETWORKS = (CLIENTS, CLUSTER)
+
+
+def credentials() -> Credentials:
+    """Return the files of a secure lab, whether there are any or not."""
+    return Credentials(lab_folder() / "rack")
+
+
+def make_credentials(names: Iterable[str]) -> None:
+    """Make what the hosts of a secure lab need, where each of them sees the rack's folder."""
+    made = credentials()
+    hosts = {
+        name: ["localhost", "127.0.0.1", VIP, name, *(each.address(name) for each in NETWORKS)]
+        for name in names
+    }
+    made.make(hosts)
+    for name in hosts:
+        settings = {"ssl-port": str(PORT), **Credentials(Path("/run/rack")).settings(name)}
+        text = "".join(f"{option} = {value}\n" for option, value in settings.items())
+        (made.folder / f"{name}.conf").write_text(text)
 
 
 def lab_folder() -> Path:

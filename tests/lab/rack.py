@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.lab.hosts import NAMES, NETWORKS, SPARE, SWITCH
+from tests.lab.hosts import NAMES, NETWORKS, SPARE, SWITCH, make_credentials
 
 LOCK = Path("/run/qpidha-lab.lock")
 """Held by the rack: the switch has one name, so a machine has one lab. Its text says where that is.
@@ -140,6 +140,8 @@ class Rack(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self.hosts = {name: Host(name, folder, names) for name in EVERY}
         (folder / "rack").mkdir(parents=True)
+        if os.environ.get("QPIDHA_LAB_SECURE"):
+            make_credentials(EVERY)
         self.log = folder / "rack" / "power.log"
         ip("netns", "add", SWITCH)
         ip("-n", SWITCH, "link", "set", "lo", "up")

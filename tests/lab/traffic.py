@@ -10,14 +10,30 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
-from tests.lab.hosts import PORT, VIP
+from qpidha.client.endpoint import Tls
+from qpidha.manager.builtin.credentials import PROGRAMS
+from tests.lab.hosts import PORT, VIP, credentials
 from tests.lab.lab import enter_switch
 from tests.system.cluster import wait_for
 from tests.system.failover_clients import FailoverReceiver, FailoverSender, first_gap
 
-ADDRESS = f"{VIP}:{PORT}"
 QUEUE = "lab"
+
+
+def address() -> str:
+    """Return where clients find the primary."""
+    return f"{'amqps' if credentials().folder.exists() else 'amqp'}://{VIP}:{PORT}"
+
+
+def login() -> dict[str, Any]:
+    """Return what a client of a secure lab shows."""
+    files = credentials()
+    if not files.folder.exists():
+        return {}
+    password = files.password_file(PROGRAMS).read_text().strip()
+    return {"user": PROGRAMS, "password": password, "tls": Tls(str(files.trusted))}
 
 
 class Sender(FailoverSender):
@@ -42,15 +58,16 @@ class Traffic:
     def __init__(self, prefix: str) -> None:
         self._ends = ExitStack()
         self.sender = Sender(
-            [ADDRESS],
+            [address()],
             QUEUE,
+            login=login(),
             prefix=f"{prefix}-{time.time_ns()}-",
             rate=1,
             durable=True,
             insists=True,
             pinned=True,
         )
-        self.receiver = Receiver([ADDRESS], QUEUE, pinned=True)
+        self.receiver = Receiver([address()], QUEUE, login=login(), pinned=True)
 
     def __enter__(self) -> Traffic:
         for part in (self.sender, self.receiver):

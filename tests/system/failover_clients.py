@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from qpidha.client.blocking import Client
@@ -47,7 +47,9 @@ class FailoverClient:
         heartbeat: float = HEARTBEAT,
         follow: bool = True,
         pinned: bool = False,
+        login: Mapping[str, Any] | None = None,
     ) -> None:
+        """`login` is what else the client is made with: user, password and tls."""
         self.address = address
         self.losses: list[str] = []
         """Connections that were lost, and brokers that did not serve."""
@@ -63,6 +65,7 @@ class FailoverClient:
             heartbeat=heartbeat,
             follow_redirects=not pinned,
             on_event=self._heard,
+            **(login or {}),
         )
 
     def __enter__(self) -> Any:

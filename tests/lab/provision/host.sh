@@ -5,6 +5,7 @@
 # the clients, 10.78.0.1N towards the cluster. VIP names the virtual address.
 set -eu
 vip=${VIP:-10.77.0.100}
+credentials=/run/rack/credentials # of a secure lab: who may enter, and each host's lines about it
 self=$(uname -n)
 
 number() { echo "$1" | sed 's/.*[^0-9]//'; }
@@ -12,7 +13,8 @@ number() { echo "$1" | sed 's/.*[^0-9]//'; }
 mkdir -p /etc/corosync /etc/qpidha /var/lib/qpidha /var/log/qpidha
 nodes="" urls="" names="127.0.0.1 localhost
 "
-two="" recorder=""
+two="" recorder="" tls="" entrance="auth = no"
+if [ -d "$credentials" ]; then tls="ssl:" entrance=$(cat "$credentials/$self.conf"); fi
 if [ $# = 2 ]; then two="  two_node: 1" recorder="ha-recorder = manager"; fi
 for host in "$@"; do
     i=$(number "$host")
@@ -23,7 +25,7 @@ for host in "$@"; do
     ring1_addr: 10.77.0.1$i
   }
 "
-    urls="$urls,10.78.0.1$i:5672"
+    urls="$urls,${tls}10.78.0.1$i:5672"
     names="${names}10.78.0.1$i $host
 "
 done
@@ -66,9 +68,9 @@ cat >/etc/qpidha/qpidha.conf <<END
 ha-cluster = yes
 ha-replicate = all
 ha-brokers-url = ${urls#,}
-ha-public-url = $vip:5672
-auth = no
-advertised-address = 10.78.0.1$(number "$self"):5672
+ha-public-url = $tls$vip:5672
+$entrance
+advertised-address = ${tls}10.78.0.1$(number "$self"):5672
 data-dir = /var/lib/qpidha
 $recorder
 link-maintenance-interval = 0.1
