@@ -38,7 +38,9 @@ class BrokerFile:
     @property
     def port(self) -> int:
         """Where clients connect."""
-        return 0 if self.settings is None else self.settings.port
+        if self.settings is None:
+            return 0
+        return self.settings.ssl_port if self.settings.require_encryption else self.settings.port
 
 
 def read_broker_file(path: str, admin_socket: str = "") -> BrokerFile:

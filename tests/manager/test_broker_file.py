@@ -85,3 +85,18 @@ def test_a_relative_path_in_the_file_is_beside_it_for_everybody(
             assert resolve(Options(config="qpidha.conf"))[0].socket == socket
         finally:
             daemon.terminate()
+
+
+@pytest.mark.parametrize(
+    ("text", "port"),
+    [
+        ("port=5000", 5000),
+        ("port=5000\nssl-port=5001\nssl-cert=c.pem\nssl-key=k.pem", 5000),
+        ("port=5000\nssl-port=5001\nssl-cert=c.pem\nssl-key=k.pem\nrequire-encryption=yes", 5001),
+    ],
+)
+def test_clients_connect_to_the_port_that_is_open(tmp_path: Path, text: str, port: int) -> None:
+    config = tmp_path / "qpidha.conf"
+    config.write_text(f"{text}\ninterface=127.0.0.1\n")
+    found = read_broker_file(str(config))
+    assert not found.problem and found.port == port
