@@ -422,10 +422,7 @@ class Daemon:
         self._log.reopen(
             found.log, selectors=found.settings.log_level, form=found.settings.log_format
         )
-        tls = found.tls if self._secure else None
-        if tls is not None:
-            self._secure = [one.dup() for one in self._secure]
-        await self._network.renew(found.settings, self._secure, tls)
+        self._network.renew(found.settings, found.tls)
         text = "users, access control, certificates and the log's options were read again"
         self._log.write("notice", "broker", text)
         for warning in found.warnings:

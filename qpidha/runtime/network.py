@@ -33,6 +33,8 @@ from qpidha.model.ip import plain_host
 from qpidha.model.settings import Settings
 from qpidha.runtime.exits import CannotStart
 from qpidha.runtime.log_lines import Log
+from qpidha.runtime.newcomers import Newcomers
+from qpidha.runtime.secure_door import SecureDoor, Visitor
 from qpidha.runtime.sockets import peer_of, user_name
 from qpidha.runtime.tls import client_context, identity_of
 from qpidha.runtime.trusted_hosts import TrustedHosts
@@ -61,12 +63,11 @@ what uvloop keeps below TLS, at most 64 KiB and a frame, cannot be seen, and goe
 """
 
 
-class Stream(asyncio.Protocol):
+class Stream(Visitor):
     """One connection."""
 
     __slots__ = (
         "_kept",
-        "_kind",
         "_network",
         "_passed",
         "_put",
@@ -75,15 +76,17 @@ class Stream(asyncio.Protocol):
         "host",
         "is_closing",
         "is_open",
+        "kind",
         "linger",
         "reason",
+        "takes_place",
         "transport",
     )
 
     def __init__(self, network: Network, connection_id: int, kind: ConnectionKind) -> None:
         self._network = network
         self._put = network.put
-        self._kind = kind
+        self.kind = kind
         self._kept = b""
         self._passed = 0
         self._shares = False
@@ -94,18 +97,20 @@ class Stream(asyncio.Protocol):
         self.reason = ""
         self.is_open = False
         self.is_closing = False
+        self.takes_place = False
+        """Whether the peer was let in, so that another cannot be."""
         self.linger: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The stream exists; tell the node unless it may not be."""
         # uvloop's transports have the methods of asyncio.Transport without being subclasses of it.
         self.transport = cast(asyncio.Transport, transport)
-        opened = self._network.opened(self, self.transport, self._kind)
+        opened = self._network.opened(self, self.transport, self.kind)
         if opened is None:
             self.transport.abort()
             return
         self.is_open = True
-        self._shares = self._kind is ConnectionKind.CLIENT and not opened.encrypted
+        self._shares = self.kind is ConnectionKind.CLIENT and not opened.encrypted
         self._put(opened)
 
     def data_received(self, data: bytes) -> None:
@@ -139,12 +144,19 @@ class Stream(asyncio.Protocol):
             self._kept, self._passed = b"", 0
             self.transport.resume_reading()  # type: ignore[union-attr]
 
+    def crowded_out(self) -> None:
+        """Make room for somebody else."""
+        self.reason = "too many connections were not let in yet"
+        self.is_closing = True
+        if self.transport is not None:
+            self.transport.abort()
+
     def eof_received(self) -> bool:
         """The peer sends no more. On the admin socket it may still wait for answers, as `nc -N`
         does, unless it has hung up.
         """
         if (
-            self._kind is ConnectionKind.LOCAL
+            self.kind is ConnectionKind.LOCAL
             and not self.is_closing
             and not _hung_up(cast(asyncio.Transport, self.transport))
         ):
@@ -197,14 +209,10 @@ class Network:
         self._streams: dict[int, Stream] = {}
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._servers: list[asyncio.AbstractServer] = []
-        self._secure_servers: list[asyncio.AbstractServer] = []
-        self._accepted = {ConnectionKind.CLIENT: 0, ConnectionKind.LOCAL: 0}
-        self._newcomers: dict[str, dict[int, Stream]] = {}
-        """Accepted streams whose peers were not let in yet, by the addresses of those, the oldest
-        first.
-        """
-        self._newcomer_count = 0
-        self._is_crowded = False
+        self._doors: list[SecureDoor] = []
+        self._taken = {ConnectionKind.CLIENT: 0, ConnectionKind.LOCAL: 0}
+        """How many streams take a place: tools of this machine, and peers that were let in."""
+        self.newcomers = Newcomers(settings, log)
         self._last_id = 0
         self._is_full = False
         self._client_tls: ssl.SSLContext | None = None
@@ -224,34 +232,26 @@ class Network:
 
     async def serve(self, sockets: list[socket.socket], tls: ssl.SSLContext | None = None) -> None:
         """Accept clients and brokers on bound sockets."""
-        handshake = self._settings.max_negotiate_time / 1e9 if tls else None
+        backlog = self._settings.connection_backlog
         for one in sockets:
-            backlog = self._settings.connection_backlog
-            server = await self._loop.create_server(
-                self._accept_client,
-                sock=one,
-                ssl=tls,
-                backlog=backlog,
-                ssl_handshake_timeout=handshake,
+            if tls is None:
+                self._servers.append(
+                    await self._loop.create_server(self._accept_client, sock=one, backlog=backlog)
+                )
+                continue
+            one.listen(backlog)
+            seconds = self._settings.max_negotiate_time / 1e9
+            self._doors.append(
+                SecureDoor(self._loop, one, tls, self.newcomers, self._accept_client, seconds)
             )
-            self._servers.append(server)
-            if tls is not None:
-                self._secure_servers.append(server)
 
-    async def renew(
-        self, settings: Settings, sockets: list[socket.socket], tls: ssl.SSLContext | None
-    ) -> None:
-        """Show and trust other certificates from now on, here and where we dial: `sockets` are
-        copies of those for TLS. Who is there stays, and who comes meanwhile waits.
+    def renew(self, settings: Settings, tls: ssl.SSLContext | None) -> None:
+        """Show and trust other certificates from now on, here and where we dial. Who is there
+        stays.
         """
         self._settings, self._client_tls = settings, None
-        if tls is None:
-            return
-        old, self._secure_servers = self._secure_servers, []
-        await self.serve(sockets, tls)
-        for server in old:
-            self._servers.remove(server)
-            server.close()
+        for door in self._doors:
+            door.tls = tls or door.tls
 
     async def serve_admin(self, one: socket.socket) -> None:
         """Accept tools of this machine on the bound admin socket."""
@@ -263,11 +263,14 @@ class Network:
         for server in self._servers:
             server.close()
         self._servers.clear()
-        self._secure_servers.clear()
+        for door in self._doors:
+            door.close()
 
     async def close(self, grace: float) -> None:
         """End every stream, giving what was written `grace` seconds to leave."""
         self.stop_listening()
+        for door in self._doors:
+            door.abandon()
         if self._weigher is not None:
             self._weigher.cancel()
         for task in list(self._connecting.values()):
@@ -307,8 +310,8 @@ class Network:
         tls = transport.get_extra_info("ssl_object") is not None
         if tls:
             identity = identity_of(transport.get_extra_info("peercert"))
-        if kind in self._accepted:
-            self._accepted[kind] += 1
+        if kind is ConnectionKind.LOCAL:
+            self._take_place(stream)
         if kind is not ConnectionKind.LOCAL and not self._settings.tcp_nodelay:
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
         most = min(CONGESTED, self._settings.max_output_buffer, self.peer_share)
@@ -317,17 +320,16 @@ class Network:
         local = _host(transport, "sockname")
         if kind is ConnectionKind.CLIENT:
             stream.host = _host(transport, "peername")
-            self._take_newcomer(stream)
+            self.newcomers.take(stream.connection_id, stream.host, stream.crowded_out)
         is_trusted = self.trusted_hosts.has(stream.host, local)
         return ConnectionOpened(stream.connection_id, peer, kind, identity, tls, local, is_trusted)
 
     def lost(self, connection_id: int, reason: str) -> None:
         """A stream that was opened has ended."""
         stream = self._streams.pop(connection_id)
-        self._forget_newcomer(stream)
-        kind = stream._kind
-        if kind in self._accepted:
-            self._accepted[kind] -= 1
+        self.newcomers.forget(connection_id)
+        if stream.takes_place:
+            self._taken[stream.kind] -= 1
         if self._idle is not None and not self._streams:
             self._idle.set()
         self.put(ConnectionLost(connection_id, reason))
@@ -452,46 +454,15 @@ class Network:
         self._last_id += 2
         return self._last_id
 
-    def _take_newcomer(self, stream: Stream) -> None:
-        """Note a stream whose peer is not let in yet, and close another one if there are too many.
-        Who logs in is quick, so that it is hardly ever the oldest; and whoever comes from another
-        address than a crowd does is left alone.
-        """
-        self._newcomers.setdefault(stream.host, {})[stream.connection_id] = stream
-        self._newcomer_count += 1
-        limit = self._settings.max_unauthenticated
-        if self._newcomer_count <= limit:
-            return
-        host, crowd = max(self._newcomers.items(), key=lambda item: len(item[1]))
-        oldest = next(iter(crowd.values()))
-        if not self._is_crowded:
-            self._is_crowded = True
-            self._log.write(
-                "warning",
-                "security",
-                f"connections that were not let in are closed: there are more than {limit} "
-                f"(max-unauthenticated), {len(crowd)} of them from {host}",
-            )
-        self._forget_newcomer(oldest)
-        oldest.reason = "too many connections were not let in yet"
-        oldest.is_closing = True
-        if oldest.transport is not None:
-            oldest.transport.abort()
-
-    def _forget_newcomer(self, stream: Stream) -> None:
-        crowd = self._newcomers.get(stream.host, {})
-        if crowd.pop(stream.connection_id, None) is None:
-            return
-        self._newcomer_count -= 1
-        if not crowd:
-            del self._newcomers[stream.host]
-        if 2 * self._newcomer_count < self._settings.max_unauthenticated:
-            self._is_crowded = False
+    def _take_place(self, stream: Stream) -> None:
+        stream.takes_place = True
+        self._taken[stream.kind] += 1
 
     def _admitted(self, effect: Admitted) -> None:
         stream = self._streams.get(effect.connection_id)
-        if stream is not None:
-            self._forget_newcomer(stream)
+        if stream is not None and stream.kind is ConnectionKind.CLIENT and not stream.takes_place:
+            self.newcomers.forget(stream.connection_id)
+            self._take_place(stream)
 
     def _has_room(self, kind: ConnectionKind) -> bool:
         """Whether one more stream may be accepted; the first refusal of a row is logged. Newcomers
@@ -501,8 +472,7 @@ class Network:
             ConnectionKind.CLIENT: self._settings.max_connections + RESERVED_CONNECTIONS,
             ConnectionKind.LOCAL: ADMIN_CONNECTIONS,
         }.get(kind)
-        newcomers = self._newcomer_count if kind is ConnectionKind.CLIENT else 0
-        is_full = limit is not None and self._accepted[kind] - newcomers >= limit
+        is_full = limit is not None and self._taken[kind] >= limit
         if is_full and not self._is_full:
             self._log.write(
                 "warning",

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -534,7 +535,44 @@ def test_tls_serves_and_makes_the_certificate_an_identity(tmp_path):
                 assert (
                     await reader.read() == b""
                 )  # who never begins TLS is cut off after max-negotiate-time
+            await world.until(lambda: not len(world.network.newcomers) and world.node.lost)
             assert len(world.node.opened) == 1
+
+    uvloop.run(run())
+
+
+def test_peers_that_do_not_begin_or_end_a_tls_handshake_make_room_for_others(tmp_path):
+    """They count among those who were not let in from the start."""
+    settings = replace(
+        encryption(tmp_path), max_unauthenticated=3, max_negotiate_time=int(10 * STATE * 1e9)
+    )
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # The beginning of one.
+
+    async def ended(reader):
+        with contextlib.suppress(ConnectionError):
+            return await reader.read() == b""
+        return True
+
+    async def run():
+        async with World(settings, server_context(settings)) as world:
+            silent = []
+            for number in range(9):
+                silent.append(await world.connect())
+                silent[-1][1].write(hello * (number % 2))
+            async with asyncio.timeout(STATE):
+                assert all([await ended(reader) for reader, _ in silent[:6]])
+            assert len(world.network.newcomers) == 3 and not world.node.opened
+            assert world.output.getvalue().count("max-unauthenticated") == 1
+            inside = []
+            for _ in range(5):
+                inside.append(
+                    await world.connect(ssl=client_context(settings), server_hostname="localhost")
+                )
+                await log_in(*inside[-1])
+            assert len(world.node.opened) == 5 and not world.node.lost
+            for _, writer in (*silent, *inside):
+                writer.close()
+            await world.until(lambda: not len(world.network.newcomers))
 
     uvloop.run(run())
 

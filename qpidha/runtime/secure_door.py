@@ -1,0 +1,107 @@
+"""Secure door: a listening socket to which peers come that begin with TLS.
+
+A server of the loop tells nobody of a peer before its handshake is over, so that there could be as
+many of them as there are descriptors. Here each is a newcomer from the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from qpidha.runtime.newcomers import Newcomers
+
+AT_ONCE = 4
+"""Peers that are accepted in one turn of the loop: those who are here go on in between."""
+PAUSE = 1.0
+"""Seconds until the next try where there are no descriptors left."""
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Visitor(asyncio.Protocol):
+    """A stream to be; it is open from the end of its handshake on."""
+
+    __slots__ = ()
+    connection_id: int
+    is_open: bool
+
+
+class SecureDoor:
+    """Accepts on one socket, from its making until it is closed."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listener: socket.socket,
+        tls: ssl.SSLContext,
+        newcomers: Newcomers,
+        make_stream: Callable[[], Visitor],
+        handshake_time: float,
+    ) -> None:
+        self.tls = tls
+        """What peers are shown and asked for from now on."""
+        self._loop = loop
+        self._listener = listener
+        self._newcomers = newcomers
+        self._make_stream = make_stream
+        self._handshake_time = handshake_time
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._listen()
+
+    def close(self) -> None:
+        """Accept nobody from now on; who is in its handshake goes on."""
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._listener.fileno() >= 0:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+
+    def abandon(self) -> None:
+        """End all handshakes."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _listen(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                one, address = self._listener.accept()
+            except OSError as error:
+                if error.errno in EXHAUSTED:
+                    self._loop.remove_reader(self._listener)
+                    self._pause = self._loop.call_later(PAUSE, self._listen)
+                return
+            one.setblocking(False)
+            stream = self._make_stream()
+            task = self._loop.create_task(self._greet(stream, one))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            host = str(address[0]).removeprefix("::ffff:")
+            self._newcomers.take(stream.connection_id, host, partial(_hang_up, one))
+
+    async def _greet(self, stream: Visitor, one: socket.socket) -> None:
+        """Make a stream of a peer; one that fails, is too slow, or was closed meanwhile is gone."""
+        try:
+            with suppress(OSError):
+                await self._loop.connect_accepted_socket(
+                    lambda: stream, one, ssl=self.tls, ssl_handshake_timeout=self._handshake_time
+                )
+        finally:
+            if not stream.is_open:
+                one.close()
+                self._newcomers.forget(stream.connection_id)
+
+
+def _hang_up(one: socket.socket) -> None:
+    """Let the handshake of a peer fail."""
+    with suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
