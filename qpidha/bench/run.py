@@ -24,7 +24,13 @@ from qpidha.client.command.ask import ask, chosen
 from qpidha.client.command.clients import endpoint_of, tls_of
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import Progress, talk
-from qpidha.client.command.target import Target, local_cluster
+from qpidha.client.command.target import (
+    Target,
+    local_cluster,
+    log_in_locally,
+    parse,
+    public_address,
+)
 from qpidha.manager.builtin.cluster import ClusterOptions
 from qpidha.manager.builtin.launch import (
     DOWN_PATIENCE,
@@ -137,7 +143,10 @@ class Bench:
                     raise
         self._start_temporary()
 
-    def _use(self, target: Target, pids: dict[str, int]) -> None:
+    def _use(
+        self, target: Target, pids: dict[str, int], clients_target: Target | None = None
+    ) -> None:
+        """Measure a broker; `clients_target` is where clients find it, if that is to be told."""
         self._admin = target
         status = ask(self.cli, "status", target=target)
         primary = status.get("primary") or {}
@@ -147,13 +156,14 @@ class Bench:
             if status["state"] in serving
             else primary.get("address") or status["address"]
         )
-        if not target.socket:
-            self._address = endpoint_of(target).url
+        seen = clients_target or target
+        if not seen.socket:
+            self._address = endpoint_of(seen).url
         tls = tls_of(self.cli)
         self._login = {
-            "user": target.user or self.cli.user,
-            "password": target.password or self.cli.password,
-            "mechanism": target.mechanism or self.cli.sasl_mechanism,
+            "user": seen.user or self.cli.user,
+            "password": seen.password or self.cli.password,
+            "mechanism": seen.mechanism or self.cli.sasl_mechanism,
             "tls": {
                 "trusted": tls.trusted,
                 "certificate": tls.certificate,
@@ -175,9 +185,17 @@ class Bench:
                 NO, f"the local cluster in {directory} has no primary", hint="qpid-ha local status"
             )
         self.stream = EventStream(str(directory / "manager.sock"))
+        cluster = local_cluster(str(directory)) or {}
+        seen = parse(
+            public_address(
+                next(broker for broker in cluster["brokers"] if broker["name"] == primary["name"])
+            )
+        )
+        seen.user = self.cli.user
         self._use(
             Target(socket=primary["admin_socket"]),
             {broker["name"]: broker["pid"] for broker in status["brokers"] if broker["pid"]},
+            log_in_locally(seen, cluster, self.cli),
         )
 
     def _start_temporary(self) -> None:

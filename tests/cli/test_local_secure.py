@@ -118,6 +118,14 @@ def test_who_started_it_needs_no_words_at_all(secure: Path, qpid_ha: Run) -> Non
     assert sorted(row["state"] for row in rows) == ["active", "ready", "ready"]
 
 
+def test_it_is_measured_as_any_other(secure: Path, tmp_path: Path, qpid_ha: Run) -> None:
+    words = ("--seconds", "10", "--messages", "20", "--dir", str(tmp_path / "bench"))
+    said = qpid_ha("bench", *words, "-o", "json")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert found["accepted"] == 20 and found["brokers"] == 3
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
