@@ -25,8 +25,10 @@ ALL = "all"
 """Every user, action, object or host."""
 CONNECTIONS, QUEUES = "connections", "queues"
 """What there are quotas of."""
-MOST_KEYS, MOST_DECISIONS, MOST_READY = 1000, 20_000, 10_000
-"""Decisions about messages that are remembered, of one user and of all; rules made ready."""
+MOST_KEYS, MOST_DECISIONS, MOST_READY = 1000, 20_000, 50_000
+"""Decisions about messages that are remembered, of one user and of all; rules made ready, and
+questions that they are for.
+"""
 LONGEST_NUMBER = 20
 PUBLISH = ("publish", "exchange")
 KEY = "routingkey"
@@ -259,6 +261,8 @@ class AccessList:
     realm: str = ""
     path: str = ""
     _ready: dict[tuple[str, str, str], list[tuple[Rule, Ready]]] = field(default_factory=dict)
+    _made: int = 0
+    """Rules and questions that are in `_ready`."""
     _published: dict[str, dict[tuple[str, str], Verdict]] = field(default_factory=dict)
     _decided: int = 0
     """Decisions that are in `_published`."""
@@ -364,8 +368,9 @@ class AccessList:
         key = user, action, object_type
         found = self._ready.get(key)
         if found is None:
-            if len(self._ready) >= MOST_READY:
+            if self._made >= MOST_READY:
                 self._ready.clear()
+                self._made = 0
             name, _, domain = user.partition("@")
             who = User(name, domain or self.realm)
             found = self._ready[key] = [
@@ -373,6 +378,7 @@ class AccessList:
                 for rule in self.rules
                 if rule.is_about(*key)
             ]
+            self._made += 1 + len(found)
         return found
 
 

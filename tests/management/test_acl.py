@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qpidha.management import acl
 from qpidha.management.acl import (
     MOST_DECISIONS,
     MOST_KEYS,
@@ -525,12 +526,20 @@ def test_what_was_decided_is_remembered_up_to_a_number() -> None:
         rules.publish(f"u{number % 40}", "x", str(number))
         assert sum(map(len, rules._published.values())) == rules._decided <= MOST_DECISIONS
     assert list(rules._published) == [f"u{number}" for number in range(35, 40)]
-    before = 1 + 40  # ann's, and that of each of those who published
-    assert len(rules._ready) == before
-    for number in range(MOST_READY - before + 5):
+    assert len(rules._ready) == 1 + 40, "ann's, and those of the others"
+    for number in range(MOST_READY):
         rules.decide(f"v{number}", "create", "queue", {"name": "q"})
-    assert len(rules._ready) == 5
+        assert len(rules._ready) <= rules._made <= MOST_READY
+    assert len(rules._ready) == 2 * (1 + 40), "there was one rule for each of the first"
     assert rules.publish("ann", "x", "1").decision is Decision.ALLOW
+
+
+def test_rules_are_made_ready_up_to_a_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acl, "MOST_READY", 1000)
+    rules = a_list(*(f"acl allow all create queue name={number}" for number in range(100)))
+    for number in range(50):
+        assert rules.decide(f"u{number}", "create", "queue", {"name": "7"}).line == 8
+        assert sum(map(len, rules._ready.values())) < 1000 + 100
 
 
 @pytest.mark.parametrize(
