@@ -64,7 +64,7 @@ def login(clients: dict[str, str]) -> list[str]:
     return ["--user", clients["user"], "--password-file", clients["password_file"]]
 
 
-def test_what_is_printed_works_as_printed_and_tells_no_password(
+def test_first_use_item_7_what_is_printed_works_as_printed_and_tells_no_password(
     secure: Path, clients: dict[str, str], qpid_ha: Run
 ) -> None:
     said = qpid_ha("local", "status")

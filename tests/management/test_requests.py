@@ -157,7 +157,7 @@ def a_long_purge(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
     asker.call("purge_queue", {"name": "q"})
 
 
-def test_first_use_d6_a_long_purge_is_answered_when_its_last_record_is_committed(
+def test_a_long_purge_is_answered_when_its_last_record_is_committed(
     asker: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_long_purge(asker, monkeypatch)

@@ -79,7 +79,7 @@ def of_both_kinds(*kinds: tuple[str, str]) -> Users:
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", ""])
-def test_a_user_may_have_a_line_for_each_mechanism(mechanism: str) -> None:
+def test_qpid_20_a_user_may_have_a_line_for_each_mechanism(mechanism: str) -> None:
     host = AHost(auth=True, sasl_plain_without_tls=True)
     host.users = of_both_kinds(("ann", "256 512"), ("bob", "512 256"))
     for name, password, lets_in in (("ann", "ann", 1), ("bob", "ann", 0), ("nobody", "x", 0)):
