@@ -25,7 +25,7 @@ from qpidha.broker.declaration import (
 from qpidha.broker.exchange import Exchange, application_properties, subject
 from qpidha.broker.queues.arguments import check_key, check_plain, fits_key
 from qpidha.broker.queues.deletion import PASSED_ON_A_TURN, Deletion, is_long
-from qpidha.broker.queues.expiry import Expiry
+from qpidha.broker.queues.expiry import Search
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
 from qpidha.broker.queues.purge import Purge
 from qpidha.broker.state import LOCAL_UID, State
@@ -73,10 +73,12 @@ queue-purge-interval.
 """
 WALKED_A_TURN = 5000
 """Messages that are looked at to be purged or expired in one turn of the broker, or a few more."""
+ENDED_A_TURN = 1000
+"""Queues that are deleted in one turn because they were unused for their timeout."""
 RETRY_INTERVAL = 1 * SECOND
 """How often rejected messages are tried again that their alternate exchange could not place."""
 RETRIED_A_TURN = 1000
-"""Of them, how many of each queue."""
+"""Of them, how many in one turn, and how many of each queue."""
 RETURN = 10 * SECOND
 """How long the users of a queue without a timeout of its own have to come back after a failover or
 a restart.
@@ -108,15 +110,19 @@ class Broker(State):
         self._next_expiry = 0
         self._retrying: dict[Queue, None] = {}
         """Queues with rejected messages that could not be placed."""
+        self._to_retry: dict[Queue, None] = {}
+        """Of those, the ones whose turn is still to come this time."""
         self._next_retry = 0
         self.ahead = 0
         """What the wall clock, by which messages expire on every broker, is ahead of `now`, in ns;
         kept by the owner.
         """
-        self.walks: list[Walk] = []
-        """Queues that are being purged, searched for expired messages, or deleted, in the order in
-        which that began.
+        self.walks: list[Walk | Search] = []
+        """Queues that are being purged or deleted, and the search for expired messages, in the
+        order in which that began.
         """
+        self._search: Search | None = None
+        """The last search for expired messages."""
         self._evicting: dict[Queue, None] = {}
         """Queues whose messages are on their way to an alternate exchange, to make room or because
         the queue ends; none comes back to them.
@@ -132,9 +138,12 @@ class Broker(State):
     @log_writer.setter
     def log_writer(self, log_writer: LogWriter | None) -> None:
         self._log_writer = log_writer
+        # Where nothing is refused it makes no difference to the way in.
+        is_refusing = bool(self._refusal)
         for queue in self.queues.values():
             queue.log_writer = log_writer if queue.logged else None
-            queue.set_fast_path_limit()
+            if is_refusing:
+                queue.set_fast_path_limit()
 
     @property
     def refuse_publishing(self) -> str:
@@ -253,7 +262,7 @@ class Broker(State):
         """Whether `go_on_walking` would do something."""
         return any(self._goes_on(walk, committed) for walk in self.walks)
 
-    def _goes_on(self, walk: Walk, committed: int) -> bool:
+    def _goes_on(self, walk: Walk | Search, committed: int) -> bool:
         """Whether a walk may take a step. What passes messages on waits while there is no room for
         them.
         """
@@ -265,13 +274,15 @@ class Broker(State):
         """
         left = WALKED_A_TURN
         for walk in list(self.walks):
-            if left > 0 and self._goes_on(walk, committed):
+            if self._goes_on(walk, committed):
                 left -= max(walk.step(left), 1)
+                if left <= 0:
+                    break
         self.walks = [walk for walk in self.walks if not walk.is_over]
 
     def abandon_walks(self) -> None:
         """Leave undone what is not over: another broker decides from now on."""
-        walks, self.walks = self.walks, []
+        walks, self.walks, self._search = self.walks, [], None
         for walk in walks:
             if isinstance(walk, Deletion):
                 walk.abandon()
@@ -534,17 +545,24 @@ class Broker(State):
 
     def _retry(self) -> None:
         """Try again to place rejected messages. Where there are more than can be tried in a turn,
-        others come first the next time.
+        other queues have the next turn, and other messages of a queue come first the next time.
         """
-        retrying, self._retrying = self._retrying, {}
-        for queue in retrying:
-            tried = list(islice(queue.unplaced.values(), RETRIED_A_TURN))
+        if not self._to_retry:
+            self._to_retry, self._retrying = self._retrying, {}
+        left = RETRIED_A_TURN
+        while self._to_retry and left > 0:
+            queue = next(iter(self._to_retry))
+            del self._to_retry[queue]
+            tried = list(islice(queue.unplaced.values(), left))
+            left -= max(len(tried), 1)
             for message in tried:
                 self.departures.leave(queue, [message], Cause.REJECTED)
-            if len(queue.unplaced) > RETRIED_A_TURN:
+            if len(queue.unplaced) > len(tried):
                 for message in tried:
                     if queue.unplaced.pop(message.sequence, None) is not None:
                         queue.unplaced[message.sequence] = message
+            if queue.unplaced:
+                self._retrying[queue] = None
             if queue.ends_empty:
                 self.left(queue)
 
@@ -602,20 +620,17 @@ class Broker(State):
         """Delete queues that were unused for their timeout, and now and then begin to drop expired
         messages.
         """
-        for queue in self._ending.due(now):
+        for queue in self._ending.due(now, ENDED_A_TURN):
             if not queue.deleted and not queue.is_replica and _is_over(queue):
                 self._delete(queue)
         if self._next_retry and now >= self._next_retry:
-            self._next_retry = 0
             self._retry()
+            self._next_retry = now if self._to_retry else 0
         if now >= self._next_expiry:
             self._next_expiry = now + EXPIRY_INTERVAL
-            searched = {walk.queue for walk in self.walks if isinstance(walk, Expiry)}
-            self.walks += [
-                Expiry(queue, now + self.ahead)
-                for queue in self.queues.values()
-                if queue.may_expire and not queue.is_replica and queue not in searched
-            ]
+            if self._search is None or self._search.is_over:
+                self._search = Search(self.queues.values(), now + self.ahead)
+                self.walks.append(self._search)
 
     def left(self, queue: Queue) -> None:
         """A user, or the last message, left a queue: delete it if that was the end of it, at once

@@ -7,6 +7,7 @@ the heap that is made anew when most of it is out of date. Must not know what a 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
@@ -62,10 +63,12 @@ class Deadlines(Generic[Key]):
             heappop(heap)
         return heap[0][0] if heap else 0
 
-    def due(self, now: int) -> list[Key]:
-        """Take the keys whose time has come, the first ones first; they have none any more."""
-        found = []
-        while 0 < self.first <= now:
+    def due(self, now: int, most: int = sys.maxsize) -> list[Key]:
+        """Take the keys whose time has come, the first ones first and no more than `most`; they
+        have none any more.
+        """
+        found: list[Key] = []
+        while len(found) < most and 0 < self.first <= now:
             key = heappop(self._heap)[2]
             del self._at[key]
             found.append(key)

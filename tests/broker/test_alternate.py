@@ -234,6 +234,44 @@ def test_many_messages_without_a_place_are_tried_in_parts() -> None:
     assert len(queue.unplaced) == RETRIED_A_TURN + 1
 
 
+def test_messages_behind_those_that_found_a_place_are_tried_too() -> None:
+    broker, queue = with_full_alternate()
+    for number in range(RETRIED_A_TURN + 2):
+        send(broker, "q", str(number))
+    for message in list(queue.messages.values()):
+        queue.reject(message)
+    broker.declare_queue("large")
+    broker.bind("amq.fanout", "large")
+    broker.unbind("amq.fanout", "full")
+    retry(broker)
+    assert len(queue.unplaced) == 2
+    retry(broker, 10 * SECOND)
+    assert not queue.unplaced and len(broker.queues["large"].messages) == RETRIED_A_TURN + 2
+
+
+def test_many_queues_with_messages_without_a_place_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("qpidha.broker.broker.RETRIED_A_TURN", 2)
+    broker, _ = with_full_alternate()
+    for name in "abc":
+        queue, _ = broker.declare_queue(name, alternate="amq.fanout")
+        send(broker, name, "1", "2")
+        for message in list(queue.messages.values()):
+            queue.reject(message)
+    broker.delete_queue("full")
+    broker.declare_queue("large")
+    broker.bind("amq.fanout", "large")
+    broker.dispatch(SECOND)
+    now = SECOND + RETRY_INTERVAL
+    for placed in (2, 4, 6):
+        assert broker.next_deadline <= now
+        broker.tick(now)
+        assert len(broker.queues["large"].messages) == placed
+    broker.dispatch(now)
+    assert broker.next_deadline > now
+
+
 def test_a_message_that_is_rerouted_does_not_count_as_consumed() -> None:
     log = Log(1 << 20)
     log.start_epoch(1)

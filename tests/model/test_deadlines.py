@@ -75,3 +75,10 @@ def test_performance_4_the_first_is_known_without_a_look_at_all_others() -> None
         assert deadlines.first == 1
         deadlines.remove(10_000 + key)
     assert Time.compared < 10_000
+
+
+def test_of_many_that_are_due_some_are_taken_and_the_others_stay_due() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    for key in range(5):
+        deadlines.set(key, 1)
+    assert [deadlines.due(2, 2) for _ in range(4)] == [[0, 1], [2, 3], [4], []]

@@ -519,10 +519,16 @@ class Queue(Backlog):
         if not self.logged:
             self._local = max(self._local, self.ordering.last)
         self.inherited = self.ordering.last
-        self.acquired = 0
-        self.unplaced.clear()
-        for message in self.messages.values():
+        for message in self.unplaced.values():
+            self.acquired -= message.acquired
             message.acquired = False
+        self.unplaced.clear()
+        # There may be millions of messages, and mostly nobody has any: consumers that go give back
+        # what they have.
+        if self.acquired:
+            for message in self.messages.values():
+                message.acquired = False
+            self.acquired = 0
         self.ordering.restart()
         self.judge()
 

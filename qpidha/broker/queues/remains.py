@@ -1,7 +1,8 @@
 """Remains: the messages that queues had when they were deleted.
 
-To free a million messages takes the memory manager longer than a turn may take. So what a long
-queue had is put aside, and freed some a turn; that of a short one goes at once.
+To free a million messages takes the memory manager longer than a turn may take. So what queues had
+is put aside, and freed some a turn; but what the first queues of a turn had goes at once, as long
+as that is not too much in all.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ FREED_A_TURN = 50_000
 class Remains:
     """Messages that nobody can get at any more."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_left", "_parts")
 
     def __init__(self) -> None:
         self._parts: deque[tuple[dict[int, Message], Ordering]] = deque()
+        self._left = FREED_A_TURN
+        """How many may still go at once in this turn."""
 
     def __bool__(self) -> bool:
         """Whether there is something to free."""
@@ -34,12 +37,14 @@ class Remains:
 
     def add(self, messages: dict[int, Message], ordering: Ordering) -> None:
         """Take the messages of a queue, which has others from now on."""
-        if len(messages) > FREED_A_TURN:
+        if len(messages) > self._left:
             self._parts.append((messages, ordering))
+        else:
+            self._left -= len(messages)
 
     def free(self) -> None:
         """Free some; once, at the end of a turn."""
-        left = FREED_A_TURN
+        left = self._left = FREED_A_TURN
         while self._parts and left > 0:
             messages, _ = self._parts[0]
             while messages and left > 0:

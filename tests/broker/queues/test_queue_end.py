@@ -187,3 +187,17 @@ def test_performance_4_what_a_long_queue_had_is_freed_some_a_turn(
     broker.remains.free()
     assert not broker.remains
     assert former["long"].departed[Cause.DELETED] == 5
+
+
+def test_what_many_short_queues_had_is_freed_some_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remains, "FREED_A_TURN", 2)
+    broker = a_broker(Tape())
+    broker.remains.free()
+    for name in "abcd":
+        broker.declare_queue(name)
+        send(broker, name, "1", "2")
+    for name in "abcd":
+        broker.delete_queue(name)
+    for left in (6, 4, 2, 0):
+        assert len(broker.remains) == left
+        broker.remains.free()

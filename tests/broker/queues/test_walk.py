@@ -171,6 +171,7 @@ def test_a_queue_is_searched_again_while_something_on_it_may_expire() -> None:
     broker.go_on_walking(FOR_EVER)
     assert not queue.may_expire
     searched(broker)
+    broker.go_on_walking(FOR_EVER)
     assert not broker.walks
 
 
@@ -191,4 +192,29 @@ def test_many_queues_with_little_to_find_share_turns() -> None:
     searched(broker)
     for left in (3, 1, 0):
         broker.go_on_walking(FOR_EVER)
-        assert len(broker.walks) == left
+        assert sum(queue.may_expire for queue in broker.queues.values()) == left
+    assert not broker.walks
+
+
+def test_a_search_is_one_walk_however_many_queues_there_are() -> None:
+    broker = a_broker(Tape())
+    for number in range(20):
+        broker.declare_queue(f"q{number}")
+        send(broker, f"q{number}", "x", expires=5)
+    searched(broker)
+    assert len(broker.walks) == 1
+    while broker.walks:
+        broker.go_on_walking(FOR_EVER)
+    assert not any(queue.messages for queue in broker.queues.values())
+
+
+def test_a_queue_whose_deletion_comes_to_nothing_is_searched_again() -> None:
+    broker, _, _ = filled("")
+    queue, _ = broker.declare_queue("r", alternate="amq.fanout")
+    send(broker, "r", *"abc", expires=FOR_EVER)
+    searched(broker)
+    queue.retire()  # It is being deleted.
+    while broker.walks:
+        broker.go_on_walking(FOR_EVER)
+    queue.revive()
+    assert queue.may_expire
