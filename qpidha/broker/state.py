@@ -10,7 +10,7 @@ record, nor of how it is stored.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
 from qpidha.broker.queues.departures import Departures
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from qpidha.model.message import Message
     from qpidha.model.records import Record
 
-Kind = TypeVar("Kind", Queue, Exchange)
 KEYS_IN_RECORD = 1000
 """How many keys one record of a snapshot carries."""
 LOCAL_UID = -1000
@@ -183,30 +182,27 @@ class State:
 
         Features come first: who reads on knows what he has to know for it.
         """
-        uids = list(self.by_uid)
+        uids = [uid for uid in self.by_uid if uid > 0]
+        exchanges = list(self.exchanges.values())
         for name, sequence in list(self.features.items()):
             yield sequence, FeatureEnabled(name)
         yield from list(self.later)
-        for exchange in self._present(uids, Exchange):
-            if exchange.uid > 0:
+        for exchange in exchanges:
+            if exchange.uid > 0 and self.by_uid.get(exchange.uid) is exchange:
                 yield exchange.uid, exchange.options
-        for queue in self._present(uids, Queue):
-            if queue.uid > 0:
-                yield queue.uid, queue.options
-                if queue.is_used:
-                    yield 0, QueueUsed(queue.uid)
-                yield from _remembered(queue)
-        for exchange in self._present(uids, Exchange):
-            for queue, key, arguments in exchange.bindings():
-                if self.records_binding(exchange, queue, arguments):
-                    yield 0, Bound(exchange.uid, queue.uid, key, arguments)
-
-    def _present(self, uids: list[int], kind: type[Kind]) -> Iterator[Kind]:
-        """Walk through the objects of one kind, as far as they are still there."""
         for uid in uids:
-            found = self.by_uid.get(uid)
-            if isinstance(found, kind):
-                yield found
+            queue = self.by_uid.get(uid)
+            if isinstance(queue, Queue):
+                yield uid, queue.options
+                if queue.is_used:
+                    yield 0, QueueUsed(uid)
+                yield from _remembered(queue)
+        for exchange in exchanges:
+            if self.by_uid.get(exchange.uid) is not exchange:
+                continue
+            for bound, key, arguments in exchange.bindings():
+                if self.records_binding(exchange, bound, arguments):
+                    yield 0, Bound(exchange.uid, bound.uid, key, arguments)
 
     def records_object(self, durable: bool, level: str) -> bool:
         """Whether a queue or an exchange belongs in the log."""

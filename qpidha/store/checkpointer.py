@@ -293,6 +293,9 @@ class Checkpointer:
             self._wal.end_checkpoint(max(applied, self._log.snapshot_through))
             return
         data, messages = part
+        if not data:
+            self._chunk = None
+            return
         if len(data) >= self._wal.disk.room():
             self._give_up()
             return

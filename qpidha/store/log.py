@@ -366,8 +366,8 @@ class Log:
         self.epoch = history[-1][0] if history else 0
 
     def chunk(self, data: bytes) -> None:
-        """Keep a part of a snapshot that a primary sends."""
-        if self.wal is not None:
+        """Keep a part of a snapshot that a primary sends; one may be empty."""
+        if self.wal is not None and data:
             body = self.wal.chunk(data)
             self.chunks.append((self.wal.mark(sync=False), Chunk(data, 0, 0, body)))
 

@@ -23,6 +23,10 @@ that.
 """
 
 
+QUEUES_AT_ONCE = 1000
+"""Queues without messages that are passed over in one part of a snapshot."""
+
+
 def fold(broker: Broker, data: bytes) -> None:
     """Apply encoded records to a broker model. Raises ProtocolViolation for what cannot be read or
     applied, perhaps half way: the model is then to be filled anew.
@@ -71,7 +75,8 @@ def snapshot_messages(broker: Broker, last: int) -> Iterator[bytes]:
 
 def message_chunks(broker: Broker, last: int) -> Iterator[tuple[bytes, list[Message]]]:
     """Yield the messages that a broker model has of the log up to `last`: encoded, and what they
-    are.
+    are. Where many queues have none there is an empty part now and then, so that nobody has to wait
+    until one with messages is found.
 
     A message that leaves between two chunks is not in the later one. One that comes is beyond
     `last` and left out: it travels with the live records.
@@ -79,8 +84,13 @@ def message_chunks(broker: Broker, last: int) -> Iterator[tuple[bytes, list[Mess
     # A queue is walked by a cursor, which survives whatever arrives and leaves between two chunks.
     # So a snapshot shows no single moment, and need not: it may show effects of records up to where
     # the log was when it ended, and whoever gets it counts only when it has the log up to there.
+    passed = 0
     for queue in list(broker.queues.values()):
         cursor = 0
+        passed += 1
+        if passed > QUEUES_AT_ONCE:
+            passed = 1
+            yield b"", []
         while broker.by_uid.get(queue.uid) is queue:
             found = [
                 message
@@ -105,6 +115,7 @@ def message_chunks(broker: Broker, last: int) -> Iterator[tuple[bytes, list[Mess
                             queue.uid, message.sequence, message.delivery_count, message.annotations
                         ),
                     )
+            passed = 0
             yield data, found
 
 

@@ -106,6 +106,17 @@ def test_a_snapshot_with_live_records_beside_it_misses_and_doubles_nothing() -> 
     assert picture(backup) == picture(broker)
 
 
+def test_queues_without_messages_are_passed_over_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qpidha.store.recovery.QUEUES_AT_ONCE", 2)
+    broker, log = a_primary()
+    for name in "abcdefg":
+        broker.declare_queue(name)
+    broker.publish("", "d", b"here", headers=dict)
+    log.seal()
+    parts = list(snapshot_messages(broker, log.last))
+    assert [bool(part) for part in parts] == [False, True, False]
+
+
 def test_records_of_the_cluster_are_picked_out_and_change_no_model() -> None:
     broker, log = a_primary()
     log.append(EpochStarted("id", ("id",)))
