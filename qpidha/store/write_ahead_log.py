@@ -191,6 +191,8 @@ class WriteAheadLog:
         """
         self.now = 0
         """The time, ns since the Unix epoch; kept by the owner, for names only."""
+        self._begun_with = 0
+        """Bytes of the segment that began with the last checkpoint, as it was then."""
         self.bytes_written = 0
         self.frames_written = 0
         self._system_id = system_id
@@ -416,6 +418,7 @@ class WriteAheadLog:
         self._number += 1
         self._open_partial(epoch, point, history, reset=False)
         self.rotate(epoch, last)
+        self._begun_with = self._files[-1].size
 
     def reset(
         self, epoch: int, point: int, history: History, *, diverged: tuple[int, int, int] | None
@@ -478,12 +481,22 @@ class WriteAheadLog:
         self.purge()
         return self.mark(sync=True)
 
+    def note_copies(self) -> None:
+        """What was appended since the checkpoint began is in a former segment as well."""
+        self._begun_with = self._files[-1].size
+
     def abandon_checkpoint(self) -> None:
         """Our own partial checkpoint is not to be finished: it goes, and what was there before is
         what there is.
         """
         assert self._partial is not None and not self._receiving
         self.disk.remove(self._partial.name)
+        # The segment that began with it may have nothing of its own yet. Another one takes its
+        # place, for a removal need not be on disk in its order.
+        file = self._files[-1]
+        if file.number == self._partial.number + 1 and file.size == self._begun_with:
+            self.disk.remove(self._files.pop().name)
+            self._begins_anew = True
         self._partial = None
 
     def purge(self) -> bool:

@@ -494,10 +494,12 @@ def test_a_compaction_without_space_fails_and_changes_nothing(
     data: Path, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = qpid_ha("journal", "salvage", str(data), "--out", "-").out
+    files = sorted((data / "journal").iterdir())
     with monkeypatch.context() as patch:
         patch.setattr("qpidha.runtime.log_disk.LogDisk.room", lambda self: 0)
         said = qpid_ha("journal", "compact", str(data))
     assert said.code == 1 and "no space" in said.err
+    assert sorted((data / "journal").iterdir()) == files
     assert (
         list((data / "journal").glob("*.partial"))
         == []

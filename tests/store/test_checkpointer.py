@@ -202,6 +202,50 @@ def test_a_checkpoint_that_the_disk_has_no_space_for_is_given_up_and_nothing_is_
     assert machine.restart("lose").bodies("q") == [*before, b"later"]
 
 
+def test_a_checkpoint_that_is_given_up_leaves_no_empty_segment() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    machine.publish("q", b"before")
+    machine.settle()
+    before = machine.wal.report()["files"]
+    machine.disk.free = 1
+    for _ in range(3):
+        machine.checkpointer.checkpoint(machine.log.last)
+        machine.settle()
+    assert machine.checkpointer.has_given_up and machine.wal.report()["files"] == before
+    machine.disk.free = 1 << 40
+    machine.publish("q", b"later")
+    machine.settle()
+    again = machine.restart("lose", log_disk=0)
+    assert again.bodies("q") == [b"before", b"later"]
+
+
+def test_a_segment_that_got_something_stays_when_its_checkpoint_is_given_up() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    machine.publish("q", b"before")
+    machine.settle()
+    machine.checkpointer.checkpoint(machine.log.last)
+    machine.publish("q", b"meanwhile")
+    machine.disk.free = 1
+    machine.settle()
+    assert machine.checkpointer.has_given_up
+    assert machine.restart("lose", log_disk=0).bodies("q") == [b"before", b"meanwhile"]
+
+
+def test_queues_without_messages_do_not_end_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qpidha.store.recovery.QUEUES_AT_ONCE", 1)
+    machine = Machine(log_disk=0)
+    for name in "abcdef":
+        machine.broker.declare_queue(name, durable=True)
+    machine.publish("e", b"here")
+    machine.turn()
+    machine.checkpointer.checkpoint(machine.log.last)
+    machine.settle()
+    assert machine.wal.checkpoint_size
+    assert machine.restart("lose", log_disk=0).bodies("e") == [b"here"]
+
+
 def test_a_queue_within_its_memory_keeps_its_bodies_there_when_a_checkpoint_is_read() -> None:
     machine = Machine(log_disk=0, queue_memory=300)
     for name, n in ("long", 100), ("short", 5):

@@ -64,6 +64,7 @@ def compact(stopped: StoppedBroker) -> tuple[int, list[str]]:
                 # Not called synced: should the checkpoint never be whole, this copy is nothing to
                 # be missed.
                 wal.append(batch, committed=log.committed, synced=0)
+            wal.note_copies()
             _finish(checkpointer, log, lambda: wal.is_snapshotting, events)
             if checkpointer.has_given_up:
                 raise Failure(
