@@ -31,7 +31,7 @@ from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.ha.channels import FEATURES_PROPERTY, REPLICATION, Channels, features_of, identify
 from qpidha.ha.cluster import Cluster
 from qpidha.ha.explanation import explain
-from qpidha.ha.in_sync import SavedState, is_whole
+from qpidha.ha.in_sync import SavedState, newest_of
 from qpidha.ha.pending import PendingAcknowledgements
 from qpidha.ha.primary import WINDOW
 from qpidha.ha.saves import Saves
@@ -112,7 +112,7 @@ here (filter expressions, direct reply-to).
 """
 
 
-can_read_state = is_whole
+newest_state = newest_of
 """For who reads the state file, which has a copy."""
 STATEFUL = ("qpidha.broker.", "qpidha.ha.", "qpidha.store.")
 """Where what is replicated is changed: an error that passes through may leave it half changed."""

@@ -96,13 +96,28 @@ class SavedState:
             raise StateLost(f"the state file cannot be read: {error}", hint=AS_NEW) from error
 
 
-def is_whole(data: bytes) -> bool:
-    """Whether this content of a state file can be read."""
+def newest_of(file: bytes, copy: bytes) -> bytes:
+    """Return what a broker goes on with, of its state file and the copy of that: what is newer in
+    either, if both can be read; the file, to be refused with the reason, if neither can or it is
+    gone.
+    """
+    one, other = _whole(file), _whole(copy)
+    if not file or other is None:
+        return file
+    if one is None:
+        return copy
+    promised, in_sync = max(one.promised, other.promised), max(one.in_sync, other.in_sync)
+    if (promised, in_sync) == (one.promised, one.in_sync):
+        return file
+    return SavedState(promised, in_sync).encode()
+
+
+def _whole(data: bytes) -> SavedState | None:
+    """Read the content of a state file, if there is one that can be read."""
     try:
-        SavedState.decode(data)
+        return SavedState.decode(data) if data else None
     except StateLost:
-        return False
-    return bool(data)
+        return None
 
 
 def _checksum(fields: dict[str, object]) -> str:

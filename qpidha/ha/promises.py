@@ -85,13 +85,14 @@ class Promises:
     # -- epochs -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Write the state file of a broker that has none, before it has a log of any epoch.
+        """Write the state file, before anything follows from what was read there: a former process
+        may have ended before that was synced.
 
-        A log without a state file then means that the file was lost, and with it the promises:
-        such a broker is refused at its start (S5).
+        A broker that has none gets one before it has a log of any epoch. A log without a state file
+        then means that the file was lost, and with it the promises: such a broker is refused at its
+        start (S5).
         """
-        if not self._promised:
-            self._save()
+        self._save()
 
     def grant(self, epoch: int, candidate: str) -> bool:
         """Promise an epoch to a candidate, and return whether that was done (S3).

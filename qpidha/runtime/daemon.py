@@ -31,7 +31,7 @@ from qpidha.model.events import Event, Reloaded, StateSaved, StopRequested
 from qpidha.model.exit_codes import CONFIG, DATA_ERROR, IO_ERROR, NO, OK, SOFTWARE
 from qpidha.model.memory import peer_share
 from qpidha.model.settings import Settings
-from qpidha.node import NOT_RELOADED, VERSION, Node, can_read_state
+from qpidha.node import NOT_RELOADED, VERSION, Node, newest_state
 from qpidha.runtime.access_list import load_access_list
 from qpidha.runtime.arithmetic import Arithmetic
 from qpidha.runtime.clock import Clock, new_uuid
@@ -193,10 +193,11 @@ class Daemon:
         Raises CannotStart.
         """
         disk = self._disk
-        if disk.state and not can_read_state(disk.state) and can_read_state(disk.state_copy):
-            disk.use_copy()
+        state = newest_state(disk.state, disk.state_copy)
+        if state != disk.state:
             text = f"the state file in {disk.directory} cannot be read: its copy is used"
             self._log.write("warning", "store", text)
+            disk.state = state
         log_disk = self._open_log_disk() if disk.directory else None
         begin = self._clock.now()
         memory_limit = limit_of(self._settings, available())

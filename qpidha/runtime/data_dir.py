@@ -11,6 +11,7 @@ directory all is in memory. Knows nothing of what the state means.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -37,13 +38,26 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class Disk:
     """What one broker keeps over a restart. With an empty `directory` it keeps nothing."""
 
-    __slots__ = ("_is_fresh", "_lock", "_made", "_written", "directory", "state", "system_id")
+    __slots__ = (
+        "_is_fresh",
+        "_kept",
+        "_lock",
+        "_made",
+        "_written",
+        "directory",
+        "state",
+        "system_id",
+    )
 
     def __init__(self, directory: str = "") -> None:
         self.directory = os.path.abspath(directory) if directory else ""
         self.state = b""
         self._written: dict[str, bytes] = {}
         """What the state file and its copy have, if they exist."""
+        self._kept: dict[str, bytes] = {}
+        """Of that, what this process has written, and so is known to be on disk: a former one may
+        have been killed before the sync.
+        """
         self._lock = -1
         self._made: list[str] = []
         """Directories that were not there before."""
@@ -77,26 +91,36 @@ class Disk:
         """What the copy of the state file has."""
         return self._written.get(COPY, b"")
 
-    def use_copy(self) -> None:
-        """Take the copy for the state: the file itself cannot be read."""
-        self.state = self.state_copy
-
     def save_state(self, data: bytes) -> None:
         """Make this the state, synced; raises OSError if that fails, and then the former one is
         still in the copy.
         """
-        if self.directory:
-            if self.state and self.state_copy != self.state:
-                self._keep(COPY, self.state)
+        if self.directory and self._kept.get(STATE) != data:
+            if data != self.state:
+                self.settle_state()
             self._keep(STATE, data)
         self.state = data
 
     def settle_state(self) -> None:
         """Have the state in both files, so that either may be damaged. Raises OSError."""
         if self.directory and self.state:
-            for name in (STATE, COPY):
-                if self._written.get(name) != self.state:
-                    self._keep(name, self.state)
+            if self._kept.get(STATE) != self.state:
+                self._keep(STATE, self.state)
+            self._keep_copy()
+
+    def _keep_copy(self) -> None:
+        """Have the state in the copy, unless there is no space to make one: without it a torn state
+        file is no less noticed, and a full disk alone must not end the broker.
+        """
+        if self._kept.get(COPY) == self.state:
+            return
+        try:
+            self._keep(COPY, self.state)
+        except OSError as error:
+            if COPY in self._written or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self.directory, COPY + ".new"))
 
     def close(self) -> None:
         """Let others use the directory."""
@@ -172,7 +196,7 @@ class Disk:
                 file.write(data.ljust(size))
                 file.flush()
                 os.fdatasync(file.fileno())
-        self._written[name] = data
+        self._written[name] = self._kept[name] = data
 
     def _replace(self, name: str, data: bytes) -> None:
         path = os.path.join(self.directory, name)

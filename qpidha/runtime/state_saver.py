@@ -52,7 +52,6 @@ class StateSaver:
 
     def _work(self) -> None:
         try:
-            self._disk.settle_state()
             while (effect := self._take()) is not None:
                 self._disk.save_state(effect.data)
                 self._post(StateSaved(effect.mark))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from qpidha.ha.in_sync import InSyncSet, SavedState
+from qpidha.ha.in_sync import InSyncSet, SavedState, newest_of
 from qpidha.model.broker_states import BrokerStatus
 from qpidha.model.errors import StateLost
 from tests.ha.cluster_world import Machine, World
@@ -19,6 +19,35 @@ def test_what_is_saved_is_read_back() -> None:
 
 def test_a_broker_that_never_was_in_a_cluster_has_promised_nothing() -> None:
     assert SavedState.decode(b"") == SavedState()
+
+
+OLD = SavedState(7, InSyncSet(6, 2, ("a", "b"))).encode()
+NEW = SavedState(8, InSyncSet(6, 3, ("a",))).encode()
+MIXED = (
+    SavedState(9, InSyncSet(6, 2, ("a", "b"))).encode(),
+    SavedState(7, InSyncSet(6, 4, ("b",))).encode(),
+    SavedState(9, InSyncSet(6, 4, ("b",))).encode(),
+)
+
+
+@pytest.mark.parametrize(
+    "file, copy, taken",
+    [
+        (NEW, OLD, NEW),
+        (OLD, NEW, NEW),
+        MIXED,
+        (NEW, b"", NEW),
+        (b"torn", OLD, OLD),
+        (NEW, b"torn", NEW),
+        (b"torn", b"too", b"torn"),
+        (b"", OLD, b""),
+        (b"", b"", b""),
+    ],
+)
+def test_of_a_state_file_and_its_copy_the_newer_is_taken(
+    file: bytes, copy: bytes, taken: bytes
+) -> None:
+    assert newest_of(file, copy) == taken
 
 
 @pytest.mark.parametrize(

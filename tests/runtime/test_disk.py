@@ -103,11 +103,62 @@ def test_a_torn_state_was_not_saved_and_the_former_one_is_in_the_copy(tmp_path, 
     (tmp_path / "state").write_bytes(b"tw\0\0")
     again = Disk(str(tmp_path))
     assert (again.state, again.state_copy) == (b"tw\0\0", b"one")
-    again.use_copy()
+    again.state = again.state_copy
     monkeypatch.undo()
     again.settle_state()
     again.close()
     assert Disk(str(tmp_path)).state == b"one"
+
+
+def test_both_files_are_written_and_synced_once_by_each_process_that_reads_them(
+    tmp_path, monkeypatch
+):
+    disk = Disk(str(tmp_path))
+    disk.save_state(b"one")
+    disk.settle_state()
+    disk.close()
+    synced = syncs(monkeypatch)
+    again = Disk(str(tmp_path))
+    again.save_state(b"one")
+    assert synced == ["state"], "it may not have been synced before"
+    again.settle_state()
+    again.settle_state()
+    again.save_state(b"one")
+    assert synced == ["state", "state.copy"]
+    again.close()
+    third = Disk(str(tmp_path))
+    third.save_state(b"two")
+    assert synced[2:] == ["state", "state.copy", "state"], "what was read is safe before it goes"
+    third.close()
+
+
+@pytest.mark.parametrize("has_copy", [False, True], ids=["no copy", "a copy"])
+def test_a_full_disk_without_a_copy_of_the_state_ends_no_broker(tmp_path, monkeypatch, has_copy):
+    disk = Disk(str(tmp_path))
+    disk.save_state(b"one")
+    if has_copy:
+        disk.settle_state()
+    disk.close()
+
+    def full(file):
+        if os.path.basename(os.readlink(f"/proc/self/fd/{file}")).startswith("state.copy"):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fdatasync", full)
+    again = Disk(str(tmp_path))
+    if has_copy:  # It needs no space, so this is a fault.
+        with pytest.raises(OSError):
+            again.settle_state()
+    else:
+        again.settle_state()
+        again.save_state(b"two")
+        assert (tmp_path / "state").read_bytes().rstrip() == b"two"
+        assert not (tmp_path / "state.copy.new").exists()
+        monkeypatch.undo()
+        again.settle_state()
+        assert again.state_copy == b"two", "made when there is space"
+    again.close()
 
 
 def failing(file):
