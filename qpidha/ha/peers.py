@@ -202,11 +202,14 @@ class Peers:
             self._settle(consultation)
 
     def _are_writing(self, consultation: Consultation, now: int) -> bool:
-        """Whether an answer may still come from a disk. Not if this broker was suspended meanwhile:
-        then those who ask have to ask again.
+        """Whether enough answers may still come, from disks. Not if this broker was suspended
+        meanwhile: then those who ask have to ask again.
         """
-        return now < min(consultation.patient_until, consultation.deadline + self.patience) and any(
-            peer.state is PeerState.UP for peer in consultation.waiting
+        there = sum(peer.state is PeerState.UP for peer in consultation.waiting)
+        return (
+            now < min(consultation.patient_until, consultation.deadline + self.patience)
+            and there > 0
+            and len(consultation.answered) + there >= consultation.enough
         )
 
     def next_deadline(self) -> int:

@@ -401,6 +401,8 @@ class Primary:
         cluster from working. Each is given a last chance first: if it was we who were stopped, what
         it said meanwhile is still to be heard.
         """
+        if self.port.saving_since:
+            return []
         overdue = [
             backup
             for backup in self.backups.values()
@@ -472,8 +474,8 @@ class Primary:
             if not backup.required or not backup.is_awaited(last):
                 backup.since = 0
                 backup.is_doubted = False
-            elif not backup.since:
-                backup.since = now
+            elif not backup.since or self.port.saving_since:
+                backup.since = now  # While our state file is written nothing leaves for it.
         if log.durable_to >= last:
             self.disk_since = 0
         elif not self.disk_since:

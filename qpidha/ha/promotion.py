@@ -181,11 +181,12 @@ class Promotion:
         elif self.promises.candidacy > 0 and self.promises.candidacy >= others:
             # An attempt that came to nothing because too few answered: each of them promises the
             # same epoch again, with nothing to write, and a higher one would cost a write each.
-            self._consult(self.promises.candidacy)
-            return
+            epoch = self.promises.candidacy
         # Our own promise is on disk before the question leaves (S5): after a crash in between this
-        # broker must not promise the same epoch to another candidate.
-        self.promises.promise_self(epoch)
+        # broker must not promise the same epoch to another candidate. Nor do the others have less
+        # time for their answers because our disk is slow.
+        if epoch != self.promises.candidacy:
+            self.promises.promise_self(epoch)
         self.port.when_saved(lambda: self._consult(epoch))
 
     def _consult(self, epoch: int) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from qpidha.ha import peers
 from qpidha.ha.explanation import explain
+from qpidha.ha.peers import ATTEMPTS, WRITING
 from qpidha.ha.saves import Saves
 from qpidha.ha.wire import Answer, Ask, Confirm, Message, Status, decode
 from qpidha.model.broker_states import BrokerStatus
@@ -293,3 +294,55 @@ def test_a_peer_whose_connection_is_gone_is_not_waited_for() -> None:
     world.kill(2)
     world.run(5)
     assert "1 of 3 brokers promised epoch 2" in text_of(replies)
+
+
+def test_a_candidate_whose_own_disk_is_slow_asks_again_only_when_its_promise_is_on_it() -> None:
+    world, wire = started()
+    world.kill(0)
+    candidate = world.machines[1]
+    candidate.state_hangs = True
+    candidate.promote()
+    world.run(1)
+    candidate.cluster.demote(lambda error: None)
+    replies = candidate.promote()
+    world.run(ATTEMPTS * WRITING // SECOND + 5)
+    assert replies == [] and wire.asked(1) == set()
+    let_write(world, 1)
+    assert replies == [None] and candidate.log.epoch == 2
+
+
+def test_disks_are_not_waited_for_where_there_are_too_few_for_a_majority() -> None:
+    world = World(5, safety="strict")
+    world.machines[0].promote()
+    world.run(0.5)
+    world.kill(0)
+    for index in (2, 3, 4):
+        world.machines[index].state_hangs = True
+    replies = world.machines[1].promote()
+    world.run(1)
+    assert replies == []
+    world.kill(3)
+    world.kill(4)
+    world.run(ATTEMPTS)
+    assert "1 of 5 brokers promised" in text_of(replies)
+
+
+def test_a_backup_is_not_given_up_while_nothing_can_leave_for_it() -> None:
+    world, _ = started()
+    primary = world.machines[0]
+    primary.state_hangs = True
+    world.kill(2)
+    world.run(1)
+    assert primary.saving_since
+    primary.publish("a")
+    world.run(world.settings.ha_backup_timeout / SECOND + 3)
+    assert not [said for said in primary.said if "stalled" in said]
+    let_write(world, 0)
+    assert primary.accepted == ["a"] and not [said for said in primary.said if "stalled" in said]
+
+
+def test_what_was_read_at_the_start_is_saved_before_anything_follows_from_it() -> None:
+    world, _ = started()
+    world.kill(2)
+    world.slow_state = True
+    assert world.revive(2).unsaved is not None
