@@ -182,7 +182,7 @@ class Node:
         self.broker = Broker(settings, None, lambda effect: self.effects.append(effect), make_uuid)
         self.broker.passive = settings.ha_cluster
         self.broker.records_durable_only = not settings.ha_cluster
-        self.event_log = EventLog(settings, self.log, self.broker, self.name)
+        self.event_log = EventLog(settings, self.log, self.pending, self.broker, self.name)
         self.checkpointer: Checkpointer | None = None
         if self.wal is not None:
             self.checkpointer = Checkpointer(

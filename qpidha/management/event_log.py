@@ -57,6 +57,13 @@ class ReplicatedLog(LogWriter, Protocol):
     def epoch_of(self, sequence: int) -> int: ...
 
 
+class Pending(Protocol):
+    """What waits for a commit, as far as the event log looks at it."""
+
+    committed: int
+    """Up to here clients were told."""
+
+
 class EventLog(EventSink):
     """Makes the events of one broker and hands them over once a turn."""
 
@@ -78,6 +85,7 @@ class EventLog(EventSink):
         "_primary",
         "_promised",
         "_committed",
+        "_pending",
         "_set",
         "_shown",
         "_took",
@@ -86,12 +94,15 @@ class EventLog(EventSink):
         "log_writer",
     )
 
-    def __init__(self, settings: Settings, log: ReplicatedLog, broker: Broker, name: str) -> None:
+    def __init__(
+        self, settings: Settings, log: ReplicatedLog, pending: Pending, broker: Broker, name: str
+    ) -> None:
         level = (
             settings.journal_events if settings.data_dir or settings.journal_events_dir else "off"
         )
         super().__init__(is_on=level != "off")
         self._log = log
+        self._pending = pending
         self._broker = broker
         self._name = writer_name(name)
         self.log_writer: LogWriter = log
@@ -311,7 +322,8 @@ class EventLog(EventSink):
             return
         if primary is not None:
             self._look_at_backups(primary)
-        end, committed, marks = log.end, log.committed, self._marks
+        # What is committed and not told yet, because the state file is being written, may never be.
+        end, committed, marks = log.end, self._pending.committed, self._marks
         if end != self._end:
             self._end = end
             if len(marks) < MOST_MARKS:
@@ -343,8 +355,8 @@ class EventLog(EventSink):
             self._look_at_backups(primary)
             for backup in primary.backups.values():
                 self._confirmations(backup)
-        if self._log.committed > self._committed:
-            self._acceptances(self._log.committed)
+        if self._pending.committed > self._committed:
+            self._acceptances(self._pending.committed)
 
     def _confirmations(self, backup: RemoteBackup) -> None:
         before = self._confirmed.get(backup.system_id)

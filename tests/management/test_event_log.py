@@ -31,7 +31,7 @@ from tests.ha.cluster_world import SECOND, World
 def an_event_log() -> tuple[EventLog, Broker, list[Effect]]:
     settings, effects, log = Settings(journal_events_dir="/nowhere"), [], Log(1 << 20)
     broker = Broker(settings, None, effects.append, lambda: "uuid")
-    return EventLog(settings, log, broker, "b1"), broker, effects
+    return EventLog(settings, log, log, broker, "b1"), broker, effects
 
 
 def events(log: EventLog, effects: list[Effect]) -> list[dict[str, Any]]:
@@ -108,6 +108,7 @@ class Chronicle:
             EventLog(
                 settings,
                 machine.log,
+                machine.pending,
                 Broker(settings, None, lambda effect: None, lambda: "uuid"),
                 f"b{machine.index}",
             )
@@ -178,6 +179,27 @@ def test_what_is_confirmed_and_accepted_is_told_once_and_how_long_it_took() -> N
     assert found[0][0]["z"] == found[1][0]["z"], "of this word only"
 
 
+def test_what_is_committed_counts_as_accepted_when_clients_are_told() -> None:
+    chronicle = Chronicle()
+    world, machine = chronicle.world, chronicle.world.machines[0]
+    machine.promote()
+    world.run(1)
+    chronicle.told(0)
+    world.machines[2].paused = True
+    machine.publish("a")
+    world.run(0.1)
+    last = machine.log.last
+    machine.state_hangs = True
+    world.kill(2)
+    world.run(1)
+    assert machine.log.committed == last and machine.accepted == []
+    assert "conf" not in [event["k"] for event in chronicle.told(0)]
+    machine.state_hangs = False
+    world.run(1)
+    assert machine.accepted == ["a"]
+    assert "conf" in [event["k"] for event in chronicle.told(0)]
+
+
 def a_traced_broker(level: str) -> tuple[EventLog, Log, Broker]:
     settings = Settings(
         ha_replicate="all",
@@ -188,7 +210,7 @@ def a_traced_broker(level: str) -> tuple[EventLog, Log, Broker]:
     log = Log(1 << 20)
     log.start_epoch(1)
     broker = Broker(settings, None, lambda effect: None, lambda: "uuid")
-    event_log = EventLog(settings, log, broker, "b1")
+    event_log = EventLog(settings, log, log, broker, "b1")
     broker.log_writer = event_log.log_writer
     return event_log, log, broker
 
