@@ -247,6 +247,10 @@ class BrokerAgainstOracle(RuleBasedStateMachine):
             message = taker.got.pop(-1 if newest else 0)
             copy = self.held[name].pop(-1 if newest else 0)
             queue = self.broker.queues[name]
+            if outcome == "rejected" and "alternate" in ARGUMENTS[name]:
+                places = self.bound_to("altex")
+                if not places or self.refusing(places, copy.body):
+                    outcome = "released"  # It would stay, and be nobody's until there is a place.
             if outcome == "accepted":
                 queue.dequeue(message)
             elif outcome == "released":
