@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Said
 from tests.system.cluster import Broker, Cluster
 from tests.system.conftest import a_cluster
 from tests.system.credentials import Authority, users_file
@@ -99,3 +100,22 @@ def test_a_broker_that_nobody_vouches_for_is_told_nothing(broker: Broker, tmp_pa
     )
     assert not report["done"] and "certificate" in report["error"]
     assert broker.call("list_queues") == []
+
+
+def test_a_run_needs_no_password_on_its_command_line(
+    broker: Broker,
+    authority: Authority,
+    tmp_path: Path,
+    qpid_ha: Callable[..., Said],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert broker.encrypted_port is not None
+    (tmp_path / "password").write_text("secret\n")
+    monkeypatch.setenv("QPIDHA_USER", "ann")
+    words = ["--password-file", str(tmp_path / "password")]
+    there = ["--brokers", f"amqps://localhost:{broker.encrypted_port.number}", *words]
+    small = ["--queues", "1", "--senders", "1", "--receivers", "1", "--minutes", "0.01"]
+    trusted = ["--ssl-trusted", str(authority.certificate)]
+    said = qpid_ha("verify", "run", *there, *small, *trusted, "--out", str(tmp_path / "v"))
+    assert said.code == 0, said
+    assert broker.call("list_queues") == [], "the run has removed its queues"

@@ -86,6 +86,14 @@ def resolve(options: Options) -> list[Target]:
         targets = [configured]
     else:
         targets = [_default()]
+    log_in(targets, options, configured)
+    return targets
+
+
+def log_in(targets: list[Target], options: Options, configured: Target) -> None:
+    """Say as whom each broker is spoken to, and with which password: as its address, else the
+    options, else `configured`, else the environment has it.
+    """
     for target in targets:
         target.user = target.user or options.user or configured.user or os.environ.get(USER, "")
         target.mechanism = options.sasl_mechanism or configured.mechanism
@@ -93,7 +101,6 @@ def resolve(options: Options) -> list[Target]:
             known = configured.password if target.user == configured.user else ""
             asks = not target.socket and target.mechanism not in ("EXTERNAL", "ANONYMOUS")
             target.password = password_for(target.user, options, known, ask=asks)
-    return targets
 
 
 def _several(text: str) -> list[Target]:

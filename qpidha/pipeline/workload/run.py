@@ -25,7 +25,7 @@ from qpidha.client.command.ask import ask
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import Progress
 from qpidha.client.command.passwords import read_password
-from qpidha.client.command.target import Target, parse
+from qpidha.client.command.target import Target, log_in, parse
 from qpidha.manager.builtin.cluster import ClusterOptions, brokers_url
 from qpidha.manager.builtin.launch import (
     DOWN_PATIENCE,
@@ -155,6 +155,7 @@ class Verify:
         self._proxies: FaultProxies | None = None
         self._manager: subprocess.Popen[bytes] | None = None
         self._plan: ClusterOptions | None = None
+        log_in(options.brokers, cli, Target())
         options.directory.mkdir(parents=True, exist_ok=True)
         self._log = options.directory / "verify.log"
         self._history = History(options.directory / "history", self.run_id, node="nemesis")
@@ -356,8 +357,7 @@ class Verify:
         targets = self.options.brokers
         if targets:
             trusted = self.cli.ssl_trusted if targets[0].encrypted else None
-            user = targets[0].user or self.cli.user
-            return user, targets[0].password or self.cli.password, trusted
+            return targets[0].user, targets[0].password, trusted
         clients = self._plan.clients() if self._plan is not None else {}
         if "user" not in clients:
             return "", "", None
@@ -524,6 +524,9 @@ def parse_brokers(text: str) -> list[Target]:
     for all.
     """
     targets = [parse(part) for part in text.removeprefix("amqp:tcp:").split(",") if part]
+    for target in targets:
+        if not target.user:
+            target.user, target.password = targets[0].user, targets[0].password
     if any(target.socket for target in targets):
         raise Failure(
             2,
