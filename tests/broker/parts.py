@@ -79,6 +79,7 @@ class Taker:
     settles: bool = False
     got: list[Message] = field(default_factory=list)
     is_told: bool = False
+    searches: int = 0
     wants: Callable[[Message], bool] | None = None
     """Its selector."""
     refused: set[int] = field(default_factory=set)
@@ -98,6 +99,9 @@ class Taker:
         self.got.append(message)
         if self.settles and self.queue is not None:
             self.queue.dequeue(message)
+
+    def searched(self) -> None:
+        self.searches += 1
 
     def queue_deleted(self) -> None:
         self.is_told = True

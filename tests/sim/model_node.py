@@ -408,6 +408,9 @@ class ModelLink:
             self.queue.release(message)
         self.host.when_committed(sequence, self, number)
 
+    def searched(self) -> None:
+        """No credit is asked back here."""
+
     def queue_deleted(self) -> None:
         """The queue is gone."""
         self.leave()

@@ -39,6 +39,9 @@ class Reader:
     def deliver(self, message: Message) -> None:
         self.read.append(message.body())
 
+    def searched(self) -> None:
+        """It waits for nothing."""
+
     def queue_deleted(self) -> None:
         """It has nothing to end."""
 

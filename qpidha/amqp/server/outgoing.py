@@ -240,6 +240,12 @@ class OutgoingLink(ClientLink):
         self._served.out_of_turn_budget[self] = None
         self._connection.wake()
 
+    def searched(self) -> None:
+        """Credit that is asked back is given back now."""
+        if self.end is not None and self.end.is_draining():
+            self._served.draining[self] = None
+            self._connection.wake()
+
     def queue_deleted(self) -> None:
         """End the link: its queue is gone."""
         self.fail(ResourceDeleted(f"queue '{self.address}' was deleted"))
@@ -283,6 +289,8 @@ class OutgoingLink(ClientLink):
             # There may be messages yet: this link was held back and goes on later.
             self._served.draining[self] = None
             return
+        if queue.is_searching:
+            return  # There may be messages behind those that have expired: `searched` tells.
         end.drained()
         self.credit = 0
 

@@ -59,6 +59,10 @@ class Consumer(Protocol):
         """
         ...
 
+    def searched(self) -> None:
+        """A dispatch that took several turns, for messages that had expired, is over."""
+        ...
+
     def queue_deleted(self) -> None:
         """The queue is gone, and this consumer's subscription with it."""
         ...

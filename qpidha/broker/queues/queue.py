@@ -138,6 +138,7 @@ class Queue(Backlog):
         "flow_stops",
         "inherited",
         "is_replica",
+        "is_searching",
         "is_stopped",
         "is_used",
         "lifetime",
@@ -206,6 +207,8 @@ class Queue(Backlog):
         """The last sequence that was here when this broker began to decide: up to it, any message
         may have been with a consumer of another broker, or of this one before it was restarted.
         """
+        self.is_searching = False
+        """Whether the dispatch goes on next turn, behind messages that have expired."""
         self._host = host
         self._local = 0
         """The number of the last message that is not logged."""
@@ -580,9 +583,13 @@ class Queue(Backlog):
             delivers=not self.is_replica and not (self.uid > 0 and self._host.delivery_paused),
             shows_expired=self.is_replica,
         )
+        was_searching, self.is_searching = self.is_searching, len(expired) >= EXPIRED_A_TURN
+        if self.is_searching:
+            self._host.runnable[self] = None
+        elif was_searching:
+            for consumer in self.consumers:
+                consumer.searched()
         if expired:
-            if len(expired) >= EXPIRED_A_TURN:
-                self._host.runnable[self] = None  # There may be more.
             self._leave(expired, Cause.EXPIRED)
 
     # What senders do.

@@ -11,6 +11,8 @@ from qpidha.amqp.peer.links import Scratch
 from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.peer.terminus import MODIFIED, REJECTED, RELEASED, Outcome, Terminus, source
 from qpidha.amqp.server import outgoing
+from qpidha.broker.queues import dispatch as dispatch_module
+from qpidha.broker.queues import queue as queue_module
 from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong, decode, sections
 from qpidha.model.message_view import (
     HEADER,
@@ -236,6 +238,24 @@ def test_credit_bounds_what_is_sent_and_drain_gives_it_back() -> None:
     client.turn()
     assert len(client.deliveries(end)) == 2
     assert end.credit() == 0
+
+
+@pytest.mark.parametrize("behind", [["new"], []], ids=["a message", "none"])
+def test_a_drain_is_answered_when_what_has_expired_was_searched(
+    behind: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (dispatch_module, queue_module):
+        monkeypatch.setattr(module, "EXPIRED_A_TURN", 2)
+    pair = a_pair()
+    broker = pair.host.broker
+    for number in range(5):
+        broker.queues["q"].enqueue(build(number), expires=pair.host.now)
+    fill(pair, *behind)
+    client, end = a_raw_receiver(pair, credit=0)
+    end.drain(10)
+    client.turn()
+    assert [body(payload) for _, payload in client.deliveries(end)] == behind
+    assert end.credit() == 0 and not broker.runnable
 
 
 def test_unacknowledged_messages_of_a_session_are_bounded() -> None:

@@ -110,8 +110,10 @@ def test_expired_messages_that_a_dispatch_meets_go_some_a_turn(
     for left in (4, 2):
         broker.dispatch(10)
         assert len(queue.messages) == left and taker.got == [] and queue in broker.runnable
+        assert queue.is_searching and not taker.searches
     broker.dispatch(10)
     assert taker.bodies == ["new"] and not broker.runnable
+    assert not queue.is_searching and taker.searches == 1
     assert [record for _, record in tape.records if isinstance(record, Dequeued)] == [
         Dequeued(queue.uid, tuple(gone), Cause.EXPIRED) for gone in (old[:2], old[2:4], old[4:])
     ]
