@@ -22,6 +22,8 @@ MAX_EMPTY_ITEMS = 256
 """Elements of an array whose elements take no bytes; without a bound 10 bytes could ask for 4
 thousand million objects.
 """
+MAX_SECTIONS = 1 << 16
+"""Sections of a message; without a bound 100 MB of the smallest ones took a minute."""
 
 
 class Symbol(str):
@@ -157,7 +159,7 @@ def sections(payload: bytes) -> list[tuple[int, int, int, int]]:
     """Split an encoded message: `(code, start, body_start, end)` of each section, code 0x70 header
     to 0x78 footer.
     """
-    found = []
+    found: list[tuple[int, int, int, int]] = []
     offset, size, last = 0, len(payload), 0
     while offset < size:
         if payload[offset : offset + 2] == b"\x00\x53" and offset + 2 < size:
@@ -170,6 +172,8 @@ def sections(payload: bytes) -> list[tuple[int, int, int, int]]:
             raise ProtocolViolation(
                 f"message section {code:#x} at byte {offset} is unknown or out of order"
             )
+        if len(found) == MAX_SECTIONS:
+            raise ProtocolViolation(f"the message has more than {MAX_SECTIONS} sections")
         last = code
         end = skip(payload, body)
         found.append((code, offset, body, end))

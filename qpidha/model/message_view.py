@@ -55,6 +55,8 @@ before. What is less is a reading of a clock that began with its machine (oslo.m
 """
 LARGEST = {"priority": 2**8 - 1, "ttl": 2**32 - 1, "delivery_count": 2**32 - 1}
 """Largest values of the numbers in a header."""
+LARGE = 64 << 10
+"""Bytes of a message that may have more values in it than there is time for."""
 SEVERAL_KINDS = "the body is of several kinds"
 
 
@@ -128,7 +130,7 @@ def body(payload: bytes) -> Any:
             if values and code != kind:
                 raise ProtocolViolation(SEVERAL_KINDS)
             kind = code
-            values.append(_part(code, decode(payload, start)[0]))
+            values.append(_part(code, _read(payload, start)))
     if kind == VALUE:
         return values[0] if values else None
     if kind == DATA:
@@ -162,7 +164,7 @@ def read_parts(payload: bytes, parts: Parts) -> None:
         if code in seen and not DATA <= code <= VALUE:
             raise ProtocolViolation(f"section {code:#x} comes twice")
         seen.add(code)
-        value = decode(payload, start)[0]
+        value = _read(payload, start)
         if code == PROPERTIES:
             parts.properties = _fields(value, PROPERTY_FIELDS)
         elif code == APPLICATION_PROPERTIES:
@@ -395,7 +397,7 @@ def _arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[by
         if payload[start] not in _KINDS[code] or check(payload, start) != end:
             raise ProtocolViolation(f"message section {code:#x} is not what it must be")
         if code == PROPERTIES:
-            found = _fields(decode(payload, start)[0], PROPERTY_FIELDS).get("user_id")
+            found = _fields(_read(payload, start), PROPERTY_FIELDS).get("user_id")
             if found is not None and (type(found) is not bytes or found not in names):
                 raise Misnamed(found)
     return arrival(payload, now)
@@ -414,11 +416,11 @@ def _arrival(payload: bytes, now: int) -> tuple[bytes, int]:
         if code != DELIVERY_ANNOTATIONS:
             kept.append(payload[start:end])
         if code == HEADER:
-            ttl = _fields(decode(payload, body_start)[0], HEADER_FIELDS).get("ttl")
+            ttl = _fields(_read(payload, body_start), HEADER_FIELDS).get("ttl")
             if isinstance(ttl, int) and ttl >= 0:
                 ends.append(now + ttl * MILLISECOND)
         elif code == PROPERTIES:
-            absolute = _fields(decode(payload, body_start)[0], PROPERTY_FIELDS).get(
+            absolute = _fields(_read(payload, body_start), PROPERTY_FIELDS).get(
                 "absolute_expiry_time"
             )
             if isinstance(absolute, int) and absolute >= FIRST_EXPIRY:
@@ -440,7 +442,7 @@ def departure(
     parts = []
     for code, start, body_start, end in sections(payload):
         if code == HEADER:
-            fields = _legal(_fields(decode(payload, body_start)[0], HEADER_FIELDS))
+            fields = _legal(_fields(_read(payload, body_start), HEADER_FIELDS))
         elif code != MESSAGE_ANNOTATIONS or not annotations:
             parts.append(payload[start:end])
     if delivery_count:
@@ -490,11 +492,20 @@ def _legal(fields: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def _read(payload: bytes, start: int) -> Any:
+    """Decode what is in a section, unless that could take long: of a message that is large the
+    values are counted first.
+    """
+    if len(payload) > LARGE:
+        check(payload, start)
+    return decode(payload, start)[0]
+
+
 def _section(payload: bytes, wanted: int) -> Any:
     """Read one section; None if it is absent."""
     for code, _, start, _ in sections(payload):
         if code == wanted:
-            return decode(payload, start)[0]
+            return _read(payload, start)
         if code > wanted:
             break
     return None

@@ -13,6 +13,7 @@ from random import Random
 
 from qpidha.amqp.peer.sasl import AMQP_HEADER, Users
 from qpidha.ha import wire
+from qpidha.management.reply_link import open_envelope
 from qpidha.model.encoding import Described, UInt, ULong, decode, sections, skip
 from qpidha.model.errors import ProtocolViolation
 from qpidha.model.events import (
@@ -25,6 +26,7 @@ from qpidha.model.events import (
 )
 from qpidha.model.message_view import (
     Misnamed,
+    add_annotation,
     arrival,
     arrival_from,
     body,
@@ -35,6 +37,7 @@ from qpidha.model.message_view import (
 )
 from qpidha.model.records import Bound, Enqueued, EpochStarted, Requeued
 from qpidha.model.settings import Settings
+from qpidha.model.sizes import check
 from qpidha.node import Node
 from qpidha.store import codec
 from tests.amqp.wire import BEGIN, CLOSE, OPEN, attach, frame, perform
@@ -64,6 +67,9 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
     "arrival": lambda data: arrival(data, SECOND),
     "departure": lambda data: departure(data, 3, b""),
     "is_durable": is_durable,
+    "add_annotation": lambda data: add_annotation(data, b"", "x-opt-b", True),
+    "sizes": lambda data: check(data, 0),
+    "request": open_envelope,
     "arrival_from": lambda data: arrival_from(frozenset((b"", b"ann")), data, SECOND),
     "wire": wire.decode,
     "records": lambda data: list(codec.decode(data)),

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qpidha.model import encoding, sizes
 from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong, Uuid, encode
 from qpidha.model.errors import ProtocolViolation
-from qpidha.model.message_view import Misnamed, arrival, arrival_from, build, is_durable
+from qpidha.model.message_view import (
+    Misnamed,
+    application_properties,
+    arrival,
+    arrival_from,
+    body,
+    build,
+    departure,
+    is_durable,
+    message_annotations,
+    properties,
+    read_parts,
+)
 
 VALUE = encode(Described(ULong(0x77), "body"))
 FIELDS = st.lists(st.sampled_from([None, True, False, UByte(4), UInt(7)]), max_size=5)
@@ -174,3 +188,38 @@ def test_faults_b8d_before_1970_a_message_with_a_ttl_has_no_end() -> None:
     payload = build("x", header={"ttl": UInt(1000)})
     assert arrival(payload, -(10**18)) == (payload, 0)
     assert arrival(payload, 1) == (payload, 1_000_000_001)
+
+
+NULLS = b"\xd0" + (70_000 + 4).to_bytes(4) + (70_000).to_bytes(4) + b"\x40" * 70_000
+MANY = b"\xd1" + (3 + len(NULLS) + 4).to_bytes(4) + (2).to_bytes(4) + b"\xa1\x01k" + NULLS
+"""70,000 values in a list, and in a list in a map."""
+
+
+@pytest.mark.parametrize(
+    ("read", "code"),
+    [
+        (lambda payload: arrival(payload, 1), 0x70),
+        (lambda payload: arrival(payload, 1), 0x73),
+        (lambda payload: departure(payload, 1, b""), 0x70),
+        (properties, 0x73),
+        (application_properties, 0x74),
+        (message_annotations, 0x72),
+        (body, 0x77),
+        (lambda payload: read_parts(payload, Mock()), 0x73),
+    ],
+)
+def test_nobody_waits_for_the_decoding_of_too_many_values(
+    read: Any, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message of 100 MB that are nulls took the broker for ten seconds."""
+    monkeypatch.setattr(sizes, "MAX_VALUES", 60_000)
+    payload = bytes((0, 0x53, code)) + (MANY if code in (0x72, 0x74) else NULLS)
+    with pytest.raises(ProtocolViolation, match="too large"):
+        read(payload if code == 0x77 else payload + VALUE)
+
+
+def test_a_message_of_too_many_sections_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "MAX_SECTIONS", 100)
+    assert len(encoding.sections(build(b"") * 100)) == 100
+    with pytest.raises(ProtocolViolation):
+        encoding.sections(build(b"") * 101)
