@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test mutants lint format bench bench-pipeline bench-recovery bench-crowd sim soak verify lab lab-down lab-exec lab-test lab-measure lock clean
+.PHONY: help demo quick test mutants lint format bench bench-pipeline bench-recovery bench-crowd sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -86,9 +86,9 @@ verify: ## VERIFY_MINUTES of clients and faults, everything written down in VERI
 	        $(if $(SECURE),--secure) --out $$out || ran=$$?; \
 	    $(BIN)/qpid-ha pipeline check --report --out $$out/check $$out; exit $$ran
 
-lab: ## bring up three hosts with Pacemaker and brokers in namespaces (as root), and leave them to play with
+lab: ## bring up three hosts with Pacemaker and brokers in namespaces (as root), and leave them to play with; SECURE=1 as below
 	@.ci/setup lab
-	@$(BIN)/python -m tests.lab up
+	@QPIDHA_LAB_SECURE=$(SECURE) $(BIN)/python -m tests.lab up
 
 lab-exec: ## run COMMAND in HOST of the lab (ha1, ha2, ha3, or switch, where clients are); a shell without COMMAND
 	@$(BIN)/python -m tests.lab exec $(HOST) $(COMMAND)
@@ -99,6 +99,10 @@ lab-down: ## end the lab
 lab-test: ## play every scenario of tests/lab on real Pacemaker, in the lab that is up or in one of its own; SECURE=1 with TLS, SCRAM and an acl-file
 	@.ci/setup lab
 	QPIDHA_LAB_SECURE=$(SECURE) $(BIN)/python -m pytest tests/lab --durations=20 $(PYTEST_ARGS)
+
+lab-verify: ## VERIFY_MINUTES of clients, power cuts and cut cables in the lab that is up or in one of its own, judged; SECURE=1 as above
+	@.ci/setup lab
+	@QPIDHA_LAB_SECURE=$(SECURE) $(BIN)/python -m tests.lab.verify $(VERIFY_MINUTES) $(VERIFY_DIR)/lab-$$(date -u +%Y%m%d-%H%M%S)
 
 lab-measure: ## time the failovers of LAB_RUNS runs of each event in the lab
 	@.ci/setup lab

@@ -7,12 +7,16 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from qpidha.model.settings import Settings
 from tests.lab.hosts import CLIENTS, CLUSTER, NAMES, PORT, VIP, credentials, make_credentials
+from tests.lab.lab import Lab
 from tests.lab.traffic import address, login
+from tests.lab.verify import main, run_command
 
 SCRIPT = Path(__file__).parent / "lab" / "provision" / "host.sh"
 
@@ -54,8 +58,27 @@ def test_hosts_and_clients_are_configured_alike(
     assert (settings.ssl_port if secure else settings.port) == PORT
     assert address() == f"{'amqps' if secure else 'amqp'}://{VIP}:{PORT}"
     assert bool(login()) == secure
+    line = run_command(cast("Lab", SimpleNamespace(names=NAMES)), "2", "run")
+    assert ("--password-file" in line) == secure and address().partition("://")[0] in str(line)
     if secure:
         assert settings.ssl_cert == "/run/rack/credentials/ha2.pem"
         for ip in (VIP, CLIENTS.address("ha2"), CLUSTER.address("ha2")):
             files = ("-CAfile", credentials().trusted, credentials().certificate("ha2"))
             subprocess.run(["openssl", "verify", "-verify_ip", ip, *files], check=True)
+
+
+def test_a_run_does_its_faults_to_the_host_at_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, ...]] = []
+    lab = SimpleNamespace(
+        names=NAMES,
+        off=lambda name: done.append(("off", name)),
+        on=lambda name: done.append(("on", name)),
+        cut=lambda name: done.append(("cut", name)),
+        heal=lambda: done.append(("heal",)),
+    )
+    monkeypatch.setattr(Lab, "running", staticmethod(lambda: lab))
+    at = f"{CLIENTS.address('ha2')}:{PORT}"
+    for kind in ("off", "cut"):
+        for step in ("start", "stop"):
+            main([step, kind, at])
+    assert done == [("off", "ha2"), ("on", "ha2"), ("cut", "ha2"), ("heal",)]
