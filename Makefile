@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test mutants lint format bench bench-pipeline bench-recovery bench-crowd sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock clean
+.PHONY: help demo quick test mutants lint format bench bench-pipeline bench-recovery bench-crowd bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -18,6 +18,7 @@ VERIFY_FAULTS ?= kill,stop,terminate,partition,switchover
 VERIFY_DIR ?= verify
 SECURE ?=
 LAB_RUNS ?= 5
+SECONDS_OF_PRESSURE ?= 60
 HOST ?= ha1
 COMMAND ?=
 FAULTS := kill stop kill-backup stop-backup
@@ -123,6 +124,10 @@ bench-recovery: ## start-up, catch-up, rejoin and memory with millions of durabl
 bench-crowd: ## what 10,000 idle connections, 100,000 that come and go, and queues of a million messages cost others
 	@.ci/setup bench
 	$(BIN)/python -m tests.bench.crowd
+
+bench-pressure: ## a slower consumer, little memory and small disks: senders wait, nothing is rejected or lost (SECONDS_OF_PRESSURE a row of 16)
+	@.ci/setup bench
+	$(BIN)/python -m tests.bench.pressure --seconds $(SECONDS_OF_PRESSURE)
 
 lock: ## rewrite the lock files from pyproject.toml (needs uv on the PATH)
 	@for pair in "requirements --extra=dev pyproject.toml" "requirements-build --group=pyproject.toml:build" \
