@@ -319,6 +319,8 @@ def test_a_queue_that_was_asked_for_in_vain_is_not_counted_when_somebody_else_ma
     ask(LOCAL, "a", then=True)
     ask(ANN, "b", then=False)
     ask(BOB, "b", then=True)
+    ask(ANN, "c", then=False)
+    rights.broker.declare_queue("of nobody here")
     ask(ANN, "c", then=True)
     with pytest.raises(LimitExceeded):
         ask(ANN, "d", then=False)
