@@ -83,10 +83,10 @@ def _pass_content(buf: bytes, offset: int, code: int, depth: int, left: list[int
         raise ProtocolViolation(f"unknown AMQP format code {code:#04x}")
     is_array = code in _ARRAYS
     left[0] -= 4 if is_array else count + 4
-    if end > len(buf) or depth > MAX_DEPTH or left[0] < 0 or (count % 2 and code in _MAPS):
+    if depth > MAX_DEPTH or left[0] < 0 or (count % 2 and code in _MAPS):
         raise ProtocolViolation(
-            f"AMQP value with {count} elements passes its end, is nested too deep or too large, or "
-            "has a key without a value"
+            f"AMQP value with {count} elements is nested too deep, too large, or has a key without "
+            "a value"
         )
     found = (_pass_elements if is_array else pass_over)(buf, start, count, depth + 1, left)
     if found != end and code:

@@ -263,16 +263,64 @@ def test_sizes_are_those_of_what_is_decoded() -> None:
     assert min(right, wrong) > ROUNDS // 10
 
 
+WRONG = [
+    sized(0xC1, 1, raw.NULL),  # a key without a value
+    sized(0xD1, 3, raw.NULL * 3),
+    sized(0xE0, 1, b"\x00\x53\x07\x00\x53\x07\x40"),  # an array of described values
+    sized(0xF0, 257, b"\x40"),  # of too many values that take no bytes
+    b"\xa0\x05abc",  # what passes the end
+    b"\xb0\x00\x00\x00\x05abc",
+    b"\x80\x00",
+    b"\xc0\x05\x01\x40",
+    b"\x4f",  # what has no type
+    b"\x00\x53\x07",
+    b"",
+]
+
+
+@pytest.mark.parametrize("value", WRONG)
+def test_what_is_no_value_is_refused_alone_and_inside_of_another(value: bytes) -> None:
+    for one in (value, raw.list_of([raw.NULL, value]), raw.map_of([raw.string("k"), value])):
+        with pytest.raises(ProtocolViolation):
+            decode(one)
+        with pytest.raises(ProtocolViolation):
+            sizes.check(one, 0)
+        for payload in (ANN + section(0x77, one), ANN + section(MORE, one) + BODY):
+            with pytest.raises(ProtocolViolation):
+                arrival_from(NAMES, payload, 1)
+
+
+def test_what_only_looks_like_a_header_is_refused() -> None:
+    for name in (b"\x00\xa3\x70", b"\x00\x52\x70", b"\x53\x00\x70"):
+        with pytest.raises(ProtocolViolation):
+            arrival_from(NAMES, name + b"\xc0\x03\x01\x56\x01" + ANN + BODY, 1)
+    for other in (raw.NULL, b"\xc1\x01\x00", raw.binary(b"")):
+        with pytest.raises(ProtocolViolation):
+            arrival_from(NAMES, section(0x70, other) + ANN + BODY, 1)
+
+
+@pytest.mark.parametrize("count", range(9, 14))
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_absolute_expiry_is_seen_behind_the_user_id(count: int, wide: bool) -> None:
+    day = 4_102_444_800_000
+    fields = [raw.NULL, raw.binary(b"ann"), *[raw.NULL] * 6, b"\x83" + day.to_bytes(8)]
+    fields += [raw.NULL] * (count - len(fields))
+    payload = section(PROPERTIES, raw.list_of(fields, wide=wide)) + BODY
+    assert arrival_from(NAMES, payload, 1) == (payload, day * 10**6)
+
+
 def test_a_value_with_too_many_values_or_nested_too_deep_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     deep = b"\x45"
     for _ in range(40):
         deep = raw.list_of([deep])
+    with pytest.raises(ProtocolViolation):
+        sizes.check(deep, 0)
     monkeypatch.setattr(sizes, "MAX_VALUES", 100)
     many = [raw.list_of([raw.NULL] * 97), raw.list_of([raw.list_of([raw.NULL])] * 20)]
     many += [raw.array_of(b"\xa1", [b"\x00"] * 97), raw.array_of(b"\xc0", [b"\x01\x00"] * 25)]
-    for value in (deep, *many):
+    for value in many:
         with pytest.raises(ProtocolViolation):
             sizes.check(value, 0)
     for value in (raw.list_of([raw.NULL] * 90), raw.array_of(b"\x50", [b"x"] * 1000)):
