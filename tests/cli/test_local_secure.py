@@ -78,6 +78,18 @@ def test_first_use_item_7_what_is_printed_works_as_printed_and_tells_no_password
         assert password not in said.out + (secure / "manager.log").read_text()
 
 
+def test_a_program_is_told_what_the_primary_knows_of_the_others(
+    clients: dict[str, str], qpid_ha: Run
+) -> None:
+    said = qpid_ha("list", "-o", "json", *at(clients), *login(clients))
+    rows = json.loads(said.out)["brokers"]
+    assert sorted((row["name"], row["state"], row["in_sync"]) for row in rows) == [
+        ("b1", "active", True),
+        ("b2", "ready", True),
+        ("b3", "ready", True),
+    ]
+
+
 class Opening(MessagingHandler):
     """A program of proton's that connects by the lines that were printed."""
 
@@ -159,6 +171,23 @@ def test_a_program_commands_nothing(clients: dict[str, str], qpid_ha: Run, comma
     said = qpid_ha(*command.split(), *at(first), *login(clients))
     assert said.code == 77, said
     assert status(qpid_ha)["primary"] == "b1"
+
+
+def test_an_administrator_elsewhere_commands_it_by_the_login_of_the_brokers(
+    secure: Path, clients: dict[str, str], qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = ["--config", str(secure / "b1" / "qpidd.conf"), "-b", clients["url"].partition(",")[0]]
+    asked = qpid_ha("switchover", "b2", *remote)  # through the manager, which is found
+    assert asked.code == 0 and status(qpid_ha)["primary"] == "b2", asked
+    assert qpid_ha("wait", "--for", "ready=2", "-b", "b2").code == 0
+    listed = qpid_ha("list", *remote)
+    assert listed.code == 0 and "in sync 3 of 3" in listed.out, listed
+    monkeypatch.setenv("QPIDHA_DIR", str(secure / "elsewhere"))
+    asked = qpid_ha("failover", "b1", *remote)
+    assert asked.code == 0, asked
+    monkeypatch.setenv("QPIDHA_DIR", str(secure))
+    assert status(qpid_ha)["primary"] == "b1"
+    assert qpid_ha("wait", "--for", "ready=2", "-b", "b1").code == 0
 
 
 def test_a_failover_and_a_restart_keep_messages_and_who_gets_in(

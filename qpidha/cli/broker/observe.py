@@ -354,8 +354,9 @@ def _print_members(options: Options, rows: list[dict[str, Any]], members: list[s
 
 def _seen_by(primary: dict[str, Any] | None, address: str, answer: Any) -> dict[str, Any]:
     """What the primary knows of a broker that this user may not ask."""
+    name = address.removeprefix("ssl:")
     member = next(
-        (one for one in (primary or {}).get("members", []) if one["address"] == address), None
+        (one for one in (primary or {}).get("members", []) if one["address"] == name), None
     )
     if not _may_not_be_asked(answer) or member is None:
         return {"seen_by": None}

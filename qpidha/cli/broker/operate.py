@@ -102,7 +102,7 @@ def _switchover(
     manager = _manager(brokers.first)
     if manager is not None:
         with manager_failures():
-            manager.switch_over(chosen[0])
+            manager.switch_over(_place(chosen))
     else:
         ask(options, "switchover", {"target": chosen[0]}, target=brokers.target(primary[0]))
     _report_change(options, brokers, primary, chosen, began)
@@ -125,9 +125,9 @@ def _failover(
     Example: qpid-ha failover node2
     """
     options = settings_of(context)
-    brokers = Brokers.find(
-        replace(options, timeout=QUICK if options.timeout is None else options.timeout)
-    )
+    quick = replace(options, timeout=QUICK if options.timeout is None else options.timeout)
+    brokers = Brokers.find(quick)
+    options.configured_tls = quick.configured_tls
     statuses = _statuses(brokers)
     primary = _primary(statuses)
     began = time.monotonic()
@@ -139,7 +139,7 @@ def _failover(
         try:
             if manager is not None:
                 with manager_failures():
-                    manager.take_over(candidate[0])
+                    manager.take_over(_place(candidate))
             else:
                 ask(options, "promote", target=brokers.target(candidate[0]))
         except Failure as failure:
@@ -608,6 +608,11 @@ def _way_out(options: Options, found: dict[str, Any], chosen: dict[str, Any] | N
                 return f"qpid-ha status --explain -b {row['address']}"
             return "; ".join(next_steps(explained))
     return "start the brokers, then qpid-ha status --all"
+
+
+def _place(status: tuple[str, dict[str, Any]]) -> str:
+    """The host and port of a broker, by which managers know it, also where it has TLS."""
+    return status[0].removeprefix("ssl:")
 
 
 def _at(options: Options, address: str) -> Target:

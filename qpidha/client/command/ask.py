@@ -171,11 +171,17 @@ class Brokers:
         return found
 
     def _note(self, address: str, target: Target, answer: dict[str, Any] | Failure) -> None:
-        self._named[address] = target
-        self._answers[address] = answer
+        listed = self._listed(address)
+        self._named[listed] = target
+        self._answers[listed] = answer
+
+    def _listed(self, address: str) -> str:
+        """Find a broker's own address in the brokers URL, where it may have `ssl:` before it."""
+        return next((one for one in self.addresses if one.removeprefix("ssl:") == address), address)
 
     def target(self, address: str) -> Target:
         """Say how to reach a broker. Raises Failure."""
+        address = self._listed(address)
         if address in self._named:
             return self._named[address]
         for broker in (local_cluster() or {}).get("brokers", []) if self.first.socket else []:
