@@ -917,20 +917,20 @@ class Node:
         """Return every AMQP connection, oldest first."""
         return list(self.streams.by_id.values())
 
-    def promote(self, reply: Answer, accept_loss: bool = False) -> None:
+    def promote(self, reply: Answer, accept_loss: bool = False, forget: str = "") -> None:
         """Become primary."""
         if self.cluster is None:
             reply(Reply(result={"state": BrokerStatus.STANDALONE.value}))
         else:
-            self.cluster.promote(self._when_done(reply), accept_loss)
+            self.cluster.promote(self._when_done(reply), accept_loss, forget)
 
     def demote(self, reply: Answer) -> None:
         """Become a backup."""
         self._member().demote(self._when_done(reply))
 
-    def compare(self, reply: Answer) -> None:
+    def compare(self, reply: Answer, forget: str = "") -> None:
         """Compare what all brokers of the cluster have."""
-        self._member().compare(reporting(reply))
+        self._member().compare(reporting(reply), forget)
 
     def switchover(self, target: str, reply: Answer) -> None:
         """Let another broker be primary, without a message in doubt."""

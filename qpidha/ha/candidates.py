@@ -8,6 +8,12 @@ again has what its log kept; it may be promoted only when every member of the ne
 has answered, none is complete and none has more (S4). Logs are compared by `(epoch, sequence)`: an
 epoch begins with all that was committed before, so the greater log has it all.
 
+A member may be *gone*: its disk was lost, and at its address is a new broker; or the operator says
+that it will not come back (`--forget`). Then any other member that was started again has every
+durable message: none was accepted before it was synced on each member. It may be promoted if those
+who can tell of a newer set are enough: each set in force was recorded by a majority, so the others
+must not have been one (S2).
+
 Must not know how the others are asked. Source: rules S3 and S4 in `docs/internals/safety.md`; Raft
 section 5.4.1.
 """
@@ -40,6 +46,12 @@ class Row:
     answered: bool
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What an operator may call it: its address, its name or its system id."""
+        status = self.status
+        return (self.name,) if status is None else (self.name, status.name, status.system_id)
+
+    @property
     def point(self) -> tuple[int, int]:
         """How far its log goes."""
         return (0, 0) if self.status is None else (self.status.epoch, self.status.sequence)
@@ -67,6 +79,7 @@ class Comparison:
         answered: list[str],
         kept: InSyncSet | None = None,
         trouble: str = "",
+        forget: str = "",
     ) -> None:
         self.strict = peers.strict
         self.ha_recorder = peers.ha_recorder
@@ -105,6 +118,32 @@ class Comparison:
                 or row.answered > self.of[row.status.system_id].answered
             ):
                 self.of[row.status.system_id] = row
+        self.forget = forget.split()
+        """What the operator calls the brokers that will not come back."""
+        self.gone = self._find_gone()
+        """The members of the newest set that will not come back."""
+
+    def _find_gone(self) -> list[str]:
+        # Where the manager is trusted no majority need have recorded the newest set (S8), and
+        # silence is no obstacle there.
+        if not self.strict:
+            return []
+        # The other members have been at some address. If each address is accounted for, a broker
+        # that is at none of them has lost its data directory, with its system id.
+        all_told = all(row.answered or self._is_forgotten(row) for row in self.rows)
+        found = []
+        for member in self.newest.members:
+            row = self.of.get(member)
+            if row is None:
+                is_gone = all_told or member in self.forget
+            else:
+                is_gone = not row.answered and self._is_forgotten(row)
+            if is_gone:
+                found.append(member)
+        return found
+
+    def _is_forgotten(self, row: Row) -> bool:
+        return any(name in self.forget for name in row.names)
 
     def name(self, system_id: str) -> str:
         """Return the address of a broker; where that is not known, those where it may be, or its
@@ -135,9 +174,58 @@ class Comparison:
         silent = [
             member
             for member in self.newest.members
-            if member not in self.of or not self.of[member].answered
+            if (member not in self.of or not self.of[member].answered) and member not in self.gone
         ]
         return list(dict.fromkeys(self.name(member) for member in silent))
+
+    @property
+    def gone_names(self) -> str:
+        """Name the members that will not come back, for people."""
+        return ", ".join(dict.fromkeys(self.name(member) for member in self.gone))
+
+    def _memoryless(self) -> list[str]:
+        """Name the brokers that cannot tell of a newer set: silent ones, and new ones, which know
+        of none.
+        """
+        return [
+            row.name
+            for row in self.rows
+            if not row.answered or row.status is None or not row.status.in_sync_epoch
+        ]
+
+    def _forgotten_too_much(self, row: Row) -> Refusal | None:
+        """Refuse where members are gone and those who are left cannot tell what the newest set is,
+        or `row` has nothing.
+        """
+        if not self.gone:
+            return None
+        advice = "see what would be lost: qpid-ha recover"
+        if row.point == (0, 0):
+            return f"{row.name} has nothing, and {self.gone_names} will not come back", advice
+        memoryless = self._memoryless()
+        # With a store its record tells. Else the newest set was recorded by a majority: if less
+        # than a majority has lost its memory, one of the others knows it.
+        if self.kept is not None and self.kept.members:
+            return None
+        if 2 * max(len(memoryless), len(self.gone)) <= len(self.rows):
+            return None
+        return (
+            f"{row.name} has {_written(row)}, all that is in its log, {self.gone_names} will not "
+            f"come back, and {', '.join(memoryless) or 'the others'} cannot tell who else had "
+            "acknowledged messages",
+            f"start them with their former data-dir; to go on without, {advice}",
+        )
+
+    def _mistaken(self) -> Refusal | None:
+        """Refuse to forget a broker that is there, or that nobody has heard of."""
+        for word in self.forget:
+            rows = [row for row in self.rows if word in row.names]
+            if any(row.answered for row in rows):
+                return f"{word} is to be forgotten, and it answered", "leave --forget out"
+            if not rows and word not in self.newest.members:
+                names = ", ".join(row.name for row in self.rows if not row.answered) or "none"
+                return f"no broker {word} is known", f"those that did not answer: {names}"
+        return None
 
     def outside(self, row: Row) -> Refusal | None:
         """Refuse a broker that is not in the newest set."""
@@ -165,6 +253,9 @@ class Comparison:
     def refusal(self, row: Row) -> Refusal | None:
         """Say why a broker must not be promoted for what it and the others have, or None."""
         assert row.status is not None
+        mistake = self._mistaken()
+        if mistake is not None:
+            return mistake
         # A complete member has every committed record, by S1: no broker has more that counts.
         if row.is_complete:
             return self._unvouched() or self.outside(row)
@@ -186,7 +277,7 @@ class Comparison:
                     "acknowledged messages",
                     f"start {missing}; to go on without, see what would be lost: qpid-ha recover",
                 )
-        return None
+        return self._forgotten_too_much(row)
 
     def _better(self, row: Row) -> Refusal | None:
         """Name a broker that answered and stands in the way of one that is not complete."""
@@ -232,6 +323,9 @@ class Comparison:
         for row in self.rows:
             if row.is_primary:
                 return None, f"{row.name} is the primary: there is nothing to recover"
+        mistake = self._mistaken()
+        if mistake is not None:
+            return None, f"{mistake[0]}; {mistake[1]}"
         if self.trouble:
             return None, f"what the cluster manager's store keeps is not known: {self.trouble}"
         heard = sum(row.answered for row in self.rows)
@@ -262,6 +356,13 @@ class Comparison:
             return best, "this cluster has never had a primary: any broker will do"
         if best.is_complete:
             return best, "it has all that was ever accepted"
+        if self.gone:
+            return (
+                best,
+                f"{self.gone_names} will not come back; every durable message that was accepted is "
+                f"on each other member of the in-sync set, and none that answered has more than "
+                f"its {_written(best)}",
+            )
         silent = self.missing(best)
         if silent:
             return (
@@ -289,6 +390,7 @@ class Comparison:
             if other is not row and other.point > row.point
         ]
         missing = [name for name in self.missing() if name != row.name]
+        is_short = not row.is_complete and self._forgotten_too_much(row) is not None
         complete = [
             other.name
             for other in self.rows
@@ -306,6 +408,12 @@ class Comparison:
             for name in complete
             if all(other["address"] != name for other in more)
         ]
+        if self.gone and not row.is_complete:
+            texts.append(
+                f"{self.gone_names} will not come back: what it alone had"
+                if is_short
+                else f"{self.gone_names} will not come back: transient messages"
+            )
         if outside:
             texts.append(
                 f"{row.name} is not in the newest in-sync set: what was accepted since "
@@ -318,6 +426,7 @@ class Comparison:
             "address": row.name,
             "more_on": more,
             "not_heard": missing,
+            "gone": [] if row.is_complete else [self.name(member) for member in self.gone],
             "live": complete,
             "complete": complete,
             "outside_set": outside,
@@ -367,16 +476,22 @@ class Comparison:
 
 
 def compare_all(
-    peers: Peers, store: MembershipStore, status: Callable[[], Status], reply: Report
+    peers: Peers,
+    store: MembershipStore,
+    status: Callable[[], Status],
+    reply: Report,
+    forget: str = "",
 ) -> None:
     """Ask all others what they have, and the store if `ha-recorder=manager`, and report how they
-    compare. `status` gives how this broker is when the answers are there.
+    compare, without those that are to `forget`. `status` gives how this broker is when the answers
+    are there.
     """
 
     def consult(kept: InSyncSet | None, trouble: str) -> None:
         def done(consultation: Consultation) -> None:
             answered = [peer.name for peer in consultation.answered]
-            reply(None, Comparison(status(), peers, answered, kept, trouble).report())
+            found = Comparison(status(), peers, answered, kept, trouble, forget)
+            reply(None, found.report())
 
         peers.consult(done)
 

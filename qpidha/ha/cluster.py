@@ -212,15 +212,15 @@ class Cluster:
             and peer.status.system_id in primary.required
         }
 
-    def compare(self, reply: Report) -> None:
-        """Ask all others what they have, and tell how they compare: for the operator, after a total
-        failure.
+    def compare(self, reply: Report, forget: str = "") -> None:
+        """Ask all others what they have, and tell how they compare, without those that are to
+        `forget`: for the operator, after a total failure.
         """
 
         if self.state is BrokerStatus.STANDALONE:
             reply(NotAllowed("this broker is not in a cluster", hint="set ha-cluster=yes"), None)
         else:
-            compare_all(self.peers, self.membership_store, self.status, reply)
+            compare_all(self.peers, self.membership_store, self.status, reply, forget)
 
     @property
     def handover(self) -> Handover | None:
@@ -382,12 +382,13 @@ class Cluster:
 
     # -- promotion --------------------------------------------------------------------------------
 
-    def promote(self, reply: Reply, accept_loss: bool = False) -> None:
+    def promote(self, reply: Reply, accept_loss: bool = False, forget: str = "") -> None:
         """Become the primary, or say why not. The reply comes when the broker is recovering or
         active.
 
         With `accept_loss`, whatever others may have that this one has not: the operator's word
-        after a total failure.
+        after a total failure. With `forget`, the names of brokers with spaces between, without
+        waiting for those: they will not come back, says the operator.
         """
         following = self.backup is not None and self.backup.primary is not None
         refusal = refusal_of_state(self.state, is_following=following)
@@ -412,6 +413,7 @@ class Cluster:
                 become_primary=self._become_primary,
                 given_up=self._promotion_over,
                 accept_loss=accept_loss,
+                forget=forget,
             )
             self._promotion.start()
 
@@ -461,6 +463,9 @@ class Cluster:
         ):
             self.membership.drop(old, f"{self.peers.address_of(old)} was the primary before")
         self._taking_over_from = ""
+        for member in election.gone:
+            if member in self.primary.expected and member not in self.primary.leaving:
+                self.membership.drop(member, f"{self.peers.address_of(member)} will not come back")
         if self.primary.expected:
             names = ", ".join(self.peers.address_of(member) for member in self.primary.expected)
             self.port.announce("notice", f"Recovering backups: {names}")

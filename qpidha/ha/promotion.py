@@ -45,6 +45,8 @@ class Election:
     in_sync: InSyncSet
     answered: list[str]
     """System ids."""
+    gone: list[str]
+    """System ids of members of the set that will not come back."""
 
 
 class Promotion:
@@ -52,7 +54,8 @@ class Promotion:
 
     With `accept_loss` the operator overrides the rules about content after a total failure: no
     broker is waited for that cannot be reached, and what is known to be given up is announced.
-    Brokers that are reached must promise even so.
+    Brokers that are reached must promise even so. With `forget` the operator says of some brokers
+    that they will not come back; what that makes safe, `candidates.py` says.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Promotion:
         become_primary: Callable[[Election], None],
         given_up: Callable[[], None],
         accept_loss: bool = False,
+        forget: str = "",
     ) -> None:
         self.port = port
         self.peers = peers
@@ -75,6 +79,7 @@ class Promotion:
         self.store = store
         self.state = state
         self.accept_loss = accept_loss
+        self.forget = forget
         self.over = False
         self._status = status
         """How this broker is: the candidate's own row of a comparison."""
@@ -88,7 +93,7 @@ class Promotion:
 
     def start(self) -> None:
         """Ask the others."""
-        self.port.event_log.add("promotion", f="asked", x="accept-loss" if self.accept_loss else "")
+        self._note_asked()
         if self.accept_loss or not self.promises.is_complete:
             self.peers.consult(self._others_known)
         elif self.peers.strict:
@@ -97,6 +102,11 @@ class Promotion:
             self.peers.consult(self._majority_known, enough=True)
         else:
             self._ask_promises()
+
+    def _note_asked(self) -> None:
+        words = ["accept-loss"] if self.accept_loss else []
+        words += [f"forget {name}" for name in self.forget.split()]
+        self.port.event_log.add("promotion", f="asked", x=" ".join(words))
 
     def refuse(self, text: str, hint: str) -> None:
         """End the attempt with a no."""
@@ -108,7 +118,7 @@ class Promotion:
         self._reply(NotAllowed(text, hint=hint))
 
     def _compare(self) -> Comparison:
-        return Comparison(self._status(), self.peers, list(self._answered))
+        return Comparison(self._status(), self.peers, list(self._answered), forget=self.forget)
 
     def _majority_known(self, consultation: Consultation) -> None:
         """A majority answered, or the time for that is over: brokers that were just started, or
@@ -268,8 +278,10 @@ class Promotion:
         self.port.event_log.add("promotion", f="granted", e=epoch)
         comparison = self._compare()
         answered = [system_id for system_id, row in comparison.of.items() if row.answered]
+        is_complete = self.promises.is_complete
+        gone = [] if self.accept_loss else comparison.gone
         try:
-            self._become_primary(Election(epoch, first, answered))
+            self._become_primary(Election(epoch, first, answered, gone))
         except ProtocolViolation as error:
             # A batch at the end of the log cannot be applied: this broker has begun no epoch, and
             # the next primary sends it everything anew.
@@ -278,6 +290,12 @@ class Promotion:
                 "promote another; this one fetches everything from it",
             )
             return
+        if gone and not is_complete:
+            self.port.announce(
+                "warning",
+                f"promoted without {comparison.gone_names}, which will not come back: this broker "
+                "has every durable message that was accepted",
+            )
         if self.accept_loss:
             loss = comparison.losses(comparison.own)["text"]
             self.port.announce(

@@ -39,11 +39,13 @@ class PromotionByStore(Promotion):
 
     def start(self) -> None:
         """Ask what the store keeps."""
-        self.port.event_log.add("promotion", f="asked", x="accept-loss" if self.accept_loss else "")
+        self._note_asked()
         self.store.read(self._read)
 
     def _compare(self) -> Comparison:
-        return Comparison(self._status(), self.peers, list(self._answered), self._kept)
+        return Comparison(
+            self._status(), self.peers, list(self._answered), self._kept, forget=self.forget
+        )
 
     def _read(self, kept: InSyncSet | None, trouble: str) -> None:
         if self.over:

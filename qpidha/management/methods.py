@@ -348,7 +348,7 @@ def _declared(call: Call, uid: int) -> int:
 
 
 def _promote(call: Call) -> None:
-    call.node.promote(call.reply, call["accept_loss"])
+    call.node.promote(call.reply, call["accept_loss"], call["forget"])
 
 
 def _demote(call: Call) -> None:
@@ -356,7 +356,7 @@ def _demote(call: Call) -> None:
 
 
 def _recover(call: Call) -> None:
-    call.node.compare(call.reply)
+    call.node.compare(call.reply, call["forget"])
 
 
 def _switchover(call: Call) -> None:
@@ -391,6 +391,11 @@ def _recorded(call: Call) -> None:
 _MATCH = (
     Parameter("name", Type.TEXT, "list the one of this name"),
     Parameter("match", Type.TEXT, "list those whose name contains this"),
+)
+_FORGET = Parameter(
+    "forget",
+    Type.TEXT,
+    "brokers that will not come back, by address, name or system id, with spaces between",
 )
 _ALTERNATE = Parameter(
     "alternate",
@@ -671,7 +676,7 @@ METHODS: tuple[Method, ...] = (
         "Make this broker the primary, if no acknowledged message can be lost by that.",
         "`state` and `epoch`",
         _promote,
-        (Parameter("accept_loss", Type.FLAG, "do it though messages may be lost"),),
+        (Parameter("accept_loss", Type.FLAG, "do it though messages may be lost"), _FORGET),
         operations=((HABROKER, "PROMOTE"),),
         schema=IN_HA,
     ),
@@ -694,6 +699,7 @@ METHODS: tuple[Method, ...] = (
         "Compare what all brokers have, and recommend which one to promote; change nothing.",
         "`recommended`, `reason`, `newest_set`, `brokers`",
         _recover,
+        (_FORGET,),
         operations=((HABROKER, "RECOVER"),),
         schema=IN_HA,
     ),

@@ -125,15 +125,15 @@ class ManagedNode(Protocol):
         """List the AMQP connections, oldest first."""
         ...
 
-    def promote(self, reply: Answer, accept_loss: bool = False) -> None:
-        """Become primary if the rules allow it; with `accept_loss` even if messages may be lost.
-        May raise RefusedRequest.
+    def promote(self, reply: Answer, accept_loss: bool = False, forget: str = "") -> None:
+        """Become primary if the rules allow it; with `accept_loss` even if messages may be lost,
+        with `forget` without waiting for those brokers. May raise RefusedRequest.
         """
         ...
 
-    def compare(self, reply: Answer) -> None:
-        """Ask every broker of the cluster what it has, and answer with the comparison; may raise
-        RefusedRequest.
+    def compare(self, reply: Answer, forget: str = "") -> None:
+        """Ask every broker of the cluster what it has, and answer with the comparison, without
+        waiting for those to `forget`; may raise RefusedRequest.
 
         The answer has `recommended` (the address of a broker whose promotion loses nothing, or
         None), `reason`, `newest_set`, and `brokers`; each broker that answered has in `losses` the

@@ -95,18 +95,23 @@ def choose(
         return _furthest(current, refused, "ready and furthest in the log")
     joining = [member for member in healthy if member.state == "joining"]
     if in_sync:
-        return _after_total_failure(healthy, joining, in_sync, refused)
+        return _after_total_failure(len(members), healthy, joining, in_sync, refused)
     if len(joining) == len(members) or (waited and len(joining) * 2 > len(members)):
         return _furthest(joining, refused, "first start")
     return Choice("", f"first start: {len(joining)} of {len(members)} brokers are there")
 
 
 def _after_total_failure(
-    healthy: list[Member], joining: list[Member], in_sync: tuple[str, ...], refused: tuple[str, ...]
+    count: int,
+    healthy: list[Member],
+    joining: list[Member],
+    in_sync: tuple[str, ...],
+    refused: tuple[str, ...],
 ) -> Choice:
     present = {member.system_id for member in healthy}
     missing = [system_id for system_id in in_sync if system_id not in present]
-    if missing:
+    # A member that is at no address any more has lost its disk. The brokers know what that means.
+    if missing and len(healthy) < count:
         return Choice(
             "",
             f"no ready broker, and {len(missing)} of {len(in_sync)} members of the last "

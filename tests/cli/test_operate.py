@@ -439,3 +439,21 @@ def test_list_counts_the_queues_with_unreplicated_messages(
     )
     found = json.loads(qpid_ha("list", "-b", broker.socket, "-o", "json").out)
     assert (found["unreplicated_queues"], found["unreplicated_messages"]) == (2, 1500)
+
+
+def test_recover_forgets_brokers_that_will_not_come_back(
+    compared: FakeBroker, qpid_ha: Run
+) -> None:
+    compared.answers["recover"]["losses"][1]["gone"] = ["b3:5672"]
+    said = qpid_ha("recover", "--forget", "b3", "--forget", "b4", "-b", compared.socket)
+    assert said.code == 0 and ("recover", {"forget": "b3 b4"}) in compared.asked
+    line = "would be lost: nothing durable; transient messages that only b3:5672 had"
+    assert said.out.splitlines()[-1] == line
+    said = qpid_ha("recover", "--promote", "--forget", "b3", "-b", compared.socket)
+    assert said.code == 0 and compared.asked[-1] == ("promote", {"forget": "b3"})
+
+
+def test_to_forget_brokers_is_not_to_accept_a_loss(unsure: FakeBroker, qpid_ha: Run) -> None:
+    said = qpid_ha("recover", "--promote", "--forget", "b3", "-b", unsure.socket)
+    assert said.code == 107 and "--accept-loss" in said.err
+    assert not [asked for asked in unsure.asked if asked[0] == "promote"]

@@ -125,10 +125,11 @@ class Machine:
         *,
         life: int = 0,
         files: Files | None = None,
+        system_id: str = "",
     ) -> None:
         self.world = world
         self.index = index
-        self.system_id = f"{index}-broker"
+        self.system_id = system_id or f"{index}-broker"
         self.life = life
         self.disk: FakeDisk | None = None
         wal = None
@@ -293,10 +294,10 @@ class Machine:
         self.pending.add(sequence, self, word)
         self.cluster.flush(self.now)
 
-    def promote(self, *, accept_loss: bool = False) -> list[QpidHaError | None]:
+    def promote(self, *, accept_loss: bool = False, forget: str = "") -> list[QpidHaError | None]:
         replies: list[QpidHaError | None] = []
         self.cluster.promote(
-            lambda error: self.saves.then(lambda: replies.append(error)), accept_loss
+            lambda error: self.saves.then(lambda: replies.append(error)), accept_loss, forget
         )
         return replies
 
@@ -308,9 +309,11 @@ class Machine:
         self.cluster.flush(self.now)
         return replies
 
-    def compare(self) -> list[tuple[QpidHaError | None, dict[str, object] | None]]:
+    def compare(
+        self, forget: str = ""
+    ) -> list[tuple[QpidHaError | None, dict[str, object] | None]]:
         replies: list[tuple[QpidHaError | None, dict[str, object] | None]] = []
-        self.cluster.compare(lambda error, found: replies.append((error, found)))
+        self.cluster.compare(lambda error, found: replies.append((error, found)), forget)
         return replies
 
     @property
@@ -468,6 +471,17 @@ class World:
             saved = old.unsaved[1]  # it was on disk, and nobody had been told
         machine = self.machines[index] = Machine(self, index, saved, life=old.life + 1, files=files)
         machine.cluster.start()
+        return machine
+
+    def replace(self, index: int) -> Machine:
+        """Start a new broker in the place of a killed one whose disk was lost."""
+        self.dead.discard(index)
+        life = self.machines[index].life + 1
+        machine = Machine(self, index, life=life, system_id=f"{index}-new-{life}")
+        self.machines[index] = machine
+        machine.cluster.start()
+        self.settle()
+        self.run(0.5)
         return machine
 
     def cut(self, index: int) -> None:

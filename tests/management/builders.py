@@ -138,12 +138,14 @@ class FakeNode:
     def connections(self) -> list[FakeConnection]:
         return self.open_connections
 
-    def promote(self, reply: Any, accept_loss: bool = False) -> None:
+    def promote(self, reply: Any, accept_loss: bool = False, forget: str = "") -> None:
         self.promoted += 1
+        self.forgotten = forget
         self.accepted_loss = accept_loss
         reply(Reply({"state": "active"}))
 
-    def compare(self, reply: Any) -> None:
+    def compare(self, reply: Any, forget: str = "") -> None:
+        self.forgotten = forget
         reply(Reply({"recommended": "s2"}))
 
     def switchover(self, target: str, reply: Any) -> None:

@@ -402,6 +402,14 @@ def test_a_promotion_may_be_told_to_accept_loss(asker: Asker) -> None:
     assert "accept_loss" in asker.refusal("promote", accept_loss="yes").text
 
 
+def test_a_promotion_and_a_comparison_may_be_told_whom_to_forget(asker: Asker) -> None:
+    for method in ("promote", "recover"):
+        asker.ask(method, forget="b3 b4")
+        assert asker.target.forgotten == "b3 b4"
+        asker.ask(method)
+        assert asker.target.forgotten == ""
+
+
 def test_recovery_and_switchover_are_passed_on(asker: Asker) -> None:
     assert asker.ask("recover") == {"recommended": "s2"}
     asker.ask("switchover")

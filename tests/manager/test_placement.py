@@ -98,6 +98,15 @@ def test_after_a_total_failure_all_members_of_the_last_set_must_be_there() -> No
     assert choose([first, second, third]).name == "b2"
 
 
+def test_a_member_that_is_at_no_address_any_more_is_for_the_brokers_to_judge() -> None:
+    known = {"in_sync_version": (3, 1), "in_sync": ("b1", "b2")}
+    member, new = a_member("b1", "joining", position=(3, 7), **known), a_member("b3", "joining")
+    choice = choose([member, new])
+    assert choice.name == "b1" and choice.compare
+    new.healthy = False
+    assert choose([member, new], waited=True).name == ""
+
+
 def test_a_broker_that_refused_is_passed_over_until_all_refused() -> None:
     members = [a_member("b1", position=(1, 9)), a_member("b2", position=(1, 5))]
     assert choose(members, refused=("b1",)).name == "b2"

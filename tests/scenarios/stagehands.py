@@ -145,10 +145,18 @@ def accept_loss(stage: Stage, name: str) -> None:
     """accept-loss a: the operator promotes it whatever is lost, with `qpid-ha promote
     --accept-loss`.
     """
+    _promote(stage, name, f"accept-loss {name}", {"accept_loss": True})
+
+
+def forget(stage: Stage, name: str, *gone: str) -> None:
+    """forget a b: the operator says that b will not come back, and promotes a."""
+    addresses = " ".join(f"{stage.machine(each).host}:5672" for each in gone)
+    _promote(stage, name, f"forget {' '.join((name, *gone))}", {"forget": addresses})
+
+
+def _promote(stage: Stage, name: str, what: str, params: dict[str, Any]) -> None:
     machine = stage.machine(name)
-    machine.request(
-        "promote", {"accept_loss": True}, lambda reply: stage._replied(f"accept-loss {name}", reply)
-    )
+    machine.request("promote", params, lambda reply: stage._replied(what, reply))
     end = stage.world.now + PATIENCE
     while machine.requests and stage.world.now < end:
         stage.world.run_for(PAUSE)
@@ -298,6 +306,7 @@ def rehearse() -> None:
         declare_dedup,
         wipe,
         accept_loss,
+        forget,
         losses,
         discarded,
         watch,

@@ -292,7 +292,7 @@ def handed_over(
 ) -> None:
     """Who is said to have taken over became primary, of the epoch that is named."""
     who = primaries.get(result["epoch"], ("nobody", 0))[0]
-    if f"{who}-id" != result["system_id"]:
+    if who not in cluster.by_name or cluster.by_name[who].system_id != result["system_id"]:
         raise Violation(
             f"not handed over: {where} says to {result['system_id']}, epoch "
             f"{result['epoch']}, of which {who} was primary"

@@ -8,6 +8,7 @@ trust makes none.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ def plan(run: Any) -> None:
         *(() if run.plan.disks else NEED_DISKS),
         *(() if run.plan.depth == "wire" else NEED_BYTES),
         *(ERRORS if run.plan.trusting else ()),
+        *APART,
         *(() if run.plan.mixed else ("change_version", "roll_versions")),
         *(() if run.plan.transactions or run.plan.moves else ("crash_committing",)),
     ]
@@ -38,6 +40,10 @@ def plan(run: Any) -> None:
     for _ in range(run.plan.faults):
         name = rng.choices(names, weights)[0]
         world.at(rng.randrange(run.plan.length), inject, run, name)
+    if run.plan.disks and not run.plan.trusting:
+        apart = random.Random(f"lose_disk {run.seed}")
+        if apart.random() < LOST_DISKS:
+            world.at(apart.randrange(run.plan.length), happen, run, "lose_disk")
 
 
 def inject(run: Any, name: str) -> None:
@@ -53,7 +59,7 @@ def inject(run: Any, name: str) -> None:
 
 def happen(run: Any, name: str) -> None:
     """Let one fault happen."""
-    if not run.healing:
+    if not run.healing and not run.is_spared:
         run.world.note("fault", name)
         run.injected[name] = run.injected.get(name, 0) + 1
         FAULTS[name](run)
@@ -71,6 +77,7 @@ def end_all(run: Any) -> None:
             machine.disk.slowness = 1
             machine.disk.capacity = -1
         _install(machine, VERSIONS[-1])  # one that went back may be refused for ever
+    _find_disks(run)
 
 
 # -- brokers --------------------------------------------------------------------------------------
@@ -164,6 +171,48 @@ def crash_all(run: Any) -> None:
     for machine in run.cluster:
         run.world.at(run.world.between(0, spread), _power_off, run, machine, way)
         _restart_later(run, machine)
+
+
+def lose_disk(run: Any) -> None:
+    """Every machine loses power at once, and the disk of one is lost, or those of all members of
+    the newest in-sync set. If nobody can be promoted by that, the disks are found in the end.
+    """
+    rng = run.world.rng
+    members = run.sets[-1].members
+    losers = [machine for machine in run.cluster if machine.system_id in members]
+    if len(losers) == run.plan.brokers or rng.random() < 0.5:
+        losers = [rng.choice(run.cluster.machines)]
+    run.lost_disks_after = max(run.primaries, default=0)
+    way = rng.choice(CRASH_WAYS[1:])
+    # A majority of new brokers that hear nobody else begin a cluster of their own, and nobody could
+    # know better. So they come last, and nothing else goes wrong.
+    run.is_spared = 2 * len(losers) > run.plan.brokers
+    if run.is_spared:
+        for pair in list(run.cuts):
+            _join(run, *pair)
+    for machine in run.cluster:
+        machine.crash(power=True, disk=way)
+    for machine in run.cluster:
+        if machine in losers:
+            machine.lose_disk()
+        if not run.is_spared:
+            _restart_later(run, machine)
+        else:
+            run.world.at(SPARED if machine in losers else MILLISECOND, machine.restart)
+
+
+def _find_disks(run: Any) -> None:
+    """Put lost disks back, unless a broker was promoted without them."""
+    lost = [machine for machine in run.cluster if machine.former is not None]
+    if not lost or max(run.primaries, default=0) > run.lost_disks_after:
+        return
+    # All at once: nobody may go on with what a new broker, which was never there, has promised.
+    for machine in run.cluster:
+        machine.crash(power=True, disk="drop")
+    for machine in lost:
+        machine.find_disk()
+    for machine in run.cluster:
+        machine.restart()
 
 
 def torn_write(run: Any) -> None:
@@ -447,6 +496,13 @@ def _quicken(disk: Any) -> None:
     disk.slowness = 1
 
 
+LOST_DISKS = 0.3
+"""In which part of the runs with disks some are lost; drawn apart from all other faults, so that it
+moves no other history.
+"""
+SPARED = 200 * MILLISECOND
+"""How much later than the others a majority of new brokers is started."""
+APART = ("lose_disk",)
 ERRORS = ("double_promote", "late_promote", "wrong_promote", "early_promote")
 NEED_BYTES = ("congestion",)
 NEED_DISKS = ("torn_write", "lost_tail", "slow_sync", "disk_full", "disk_low")
@@ -492,6 +548,7 @@ FAULTS: dict[str, Callable[[Any], None]] = {
         forget_record,
         power_failure,
         crash_all,
+        lose_disk,
         torn_write,
         lost_tail,
         restart,

@@ -147,6 +147,8 @@ class Machine:
         self.features: tuple[str, ...] = tuple(FEATURES)
         """What the version that is installed there knows; it counts from the next start on."""
         self.files: Files | None = Files() if cluster.disks else None
+        self.former: tuple[str, bytes, Files | None] | None = None
+        """System id, state file and disk of the broker that was here before the disk was lost."""
         self.disk: FakeDisk | None = None
         self.life = 0
         self.is_up = False
@@ -314,6 +316,21 @@ class Machine:
                         self.world.reset(stream, "connection reset by peer")
                         break
         self.start()
+
+    def lose_disk(self) -> None:
+        """Have a new broker here, with an empty disk, from the next start on."""
+        self.former = (self.system_id, self.saved, self.files)
+        self.world.note(self.host, "loses its disk")
+        self.system_id = f"{self.host}{self.life}-id"
+        self.saved = b""
+        self.files = Files() if self.cluster.disks else None
+
+    def find_disk(self) -> None:
+        """Have the former broker here again, from the next start on."""
+        if self.former is not None:
+            self.world.note(self.host, "has its former disk again")
+            self.system_id, self.saved, self.files = self.former
+            self.former = None
 
     def congest(self, connection_id: int, congested: bool) -> None:
         """Bytes pile up on a connection, or have left."""

@@ -79,6 +79,16 @@ def promote_restarted() -> AbstractContextManager[None]:
     return replaced((Comparison, "refusal", lambda self, row: None))
 
 
+def trust_the_memoryless() -> AbstractContextManager[None]:
+    """After disks were lost, let a broker be promoted by those who know nothing."""
+    return replaced((Comparison, "_forgotten_too_much", lambda self, row: None))
+
+
+def forget_the_silent() -> AbstractContextManager[None]:
+    """Take every broker that does not answer for one that will not come back."""
+    return replaced((Comparison, "_is_forgotten", lambda self, row: not row.answered))
+
+
 def forget_dequeue() -> AbstractContextManager[None]:
     """Now and then do not record that a message left."""
     dequeue = Log.dequeue
@@ -331,6 +341,8 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         promote_from_catchup,
         promote_dropped,
         promote_restarted,
+        trust_the_memoryless,
+        forget_the_silent,
         forget_dequeue,
         reuse_id,
         ignore_epoch,

@@ -47,6 +47,10 @@ class Run(Network):
         self.elected: dict[int, tuple[str, int]] = {}
         """By epoch who said that he is primary, were it for less than a turn."""
         self.sets: list[InSyncSet] = []
+        self.lost_disks_after = 0
+        """The last epoch before disks were lost."""
+        self.is_spared = False
+        """Whether nothing goes wrong any more."""
         self.healing = False
         self.impatience = 0
         """How many brokers the manager promotes when they have just begun to catch up."""

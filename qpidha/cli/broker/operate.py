@@ -49,6 +49,15 @@ AcceptLoss = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
+Forget = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--forget",
+        metavar="BROKER",
+        help="do not wait for a broker whose disk is gone, by address, name or system id; may be "
+        "repeated",
+    ),
+]
 BROKER_COLUMNS = ("name", "address", "state", "epoch", "sequence", "complete", "in set", "answered")
 
 Statuses = list[tuple[str, dict[str, Any]]]
@@ -167,13 +176,17 @@ def _recover(
     ] = False,
     accept_loss: AcceptLoss = False,
     yes: Yes = False,
+    forget: Forget = None,
 ) -> None:
     """Compare the brokers after a total failure, and recommend the one to promote.
 
-    Exit code: 0 it can be promoted and nothing acknowledged is lost; otherwise 1, and with
-    --promote 107.
+    With --forget a broker is not waited for that will never come back: another member of the
+    in-sync set has every durable message that was accepted.
 
-    Example: qpid-ha recover --promote
+    Exit code: 0 it can be promoted and nothing acknowledged is lost that was durable; otherwise 1,
+    and with --promote 107.
+
+    Example: qpid-ha recover --promote --forget node3
     """
     options = settings_of(context)
     if (accept_loss or yes) and not promote:
@@ -182,7 +195,8 @@ def _recover(
             "--accept-loss and --yes mean nothing without --promote",
             hint="qpid-ha recover --promote --accept-loss",
         )
-    found = ask(options, "recover")
+    told = {"forget": " ".join(forget)} if forget else {}
+    found = ask(options, "recover", told or None)
     best = _row(found, found.get("recommended"))
     is_safe = best is not None and not _unheard(found, best)
     if not (options.as_json and promote):
@@ -201,7 +215,7 @@ def _recover(
     result = ask(
         options,
         "promote",
-        {} if best is not None else {"accept_loss": True},
+        told if best is not None else {"accept_loss": True},
         target=_at(options, str(chosen["address"])),
     )
     if options.as_json:
@@ -577,9 +591,12 @@ def _show_comparison(options: Options, found: dict[str, Any]) -> None:
     )
     if best is not None:
         unheard = " and ".join(_unheard(found, best))
+        gone = " and ".join(_of_losses(found, str(best["address"])).get("gone") or [])
         print(
             f"would be lost: what {unheard} alone accepted, if anything"
             if unheard
+            else f"would be lost: nothing durable; transient messages that only {gone} had"
+            if gone
             else "would be lost: nothing"
         )
         return
@@ -597,8 +614,9 @@ def _way_out(options: Options, found: dict[str, Any], chosen: dict[str, Any] | N
     if chosen is not None:
         at = chosen["address"]
         return (
-            "start the brokers that did not answer. If they are gone for good: qpid-ha recover "
-            f"--promote --accept-loss -b {at}"
+            "start the brokers that did not answer. If one is gone for good: qpid-ha recover "
+            f"--forget BROKER -b {at}; if too many are: qpid-ha recover --promote --accept-loss "
+            f"-b {at}"
         )
     for row in found.get("brokers") or []:
         if row.get("answered") and row.get("state") in PRIMARY_STATES:
