@@ -41,9 +41,10 @@ def plan(run: Any) -> None:
         name = rng.choices(names, weights)[0]
         world.at(rng.randrange(run.plan.length), inject, run, name)
     if run.plan.disks and not run.plan.trusting:
-        apart = random.Random(f"lose_disk {run.seed}")
-        if apart.random() < LOST_DISKS:
-            world.at(apart.randrange(run.plan.length), happen, run, "lose_disk")
+        for name in APART:
+            apart = random.Random(f"{name} {run.seed}")
+            if apart.random() < OUTAGES:
+                world.at(apart.randrange(run.plan.length), happen, run, name)
 
 
 def inject(run: Any, name: str) -> None:
@@ -199,6 +200,31 @@ def lose_disk(run: Any) -> None:
             _restart_later(run, machine)
         else:
             run.world.at(SPARED if machine in losers else MILLISECOND, machine.restart)
+
+
+def spare_one(run: Any) -> None:
+    """All but a complete backup lose power, and that one is cut off for a while: it alone has what
+    was transient, and its silence does not mean that it is gone.
+    """
+    primaries, rng = run.cluster.primaries(), run.world.rng
+    backups = [each for each in run.cluster if each.is_complete and each not in primaries]
+    if not backups:
+        return
+    spared = rng.choice(backups)
+    others = [machine for machine in run.cluster if machine is not spared]
+    pairs = [
+        pair
+        for other in others
+        for pair in ((spared.host, other.host), (other.host, spared.host))
+        if pair not in run.cuts
+    ]
+    for pair in pairs:
+        run.cuts[pair] = None
+        run.world.block(*pair)
+        run.world.at(CUT_OFF, _join, run, *pair)
+    for machine in others:
+        machine.crash(power=True, disk="drop")
+        run.world.at(run.world.between(MILLISECOND, 30 * MILLISECOND), machine.restart)
 
 
 def _find_disks(run: Any) -> None:
@@ -496,13 +522,15 @@ def _quicken(disk: Any) -> None:
     disk.slowness = 1
 
 
-LOST_DISKS = 0.3
-"""In which part of the runs with disks some are lost; drawn apart from all other faults, so that it
-moves no other history.
+OUTAGES = 0.3
+"""In which part of the runs with disks each of these happens; drawn apart from all other faults, so
+that it moves no other history.
 """
+CUT_OFF = 1500 * MILLISECOND
+"""For how long nobody hears the one that is spared."""
 SPARED = 200 * MILLISECOND
 """How much later than the others a majority of new brokers is started."""
-APART = ("lose_disk",)
+APART = ("lose_disk", "spare_one")
 ERRORS = ("double_promote", "late_promote", "wrong_promote", "early_promote")
 NEED_BYTES = ("congestion",)
 NEED_DISKS = ("torn_write", "lost_tail", "slow_sync", "disk_full", "disk_low")
@@ -549,6 +577,7 @@ FAULTS: dict[str, Callable[[Any], None]] = {
         power_failure,
         crash_all,
         lose_disk,
+        spare_one,
         torn_write,
         lost_tail,
         restart,
