@@ -202,6 +202,7 @@ class Daemon:
         begin = self._clock.now()
         memory_limit = limit_of(self._settings, available())
         self._network.peer_share = peer_share(memory_limit)
+        watch(self._loop, memory_limit)
         try:
             node = Node(
                 self._settings,
@@ -228,7 +229,6 @@ class Daemon:
                 hint="look for the disk in the kernel's log (dmesg)",
                 code=IO_ERROR,
             ) from error
-        watch(self._loop, memory_limit)
         if disk.directory and self._settings.ha_cluster:
             self._saver = StateSaver(disk, self._put_soon, self._not_saved_soon)
         if log_disk is not None and log_disk.sizes():

@@ -30,6 +30,12 @@ LARGE = 1 << 30
 it has, with nothing else done meanwhile: 70 ms with 300 MB of messages of which half have left, a
 quarter of a second with 1 GB.
 """
+APART = 32 << 10
+"""With a small limit each piece of so many bytes or more is asked for by itself, and so is given
+back at once, whatever lies beside it: brokers of 300 MB took up to 320 without.
+"""
+M_MMAP_THRESHOLD = -3
+"""What the allocator (glibc's) calls that."""
 FAR, NEAR = 1.0, 0.1
 """Seconds between two looks, with less than half of the limit in use and with more."""
 
@@ -81,9 +87,11 @@ class Trimmer:
 
 def watch(loop: asyncio.AbstractEventLoop, limit: int) -> None:
     """Give back what is free whenever this process has much, if there is a small limit."""
-    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    libc = ctypes.CDLL(None)
+    malloc_trim = getattr(libc, "malloc_trim", None)
     if not 0 < limit < LARGE or malloc_trim is None:
         return
+    libc.mallopt(M_MMAP_THRESHOLD, APART)
     trimmer = Trimmer(limit, lambda: malloc_trim(0), resident)
 
     def look() -> None:

@@ -6,6 +6,8 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,33 @@ def test_with_a_large_limit_or_none_nothing_is_given_back_for_that_takes_long() 
     assert loop.looks == 0
     watch(loop, LARGE - 1)
     assert loop.looks == hasattr(ctypes.CDLL(None), "malloc_trim")
+
+
+FREED = """
+from qpidha.runtime.memory import resident, watch
+
+class Loop:
+    def call_later(self, *ignored): pass
+
+watch(Loop(), 1 << 26)
+before, kept = resident(), []
+bodies = []
+for _ in range(300):
+    bodies.append(b"x" * 100_000)
+    kept.append(bytes(1000))
+print(resident() - before)
+bodies.clear()
+print(resident() - before)
+"""
+
+
+def test_faults_b3_with_a_small_limit_large_bodies_go_at_once_from_between_others() -> None:
+    if not hasattr(ctypes.CDLL(None), "malloc_trim"):
+        pytest.skip("another allocator than glibc's")
+    words = [sys.executable, "-c", FREED]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    full, freed = map(int, said.split())
+    assert full > 25_000_000 and freed < 3_000_000
 
 
 def test_the_process_knows_what_it_has() -> None:
