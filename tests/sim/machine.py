@@ -504,11 +504,10 @@ class Machine:
         delay = self.world.between(*self.cluster.state_delay) * slowness
         self.world.at(delay, self._state_written, self.life, self.saving)
         if self.crash_saving:
-            self.crash_saving = False
             self.world.at(self.world.between(0, delay), self._crash_now, self.life)
 
     def _crash_now(self, life: int) -> None:
-        if self.life == life:
+        if self.life == life and self.crash_saving:  # Else all faults have ended meanwhile.
             self.crash(power=self.world.chance(0.3), disk=self.world.rng.choice(CRASH_WAYS))
 
     def _state_written(self, life: int, effect: SaveState) -> None:
