@@ -537,8 +537,13 @@ class Log:
         self._bytes += len(batch.data) + BATCH_OVERHEAD
         if self.wal is not None:
             self._write(self.wal, batch)
-        # The oldest batches go, but for those that an in-sync backup still has to get, and those
-        # that could not be read back from disk yet.
+        self.trim()
+
+    def trim(self) -> None:
+        """Let the oldest batches go, but for those that an in-sync backup still has to get, and
+        those that could not be read back from disk yet.
+        """
+        batches = self._batches
         while (
             self._bytes > self.limit
             and len(batches) > 1

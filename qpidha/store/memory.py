@@ -133,6 +133,10 @@ class Memory:
         if not self.limit:
             return []
         used = self.used
+        if used > self._least:
+            # It trims itself when something comes, and now nothing may: senders wait.
+            self._log.trim()
+            used = self.used
         if used > self._least and self._letting_go is None and now >= self._wait_until:
             self._letting_go = self._let_go(now)
         if self._letting_go is not None:

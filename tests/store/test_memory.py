@@ -135,6 +135,21 @@ def test_a_checkpoint_in_the_middle_of_letting_go_keeps_nobody_waiting_for_ever(
     assert machine.memory.used <= 70_000 and not credit.withheld
 
 
+def test_log_that_was_kept_for_a_slow_disk_goes_though_nothing_comes_any_more() -> None:
+    machine = Machine(limit=100_000, **SMALL)
+    machine.broker.declare_queue("q", durable=True)
+    for _ in range(40):
+        machine.publish("q", *words(machine, 10))
+        machine.turn(pumps=0)
+    machine.take("q", 400)
+    machine.turn(pumps=0)
+    assert MEMORY_LIMIT in machine.broker.credit.withheld
+    for _ in range(5):
+        machine.now += SECOND
+        machine.turn()
+    assert machine.memory.used <= 70_000 and not machine.broker.credit.withheld
+
+
 def test_faults_b3_a_start_with_a_full_log_keeps_to_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
