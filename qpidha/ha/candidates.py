@@ -194,13 +194,13 @@ class Comparison:
         ]
 
     def _forgotten_too_much(self, row: Row) -> Refusal | None:
-        """Refuse where those who are left cannot tell what the newest set is, or where members are
-        gone and `row` has nothing.
+        """Refuse where members are gone and those who are left cannot tell what the newest set is,
+        or `row` has nothing.
         """
-        if not self.strict or not self.newest.members:
+        if not self.gone:
             return None
         advice = "see what would be lost: qpid-ha recover"
-        if self.gone and row.point == (0, 0):
+        if row.point == (0, 0):
             return f"{row.name} has nothing, and {self.gone_names} will not come back", advice
         memoryless = self._memoryless()
         # With a store its record tells. Else the newest set was recorded by a majority: if less
@@ -209,11 +209,10 @@ class Comparison:
             return None
         if 2 * max(len(memoryless), len(self.gone)) <= len(self.rows):
             return None
-        gone = f"{self.gone_names} will not come back, and " if self.gone else ""
         return (
-            f"{row.name} has {_written(row)}, all that is in its log, {gone}"
-            f"{', '.join(memoryless) or 'the others'} cannot tell who else had acknowledged "
-            "messages",
+            f"{row.name} has {_written(row)}, all that is in its log, {self.gone_names} will not "
+            f"come back, and {', '.join(memoryless) or 'the others'} cannot tell who else had "
+            "acknowledged messages",
             f"start them with their former data-dir; to go on without, {advice}",
         )
 

@@ -244,16 +244,6 @@ def test_brokers_that_know_no_set_do_not_make_up_the_majority() -> None:
     assert "cannot tell" in refused(compare(*of_five[:2], NEW, NEW, NEW))
 
 
-def test_members_who_all_answer_are_not_the_newest_set_if_a_majority_knows_of_none() -> None:
-    """A primary that was cut off recorded a smaller set that was never in force, and those who took
-    over have lost their disks.
-    """
-    known = InSyncSet(1, 4, ("a", "d"))
-    own, other = status("a", known=known), status("d", known=known)
-    assert "h0, h1, h3 cannot tell" in refused(compare(own, NEW, NEW, other, NEW))
-    assert refused(compare(own, NEW, NEW, other, status("e", known=InSyncSet(1, 3, ABC)))) == ""
-
-
 def test_more_than_half_of_the_members_gone_is_too_much_whoever_answers() -> None:
     """A broker that lost its disk earlier may have heard of an old set since."""
     assert "cannot tell" in refused(compare(status("c"), status("a-again"), status("b-again")))
