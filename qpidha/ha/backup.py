@@ -57,6 +57,7 @@ class Backup:
         """
         self.tail: deque[Batch] = deque(log.batches(applied + 1))
         """Batches that are in the log and not applied."""
+        log.retain_from = applied + 1  # a batch that may have to be cut off stays in the log
         self.primary: Peer | None = None
         self.in_snapshot = False
         self.began = False

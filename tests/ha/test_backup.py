@@ -50,6 +50,28 @@ def test_a_batch_that_cannot_be_applied_makes_the_backup_start_over_with_a_snaps
     assert "notice: Connected to primary host0:5000" in backup.said
 
 
+def test_a_restarted_broker_keeps_what_it_may_have_to_cut_off_however_much_that_is() -> None:
+    world = started(log_limit=1500, durable=True)
+    for index in (1, 2):
+        world.machines[index].paused = True
+    for number in range(9):
+        world.machines[0].publish(f"w{number}" * 300)
+        world.settle()
+    world.run(0.1)
+    world.kill(0)
+    for index in (1, 2):
+        world.machines[index].paused = False
+    assert world.machines[1].promote() in ([], [None])
+    world.run(6)
+    world.machines[1].publish("b")
+    machine = world.revive(0)
+    assert machine.log.last > machine.log.committed
+    machine.log.trim()  # as where its memory is short
+    world.run(6)
+    assert [each.state for each in world.machines] == [READY, ACTIVE, READY]
+    assert [each.words for each in world.machines] == [["b"]] * 3
+
+
 def test_a_backup_that_cannot_read_its_tail_is_not_promoted_with_half_of_it() -> None:
     world = started()
     primary, backup = world.machines[0], world.machines[1]
