@@ -692,6 +692,10 @@ class Node:
         """Tell who has changed what."""
         self.audit.done(principal, action, object_type, name, properties)
 
+    def asked(self, principal: Principal, method: str, values: Mapping[str, object]) -> None:
+        """Tell who has the broker do what."""
+        self.audit.asked(principal, method, values)
+
     def _say_security(self, level: str, text: str, fields: dict[str, object]) -> None:
         self.effects.append(Announce(level, "security", text, fields))
 

@@ -93,6 +93,9 @@ class Ears(Protocol):
     ) -> None:
         """Hear what was done."""
 
+    def asked(self, principal: Principal, method: str, values: Mapping[str, object]) -> None:
+        """Hear what the broker is to do."""
+
 
 class Access:
     """The rules of one broker."""
@@ -150,6 +153,11 @@ class Access:
         """Tell that `principal` has done this to the object of that name."""
         if self._ears is not None:
             self._ears.done(principal, action, object_type, name, properties or {})
+
+    def asked(self, principal: Principal, method: str, values: Mapping[str, object]) -> None:
+        """Tell that `principal` may have the broker do this, and has it done now."""
+        if self._ears is not None:
+            self._ears.asked(principal, method, values)
 
     def user_ids(self, principal: Principal) -> frozenset[bytes] | None:
         """Return what messages of `principal` may have in their user-id; None if anything."""

@@ -121,6 +121,21 @@ class Audit:
             {"user": user, "address": principal.address, object_type.value: name, **given},
         )
 
+    def asked(self, principal: Principal, method: str, values: Mapping[str, object]) -> None:
+        """Tell that somebody has the broker do something, before it is done: what came of it the
+        log says in other lines, or not at all if that is its end.
+        """
+        user = str(principal)
+        given = {key: value for key, value in values.items() if value}
+        details = "".join(
+            f", {key}" if value is True else f", {key} '{value}'" for key, value in given.items()
+        )
+        self._say(
+            "notice",
+            f"{user} at {principal.address} asks for {method}{details}",
+            {"user": user, "address": principal.address, "method": method, **given},
+        )
+
     def tick(self, now: int) -> None:
         """Tell of those there was no line for, when the second is over."""
         if now - self._begin < SECOND:

@@ -55,6 +55,8 @@ class Requests:
             row, values = self.check(method, params, principal)
             deed = (principal, row.action, row.object_type, row.object_name(values))
             tell = partial(self._node.access.done, *deed, row.properties(values))
+            if row.action is Action.UPDATE and row.object_type is ObjectType.BROKER:
+                self._node.access.asked(principal, row.name, values)
             row.handler(Call(self._node, values, owner, reply, self._later, tell))
         except InvariantBroken:
             raise

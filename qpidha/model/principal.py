@@ -133,6 +133,9 @@ class AccessControl(Protocol):
     ) -> None:
         """Hear that `principal` has done this to the object of that name."""
 
+    def asked(self, principal: Principal, method: str, values: Mapping[str, object]) -> None:
+        """Hear that `principal` has the broker do this."""
+
     def user_ids(self, principal: Principal) -> frozenset[bytes] | None:
         """Return what messages of `principal` may have in their user-id; None if anything."""
 

@@ -275,6 +275,43 @@ def test_every_change_by_the_admin_socket_leaves_a_line() -> None:
         assert lines == ([f"root at process 7 {says}"] if says else []), method
 
 
+COMMANDS: list[tuple[str, dict[str, Any], str]] = [
+    ("promote", {"forget": "one two"}, "asks for promote, forget 'one two'"),
+    ("promote", {"accept_loss": True}, "asks for promote, accept_loss"),
+    ("demote", {}, "asks for demote"),
+    ("recover", {}, "asks for recover"),
+    ("switchover", {"target": "two"}, "asks for switchover, target 'two'"),
+    ("reload", {}, "asks for reload"),
+    ("shutdown", {}, "asks for shutdown"),
+    ("status", {}, ""),
+    ("no-such", {}, ""),
+]
+
+
+def test_qpid_15_who_commands_a_broker_leaves_a_line() -> None:
+    node = a_node()
+    node.start(SECOND)
+    node.step([ConnectionOpened(2, "process 7", ConnectionKind.LOCAL, "root")], SECOND)
+    for method, params, says in COMMANDS:
+        line = json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n"
+        effects = node.step([BytesReceived(2, line)], SECOND)
+        lines = [
+            f"{effect.level} {effect.text}"
+            for effect in effects
+            if isinstance(effect, Announce) and effect.category == "security"
+        ]
+        assert lines == ([f"notice root at process 7 {says}"] if says else []), method
+
+
+def test_every_command_is_told_of() -> None:
+    commands = {
+        method.name
+        for method in METHODS
+        if method.action is Action.UPDATE and method.object_type is ObjectType.BROKER
+    }
+    assert commands == {method for method, _, says in COMMANDS if says}
+
+
 def test_every_method_that_changes_something_is_told_of() -> None:
     changes = {method.name for method in METHODS if method.effect is Kind.CHANGE}
     assert changes <= {method for method, _, says in CHANGES if says}
