@@ -73,7 +73,9 @@ def go_on(program, cluster, fault):
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_application_with_a_list_of_addresses_goes_on(a_cluster, client, tmp_path, fault, first):
+def test_qpid_1_and_first_use_d15_an_application_with_a_list_of_addresses_goes_on(
+    a_cluster, client, tmp_path, fault, first
+):
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
     with Program(client.command("q", Access.to(cluster, first)), tmp_path) as program:

@@ -132,7 +132,9 @@ def go_on(application, cluster, fault):
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_application_with_a_list_of_addresses_goes_on(a_cluster, fault, first):
+def test_qpid_1_and_first_use_d15_an_application_with_a_list_of_addresses_goes_on(
+    a_cluster, fault, first
+):
     """What was accepted is received, no error is told, and it goes on with the next primary."""
     cluster = a_cluster(3)
     cluster[0].declare_queue("q")
