@@ -9,7 +9,7 @@ import re
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from typer.main import get_command
@@ -17,6 +17,7 @@ from typer.main import get_command
 from qpidha.cli.app import COMMANDS
 from qpidha.cli.app import _app as tree
 from qpidha.client.command.arguments import FLAGS, VALUED
+from qpidha.model.records import Record
 from qpidha.model.settings import Settings
 from tests import mutants, rooms
 from tests.documents import PAGES, READ, ROOT, RUN, blocks
@@ -287,6 +288,13 @@ def test_every_option_in_a_file_that_a_document_shows_exists() -> None:
         for each in blocks(page):
             if each.tag == "toml":
                 tomllib.loads(each.text)
+
+
+def test_the_table_of_records_has_every_kind() -> None:
+    page = (ROOT / "docs" / "internals" / "write-ahead-log.md").read_text()
+    table = page.partition("\n## Records\n")[2].partition("\n## ")[0]
+    kinds = [kind.__name__ for kind in get_args(Record)]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == kinds != []
 
 
 # -- the rooms ------------------------------------------------------------------------------------
