@@ -19,11 +19,12 @@ from qpidha.model.errors import ProtocolViolation
 MAX_DEPTH = 32
 """Nesting that is followed; deeper input is refused, so that a peer cannot exhaust our stack."""
 MAX_EMPTY_ITEMS = 256
-"""Elements of an array whose elements take no bytes; without a bound 10 bytes could ask for 4
-thousand million objects.
+"""Values that are read beyond one for each byte: elements of arrays may take no bytes, and without
+a bound 10 bytes could ask for 4 thousand million objects.
 """
 MAX_SECTIONS = 1 << 16
 """Sections of a message; without a bound 100 MB of the smallest ones took a minute."""
+TOO_MANY_SECTIONS = f"the message has more than {MAX_SECTIONS} sections"
 
 
 class Symbol(str):
@@ -88,9 +89,11 @@ class Decimal:
     bytes: bytes
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Described:
-    """A value with a descriptor that says what it means."""
+    """A value with a descriptor that says what it means. It has no hash and is no key of a map:
+    hashes of pairs of numbers are the same everywhere, and who sends keys could choose equal ones.
+    """
 
     descriptor: Any
     value: Any
@@ -107,10 +110,15 @@ class Array:
     descriptor: Any = None
 
 
-def decode(buf: bytes, offset: int = 0) -> tuple[Any, int]:
-    """Read one value; give it and the offset after it."""
+def decode(buf: bytes, offset: int = 0, left: list[int] | None = None) -> tuple[Any, int]:
+    """Read one value; give it and the offset after it. `left` has in it how many values more may be
+    inside of it, and is counted down; without it there may be as many as there are bytes, and
+    MAX_EMPTY_ITEMS.
+    """
+    if left is None:
+        left = [len(buf) - offset + MAX_EMPTY_ITEMS]
     try:
-        return _decode(buf, offset, 0)
+        return _decode(buf, offset, 0, left)
     except (
         IndexError,
         struct.error,
@@ -132,7 +140,7 @@ def encode(value: Any) -> bytes:
 def skip(buf: bytes, offset: int) -> int:
     """Give the offset after the value at `offset` without building it."""
     try:
-        end = _skip(buf, offset, 0)
+        end = _skip(buf, offset)
     except (IndexError, struct.error) as error:
         raise ProtocolViolation(f"malformed AMQP value at byte {offset}: {error}") from None
     if end > len(buf):
@@ -173,7 +181,7 @@ def sections(payload: bytes) -> list[tuple[int, int, int, int]]:
                 f"message section {code:#x} at byte {offset} is unknown or out of order"
             )
         if len(found) == MAX_SECTIONS:
-            raise ProtocolViolation(f"the message has more than {MAX_SECTIONS} sections")
+            raise ProtocolViolation(TOO_MANY_SECTIONS)
         last = code
         end = skip(payload, body)
         found.append((code, offset, body, end))
@@ -185,11 +193,14 @@ def walk(payload: bytes) -> Iterator[tuple[int, int]]:
     """Yield `(code, body_start)` of each section, in whatever order they come; raise
     ProtocolViolation at the first that cannot be read.
     """
-    offset = 0
+    offset = count = 0
     while offset < len(payload):
         code, body = _section_code(payload, offset)
         if not 0x70 <= code <= 0x78:
             raise ProtocolViolation(f"message section {code:#x} at byte {offset} is unknown")
+        count += 1
+        if count > MAX_SECTIONS:
+            raise ProtocolViolation(TOO_MANY_SECTIONS)
         yield code, body
         offset = skip(payload, body)
 
@@ -198,26 +209,35 @@ def _section_code(payload: bytes, offset: int) -> tuple[int, int]:
     """Read a descriptor that is not in its usual three bytes."""
     if payload[offset] != 0:
         raise ProtocolViolation(f"no message section at byte {offset}")
+    if payload[offset + 1 : offset + 2] not in _DESCRIPTORS:
+        return 0, offset
     descriptor, body = decode(payload, offset + 1)
     if isinstance(descriptor, Symbol):
         return SECTION_NAMES.get(descriptor, 0), body
     return (descriptor if isinstance(descriptor, ULong) else 0), body
 
 
-def _skip(buf: bytes, offset: int, depth: int) -> int:
-    code = buf[offset]
-    if code == 0:
-        if depth > MAX_DEPTH:
+def _skip(buf: bytes, offset: int) -> int:
+    wanted, described = 1, 0
+    while wanted:
+        code = buf[offset]
+        width = _FIXED_WIDTH[code >> 4]
+        if width >= 0:
+            offset += 1 + width
+        elif width == -1:
+            offset += 2 + buf[offset + 1]
+        elif width == -4:
+            offset += 5 + int(_U32.unpack_from(buf, offset + 1)[0])
+        elif code:
+            raise ProtocolViolation(f"unknown AMQP format code {code:#04x}")
+        elif described == MAX_DEPTH:
             raise ProtocolViolation("AMQP value is nested too deep")
-        return _skip(buf, _skip(buf, offset + 1, depth + 1), depth + 1)
-    width = _FIXED_WIDTH[code >> 4]
-    if width >= 0:
-        return offset + 1 + width
-    if width == -1:
-        return offset + 2 + buf[offset + 1]
-    if width == -4:
-        return offset + 5 + int(_U32.unpack_from(buf, offset + 1)[0])
-    raise ProtocolViolation(f"unknown AMQP format code {code:#04x}")
+        else:  # a descriptor and a value in place of one value
+            described += 1
+            wanted += 2
+            offset += 1
+        wanted -= 1
+    return offset
 
 
 _FIXED_WIDTH = [-9, -9, -9, -9, 0, 1, 2, 4, 8, 16, -1, -4, -1, -4, -1, -4]
@@ -225,29 +245,40 @@ _FIXED_WIDTH = [-9, -9, -9, -9, 0, 1, 2, 4, 8, 16, -1, -4, -1, -4, -1, -4]
 first, -9 invalid.
 """
 
+_DESCRIPTORS = frozenset((b"\x44", b"\x53", b"\x80", b"\xa3", b"\xb3"))
+"""Format codes that the descriptor of a section may have: those of ulongs and symbols."""
 _U8, _U16, _U32, _U64 = (struct.Struct(layout) for layout in ("!B", "!H", "!I", "!Q"))
 _I8, _I16, _I32, _I64 = (struct.Struct(layout) for layout in ("!b", "!h", "!i", "!q"))
 _F32, _F64, _B16 = (struct.Struct(layout) for layout in ("!f", "!d", "16s"))
 
-Reader = Callable[[bytes, int, int], tuple[Any, int]]
+Reader = Callable[[bytes, int, int, list[int]], tuple[Any, int]]
+"""Reads a value at an offset, so deep inside of others, with so many values left."""
 
 
-def _decode(buf: bytes, offset: int, depth: int) -> tuple[Any, int]:
+def _decode(buf: bytes, offset: int, depth: int, left: list[int]) -> tuple[Any, int]:
     code = buf[offset]
     if code == 0:
-        if depth > MAX_DEPTH:
-            raise ProtocolViolation("AMQP value is nested too deep")
-        descriptor, offset = _decode(buf, offset + 1, depth + 1)
-        value, offset = _decode(buf, offset, depth + 1)
+        _count(2, depth, left)
+        descriptor, offset = _decode(buf, offset + 1, depth + 1, left)
+        value, offset = _decode(buf, offset, depth + 1, left)
         return Described(descriptor, value), offset
     reader = _READERS.get(code)
     if reader is None:
         raise ProtocolViolation(f"unknown AMQP format code {code:#04x}")
-    return reader(buf, offset + 1, depth)
+    return reader(buf, offset + 1, depth, left)
+
+
+def _count(count: int, depth: int, left: list[int]) -> None:
+    """Count the values of a compound one before they are read."""
+    left[0] -= count
+    if left[0] < 0:
+        raise ProtocolViolation(f"AMQP value of {count} elements has too many to be read")
+    if depth > MAX_DEPTH:
+        raise ProtocolViolation("AMQP value is nested too deep")
 
 
 def _constant(value: Any) -> Reader:
-    def read(buf: bytes, offset: int, depth: int) -> tuple[Any, int]:
+    def read(buf: bytes, offset: int, depth: int, left: list[int]) -> tuple[Any, int]:
         return value, offset
 
     return read
@@ -256,7 +287,7 @@ def _constant(value: Any) -> Reader:
 def _number(layout: struct.Struct, kind: Callable[[Any], Any]) -> Reader:
     unpack, width = layout.unpack_from, layout.size
 
-    def read(buf: bytes, offset: int, depth: int) -> tuple[Any, int]:
+    def read(buf: bytes, offset: int, depth: int, left: list[int]) -> tuple[Any, int]:
         return kind(unpack(buf, offset)[0]), offset + width
 
     return read
@@ -265,7 +296,7 @@ def _number(layout: struct.Struct, kind: Callable[[Any], Any]) -> Reader:
 def _variable(layout: struct.Struct, kind: Callable[[bytes], Any]) -> Reader:
     unpack, width = layout.unpack_from, layout.size
 
-    def read(buf: bytes, offset: int, depth: int) -> tuple[Any, int]:
+    def read(buf: bytes, offset: int, depth: int, left: list[int]) -> tuple[Any, int]:
         start = offset + width
         end = start + unpack(buf, offset)[0]
         if end > len(buf):
@@ -284,7 +315,7 @@ def _truth(octet: int) -> bool:
 def _compound(layout: struct.Struct, is_map: bool) -> Reader:
     unpack, width = layout.unpack_from, layout.size
 
-    def read(buf: bytes, offset: int, depth: int) -> tuple[Any, int]:
+    def read(buf: bytes, offset: int, depth: int, left: list[int]) -> tuple[Any, int]:
         size, count = unpack(buf, offset)[0], unpack(buf, offset + width)[0]
         end = offset + width + size
         offset += 2 * width
@@ -292,11 +323,10 @@ def _compound(layout: struct.Struct, is_map: bool) -> Reader:
             raise ProtocolViolation(
                 f"compound AMQP value with {count} elements in {size} bytes passes its end"
             )
-        if depth > MAX_DEPTH:
-            raise ProtocolViolation("AMQP value is nested too deep")
+        _count(count, depth, left)
         items = []
         for _ in range(count):
-            item, offset = _decode(buf, offset, depth + 1)
+            item, offset = _decode(buf, offset, depth + 1, left)
             items.append(item)
         if offset != end:
             raise ProtocolViolation(f"compound AMQP value ends at byte {offset} but says {end}")
@@ -312,27 +342,26 @@ def _compound(layout: struct.Struct, is_map: bool) -> Reader:
 def _array(layout: struct.Struct) -> Reader:
     unpack, width = layout.unpack_from, layout.size
 
-    def read(buf: bytes, offset: int, depth: int) -> tuple[Any, int]:
+    def read(buf: bytes, offset: int, depth: int, left: list[int]) -> tuple[Any, int]:
         size, count = unpack(buf, offset)[0], unpack(buf, offset + width)[0]
         end = offset + width + size
         offset += 2 * width
-        if end > len(buf) or depth > MAX_DEPTH or end < offset:
-            raise ProtocolViolation(
-                f"AMQP array of {size} bytes passes its end or is nested too deep"
-            )
+        if end > len(buf) or end < offset:
+            raise ProtocolViolation(f"AMQP array of {size} bytes passes its end")
+        _count(count, depth, left)
         descriptor = None
         if buf[offset] == 0:
-            descriptor, offset = _decode(buf, offset + 1, depth + 1)
+            descriptor, offset = _decode(buf, offset + 1, depth + 1, left)
         code = buf[offset]
         offset += 1
         reader = _READERS.get(code)
-        if reader is None or count > (MAX_EMPTY_ITEMS if code >> 4 == 4 else end - offset):
+        if reader is None or (count > end - offset and code >> 4 != 4):
             raise ProtocolViolation(
                 f"AMQP array of {count} elements with format code {code:#04x} cannot be read"
             )
         items = []
         for _ in range(count):
-            item, offset = reader(buf, offset, depth + 1)
+            item, offset = reader(buf, offset, depth + 1, left)
             items.append(item)
         if offset != end:
             raise ProtocolViolation(f"AMQP array ends at byte {offset} but says {end}")
@@ -354,7 +383,7 @@ _READERS: dict[int, Reader] = {
     0x42: _constant(False),
     0x43: _constant(UInt(0)),
     0x44: _constant(ULong(0)),
-    0x45: lambda buf, offset, depth: ([], offset),
+    0x45: lambda buf, offset, depth, left: ([], offset),
     0x50: _number(_U8, UByte),
     0x51: _number(_I8, Byte),
     0x52: _number(_U8, UInt),

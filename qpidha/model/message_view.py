@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from qpidha.model.duration import MILLISECOND
 from qpidha.model.encoding import (
+    MAX_EMPTY_ITEMS,
     Described,
     Symbol,
     Timestamp,
@@ -23,10 +24,11 @@ from qpidha.model.encoding import (
     decode,
     encode,
     sections,
+    skip,
     walk,
 )
 from qpidha.model.errors import ProtocolViolation, Unauthorized
-from qpidha.model.sizes import check, pass_map, pass_over
+from qpidha.model.sizes import TooManyValues, check, pass_map, pass_over
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
 APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x74, 0x75, 0x76, 0x77, 0x78
@@ -55,8 +57,14 @@ before. What is less is a reading of a clock that began with its machine (oslo.m
 """
 LARGEST = {"priority": 2**8 - 1, "ttl": 2**32 - 1, "delivery_count": 2**32 - 1}
 """Largest values of the numbers in a header."""
-LARGE = 64 << 10
-"""Bytes of a message that may have more values in it than there is time for."""
+MOST_DECODED = 1 << 15
+"""Values of a message that are decoded. Numbers as keys of a map can be chosen so that a dictionary
+compares each with thousands of others.
+"""
+MOST_FIELDS = 1 << 8
+"""Values of a header or of properties that are decoded, which have 13 at most by the book."""
+MOST_WALKED = 1 << 18
+"""Values of a message that are looked at one by one for their sizes."""
 SEVERAL_KINDS = "the body is of several kinds"
 
 
@@ -70,7 +78,7 @@ class Misnamed(Unauthorized):
 
 def header(payload: bytes) -> dict[str, Any]:
     """Read the header; fields that are absent are not in the result."""
-    return _fields(_section(payload, HEADER), HEADER_FIELDS)
+    return _fields(_section(payload, HEADER, [MOST_FIELDS]), HEADER_FIELDS)
 
 
 def is_durable(payload: bytes) -> bool:
@@ -106,36 +114,33 @@ def _is_durable(payload: bytes) -> bool:
 
 def properties(payload: bytes) -> dict[str, Any]:
     """Read the properties; fields that are absent are not in the result."""
-    return _fields(_section(payload, PROPERTIES), PROPERTY_FIELDS)
+    return _fields(_section(payload, PROPERTIES, [MOST_FIELDS]), PROPERTY_FIELDS)
 
 
 def application_properties(payload: bytes) -> dict[Any, Any]:
     """Read the application properties."""
-    return _map(_section(payload, APPLICATION_PROPERTIES))
+    return _map(_section(payload, APPLICATION_PROPERTIES, _budget(payload)))
 
 
 def message_annotations(payload: bytes) -> dict[Any, Any]:
     """Read the message annotations."""
-    return _map(_section(payload, MESSAGE_ANNOTATIONS))
+    return _map(_section(payload, MESSAGE_ANNOTATIONS, _budget(payload)))
 
 
 def body(payload: bytes) -> Any:
     """Read the body: a value, the bytes of all data sections, or the list of all sequences'
     elements.
     """
-    values: list[Any] = []
+    parts: list[Any] = []
     kind = VALUE
+    left = _budget(payload)
     for code, _, start, _ in sections(payload):
         if DATA <= code <= VALUE:
-            if values and code != kind:
+            if parts and code != kind:
                 raise ProtocolViolation(SEVERAL_KINDS)
             kind = code
-            values.append(_part(code, _read(payload, start)))
-    if kind == VALUE:
-        return values[0] if values else None
-    if kind == DATA:
-        return b"".join(values)
-    return [item for part in values for item in part]
+            parts.append(_part(code, decode(payload, start, left)[0]))
+    return _joined(parts)
 
 
 def _part(code: int, value: Any) -> Any:
@@ -145,6 +150,15 @@ def _part(code: int, value: Any) -> Any:
     ):
         raise ProtocolViolation("a section of the body is not what it must be")
     return value
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Make one body of the parts it came in, which are bytes or lists if they are several."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    if isinstance(parts[0], bytes):
+        return b"".join(parts)
+    return [item for part in parts for item in part]
 
 
 class Parts(Protocol):
@@ -160,22 +174,25 @@ def read_parts(payload: bytes, parts: Parts) -> None:
     the first that cannot be read. An amqp-value of null is no body where there is another.
     """
     seen = set()
+    found: list[Any] = []
+    left = _budget(payload)
     for code, start in walk(payload):
         if code in seen and not DATA <= code <= VALUE:
             raise ProtocolViolation(f"section {code:#x} comes twice")
         seen.add(code)
-        value = _read(payload, start)
+        value = decode(payload, start, left)[0]
         if code == PROPERTIES:
             parts.properties = _fields(value, PROPERTY_FIELDS)
         elif code == APPLICATION_PROPERTIES:
             parts.application = _map(value)
         elif code == VALUE:
-            parts.body = parts.body if value is None else value
+            found = found if value is None else [value]
         elif code in (DATA, SEQUENCE):
             part = _part(code, value)
-            if parts.body is not None and type(parts.body) is not type(part):
+            if found and type(found[0]) is not type(part):
                 raise ProtocolViolation(SEVERAL_KINDS)
-            parts.body = part if parts.body is None else parts.body + part
+            found.append(part)
+    parts.body = _joined(found)
 
 
 def build(
@@ -386,21 +403,77 @@ def _past_properties(names: frozenset[bytes], payload: bytes, at: int) -> int:
         if payload[place] != 0x40:
             return -1
         count -= 6
+    if count > len(PROPERTY_FIELDS):
+        return -1
     if count:
-        place = pass_over(payload, place, min(count, len(PROPERTY_FIELDS)))
+        place = pass_over(payload, place, count)
     return end if place == end else -1
 
 
 def _arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[bytes, int]:
     """Do as `arrival_from`, by looking at everything."""
+    left = [MOST_WALKED]
     for code, _, start, end in sections(payload):
-        if payload[start] not in _KINDS[code] or check(payload, start) != end:
+        try:
+            is_right = payload[start] in _KINDS[code] and check(payload, start, left) == end
+        except TooManyValues:
+            if code <= PROPERTIES or _may_hide_properties(payload, start):
+                raise
+            break  # Wherever a reader comes out, there are none.
+        if not is_right:
             raise ProtocolViolation(f"message section {code:#x} is not what it must be")
         if code == PROPERTIES:
-            found = _fields(_read(payload, start), PROPERTY_FIELDS).get("user_id")
+            found = _listed_at(payload, start, PROPERTY_FIELDS).get("user_id")
             if found is not None and (type(found) is not bytes or found not in names):
                 raise Misnamed(found)
     return arrival(payload, now)
+
+
+def _may_hide_properties(payload: bytes, start: int) -> bool:
+    """Whether there is anything from `start` on that a reader who gets there could take for
+    properties with a user-id: their name, or their number as whatever type it is, and a list.
+    """
+    if payload.find(b"amqp:properties:list", start) >= 0:
+        return True
+    for beginning in (b"\x73\xc0", b"\x73\xd0"):
+        at, seen = payload.find(beginning, start), 0
+        while at >= 0:
+            is_named = payload.endswith(_NUMBERS, start, at + 1)
+            seen += 10 if is_named else 1  # by what it costs
+            if seen > MOST_WALKED or (is_named and _may_say_who(payload, at + 1)):
+                return True
+            at = payload.find(beginning, at + 1)
+    return False
+
+
+def _may_say_who(payload: bytes, at: int) -> bool:
+    """Whether the second field of the list at `at` could be a name."""
+    first = at + (3 if payload[at] == 0xC0 else 9)
+    if payload[first : first + 1] in _NOT_SIMPLE:
+        return True
+    try:
+        second = skip(payload, first)
+    except ProtocolViolation:
+        return False
+    return payload[second : second + 1] in _TEXTS
+
+
+_NUMBERS = tuple(
+    b"\0" + bytes((kind,)) + bytes(width - 1) + b"\x73"
+    for width, kinds in (
+        (1, b"\x50\x51\x52\x53\x54\x55"),
+        (2, b"\x60\x61"),
+        (4, b"\x70\x71"),
+        (8, b"\x80\x81"),
+    )
+    for kind in kinds
+)
+"""Descriptors that are the number of properties, with all types of numbers: some readers do not
+mind which.
+"""
+_NOT_SIMPLE = frozenset((b"\0", b"\xc0", b"\xc1", b"\xd0", b"\xd1", b"\xe0", b"\xf0"))
+_TEXTS = frozenset((b"\xa0", b"\xa1", b"\xa3", b"\xb0", b"\xb1", b"\xb3"))
+"""Format codes of values that have others in them, and of bytes and text."""
 
 
 def _arrival(payload: bytes, now: int) -> tuple[bytes, int]:
@@ -416,13 +489,11 @@ def _arrival(payload: bytes, now: int) -> tuple[bytes, int]:
         if code != DELIVERY_ANNOTATIONS:
             kept.append(payload[start:end])
         if code == HEADER:
-            ttl = _fields(_read(payload, body_start), HEADER_FIELDS).get("ttl")
+            ttl = _listed_at(payload, body_start, HEADER_FIELDS).get("ttl")
             if isinstance(ttl, int) and ttl >= 0:
                 ends.append(now + ttl * MILLISECOND)
         elif code == PROPERTIES:
-            absolute = _fields(_read(payload, body_start), PROPERTY_FIELDS).get(
-                "absolute_expiry_time"
-            )
+            absolute = _listed_at(payload, body_start, PROPERTY_FIELDS).get("absolute_expiry_time")
             if isinstance(absolute, int) and absolute >= FIRST_EXPIRY:
                 ends.append(absolute * MILLISECOND)
     expires = min(ends, default=0)
@@ -442,7 +513,7 @@ def departure(
     parts = []
     for code, start, body_start, end in sections(payload):
         if code == HEADER:
-            fields = _legal(_fields(_read(payload, body_start), HEADER_FIELDS))
+            fields = _legal(_listed_at(payload, body_start, HEADER_FIELDS))
         elif code != MESSAGE_ANNOTATIONS or not annotations:
             parts.append(payload[start:end])
     if delivery_count:
@@ -492,23 +563,24 @@ def _legal(fields: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _read(payload: bytes, start: int) -> Any:
-    """Decode what is in a section, unless that could take long: of a message that is large the
-    values are counted first.
-    """
-    if len(payload) > LARGE:
-        check(payload, start)
-    return decode(payload, start)[0]
+def _budget(payload: bytes) -> list[int]:
+    """Say how many values of a message may be decoded."""
+    return [min(len(payload) + MAX_EMPTY_ITEMS, MOST_DECODED)]
 
 
-def _section(payload: bytes, wanted: int) -> Any:
+def _section(payload: bytes, wanted: int, left: list[int]) -> Any:
     """Read one section; None if it is absent."""
     for code, _, start, _ in sections(payload):
         if code == wanted:
-            return _read(payload, start)
+            return decode(payload, start, left)[0]
         if code > wanted:
             break
     return None
+
+
+def _listed_at(payload: bytes, start: int, names: tuple[str, ...]) -> dict[str, Any]:
+    """Read the fields of a header, or of properties, whose list is at `start`."""
+    return _fields(decode(payload, start, [MOST_FIELDS])[0], names)
 
 
 def _fields(values: Any, names: tuple[str, ...]) -> dict[str, Any]:

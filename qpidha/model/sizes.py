@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import struct
 
-from qpidha.model.encoding import MAX_DEPTH, MAX_EMPTY_ITEMS
+from qpidha.model.encoding import MAX_DEPTH
 from qpidha.model.errors import ProtocolViolation
 
-MAX_VALUES = 1 << 20
-"""How many values are looked at one by one, which takes some 0.1 s; more are refused."""
+AT_ONCE = 1 << 12
+"""How many values are looked at where nothing else is said: what has more is unusual."""
 
 
-def check(buf: bytes, offset: int) -> int:
+class TooManyValues(ProtocolViolation):
+    """More values than may be looked at, or nested deeper. They may be right."""
+
+
+def check(buf: bytes, offset: int, left: list[int] | None = None) -> int:
     """Give the offset after the value at `offset` without building it. Whatever in it has a size is
-    as long as its elements are together.
+    as long as its elements are together. `left` as in `pass_over`.
     """
     try:
-        end = pass_over(buf, offset, 1)
+        end = pass_over(buf, offset, 1, 0, left)
     except (IndexError, struct.error) as error:
         raise ProtocolViolation(f"malformed AMQP value at byte {offset}: {error}") from None
     if end > len(buf):
@@ -35,7 +39,7 @@ def pass_over(
 ) -> int:
     """Do as `check`, with `count` values. The result may be behind the end of the data, and where
     that has no value IndexError or struct.error is raised. `left` has in it how many values more
-    may be looked at.
+    may be looked at, and is counted down; beyond that TooManyValues is raised.
     """
     for _ in range(count):
         code = buf[offset]
@@ -46,7 +50,7 @@ def pass_over(
             offset += 2 + buf[offset + 1]
         else:
             if left is None:
-                left = [MAX_VALUES]
+                left = [AT_ONCE]
             offset = _pass_content(buf, offset + 1, code, depth, left)
     return offset
 
@@ -82,12 +86,13 @@ def _pass_content(buf: bytes, offset: int, code: int, depth: int, left: list[int
     else:
         raise ProtocolViolation(f"unknown AMQP format code {code:#04x}")
     is_array = code in _ARRAYS
+    if count % 2 and code in _MAPS:
+        raise ProtocolViolation("AMQP map with a key that has no value")
     left[0] -= 4 if is_array else count + 4
-    if depth > MAX_DEPTH or left[0] < 0 or (count % 2 and code in _MAPS):
-        raise ProtocolViolation(
-            f"AMQP value with {count} elements is nested too deep, too large, or has a key without "
-            "a value"
-        )
+    if not is_array and count > len(buf) - start:
+        raise ProtocolViolation(f"AMQP value with {count} elements ends before them")
+    if left[0] < 0 or depth > MAX_DEPTH:
+        raise TooManyValues(f"AMQP value with {count} elements is too large or nested too deep")
     found = (_pass_elements if is_array else pass_over)(buf, start, count, depth + 1, left)
     if found != end and code:
         raise ProtocolViolation(f"compound AMQP value ends at byte {found} but says {end}")
@@ -101,13 +106,15 @@ def _pass_elements(buf: bytes, offset: int, count: int, depth: int, left: list[i
     code = buf[offset]
     offset += 1
     step = _STEPS[code]
-    if code == 0 or (step == 1 and count > MAX_EMPTY_ITEMS):
-        raise ProtocolViolation(f"AMQP array of {count} elements with format code {code:#04x}")
+    if code == 0:
+        raise ProtocolViolation("AMQP array of described values that have each a descriptor")
     if step > 0:
         return offset + count * (step - 1)
+    if count > len(buf) - offset:
+        raise ProtocolViolation(f"AMQP array with {count} elements ends before them")
     left[0] -= count
     if left[0] < 0:
-        raise ProtocolViolation(f"AMQP array of {count} elements, which are too many")
+        raise TooManyValues(f"AMQP array with {count} elements is too large")
     for _ in range(count):
         offset = _pass_content(buf, offset, code, depth, left)
     return offset

@@ -89,9 +89,10 @@ class Reader:
         items: list[Value] = []
         constructor = self.constructor() if code in ARRAYS else None
         is_empty = constructor is not None and constructor >> 4 == 4
-        need(count <= (256 if is_empty else len(self.data)))
+        need(is_empty or count <= len(self.data))
+        wanted = 0 if is_empty else count  # Elements without bytes are nowhere.
         by_size = self.belief is Belief.SIZE and not is_empty
-        while self.at < end if by_size else len(items) < count:
+        while self.at < end if by_size else len(items) < wanted:
             items.append(self.value() if constructor is None else self.content(constructor))
         need(self.belief is Belief.ELEMENTS or self.at == end)
         need(self.belief is not Belief.BOTH or code not in MAPS or count % 2 == 0)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qpidha.model import encoding
 from qpidha.model.encoding import (
     Array,
     Byte,
@@ -28,6 +29,7 @@ from qpidha.model.encoding import (
     encode,
     sections,
     skip,
+    walk,
 )
 from qpidha.model.errors import ProtocolViolation
 from qpidha.model.message_view import (
@@ -119,6 +121,60 @@ def test_deep_nesting_is_refused() -> None:
 def test_an_array_of_nothing_cannot_ask_for_much_memory() -> None:
     with pytest.raises(ProtocolViolation):
         decode(b"\xf0" + (5).to_bytes(4, "big") + (2**32 - 1).to_bytes(4, "big") + b"\x40")
+
+
+def test_many_arrays_of_nothing_cannot_either() -> None:
+    """Four bytes for 255 values: 64 kB of them were five million lists."""
+    inner = b"\xe0\x02\xff\x45"
+    in_list = b"\xd0" + (404).to_bytes(4) + (100).to_bytes(4) + inner * 100
+    in_array = b"\xf0" + (305).to_bytes(4) + (100).to_bytes(4) + b"\xe0" + inner[1:] * 100
+    for value in (in_list, in_array, b"\0\x40" + in_list):
+        assert skip(value, 0) == len(value)
+        with pytest.raises(ProtocolViolation, match="too many"):
+            decode(value)
+    few, end = decode(inner)
+    assert (few, end) == (Array(0x45, [[]] * 255), 4)
+
+
+@pytest.mark.parametrize("value", [[1] * 100, Array(0x50, [1] * 100), Described(1, [1] * 99)])
+def test_no_more_values_are_read_than_are_left(value: Any) -> None:
+    raw = encode(value)
+    left = [150]
+    assert decode(raw, 0, left) == (value, len(raw)) and 49 <= left[0] <= 50
+    with pytest.raises(ProtocolViolation, match="too many"):
+        decode(raw, 0, left)
+
+
+def test_a_described_value_is_no_key() -> None:
+    """Numbers in pairs can be chosen so that all have one hash: 3,000 in a frame took a second."""
+    key = encode(Described(ULong(1), 2))
+    with pytest.raises(ProtocolViolation):
+        decode(b"\xc1" + bytes((len(key) + 2, 2)) + key + b"\x40")
+    assert decode(b"\xc1" + bytes((len(key) + 2, 2)) + b"\x40" + key)[0] == {
+        None: Described(ULong(1), 2)
+    }
+
+
+def test_what_describes_a_section_is_a_number_or_a_name_or_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A list of 100 MB was decoded before it was refused."""
+    monkeypatch.setattr(encoding, "decode", None)
+    for descriptor in (encode([None] * 100), encode(Array(0x50, [0x77])), encode({}), b"\x40", b""):
+        for read in (sections, lambda payload: list(walk(payload))):
+            with pytest.raises(ProtocolViolation, match="unknown"):
+                read(b"\0" + descriptor + b"\x45")
+
+
+def test_what_is_passed_over_has_few_descriptions_in_it() -> None:
+    """Described values as descriptors and values of each other were 100 million steps."""
+
+    def tree(depth: int) -> bytes:
+        return b"\0" + tree(depth - 1) * 2 if depth else b"\x40"
+
+    assert skip(tree(5), 0) == len(tree(5)) == 63
+    with pytest.raises(ProtocolViolation, match="too deep"):
+        skip(tree(6), 0)
 
 
 def test_a_built_message_reads_as_it_was_given() -> None:

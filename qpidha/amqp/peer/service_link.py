@@ -41,6 +41,8 @@ MAX_WAITING = 64 << 20
 """Bytes that may wait for credit on one link; a service that makes more must look at `credit`
 first.
 """
+LONGEST_REQUEST = 1 << 20
+"""Bytes of a message to a service, if not of another broker: each is read at once."""
 UNLIMITED_WINDOW = 100_000
 """Credit that stands for `unlimited`."""
 
@@ -110,7 +112,8 @@ class ServiceLink:
         if (
             not self.sends and not self.connection.principal.is_broker
         ):  # brokers send each other more at a time than any client
-            self.end.set_limit(self.connection.host.settings.max_message_size)
+            most = self.connection.host.settings.max_message_size
+            self.end.set_limit(min(most, LONGEST_REQUEST))
         mode = SETTLED if self.sends else MIXED
         self.end.open(source, target, mode=mode)
         if not self.sends:

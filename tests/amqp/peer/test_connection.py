@@ -163,6 +163,19 @@ def test_a_service_takes_no_message_over_max_message_size_but_from_brokers() -> 
         assert (sender.error is None) is is_backup
 
 
+def test_a_request_to_a_service_is_a_mebibyte_at_most_and_its_sender_is_told_so() -> None:
+    """It is read at once, whoever sent it; messages to queues may have a hundred of them."""
+    pair = Pair()
+    pair.host.services["svc"] = service = Recording()
+    for size in (1 << 20, (1 << 20) + 1):
+        sender, _ = pair.sender("svc", name=str(size))
+        assert sender.end is not None and sender.end.remote_max_message_size() == 1 << 20
+        sender.send(bytes(size))
+        pair.turn()
+        assert (sender.error is None) is (size == 1 << 20)
+    assert [len(payload) for payload in service.payloads] == [1 << 20]
+
+
 def test_a_service_may_refuse_a_link() -> None:
     pair = Pair()
     pair.host.services["svc"] = service = Recording()
