@@ -180,15 +180,15 @@ def binding_of(filters: Mapping[Any, Any], exchange_type: str) -> BindingFilter:
 
 def _filter(key: Any, described: Any) -> Entry:
     """Find what a filter is, by its descriptor; its key is the peer's own name for it."""
-    if not isinstance(described, Described):
+    descriptor = described.descriptor if isinstance(described, Described) else None
+    if not isinstance(descriptor, (str, int)) or isinstance(descriptor, bool):
         entry = BY_NAME.get((Kind.FILTER, str(key)))
         if entry is not None and entry.fate is Fate.REFUSED:
             return entry
         raise InvalidArgument(
-            f"the filter {key} is not a described value",
+            f"the filter {key} is not described by a symbol or an ulong",
             hint="describe it with the descriptor of a filter, as AMQP says (3.5.8)",
         )
-    descriptor = described.descriptor
     entry = (
         BY_NAME.get((Kind.FILTER, descriptor))
         if isinstance(descriptor, str)

@@ -441,6 +441,14 @@ def test_a_filter_that_is_no_described_value_is_refused() -> None:
     assert condition(link) == "amqp:invalid-field"
 
 
+@pytest.mark.parametrize("descriptor", [1.5, None, True, b"x"])
+def test_a_filter_whose_descriptor_is_no_name_and_no_number_is_refused(descriptor: Any) -> None:
+    pair = Pair()
+    wanted = {Symbol("f"): Described(descriptor, "x")}
+    link, _ = pair.receiver("", name="r", terminus=source("amq.topic", filter=wanted))
+    assert condition(link) == "amqp:invalid-field" and "descriptor" in link.error.hint
+
+
 TOPIC, DIRECT = (
     "apache.org:legacy-amqp-topic-binding:string",
     "apache.org:legacy-amqp-direct-binding:string",

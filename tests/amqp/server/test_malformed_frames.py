@@ -258,6 +258,15 @@ def test_a13_a_filter_that_cannot_be_decoded_ends_the_session(filter_set: bytes)
     assert [a for a in talk.answers if a.code == ATTACHED and a.fields[0] == "bad"] == []
 
 
+@pytest.mark.parametrize("descriptor", [[1], {1: 2}, Described(ULong(1), 2)])
+def test_a_filter_described_by_a_compound_value_ends_its_link(descriptor: Any) -> None:
+    wanted = source(filter={Symbol("f"): Described(descriptor, "x")})
+    talk = Talk(None, *GOOD[:4])
+    answers = talk.say(attach(source=wanted))
+    assert [answer.code for answer in answers] == [ATTACHED, DETACHED]
+    assert answers[-1].fields[2].value[0] == "amqp:invalid-field"
+
+
 # A9: the size of frames.
 
 
