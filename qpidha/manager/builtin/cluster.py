@@ -293,7 +293,9 @@ def write_configuration(spec: BrokerSpec, options: ClusterOptions) -> None:
 def write_state(
     options: ClusterOptions, *, manager_pid: int, processes: dict[str, tuple[int, int]]
 ) -> None:
-    """Write `cluster.json` in one step; `processes` has pid and start time by broker name."""
+    """Write `cluster.json` in one step, readable by its owner only; `processes` has pid and start
+    time by broker name.
+    """
     brokers = []
     for spec in options.brokers():
         pid, started = processes.get(spec.name, (0, 0))
@@ -324,6 +326,7 @@ def write_state(
         "brokers": brokers,
     }
     temporary = options.state_file.with_suffix(".new")
+    temporary.touch(mode=0o600)
     temporary.write_text(json.dumps(state, indent=2) + "\n")
     temporary.replace(options.state_file)
 

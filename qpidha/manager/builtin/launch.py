@@ -25,6 +25,7 @@ from qpidha.client.command.exits import Failure
 from qpidha.client.command.target import local_cluster, state_directory
 from qpidha.manager.builtin.cluster import ClusterOptions
 from qpidha.manager.builtin.credentials import FOLDER
+from qpidha.manager.builtin.process import open_log
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import CANNOT_CREATE, NO, TIMED_OUT, UNAVAILABLE, USAGE
 
@@ -131,7 +132,7 @@ def start_manager(
         plan.credentials.make({spec.name: spec.names for spec in plan.brokers()})
     if foreground:
         return _in_foreground(plan)
-    with (plan.directory / "manager.log").open("ab") as log:
+    with open_log(plan.directory / "manager.log") as log:
         return subprocess.Popen(
             plan.manager_command(),
             stdin=subprocess.PIPE if plan.attached else subprocess.DEVNULL,

@@ -12,6 +12,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import qpidha
 
@@ -19,6 +20,8 @@ PACKAGE_ROOT = Path(qpidha.__file__).resolve().parent.parent
 """Directory that holds the package; put on the children's path so that a source tree works as it
 is.
 """
+
+LOG_MODE = 0o640
 
 
 class BrokerProcess:
@@ -52,7 +55,7 @@ class BrokerProcess:
             filter(None, [str(PACKAGE_ROOT), environment.get("PYTHONPATH", "")])
         )
         command = [*daemon, "--config", str(config)]
-        with log.open("ab") as output:
+        with open_log(log) as output:
             child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -89,6 +92,11 @@ class BrokerProcess:
             self.exit_code = self._child.wait()
         self._ended.set_result(None)
         on_exit(self)
+
+
+def open_log(path: Path) -> BinaryIO:
+    """Open a log to append to; one that is not there yet is for its owner and his group."""
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, LOG_MODE))
 
 
 def start_time(pid: int) -> int:

@@ -298,6 +298,8 @@ def test_a_full_disk_keeps_the_manager_from_writing_and_not_from_working(directo
     async def play() -> None:
         async with running(directory) as watched:
             settled = await watched.event("settled")
+            assert (directory / "cluster.json").stat().st_mode & 0o77 == 0
+            assert (directory / "b1" / "qpidhad.log").stat().st_mode & 0o27 == 0
             (directory / "cluster.new").mkdir()  # in the way of cluster.json
             config = directory / "b1" / "qpidd.conf"
             assert config.stat().st_mode & 0o77 == 0

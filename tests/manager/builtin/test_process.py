@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from qpidha.manager.builtin.process import start_time
+from qpidha.manager.builtin.process import open_log, start_time
 from tests.system.cluster import wait_for
 
 AGENTS = Path(__file__).parents[3] / "ocf" / "qpidha_ocf.py"
@@ -53,3 +53,11 @@ def test_a_process_is_dead_when_its_last_thread_is(began: Callable[[int], int]) 
         process.kill()
         process.wait()
     assert began(process.pid) == 0 and began(os.getpid()) > 0
+
+
+def test_a_log_is_not_for_strangers_and_keeps_what_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "manager.log"
+    for line in (b"one\n", b"two\n"):
+        with open_log(path) as log:
+            log.write(line)
+    assert path.read_bytes() == b"one\ntwo\n" and path.stat().st_mode & 0o27 == 0
