@@ -241,9 +241,10 @@ class Network:
                 continue
             one.listen(backlog)
             seconds = self._settings.max_negotiate_time / 1e9
-            self._doors.append(
-                SecureDoor(self._loop, one, tls, self.newcomers, self._accept_client, seconds)
+            door = SecureDoor(
+                self._loop, one, tls, self.newcomers, self._accept_client, seconds, self._log
             )
+            self._doors.append(door)
 
     def renew(self, settings: Settings, tls: ssl.SSLContext | None) -> None:
         """Show and trust other certificates from now on, here and where we dial. Who is there

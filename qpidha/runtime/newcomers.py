@@ -34,6 +34,7 @@ class Newcomers:
         """Note a newcomer, or how one that has got further is to be closed; close another one if
         there are too many.
         """
+        self.forget(number)
         self._hosts[number] = host
         self._crowds.setdefault(host, {})[number] = close
         if len(self._hosts) <= self.limit:

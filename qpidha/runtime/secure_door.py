@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from qpidha.model.ip import plain_host
+from qpidha.runtime.log_lines import Log
 from qpidha.runtime.newcomers import Newcomers
 
 AT_ONCE = 4
@@ -42,6 +44,7 @@ class SecureDoor:
         newcomers: Newcomers,
         make_stream: Callable[[], Visitor],
         handshake_time: float,
+        log: Log,
     ) -> None:
         self.tls = tls
         """What peers are shown and asked for from now on."""
@@ -50,6 +53,8 @@ class SecureDoor:
         self._newcomers = newcomers
         self._make_stream = make_stream
         self._handshake_time = handshake_time
+        self._log = log
+        self._is_exhausted = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._listen()
@@ -77,16 +82,29 @@ class SecureDoor:
                 one, address = self._listener.accept()
             except OSError as error:
                 if error.errno in EXHAUSTED:
-                    self._loop.remove_reader(self._listener)
-                    self._pause = self._loop.call_later(PAUSE, self._listen)
+                    self._rest(error)
                 return
+            self._is_exhausted = False
             one.setblocking(False)
             stream = self._make_stream()
             task = self._loop.create_task(self._greet(stream, one))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            host = str(address[0]).removeprefix("::ffff:")
+            host = plain_host(str(address[0]))
             self._newcomers.take(stream.connection_id, host, partial(_hang_up, one))
+
+    def _rest(self, error: OSError) -> None:
+        """Try again later; the first failure of a row is told."""
+        self._loop.remove_reader(self._listener)
+        self._pause = self._loop.call_later(PAUSE, self._listen)
+        if not self._is_exhausted:
+            self._is_exhausted = True
+            self._log.write(
+                "error",
+                "network",
+                f"nobody who comes with TLS is let in: {error.strerror}; it is tried again every "
+                f"{PAUSE:g} s",
+            )
 
     async def _greet(self, stream: Visitor, one: socket.socket) -> None:
         """Make a stream of a peer; one that fails, is too slow, or was closed meanwhile is gone."""
