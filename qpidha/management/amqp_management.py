@@ -29,7 +29,7 @@ from qpidha.management.schema import (
     attributes,
     plain,
 )
-from qpidha.management.status_codes import OK, status_of
+from qpidha.management.status_codes import OK, status_of, told
 from qpidha.model.encoding import Int
 from qpidha.model.errors import (
     InvalidArgument,
@@ -369,7 +369,7 @@ class _Call:
         self._send(
             {
                 "statusCode": Int(status),
-                "statusDescription": error.text,
+                "statusDescription": told(error),
                 "condition": error.condition,
                 **error.details,
             },

@@ -18,7 +18,14 @@ from qpidha.management.methods import METHODS
 from qpidha.management.parameters import Parameter, Type, read
 from qpidha.management.port import Reply
 from qpidha.management.schema import QUEUE, BindingView, binding_of, describe, plain
-from qpidha.management.status_codes import CREATED, METHOD_NOT_ALLOWED, NO_CONTENT, OK, status_of
+from qpidha.management.status_codes import (
+    CREATED,
+    METHOD_NOT_ALLOWED,
+    NO_CONTENT,
+    OK,
+    status_of,
+    told,
+)
 from qpidha.model.encoding import Array, UInt, ULong
 from qpidha.model.errors import (
     InvalidArgument,
@@ -38,6 +45,8 @@ Respond = Callable[[int, Any, "QpidHaError | None"], None]
 """Takes the status, the body and, if it failed, the error."""
 Success = Callable[[Any], "tuple[int, Any] | QpidHaError"]
 """From the result of a request to its status and body, or to the error that RabbitMQ answers."""
+SHOWN = 200
+"""So much of a path, or of a part of it, is repeated to who asks for it."""
 STRING_ARRAY = 0xA1
 BINDING_PATH = re.compile(r"src=([^;]+);dst([eq])=([^;]+);key=([^;]*);args=([0-9A-Za-z_-]*)")
 BINDING_QUERY = ("src", "dstq", "dste", "key")
@@ -108,7 +117,7 @@ class Routes:
         except InvariantBroken:
             raise
         except QpidHaError as error:
-            answer(_status(error, connection), error.text, error)
+            answer(_status(error, connection), told(error), error)
 
     def _do(
         self, call: _Call, params: dict[str, Any], success: Success, absent: Any = None
@@ -122,7 +131,7 @@ class Routes:
                 reply = Reply(absent)
             found = success(reply.result) if reply.error is None else reply.error
             if isinstance(found, QpidHaError):
-                call.answer(_status(found, call.connection), found.text, found)
+                call.answer(_status(found, call.connection), told(found), found)
             else:
                 call.answer(*found, None)
 
@@ -210,7 +219,7 @@ class Routes:
                 "use /bindings/src=EXCHANGE;dstq=QUEUE;key=KEY;args=HASH, each part "
                 "percent-encoded, or the location that GET gave"
             )
-            raise InvalidArgument(f"{call.raw_part!r} does not name a binding", hint=hint)
+            raise InvalidArgument(f"{call.raw_part[:SHOWN]!r} does not name a binding", hint=hint)
         source, kind, queue, key, arguments = match.groups()
         if kind == "e":
             raise _no_exchange_bindings()
@@ -293,11 +302,11 @@ def _route(verb: str, path: str, parts: list[str]) -> str:
         return offered[verb]
     if offered:
         raise MethodNotOffered(
-            f"{verb or 'a request without subject'} is not offered on {path}",
+            f"{verb[:SHOWN] or 'a request without subject'} is not offered on {path[:SHOWN]}",
             hint=f"offered: {', '.join(offered)}",
         )
     paths = dict.fromkeys(route[1] for route in ROUTES)
-    raise NotFound(f"there is nothing at {path!r}", hint=f"there are {', '.join(paths)}")
+    raise NotFound(f"there is nothing at {path[:SHOWN]!r}", hint=f"there are {', '.join(paths)}")
 
 
 def _check_query(method: str, query: dict[str, str]) -> None:
@@ -306,7 +315,7 @@ def _check_query(method: str, query: dict[str, str]) -> None:
     for name in query:
         if name not in known:
             raise InvalidArgument(
-                f"the query {name} is not known here",
+                f"the query {name[:SHOWN]} is not known here",
                 reason="what is asked for is done or refused",
                 hint=f"leave it out; known are {', '.join(known)}" if known else "leave it out",
             )
@@ -329,12 +338,13 @@ def _split(path: str) -> tuple[list[str], dict[str, str]]:
     head, _, query = path.partition("?")
     if not head.startswith("/") or head == "/":
         raise InvalidArgument(
-            f"the path {path!r} is not absolute", hint="set the property to, such as /queues/name"
+            f"the path {path[:SHOWN]!r} is not absolute",
+            hint="set the property to, such as /queues/name",
         )
     parts = head[1:].split("/")
     if not all(parts):
         raise InvalidArgument(
-            f"the path {path!r} has an empty part",
+            f"the path {path[:SHOWN]!r} has an empty part",
             hint="percent-encode a slash inside a name as %2F",
         )
     return parts, decode_query(query)

@@ -24,6 +24,14 @@ STATUS_OF = {
 }
 """AMQP error condition -> status code; any other is 500."""
 
+LONGEST_TEXT = 1000
+
+
+def told(error: QpidHaError) -> str:
+    """Return the text of an error without the rest of a very long name in it."""
+    text = error.text
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
+
 
 def status_of(error: QpidHaError, principal: Principal) -> int:
     """Return the status code for an error that `principal` is answered with."""

@@ -79,6 +79,26 @@ def test_create_read_delete_a_queue(client: Client) -> None:
     assert client.ask("READ", type="queue", name="q")[0] == 404
 
 
+@pytest.mark.parametrize(
+    ("operation", "application"),
+    [
+        ("READ", {"type": "queue", "name": "{}"}),
+        ("READ", {"identity": "{}"}),
+        ("READ", {"type": "{}", "name": "q"}),
+        ("QUERY", {"entityType": "{}"}),
+        ("{}", {"type": "queue", "name": "q"}),
+    ],
+)
+def test_what_is_asked_for_is_not_repeated_at_length(
+    client: Client, operation: str, application: dict[str, str]
+) -> None:
+    long = "x" * 1_000_000
+    given = {name: value.format(long) for name, value in application.items()}
+    status, text, _ = client.ask(operation.format(long), **given)
+    assert status >= 400 and len(text) < 1100
+    assert sum(map(len, map(str, client.details.values()))) < 2000
+
+
 def test_a_creation_is_answered_when_it_is_committed(client: Client) -> None:
     client.send("CREATE", type="queue", name="q")
     assert client.receiver.sent == []

@@ -370,6 +370,30 @@ def test_any_path_is_answered(method: str, path: str, has_body: bool) -> None:
     assert 200 <= client.ask(method, path, {} if has_body else None)[0] < 600
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/{}", None),
+        ("GET", "{}", None),
+        ("GET", "/queues//{}", None),
+        ("{}", "/queues/q", None),
+        ("PATCH", "/queues/{}", None),
+        ("GET", "/queues/{}", None),
+        ("GET", "/queues/q?{}=1", None),
+        ("DELETE", "/bindings/{}", None),
+        ("POST", "/bindings", "{}"),
+    ],
+)
+def test_what_is_asked_for_is_not_repeated_at_length(
+    client: Client, method: str, path: str, body: str | None
+) -> None:
+    long = "x" * 1_000_000
+    given = body and {"source": long, "destination_queue": long}
+    status, text = client.ask(method.format(long), path.format(long), given)
+    assert status >= 400 and len(text) < 1100
+    assert sum(map(len, map(str, client.details.values()))) < 2000
+
+
 RABBITMQ_ARGUMENTS = {
     "x-max-length": -5,
     "x-overflow": "nonsense",
