@@ -31,6 +31,8 @@ questions that they are for.
 """
 LONGEST_NUMBER = 20
 PUBLISH = ("publish", "exchange")
+STANDS_FOR = "${"
+"""How words begin that stand for the user in a rule."""
 KEY = "routingkey"
 """The property of a rule that is matched as a topic exchange does."""
 DEFAULT_EXCHANGE = "amq.default"
@@ -232,7 +234,7 @@ class User:
 
     def put_into(self, text: str) -> str:
         """Replace what stands for the user."""
-        if "${" not in text:
+        if STANDS_FOR not in text:
             return text
         user, domain = _plain(self.name), _plain(self.domain)
         text = text.replace("${userdomain}", f"{user}_{domain}" if domain else user)
@@ -263,6 +265,8 @@ class AccessList:
     _ready: dict[tuple[str, str, str], list[tuple[Rule, Ready]]] = field(default_factory=dict)
     _made: int = 0
     """Rules and questions that are in `_ready`."""
+    _tests: dict[Condition, Callable[[str], bool]] = field(default_factory=dict)
+    """Those that are the same for every user."""
     _published: dict[str, dict[tuple[str, str], Verdict]] = field(default_factory=dict)
     _decided: int = 0
     """Decisions that are in `_published`."""
@@ -368,18 +372,26 @@ class AccessList:
         key = user, action, object_type
         found = self._ready.get(key)
         if found is None:
-            if self._made >= MOST_READY:
-                self._ready.clear()
-                self._made = 0
+            while self._made >= MOST_READY:  # Forget who was first.
+                self._made -= 1 + len(self._ready.pop(next(iter(self._ready))))
             name, _, domain = user.partition("@")
             who = User(name, domain or self.realm)
             found = self._ready[key] = [
-                (rule, tuple((one.name, one.test(who), one.is_limit) for one in rule.conditions))
-                for rule in self.rules
-                if rule.is_about(*key)
+                (rule, self._made_ready(rule, who)) for rule in self.rules if rule.is_about(*key)
             ]
             self._made += 1 + len(found)
         return found
+
+    def _made_ready(self, rule: Rule, user: User) -> Ready:
+        return tuple((one.name, self._test(one, user), one.is_limit) for one in rule.conditions)
+
+    def _test(self, condition: Condition, user: User) -> Callable[[str], bool]:
+        """Return the test of a condition for a user."""
+        if STANDS_FOR in condition.text:
+            return condition.test(user)
+        if condition not in self._tests:
+            self._tests[condition] = condition.test(user)
+        return self._tests[condition]
 
 
 def fits_all(test: Callable[[str], bool]) -> bool:

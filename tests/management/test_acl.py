@@ -530,7 +530,7 @@ def test_what_was_decided_is_remembered_up_to_a_number() -> None:
     for number in range(MOST_READY):
         rules.decide(f"v{number}", "create", "queue", {"name": "q"})
         assert len(rules._ready) <= rules._made <= MOST_READY
-    assert len(rules._ready) == 2 * (1 + 40), "there was one rule for each of the first"
+    assert len(rules._ready) == rules._made == MOST_READY, "no rule is for these"
     assert rules.publish("ann", "x", "1").decision is Decision.ALLOW
 
 
@@ -540,6 +540,21 @@ def test_rules_are_made_ready_up_to_a_number_of_them(monkeypatch: pytest.MonkeyP
     for number in range(50):
         assert rules.decide(f"u{number}", "create", "queue", {"name": "7"}).line == 8
         assert sum(map(len, rules._ready.values())) < 1000 + 100
+    assert [user for user, _, _ in rules._ready] == [f"u{number}" for number in range(40, 50)]
+
+
+def test_what_a_rule_tests_is_kept_once_unless_it_is_about_the_user() -> None:
+    rules = a_list(
+        "acl allow all publish exchange routingkey=a.#",
+        "acl allow all publish exchange routingkey=${user}.#",
+    )
+    tests = []
+    for user in ("ann", "bob"):
+        assert rules.publish(user, "x", "a.b").line == 1
+        assert rules.publish(user, "x", f"{user}.b").line == 2
+        (same,), (own,) = (ready for _, ready in rules._rules(user, "publish", "exchange"))
+        tests.append((same[1], own[1]))
+    assert tests[0][0] is tests[1][0] and tests[0][1] is not tests[1][1]
 
 
 @pytest.mark.parametrize(
