@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qpidha.broker.queues.limits import UNLIMITED
-
 if TYPE_CHECKING:
     from qpidha.broker.queues.queue import Queue, Sender
 
@@ -27,6 +25,12 @@ this passes by itself.
 """
 
 
+MOST_ON_ITS_WAY = 1 << 30
+"""Bytes, to all who send, where there is no limit of the memory: they wait in memory while the disk
+is slow.
+"""
+
+
 class Credit:
     """Whether senders get credit."""
 
@@ -38,7 +42,7 @@ class Credit:
         self.senders: dict[Sender, None] = {}
         self.waiting: dict[Sender, None] = {}
         """Senders that were given nothing."""
-        self.spare = UNLIMITED
+        self.spare = MOST_ON_ITS_WAY
         """Bytes that all senders together may have on their way."""
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from qpidha.broker import credit as credit_module
 from qpidha.broker.credit import SLOW_DISK
 from qpidha.model.message import Message
 from qpidha.store import log as log_module
@@ -99,11 +100,13 @@ def test_a_checkpoint_shows_nothing_that_is_not_in_the_log_yet() -> None:
     assert machine.restart("keep").bodies("q") == words(5)
 
 
+@pytest.mark.parametrize("limit", [1_000_000, 0])
 def test_senders_wait_while_the_disk_is_far_behind_and_what_was_on_its_way_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
+    limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_module, "BACKLOG", 10_000)
-    machine = Machine(limit=1_000_000)
+    monkeypatch.setattr(credit_module, "MOST_ON_ITS_WAY", 200_000)
+    machine = Machine(limit=limit)
     credit = machine.broker.credit
     machine.broker.declare_queue("q", durable=True)
     machine.turn()
@@ -111,7 +114,7 @@ def test_senders_wait_while_the_disk_is_far_behind_and_what_was_on_its_way_is_ta
     machine.turn(pumps=0)
     machine.turn(pumps=0)
     assert "too slow" in credit.withheld[SLOW_DISK]
-    # What senders may have had on their way then, with a fifth of the memory between them.
+    # What senders may have had on their way then, all together.
     machine.publish("q", *[bytes(200)] * (credit.spare // 300), durable=False)
     machine.turn(pumps=0)
     assert machine.broker.refuse_publishing == ""
@@ -120,11 +123,13 @@ def test_senders_wait_while_the_disk_is_far_behind_and_what_was_on_its_way_is_ta
     assert not credit.withheld
 
 
+@pytest.mark.parametrize("limit", [1_000_000, 0])
 def test_nothing_is_taken_from_those_who_do_not_heed_that_the_disk_is_far_behind(
-    monkeypatch: pytest.MonkeyPatch,
+    limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_module, "BACKLOG", 10_000)
-    machine = Machine(limit=1_000_000)
+    monkeypatch.setattr(credit_module, "MOST_ON_ITS_WAY", 200_000)
+    machine = Machine(limit=limit)
     machine.broker.declare_queue("q", durable=True)
     machine.turn()
     machine.publish("q", *[bytes(200)] * 1200, durable=False)

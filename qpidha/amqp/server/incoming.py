@@ -77,6 +77,12 @@ of so many bytes.
 """
 
 
+BEYOND = 64
+"""How many deliveries more than it has credit for a peer may have sent while the broker gives none:
+a few, for who counts another way than we do.
+"""
+
+
 DELIVERY = 2 << 10
 """Bytes that the engine takes for a message until it has its outcome, beside its own, roughly."""
 
@@ -207,6 +213,11 @@ class IncomingLink(ReceivingLink):
             return
         if remote_state(delivery) == TRANSACTIONAL:
             self._post(delivery, payload)
+            return
+        if self._broker.credit.withheld and end.credit() < -BEYOND:
+            # Nothing else holds back who sends settled messages.
+            without = f"more than {BEYOND} deliveries came without credit"
+            self.fail_at(delivery, TransferLimitExceeded(without))
             return
         if self._pending >= self._window:
             # The engine does not enforce credit, and pending answers must not grow without bound.

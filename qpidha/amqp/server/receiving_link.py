@@ -117,7 +117,7 @@ class ReceivingLink(ClientLink):
         self._used = 0
         self._half = (allowance + 1) // 2 or self._window
         more = min(allowance, self._window - self._pending) - end.credit()
-        if more > 0:
+        if more > 0 and allowance:  # Who has sent without credit, and is to wait, gets none back.
             end.flow(more)
 
     def _has(self, outcome: int) -> bool:

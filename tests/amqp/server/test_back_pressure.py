@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.peer.terminus import ACCEPTED, REJECTED, target
+from qpidha.amqp.server.incoming import BEYOND
 from qpidha.broker.credit import SLOW_DISK
 from qpidha.broker.queues.spec import compile_spec
 from qpidha.model.encoding import UInt
@@ -25,7 +26,7 @@ from tests.amqp.wire import BEGIN, OPEN, Frame, Talk, attach, frame, perform
 from tests.broker.parts import a_taker
 
 HEARTBEAT = frame(b"")
-FLOW, DISPOSITION = 0x13, 0x15
+FLOW, DISPOSITION, DETACH = 0x13, 0x15, 0x16
 
 
 class ASender:
@@ -376,6 +377,26 @@ def test_while_the_disk_is_slow_those_wait_whose_messages_may_be_recorded() -> N
     assert not credit.allows(link, None) and credit.allows(link, broker.queues["local"])
     credit.withhold(SLOW_DISK, "")
     assert sender.credit and not credit.waiting
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_sender_that_goes_on_without_credit_loses_its_link(settled: bool) -> None:
+    host = a_host()
+    sender = ASender(host)
+    before = sender.credit
+    host.broker.credit.withhold("memory-limit", "there is none")
+    sender.send_all(settled=settled)
+    assert sender.credit == 0 and sender.sent >= before
+    answers: list[Frame] = []
+    for number in range(sender.sent, sender.sent + 2 * BEYOND):
+        transfer = perform(0x14, UInt(0), UInt(number), b"%d" % number, UInt(0), settled)
+        answers = sender.talk.say(frame(transfer + build(b"")))
+        if any(answer.code == DETACH for answer in answers):
+            break
+    (detach,) = [answer for answer in answers if answer.code == DETACH]
+    assert detach.fields[2].value[0] == "amqp:link:transfer-limit-exceeded"
+    assert len(host.broker.queues["q"].messages) <= sender.sent + BEYOND
+    assert ASender(host).credit == 0
 
 
 def test_a_sender_that_waited_and_left_is_told_nothing() -> None:
