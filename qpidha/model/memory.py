@@ -11,7 +11,7 @@ PEER_SHARE = 256
 """One part in so many of a limit may be on its way to one peer."""
 LEAST_FOR_PEER = 64 << 10
 TRANSACTION_SHARE, TRANSACTIONS_SHARE = 8, 2
-"""One part in so many of a limit may be in the open transactions of one connection, and of all."""
+"""One part in so many of a limit may be in the open transactions of one user, and of all."""
 
 
 def peer_share(limit: int) -> int:
@@ -30,6 +30,7 @@ class MemoryUse:
         "peer_share",
         "transaction_share",
         "transactions",
+        "transactions_of",
         "transactions_share",
         "unfinished",
     )
@@ -38,17 +39,28 @@ class MemoryUse:
         self.peer_share = ANY
         """Bytes that may be on their way to one peer."""
         self.transaction_share = self.transactions_share = ANY
-        """Bytes that may be in the open transactions of one connection, and of all."""
+        """Bytes that may be in the open transactions of one user, and of all."""
         self.bodies = 0
         """Message bodies on queues, but for those that are on disk only. A body on several queues
         counts for each: after a restart it may be there as often.
         """
         self.transactions = 0
         """Messages in open transactions."""
+        self.transactions_of: dict[str, int] = {}
+        """The same of each user, or of an address where nobody logs in."""
         self.unfinished = 0
         """Parts of messages of which the rest has not come."""
         self.output = 0
         """What waits for peers that have not read it."""
+
+    def count_transactions(self, holder: str, size: int) -> None:
+        """So many bytes came into the open transactions of a user, or have left if it is below
+        0.
+        """
+        self.transactions += size
+        held = self.transactions_of.pop(holder, 0) + size
+        if held:
+            self.transactions_of[holder] = held
 
     def share_out(self, limit: int) -> None:
         """Keep to the parts of a limit of the memory."""

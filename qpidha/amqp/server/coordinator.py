@@ -96,7 +96,8 @@ class Coordinator(ReceivingLink):
         # Never given twice, so that an id from before a failover is not taken for another
         # transaction after it.
         transaction_id = bytes.fromhex(self._host.make_uuid().replace("-", ""))
-        work = self._served.transactions.declare(transaction_id, self._host.broker, self)
+        served = self._served
+        work = served.transactions.declare(transaction_id, self._host.broker, self, served.holder())
         set_state(delivery, DECLARED, [work.transaction_id])
         settle(delivery)
         self._use()

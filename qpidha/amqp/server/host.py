@@ -76,3 +76,6 @@ class LinkHome(Protocol):
 
     def backlog(self) -> int:
         """Count the bytes that wait for the windows of the peer's sessions."""
+
+    def holder(self) -> str:
+        """Say who is there."""

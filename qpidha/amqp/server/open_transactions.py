@@ -24,7 +24,7 @@ MAX_TRANSACTIONS = 1000
 """Open transactions of one connection."""
 MAX_BYTES = 64 << 20
 """Bytes of messages in the open transactions of one connection: until a commit they are in nobody's
-queue and under no other limit, but that of the memory, of which they have a share.
+queue and under no other limit, but that of the memory, of which all of one user have a share.
 """
 
 
@@ -67,10 +67,12 @@ class Work:
 class OpenTransactions:
     """The open transactions of one connection."""
 
-    __slots__ = ("_open", "_use", "bytes", "taken")
+    __slots__ = ("_holder", "_open", "_use", "bytes", "taken")
 
     def __init__(self, use: MemoryUse) -> None:
         self._use = use
+        self._holder = ""
+        """Whose they are."""
         self._open: dict[bytes, Work] = {}
         self.bytes = 0
         self.taken = 0
@@ -79,8 +81,9 @@ class OpenTransactions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def declare(self, transaction_id: bytes, broker: Broker, owner: Owner) -> Work:
-        """Begin a transaction."""
+    def declare(self, transaction_id: bytes, broker: Broker, owner: Owner, holder: str) -> Work:
+        """Begin a transaction. All of this connection count for the holder of the first one."""
+        self._holder = self._holder or holder
         if len(self._open) >= MAX_TRANSACTIONS:
             raise LimitExceeded(
                 f"this connection has {MAX_TRANSACTIONS} open transactions",
@@ -117,13 +120,22 @@ class OpenTransactions:
         """Return what refuses so many bytes more, if anything does. Nobody but their client can end
         transactions: they must not have so much of the memory that all others wait for that.
         """
-        use = self._use
-        most = min(MAX_BYTES, use.transaction_share)
-        if self.bytes + size > most:
-            return LimitExceeded(
-                f"the open transactions of this connection hold {self.bytes} of {most} bytes",
-                hint="commit more often",
-            )
+        use, holder = self._use, self._holder
+        for whose, held, most in (
+            ("this connection", self.bytes, MAX_BYTES),
+            (holder, use.transactions_of.get(holder, 0), use.transaction_share),
+        ):
+            if size > most:
+                return LimitExceeded(
+                    f"a message of {size} bytes is more than the open transactions of {whose} may "
+                    f"hold, which is {most}",
+                    hint="send it outside of transactions; the operator can raise memory-limit",
+                )
+            if held + size > most:
+                return LimitExceeded(
+                    f"the open transactions of {whose} hold {held} of {most} bytes",
+                    hint="commit more often",
+                )
         if use.transactions + size > use.transactions_share:
             return LimitExceeded(
                 f"the open transactions of all connections hold {use.transactions} of "
@@ -199,7 +211,7 @@ class OpenTransactions:
     def _count(self, size: int) -> None:
         """So many bytes of messages came, or have left if it is below 0."""
         self.bytes += size
-        self._use.transactions += size
+        self._use.count_transactions(self._holder, size)
 
     def abandon(self, owner: Owner) -> None:
         """Roll back everything that a coordinator began."""

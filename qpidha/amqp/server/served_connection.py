@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from qpidha.amqp.peer.connection import Connection
 from qpidha.amqp.server.attaching import attach_link
 from qpidha.amqp.server.open_transactions import OpenTransactions
+from qpidha.model.ip import neighbourhood
+from qpidha.model.principal import ANONYMOUS, without_realm
 
 if TYPE_CHECKING:
     from qpidha.amqp.peer.channels import Retiring
@@ -76,6 +78,14 @@ class ServedConnection:
     def is_in_use(self) -> bool:
         """Whether the peer consumes messages or has open transactions."""
         return bool(self.outgoing or len(self.transactions))
+
+    def holder(self) -> str:
+        """Say who is there: a user, or whoever comes from an address where nobody logs in."""
+        principal = self.connection.principal
+        name = without_realm(principal.name, self.host.settings.realm)
+        if name in ("", ANONYMOUS):
+            return f"clients at {neighbourhood(principal.address)}"
+        return f"user {name}"
 
     def attach(self, end: LinkEnd) -> None:
         """Answer an attach of the peer."""

@@ -10,6 +10,7 @@ from qpidha.amqp.peer.values import set_state
 from qpidha.amqp.server import open_transactions
 from qpidha.model.encoding import Described, ULong
 from qpidha.model.message_view import body, build
+from qpidha.model.principal import Principal
 from tests.amqp.builders import AHost, Recording
 from tests.amqp.controller import Controller
 from tests.amqp.work import ROLLBACK, UNKNOWN, Work, a_host, declare
@@ -240,21 +241,58 @@ def refused_post(work: Work) -> str:
     return f"{condition} {text}"
 
 
-def test_open_transactions_have_a_part_of_the_memory_and_no_more() -> None:
+def of_somebody(host: AHost, name: str = "", address: str = "192.0.2.1:5000") -> Work:
+    """A transaction of who has logged in by that name, or has not."""
+    client = Controller(host)
+    client.server.principal = Principal(name=name, address=address)
+    return Work(client=client)
+
+
+def test_open_transactions_of_a_user_have_a_part_of_the_memory_and_no_more() -> None:
     host = a_host()
-    host.broker.use.share_out(8_000)
-    works = [Work(host) for _ in range(5)]
-    said = refused_post(works[0]) or refused_post(works[0].another())
-    assert "amqp:resource-limit-exceeded" in said and "this connection hold" in said
-    assert "of 1000 bytes" in said and works[0].broker.use.transactions < 1000
-    assert [refused_post(work) for work in works[1:4]] == ["", "", ""]
-    assert "all connections hold" in refused_post(works[4])
-    assert works[4].discharge().condition == ROLLBACK
-    works[1].commit()
-    again = works[4].another()
+    use = host.broker.use
+    use.share_out(8_000)
+    first = of_somebody(host, "ann")
+    assert refused_post(first) == ""
+    for again in (first.another(), of_somebody(host, "ann@QPID", "192.0.2.9:1")):
+        said = refused_post(again)
+        assert "amqp:resource-limit-exceeded" in said and "user ann hold" in said
+        assert "of 1000 bytes" in said and use.transactions < 1000
+        assert again.discharge().condition == ROLLBACK
+    others = [of_somebody(host, name) for name in ("bob", "eve", "joe", "kim")]
+    assert [refused_post(work) for work in others[:3]] == ["", "", ""]
+    assert "all connections hold" in refused_post(others[3])
+    assert others[3].discharge().condition == ROLLBACK
+    first.commit()
+    again = of_somebody(host, "ann")
     assert refused_post(again) == ""
     again.commit()
     assert len(host.broker.queues["q"].messages) == 2
+    for work in others[:3]:
+        work.commit()
+    assert use.transactions == 0 and use.transactions_of == {}
+
+
+def test_where_nobody_logs_in_an_address_has_that_part() -> None:
+    host = a_host()
+    host.broker.use.share_out(8_000)
+    here, there = [f"[2001:db8::{number}]:5000" for number in (1, 2)]
+    works = [of_somebody(host, name, here) for name in ("", "anonymous")]
+    assert refused_post(works[0]) == ""
+    assert "clients at 2001:db8::/64 hold" in refused_post(works[1])
+    assert "clients at 2001:db8::/64 hold" in refused_post(of_somebody(host, "", there))
+    assert refused_post(of_somebody(host)) == ""
+
+
+def test_who_posts_a_message_that_is_too_large_alone_is_not_told_to_commit() -> None:
+    host = a_host()
+    host.broker.use.share_out(4_000)
+    work = of_somebody(host)
+    sent = work.post(work.sender(), build("x" * 600))
+    work.turn()
+    _, text, info = sent.fields[1].value[0].value
+    assert "a message of" in text and "commit more often" not in str(info)
+    assert "outside" in str(info)
 
 
 def test_small_messages_count_for_the_memory_that_they_take(
