@@ -287,6 +287,18 @@ def counted_was_said(machine: Any, cluster: Any) -> None:
             )
 
 
+def limits_hold(limits: dict[str, dict[str, int]], machine: Any) -> None:
+    """No queue of a primary has more messages than it may have."""
+    for name, arguments in limits.items():
+        queue = machine.node.broker.queues.get(name)
+        most = arguments["qpid.max_count"]
+        if queue is not None and len(queue.messages) > most:
+            raise Violation(
+                f"too many: queue {name} of {machine.host} has {len(queue.messages)} messages, and "
+                f"may have {most}"
+            )
+
+
 def handed_over(
     primaries: dict[int, tuple[str, int]], cluster: Any, result: dict[str, Any], where: str
 ) -> None:
@@ -325,7 +337,13 @@ def causes_hold(facts: Facts, machine: Any) -> None:
                 for sequence in entry[1].sequences:
                     # Of messages before the start of the log only the kind of cause can be judged.
                     place = (queue, keys.get(sequence, ""))
-                    if cause == Cause.PURGED and queue in facts.purges:
+                    # Of a queue that is gone by now the name is not known.
+                    is_gone = not queue and bool(facts.deletions)
+                    if cause == Cause.PURGED and (
+                        queue in facts.purges or (is_gone and facts.purges)
+                    ):
+                        continue
+                    if cause == Cause.DELETED and (queue in facts.deletions or is_gone):
                         continue
                     if cause != Cause.REJECTED or (all(place) and place not in facts.rejections):
                         raise Violation(

@@ -358,6 +358,8 @@ class ModelTransport:
         other = Socket(target, 0)
         self.stream = self.world.join(self, other)
         self.alive = True
+        self.given = -1
+        """How many messages may be sent; below 0 they are not counted."""
         reach(self.world, self.stream, self, other, lambda: self._say("open", {}))
 
     def _say(self, *words: Any) -> None:
@@ -370,6 +372,7 @@ class ModelTransport:
 
     def send(self, number: int, payload: bytes) -> None:
         """Send one message."""
+        self.given -= self.given > 0
         self._say("transfer", 1, number, payload)
 
     def commit(self, number: int, queues: tuple[str, ...], payload: bytes) -> None:
@@ -381,8 +384,8 @@ class ModelTransport:
         self._say("move", 1, number, queue)
 
     def credit(self) -> int:
-        """There is always some."""
-        return 1000
+        """Return what is left; most queues always give some."""
+        return self.given if self.given >= 0 else 1000
 
     def disposition(self, number: int, state: int) -> None:
         """Say what became of a message."""
@@ -407,6 +410,9 @@ class ModelTransport:
             client.opened()
         elif verb == "attached":
             client.link_attached()
+        elif verb == "credit":
+            self.given = max(self.given, 0) + values[1]
+            client.credited()
         elif verb == "detached":
             client.link_detached(values[1])
         elif verb == "accepted":

@@ -88,6 +88,8 @@ class Facts:
     """Transmission -> the queues on which it is to be, on all or on none."""
     purges: set[str] = field(default_factory=set)
     """Queues that were purged."""
+    deletions: set[str] = field(default_factory=set)
+    """Queues that were deleted."""
     accepted: int = 0
     delivered: int = 0
     lost_in_total_failures: int = 0
@@ -184,6 +186,15 @@ class Facts:
         for duty in self.duties.values():
             if queue in duty.places:
                 duty.purged = True
+
+    def deleted(self, queue: str) -> None:
+        """A queue is being deleted: what was sent to it until now may go where its rejected
+        messages go.
+        """
+        self.deletions.add(queue)
+        for duty in self.duties.values():
+            if queue in duty.places:
+                duty.places[self.alternates[queue]] = None
 
     def may_be(self, queue: str, key: str) -> bool:
         """Tell whether a message may be on a queue at all."""

@@ -4,9 +4,10 @@ bytes.
 Everything else is the product's: broker model, HA machine, log, holds, management, the turn itself.
 Messages of the HA machine are handed over as `ha.wire` writes them. What a client says is a tuple
 whose first word is a verb: open, attach, transfer, commit, move, disposition, flow; what it hears:
-opened, closed, attached, detached, accepted, rejected, message, settled, unmoved. Between brokers
-"taken" gives back credit, where replication has little of it. `ModelLink` does to queues what
-`amqp.incoming` and `amqp.outgoing` do, in fewer words.
+opened, closed, attached, detached, credit, accepted, rejected, message, settled, unmoved. Between
+brokers "taken" gives back credit, where replication has little of it. `ModelLink` does to queues
+what `amqp.incoming` and `amqp.outgoing` do, in fewer words; credit is counted only of queues that
+may stop their senders.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from qpidha.amqp.peer.connection import Counters
 from qpidha.amqp.peer.terminus import ACCEPTED, MODIFIED, REJECTED, RELEASED, PeerError
+from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.broker.transaction import Fate, Post, Retirement, Transaction
 from qpidha.ha.channels import Channels
 from qpidha.ha.wire import Message
@@ -28,6 +30,7 @@ from qpidha.model.errors import (
     ProtocolViolation,
     QpidHaError,
     RefusedRequest,
+    ResourceDeleted,
 )
 from qpidha.model.events import ConnectionKind, ConnectionOpened, Event
 from qpidha.model.message_view import arrival
@@ -283,6 +286,9 @@ class ModelLink:
         self.cursor = 0
         self.numbers = 0
         self.unsettled: dict[int, Any] = {}
+        self.given = 0
+        """How many messages a sender may send, where that is counted."""
+        self.is_counted = False
         self.alive = True
 
     def find(self, address: str, options: dict[str, Any]) -> int:
@@ -294,7 +300,7 @@ class ModelLink:
             self.exchange = address
             return 0
         if address in broker.queues:
-            self.queue = broker.queues[address]
+            self.queue = broker.queue(address)
             return 0
         self.queue, sequence = broker.declare_queue(address, **options)
         return int(sequence)
@@ -305,6 +311,11 @@ class ModelLink:
             return
         say = self.connection.say
         if number is None:
+            if not self.sends and self.queue is not None:
+                self.queue.add_sender(self)
+                self.is_counted = self.queue.spec.limits.stop_count < UNLIMITED
+                if self.is_counted:
+                    say(("credit", self.link_id, 0))
             say(("attached", self.link_id))
             if self.sends:
                 try:
@@ -313,14 +324,23 @@ class ModelLink:
                     say(("detached", self.link_id, error.condition))
                     return
                 self.flow(self.credit_wanted)
-            elif self.queue is not None:
-                self.queue.add_sender(self)
+            else:
+                self.resumed()
         else:
             say(("settled" if self.sends else "accepted", self.link_id, number))
+
+    def resumed(self) -> None:
+        """A sender's queue may have room: give credit as far as it has."""
+        if self.alive and self.is_counted and self.queue.admits(self, 0):
+            more = max(1, self.queue.share(1)) - self.given
+            if more > 0:
+                self.given += more
+                self.connection.say(("credit", self.link_id, more))
 
     def take(self, number: int, payload: bytes) -> None:
         """A sender's message."""
         host = self.host
+        self.given -= 1
         try:
             payload, expires = arrival(payload, host.now)
             if self.queue is not None:
@@ -331,8 +351,12 @@ class ModelLink:
                 )
         except (RefusedRequest, ProtocolViolation) as error:
             self.connection.say(("rejected", self.link_id, number, error.condition))
+            if isinstance(error, ResourceDeleted):
+                self.queue_deleted()
+            self.resumed()
             return
         host.when_committed(sequence, self, number)
+        self.resumed()
 
     def commit(self, number: int, queues: tuple[str, ...], payload: bytes) -> None:
         """A sender's transaction: one message on each of several queues, on all or on none."""

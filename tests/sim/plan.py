@@ -4,7 +4,7 @@ much goes wrong.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from qpidha.model.settings import Settings
@@ -54,14 +54,22 @@ class Plan:
     """Bytes of a part of a snapshot: small ones, so that a snapshot of a few messages has several.
     """
     moods: tuple[float, float, float]
+    limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Queue -> arguments, of those that are small (`limits.py`)."""
+    deletions: int = 0
+    """How often somebody deletes a queue."""
 
     def options(self, queue: str) -> dict[str, Any]:
         """Return what a queue is declared with."""
         found: dict[str, Any] = {"durable": self.durable > 0}
         if self.alternate and queue in QUEUES:
             found["alternate"] = ALTERNATE
+        arguments: dict[str, Any] = {}
         if queue in self.dedup:
-            found["arguments"] = {"qpidha.dedup": "message-id"}
+            arguments["qpidha.dedup"] = "message-id"
+        arguments |= self.limits.get(queue, {})
+        if arguments:
+            found["arguments"] = arguments
         return found
 
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from qpidha.broker.broker import Broker
 from qpidha.broker.queues.backlog import Backlog
 from qpidha.broker.queues.dedup import Window
 from qpidha.broker.queues.dispatch import RoundRobin
 from qpidha.broker.queues.purge import Purge
+from qpidha.broker.queues.queue import Queue
 from qpidha.broker.queues.walk import Walk
 from qpidha.broker.state import State
 from qpidha.broker.transaction import Transaction
@@ -333,6 +335,43 @@ def purge_what_comes() -> AbstractContextManager[None]:
     return replaced((Walk, "step", greedy))
 
 
+def overfill() -> AbstractContextManager[None]:
+    """Take a message whatever is on its queue already."""
+
+    def careless(self: Any, size: int) -> list[Any]:
+        self.check_open()
+        return []
+
+    return replaced((Queue, "room_for", careless))
+
+
+def forget_senders() -> AbstractContextManager[None]:
+    """Do not tell the senders that wait for a queue that there is room again."""
+
+    def forgetful(self: Any) -> None:
+        self.is_stopped = False
+        self.set_fast_path_limit()
+        self.waiting.clear()
+
+    return replaced((Queue, "_resume", forgetful))
+
+
+def drop_unplaced() -> AbstractContextManager[None]:
+    """Let a rejected message go for which its alternate exchange has no room."""
+    pass_on = Broker.pass_on
+    return replaced((Broker, "pass_on", lambda self, queue, m: pass_on(self, queue, m) or 0))
+
+
+def delete_carelessly() -> AbstractContextManager[None]:
+    """Now and then do not pass on a message of a queue that is deleted."""
+    reroute = Broker._reroute
+
+    def careless(self: Any, queue: Any, message: Any) -> int:
+        return reroute(self, queue, message) if message.sequence % 3 else 0
+
+    return replaced((Broker, "_reroute", careless))
+
+
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__.replace("_", "-"): bug
     for bug in (
@@ -361,5 +400,9 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         keep_rejected,
         mistake_cause,
         purge_what_comes,
+        overfill,
+        forget_senders,
+        drop_unplaced,
+        delete_carelessly,
     )
 }

@@ -19,6 +19,7 @@ from qpidha.store import recovery
 from tests.sim import checkers, faults
 from tests.sim.clients import ModelTransport, Mover, Receiver, Sender
 from tests.sim.history import ACCEPTED, DOUBT, REFUSED, Facts, Violation, key_of, name_of
+from tests.sim.limits import deletions, limit
 from tests.sim.machine import Cluster, Machine
 from tests.sim.manager import Manager, TrustedManager
 from tests.sim.network import Network
@@ -39,6 +40,7 @@ class Run(Network):
         self.seed = seed
         self.world = world = World(f"{depth} {seed}", tracing=tracing)
         self.plan = plan = draw(world, depth)
+        limit(plan, seed)
         self.facts = Facts()
         self.injected: dict[str, int] = {}
         self.promotions = 0
@@ -95,7 +97,7 @@ class Run(Network):
         try:
             self.begin()
             faults.plan(self)
-            with purges(self, self.plan.depth):
+            with purges(self, self.plan.depth), deletions(self):
                 self.world.run_for(self.plan.length)
                 self.heal()
                 self.finish()
@@ -193,7 +195,7 @@ class Run(Network):
             requests.append(
                 ("declare_exchange", {"name": ALTERNATE, "type": "fanout", "durable": durable})
             )
-            requests.append(("declare_queue", {"name": REJECTED, "durable": durable}))
+            requests.append(("declare_queue", {"name": REJECTED, **self.plan.options(REJECTED)}))
             requests.append(("bind", {"exchange": ALTERNATE, "queue": REJECTED}))
         if self.plan.moves:
             requests.append(("declare_queue", {"name": MOVED, "durable": durable}))
@@ -239,6 +241,8 @@ class Run(Network):
         """
         world, facts = self.world, self.facts
         senders = [client for client in self.clients if isinstance(client, Sender)]
+        if self.plan.limits:
+            self._make_room()
         self._wait(
             lambda: all(sender.is_done for sender in senders), "the senders have not finished"
         )
@@ -266,6 +270,18 @@ class Run(Network):
             receiver.stop()
         world.run_for(100 * MILLISECOND)
         self._judge_at_rest()
+
+    def _make_room(self) -> None:
+        """Have somebody take what is on small queues, for whose room senders wait: those who were
+        to take it may not be there, or hold it and never answer.
+        """
+        for client in self.clients:
+            if isinstance(client, Receiver):
+                client.stop()
+        for number, queue in enumerate(self.plan.limits):
+            helper = self._receiver(f"y{number}", queue, (0, 0, 0))
+            helper.connect()
+            self.clients.append(helper)
 
     def _judge_at_rest(self) -> None:
         self._wait(
@@ -370,6 +386,7 @@ class Run(Network):
         primary = machine.node.cluster.primary if machine.node.cluster is not None else None
         if primary is not None:
             checkers.counted_was_said(machine, machine.node.cluster)
+            checkers.limits_hold(self.plan.limits, machine)
             epoch = primary.in_sync.epoch
             who = (machine.host, machine.life)
             if self.primaries.get(epoch) != who:
@@ -399,7 +416,8 @@ class Run(Network):
     def _shared(self) -> str:
         return (
             REJECTED
-            if (self.plan.fan_out or self.plan.transactions) and self.plan.alternate
+            if (self.plan.fan_out or self.plan.transactions or self.plan.deletions)
+            and self.plan.alternate
             else ""
         )
 
