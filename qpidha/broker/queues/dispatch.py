@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 REFUSALS = 1000
 """After so many refusals a consumer forgets those of messages that have left the queue."""
 EXPIRED_A_TURN = 5000
-"""Expired messages of one queue that a dispatch comes upon at most; the next turn goes on."""
+"""Expired messages of one queue that a dispatch comes upon at most for the takers, and for each
+browser; the next turn goes on.
+"""
 
 
 class Consumer(Protocol):
@@ -109,10 +111,10 @@ class Dispatch(Protocol):
 
     def run(
         self, backlog: Backlog, now: int, *, delivers: bool, shows_expired: bool
-    ) -> list[Message]:
+    ) -> tuple[list[Message], bool]:
         """Show messages to browsers, and give available ones to consumers with credit if the queue
-        `delivers`. Return messages that were found to be expired: they are to leave, and with
-        EXPIRED_A_TURN of them there may be more. `now` is ns since the Unix epoch.
+        `delivers`. Return messages that were found to be expired, which are to leave, and whether
+        there may be more to hand out behind so many of them. `now` is ns since the Unix epoch.
         """
         ...
 
@@ -138,7 +140,7 @@ class RoundRobin:
 
     def run(
         self, backlog: Backlog, now: int, *, delivers: bool, shows_expired: bool
-    ) -> list[Message]:
+    ) -> tuple[list[Message], bool]:
         """Show messages to browsers, and give available ones to consumers with credit, in turn."""
         backlog.ordering.tidy()
         consumers = self.consumers
@@ -146,11 +148,12 @@ class RoundRobin:
             consumers = consumers[self._turn :] + consumers[: self._turn]
         takers: list[Consumer] = []
         expired: list[Message] = []
-        is_selective = False
+        is_selective = has_more = False
         for consumer in consumers:
             if consumer.credit > 0:
                 if consumer.browse:
-                    self._show(backlog, consumer, now, shows_expired=shows_expired)
+                    over = 0 if shows_expired else now
+                    has_more = self._show(backlog, consumer, over) or has_more
                 elif delivers:
                     takers.append(consumer)
                     is_selective = is_selective or consumer.is_selective
@@ -161,7 +164,7 @@ class RoundRobin:
             # does not always favour the first.
             if len(self.consumers) > 1:
                 self._turn = (self._turn + given) % len(self.consumers)
-        return expired
+        return expired, has_more or len(expired) >= EXPIRED_A_TURN
 
     def _hand_out(
         self, backlog: Backlog, takers: list[Consumer], now: int, expired: list[Message]
@@ -224,14 +227,21 @@ class RoundRobin:
         return given
 
     @staticmethod
-    def _show(backlog: Backlog, browser: Consumer, now: int, *, shows_expired: bool) -> None:
-        """Show a browser the available messages that it has not seen."""
+    def _show(backlog: Backlog, browser: Consumer, over: int) -> bool:
+        """Show a browser the available messages that it has not seen, but for those whose time ends
+        at `over` or before. Return whether there may be more behind so many of them.
+        """
+        passed = 0
         for message in backlog.ordering.after(browser.cursor):
-            if message.acquired or (
-                message.expires and message.expires <= now and not shows_expired
-            ):
+            if message.acquired:
                 continue
             browser.cursor = message.sequence
+            if message.expires and message.expires <= over:
+                passed += 1
+                if passed >= EXPIRED_A_TURN:
+                    return True
+                continue
             browser.deliver(message)
             if browser.credit <= 0:
                 break
+        return False

@@ -52,7 +52,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from qpidha.broker.queues.backlog import Backlog
 from qpidha.broker.queues.dedup import Window
-from qpidha.broker.queues.dispatch import EXPIRED_A_TURN, RoundRobin
+from qpidha.broker.queues.dispatch import RoundRobin
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.broker.queues.spec import Needs, check_change
 from qpidha.model.errors import LimitExceeded, RefusedRequest, ResourceDeleted, ResourceLocked
@@ -577,13 +577,13 @@ class Queue(Backlog):
         """Hand available messages to consumers with credit, and show them to browsers."""
         # Only the primary decides that a message is over its time. On a replica it is still there,
         # and is shown.
-        expired = self.dispatcher.run(
+        was_searching = self.is_searching
+        expired, self.is_searching = self.dispatcher.run(
             self,
             now,
             delivers=not self.is_replica and not (self.uid > 0 and self._host.delivery_paused),
             shows_expired=self.is_replica,
         )
-        was_searching, self.is_searching = self.is_searching, len(expired) >= EXPIRED_A_TURN
         if self.is_searching:
             self._host.runnable[self] = None
         elif was_searching:

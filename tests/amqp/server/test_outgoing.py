@@ -12,7 +12,6 @@ from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.peer.terminus import MODIFIED, REJECTED, RELEASED, Outcome, Terminus, source
 from qpidha.amqp.server import outgoing
 from qpidha.broker.queues import dispatch as dispatch_module
-from qpidha.broker.queues import queue as queue_module
 from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong, decode, sections
 from qpidha.model.message_view import (
     HEADER,
@@ -244,8 +243,7 @@ def test_credit_bounds_what_is_sent_and_drain_gives_it_back() -> None:
 def test_a_drain_is_answered_when_what_has_expired_was_searched(
     behind: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (dispatch_module, queue_module):
-        monkeypatch.setattr(module, "EXPIRED_A_TURN", 2)
+    monkeypatch.setattr(dispatch_module, "EXPIRED_A_TURN", 2)
     pair = a_pair()
     broker = pair.host.broker
     for number in range(5):

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from qpidha.broker.queues import dispatch as dispatch_module
-from qpidha.broker.queues import queue as queue_module
 from qpidha.broker.queues.dispatch import REFUSALS, Refusals
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.message import Message
@@ -99,8 +98,7 @@ def test_refusals_of_messages_that_have_left_are_forgotten() -> None:
 def test_expired_messages_that_a_dispatch_meets_go_some_a_turn(
     wants: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (dispatch_module, queue_module):
-        monkeypatch.setattr(module, "EXPIRED_A_TURN", 2)
+    monkeypatch.setattr(dispatch_module, "EXPIRED_A_TURN", 2)
     tape = Tape()
     broker = a_broker(tape)
     queue, _ = broker.declare_queue("q")
@@ -117,3 +115,21 @@ def test_expired_messages_that_a_dispatch_meets_go_some_a_turn(
     assert [record for _, record in tape.records if isinstance(record, Dequeued)] == [
         Dequeued(queue.uid, tuple(gone), Cause.EXPIRED) for gone in (old[:2], old[2:4], old[4:])
     ]
+
+
+def test_expired_messages_that_a_browser_meets_are_passed_over_some_a_turn_and_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A million of them were gone through for each browser at each dispatch."""
+    monkeypatch.setattr(dispatch_module, "EXPIRED_A_TURN", 2)
+    broker = a_broker(Tape())
+    queue, _ = broker.declare_queue("q")
+    old = send(broker, "q", *"abcde", expires=5)
+    send(broker, "q", "new")
+    browser = a_taker(queue, 9, browse=True)
+    for seen in (old[1], old[3]):
+        broker.dispatch(10)
+        assert browser.cursor == seen and queue in broker.runnable and not browser.searches
+    broker.dispatch(10)
+    assert browser.bodies == ["new"] and not broker.runnable and browser.searches == 1
+    assert len(queue.messages) == 6
