@@ -11,13 +11,15 @@ import os
 import sys
 import time
 
+from qpidha.manager.builtin.credentials import PROGRAMS
 from tests.lab.cluster import LabCluster
-from tests.lab.hosts import NAMES, PORT, SWITCH, VIP
+from tests.lab.hosts import NAMES, SWITCH, VIP, credentials
 from tests.lab.lab import ENVIRONMENT, Lab, why_not
+from tests.lab.traffic import address
 
-HINT = f"""The lab is up: {", ".join(NAMES)} run Pacemaker and a broker; {VIP} follows the primary.
+UP = f"""The lab is up: {", ".join(NAMES)} run Pacemaker and a broker; {VIP} follows the primary.
   make lab-exec HOST=ha1 COMMAND='pcs status'     a command in a host; without COMMAND a shell
-  make lab-exec HOST=switch COMMAND='.venv/bin/qpid-ha -b {VIP}:{PORT} status'     where clients are
+  make lab-exec HOST=switch COMMAND='%s'     where clients are
   .venv/bin/python -m tests.lab off ha1           cut its power; also: on, cut (its networks), heal
   make lab-test                                   play the scenarios on it
   make lab-down                                   the end"""
@@ -62,10 +64,19 @@ def up() -> int:
         print(error, file=sys.stderr)
         return 1
     LabCluster(lab).start()
-    print(
-        f"{HINT}\nThat took {time.monotonic() - began:.0f} s; disks and logs are in {lab.folder}."
-    )
+    print(UP % ask_primary())
+    print(f"That took {time.monotonic() - began:.0f} s; disks and logs are in {lab.folder}.")
     return 0
+
+
+def ask_primary() -> str:
+    """Return a command for the switch that shows the primary's status."""
+    files = credentials()
+    options = ""
+    if files.folder.exists():
+        password = files.password_file(PROGRAMS)
+        options = f" --ssl-trusted {files.trusted} --user {PROGRAMS} --password-file {password}"
+    return f".venv/bin/qpid-ha -b {address()}{options} status"
 
 
 if __name__ == "__main__":
