@@ -29,7 +29,7 @@ from qpidha.broker.queues.expiry import Search
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
 from qpidha.broker.queues.purge import Purge
 from qpidha.broker.state import LOCAL_UID, State
-from qpidha.broker.topic import TooManyWays
+from qpidha.broker.topic import Steps, TooManyKeys, TooManyWays
 from qpidha.broker.translation import translate
 from qpidha.broker.vocabulary import Kind
 from qpidha.model.deadlines import Deadlines
@@ -79,6 +79,11 @@ RETRY_INTERVAL = 1 * SECOND
 """How often rejected messages are tried again that their alternate exchange could not place."""
 RETRIED_A_TURN = 1000
 """Of them, how many in one turn, and how many of each queue."""
+PUBLISH_STEPS, REROUTE_STEPS, COMMIT_STEPS = (200, 50_000), (50, 100_000), (20, 500_000)
+"""Steps that the comparison of each key with the bindings of topic exchanges may take whatever
+others take (2,000 are about a millisecond), and those that are shared in one turn: by what is
+published, by what is rerouted, and by commits, whose posts are all routed in one turn.
+"""
 RETURN = 10 * SECOND
 """How long the users of a queue without a timeout of its own have to come back after a failover or
 a restart.
@@ -102,6 +107,9 @@ class Broker(State):
         self._make_uuid = make_uuid
         self._last_local_uid = LOCAL_UID
         self.credit = Credit()
+        self._publish_steps = Steps(*PUBLISH_STEPS, "send it again, and fewer of this kind at once")
+        self._reroute_steps = Steps(*REROUTE_STEPS, "reject, or delete, fewer of this kind at once")
+        self.commit_steps = Steps(*COMMIT_STEPS, "commit more often")
         self._owned: dict[object, dict[Queue, None]] = {}
         self._leaving: dict[Queue, None] = {}
         """Queues with a timeout that were left in this turn."""
@@ -278,6 +286,7 @@ class Broker(State):
                 left -= max(walk.step(left), 1)
                 if left <= 0:
                     break
+        self._reroute_steps.renew()
         self.walks = [walk for walk in self.walks if not walk.is_over]
 
     def abandon_walks(self) -> None:
@@ -440,7 +449,7 @@ class Broker(State):
             raise NotFound(f"There is no exchange {exchange_name}", hint="Declare it first.")
         exchange.received += 1
         exchange.bytes_received += len(payload)
-        queues = exchange.route(key, headers)
+        queues = exchange.route(key, headers, self._publish_steps)
         if not queues:
             alternate = (
                 self.exchanges.get(exchange.options.alternate)
@@ -448,7 +457,7 @@ class Broker(State):
                 else None
             )
             if alternate is not None:
-                queues = alternate.route(key, headers)
+                queues = alternate.route(key, headers, self._publish_steps)
             if not queues:
                 exchange.dropped += 1
                 exchange.bytes_dropped += len(payload)
@@ -468,7 +477,7 @@ class Broker(State):
             return 0
         try:
             routed = self._place(exchange, message)
-        except LimitExceeded as error:
+        except (LimitExceeded, TooManyKeys) as error:
             why = error.text
         else:
             if routed.queues:
@@ -480,19 +489,20 @@ class Broker(State):
         self._retrying[queue] = None
         return None
 
-    def _reroute(self, queue: Queue, message: Message) -> int:
+    def _reroute(self, queue: Queue, message: Message) -> int | None:
         """Give a message that cannot stay to the alternate exchange of its queue, if there is one;
-        return the sequence to wait for. One that finds no place is dropped.
+        return the sequence to wait for, None if too many keys were looked for in this turn. One
+        that finds no place is dropped.
         """
         exchange = self._alternate_of(queue)
         if exchange is None:
             return 0
         try:
             routed = self._place(exchange, message)
+        except TooManyKeys:
+            return None
         except RefusedRequest as error:  # It is full, or a copy of what another broker decides on.
-            queue.not_rerouted += 1
-            text = f"message of queue {queue.name} dropped, not rerouted: {error.text}"
-            self._announce(Announce("warning", "broker", text))
+            self._drop(queue, error.text)
             return 0
         if not routed.queues:
             exchange.received += 1
@@ -501,13 +511,19 @@ class Broker(State):
             exchange.bytes_dropped += message.size
         return routed.sequence
 
+    def _drop(self, queue: Queue, reason: str) -> None:
+        queue.not_rerouted += 1
+        text = f"message of queue {queue.name} dropped, not rerouted: {reason}"
+        self._announce(Announce("warning", "broker", text))
+
     def _alternate_of(self, queue: Queue) -> Exchange | None:
         name = queue.options.alternate
         return self.exchanges.get(name) if name else None
 
     def _place(self, exchange: Exchange, message: Message) -> Routed:
         """Put a message that leaves a queue on those that an exchange has for it; LimitExceeded if
-        one of them is full. Counted if it comes to one at least.
+        one of them is full, TooManyKeys if it cannot be said now. Counted if it comes to one at
+        least.
         """
         payload = message.body()
         key, headers = subject(payload), partial(application_properties, payload)
@@ -518,7 +534,6 @@ class Broker(State):
             queues = self._routes(exchange, key, headers)
         except TooManyWays:
             queues = self._routes(exchange, "", headers)
-        queues = [queue for queue in queues if queue not in self._evicting]
         if not queues:
             return UNROUTED
         # A message that is here already takes no more room: it may move even while no new one can
@@ -537,27 +552,39 @@ class Broker(State):
         return Routed(sequence, len(queues))
 
     def _routes(self, exchange: Exchange, key: str, headers: Headers) -> list[Queue]:
-        """Return the queues for a message that is rerouted to an exchange. Raises TooManyWays."""
-        queues = exchange.route(key, headers)
+        """Return the queues for a message that is rerouted to an exchange, but for those that it
+        may come from. Raises TooManyWays, TooManyKeys.
+        """
+        queues = self._at(exchange, key, headers)
         if not queues and exchange.options.alternate in self.exchanges:
-            queues = self.exchanges[exchange.options.alternate].route(key, headers)
+            queues = self._at(self.exchanges[exchange.options.alternate], key, headers)
         return queues
+
+    def _at(self, exchange: Exchange, key: str, headers: Headers) -> list[Queue]:
+        queues = exchange.route(key, headers, self._reroute_steps)
+        return [queue for queue in queues if queue not in self._evicting]
 
     def _retry(self) -> None:
         """Try again to place rejected messages. Where there are more than can be tried in a turn,
         other queues have the next turn, and other messages of a queue come first the next time.
         """
+        steps = self._reroute_steps
+        steps.renew()
         if not self._to_retry:
             self._to_retry, self._retrying = self._retrying, {}
         left = RETRIED_A_TURN
-        while self._to_retry and left > 0:
+        while self._to_retry and left > 0 and not steps.are_over():
             queue = next(iter(self._to_retry))
             del self._to_retry[queue]
-            tried = list(islice(queue.unplaced.values(), left))
-            left -= max(len(tried), 1)
-            for message in tried:
+            tried: list[Message] = []
+            count = len(queue.unplaced)
+            for message in list(islice(queue.unplaced.values(), left)):
+                if steps.are_over():
+                    break
+                tried.append(message)
                 self.departures.leave(queue, [message], Cause.REJECTED)
-            if len(queue.unplaced) > len(tried):
+            left -= max(len(tried), 1)
+            if count > len(tried):
                 for message in tried:
                     if queue.unplaced.pop(message.sequence, None) is not None:
                         queue.unplaced[message.sequence] = message
@@ -565,6 +592,7 @@ class Broker(State):
                 self._retrying[queue] = None
             if queue.ends_empty:
                 self.left(queue)
+        steps.renew()
 
     def evict(self, queue: Queue, messages: list[Message]) -> None:
         """Give messages that had to make room for others to the alternate exchange of their queue.
@@ -577,7 +605,8 @@ class Broker(State):
         self._evicting[queue] = None
         try:
             for message in messages:
-                self._reroute(queue, message)
+                if self._reroute(queue, message) is None:
+                    self._drop(queue, "the keys of too many take too long to be compared")
         finally:
             del self._evicting[queue]
 
@@ -593,6 +622,8 @@ class Broker(State):
 
     def dispatch(self, now: int) -> None:
         """Hand out what there is to hand out; once, at the end of a turn."""
+        for steps in (self._publish_steps, self._reroute_steps, self.commit_steps):
+            steps.renew()
         if not self._next_expiry:
             self._next_expiry = now + EXPIRY_INTERVAL
         for queue in self._leaving:
@@ -707,28 +738,24 @@ class Broker(State):
         return ""
 
     def _delete(self, queue: Queue) -> Deletion:
-        """Delete a queue. Before its messages go it is taken out of all routes, so that none comes
-        back to it.
-        """
+        """Delete a queue. None of its messages comes back to it."""
         self._ending.remove(queue)
         self._leaving.pop(queue, None)
         self._owned.get(queue.owner, {}).pop(queue, None)
         exchanges = list(dict.fromkeys(uid for uid, _ in queue.bindings))
         deletion = Deletion(queue, self._reroute, partial(self._finish_deletion, exchanges))
+        self._evicting[queue] = None
         if deletion.is_short:
-            self.detach_queue(queue)
             deletion.step(PASSED_ON_A_TURN)
-        else:
-            self._evicting[queue] = None
+        if not deletion.is_over:
             self.walks.append(deletion)
             queue.retire()
         return deletion
 
     def _finish_deletion(self, exchanges: list[int], queue: Queue) -> int:
         """Take a queue away that was bound to these exchanges; return the sequence to wait for."""
-        if queue in self._evicting:
-            del self._evicting[queue]
-            self.detach_queue(queue)
+        self._evicting.pop(queue, None)
+        self.detach_queue(queue)
         # One record says of all messages that are still here that they have left.
         sequence = self._append(QueueDeleted(queue.uid)) if queue.uid > 0 else 0
         del self.by_uid[queue.uid]

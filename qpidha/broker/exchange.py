@@ -8,9 +8,10 @@ kin.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from qpidha.broker.topic import TopicTree
+from qpidha.broker.topic import TooManyWays, TopicTree
 from qpidha.model.errors import InvalidArgument, ProtocolViolation, RefusedRequest
 from qpidha.model.message_view import application_properties as read_application_properties
 from qpidha.model.message_view import properties
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from qpidha.broker.queues.queue import Queue
+    from qpidha.broker.topic import Steps
     from qpidha.model.records import ExchangeDeclared
 
     Headers = Callable[[], Mapping[str, Any]]
@@ -45,15 +47,13 @@ def application_properties(payload: bytes) -> dict[str, Any]:
 
 BUILT_IN_UIDS = (DEFAULT_EXCHANGE, *(uid for uid, _ in BUILT_IN_EXCHANGES.values()))
 UNROUTABLE_HINT = "bind a queue to it, or have the broker drop such messages: unroutable=accept"
-MOST_STEPS = 20_000
-"""That the comparison of one key with the patterns of a topic exchange may take, some 10 ms: room
-for 200 patterns that may fit up to the last of 100 words, or 2,000 up to the last of ten.
-"""
 MATCH = "x-match"
 MATCH_ALL = "all"
 MATCH_ANY = "any"
 REMEMBERED_KEYS = 1000
-"""How many routing keys a topic exchange remembers the queues of; publishers tend to use few."""
+"""How many routing keys a topic exchange remembers the queues of, or that they take too long;
+publishers tend to use few.
+"""
 
 
 class Binding:
@@ -140,8 +140,10 @@ class Exchange:
                 hint="Leave it out, or bind to a headers exchange.",
             )
 
-    def route(self, key: str, headers: Headers) -> list[Queue]:
-        """Return the queues for a message, each once."""
+    def route(self, key: str, headers: Headers, steps: Steps) -> list[Queue]:
+        """Return the queues for a message, each once. Where that may take long it takes of `steps`,
+        and raises TooManyWays or TooManyKeys.
+        """
         return []
 
     def statistics(self) -> dict[str, int]:
@@ -178,7 +180,7 @@ class DefaultExchange(Exchange):
             hint="Every queue is bound to it by its name already.",
         )
 
-    def route(self, key: str, headers: Headers) -> list[Queue]:
+    def route(self, key: str, headers: Headers, steps: Steps) -> list[Queue]:
         """Return the queue of that name."""
         queue = self._queues.get(key)
         return [] if queue is None else [queue]
@@ -193,7 +195,7 @@ class DirectExchange(Exchange):
         super().__init__(uid, options)
         self._by_key: dict[str, dict[Queue, None]] = {}
 
-    def route(self, key: str, headers: Headers) -> list[Queue]:
+    def route(self, key: str, headers: Headers, steps: Steps) -> list[Queue]:
         """Return the queues bound with this key."""
         return list(self._by_key.get(key, ()))
 
@@ -217,7 +219,7 @@ class FanoutExchange(Exchange):
         self._queues: dict[Queue, int] = {}
         """With how many bindings each has."""
 
-    def route(self, key: str, headers: Headers) -> list[Queue]:
+    def route(self, key: str, headers: Headers, steps: Steps) -> list[Queue]:
         """Return all bound queues."""
         return list(self._queues)
 
@@ -238,16 +240,21 @@ class TopicExchange(Exchange):
     def __init__(self, uid: int, options: ExchangeDeclared) -> None:
         super().__init__(uid, options)
         self._tree: TopicTree[Queue] = TopicTree()
-        self._remembered: dict[str, list[Queue]] = {}
+        self._remembered: dict[str, list[Queue] | None] = {}
+        """None for a key that takes too long."""
 
-    def route(self, key: str, headers: Headers) -> list[Queue]:
-        """Return the queues bound with a pattern that fits. Raises TooManyWays."""
-        queues = self._remembered.get(key)
-        if queues is None:
-            queues = list(self._tree.match(key, MOST_STEPS))
+    def route(self, key: str, headers: Headers, steps: Steps) -> list[Queue]:
+        """Return the queues bound with a pattern that fits. Raises TooManyWays, TooManyKeys."""
+        if key not in self._remembered:
+            found: list[Queue] | None = None
+            with suppress(TooManyWays):
+                found = list(self._tree.match(key, steps))
             if len(self._remembered) >= REMEMBERED_KEYS:
                 self._remembered.clear()
-            self._remembered[key] = queues
+            self._remembered[key] = found
+        queues = self._remembered[key]
+        if queues is None:
+            raise TooManyWays(key)
         return queues
 
     def _added(self, binding: Binding) -> None:
@@ -285,7 +292,7 @@ class HeadersExchange(Exchange):
                 f"{MATCH}={mode!r} is not known", hint=f"Use {MATCH_ALL} or {MATCH_ANY}."
             )
 
-    def route(self, key: str, headers: Headers) -> list[Queue]:
+    def route(self, key: str, headers: Headers, steps: Steps) -> list[Queue]:
         """Return the queues whose arguments match."""
         if not self._bindings:
             return []

@@ -233,13 +233,15 @@ class Transaction:
         if exchange is None:
             raise NotFound(f"there is no exchange '{post.exchange}'", hint="declare it first")
         headers = partial(application_properties, post.payload)
-        queues = exchange.route(post.key, headers)
+        steps = self._broker.commit_steps
+        queues = exchange.route(post.key, headers, steps)
         if (
             not queues
             and exchange.options.alternate
             and exchange.options.alternate in self._broker.exchanges
         ):
-            queues = self._broker.exchanges[exchange.options.alternate].route(post.key, headers)
+            alternate = self._broker.exchanges[exchange.options.alternate]
+            queues = alternate.route(post.key, headers, steps)
         queues = [queue for queue in queues if not queue.deleted]
         if not queues and post.must_route:
             raise NotFound(

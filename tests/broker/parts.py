@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 from qpidha.broker.broker import Broker
@@ -15,6 +15,7 @@ from qpidha.broker.queues.expiry import Expiry
 from qpidha.broker.queues.log_writer import LogWriter
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.state import State
+from qpidha.broker.topic import MOST_STEPS, Steps
 from qpidha.model.encoding import Described, ULong, encode
 from qpidha.model.message import Message
 from qpidha.model.records import Dequeued, Enqueued, Record
@@ -172,6 +173,24 @@ def remembered(window: Window | None) -> list[tuple[str, int]]:
     """The keys that a queue remembers, with their sequences, the lowest first."""
     parts = window.parts(1000) if window is not None else ()
     return [pair for keys, sequences in parts for pair in zip(keys, sequences, strict=True)]
+
+
+def enough_steps() -> Steps:
+    """As many steps for each key as one may take."""
+    return Steps(MOST_STEPS, 0, "")
+
+
+def bind_crowd(broker: Broker, queue: str, words: int = 7) -> None:
+    """Bind a queue to amq.topic so that a key of so many `a` and one word more takes some steps for
+    each pattern of `a` and `*`: 3 * 2 ** words in all.
+    """
+    for wanted in product("a*", repeat=words):
+        broker.bind("amq.topic", queue, ".".join((*wanted, "*")))
+
+
+def crowd_key(number: int, words: int = 7) -> str:
+    """A key for that, which no other number has."""
+    return "a." * words + str(number)
 
 
 def expire(queue: Queue, now: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from qpidha.broker import exchange
+from qpidha.broker import topic
 from qpidha.broker.broker import RETRIED_A_TURN, RETRY_INTERVAL, Broker
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.transaction import Fate, Retirement, Transaction
@@ -79,7 +79,7 @@ def test_a_subject_that_is_too_long_for_a_key_is_none() -> None:
 def test_a_subject_that_takes_too_long_to_be_compared_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(exchange, "MOST_STEPS", 5)
+    monkeypatch.setattr(topic, "MOST_STEPS", 10)
     broker = a_broker()
     broker.declare_queue("all")
     broker.bind("amq.topic", "all", "#")

@@ -12,7 +12,7 @@ from qpidha.broker import exchange as exchange_module
 from qpidha.broker.broker import Broker
 from qpidha.broker.exchange import matches
 from qpidha.model.errors import InvalidArgument, NotFound, PreconditionFailed, RefusedRequest
-from tests.broker.parts import a_broker, contents
+from tests.broker.parts import a_broker, contents, enough_steps
 
 
 def with_queues(*names: str) -> Broker:
@@ -23,7 +23,8 @@ def with_queues(*names: str) -> Broker:
 
 
 def routed(broker: Broker, exchange: str, key: str = "", **headers: Any) -> list[str]:
-    return [queue.name for queue in broker.exchanges[exchange].route(key, lambda: headers)]
+    queues = broker.exchanges[exchange].route(key, lambda: headers, enough_steps())
+    return [queue.name for queue in queues]
 
 
 def test_default_exchange_routes_by_queue_name() -> None:

@@ -1,8 +1,10 @@
 """Deletion: a queue ends, and what is on it goes to its alternate exchange if it has one.
 
 A short queue ends in the turn that deletes it, and one record says of all messages that they have
-left. To pass on a long one takes many turns (`walk.py`). Each step is a batch of its own: so many
-messages come to where they go and leave here. The last one is the record of the end.
+left. To pass on a long one takes many turns (`walk.py`), and so it does where the keys of the
+messages take long to be compared with the bindings of the alternate exchange. Each step is a batch
+of its own: so many messages come to where they go and leave here. The last one is the record of the
+end.
 
 What is passed on is written once more, and the room of what has left comes back only with a
 checkpoint. So a long deletion rests while no message can be taken for want of disk, and none is
@@ -50,30 +52,44 @@ class Deletion(Walk):
     __slots__ = ("_finish", "_pass_on", "is_short")
 
     def __init__(
-        self, queue: Queue, pass_on: Callable[[Queue, Message], int], finish: Callable[[Queue], int]
+        self,
+        queue: Queue,
+        pass_on: Callable[[Queue, Message], int | None],
+        finish: Callable[[Queue], int],
     ) -> None:
         super().__init__(queue)
         self._pass_on = pass_on
-        """Gives a message to the alternate exchange; returns the sequence to wait for."""
+        """Gives a message to the alternate exchange; returns the sequence to wait for, None if that
+        is to be tried in another turn.
+        """
         self._finish = finish
         """Takes the queue away; returns the sequence to wait for."""
         self.is_short = not is_long(queue)
-        """Whether it is over in one step."""
+        """Whether it is to be over in one step."""
 
     def step(self, most: int) -> int:
         """Pass on some messages; after the last one the queue is gone."""
         queue = self.queue
         found, are_last = self._next(min(most, PASSED_ON_A_TURN))
-        sequences = [self._pass_on(queue, message) for message in found]
+        sequences: list[int] = []
+        for message in found:
+            sequence = self._pass_on(queue, message)
+            if sequence is None:
+                break
+            sequences.append(sequence)
+        passed_on = found[: len(sequences)]
+        is_over = are_last and len(passed_on) == len(found)
         # What went to the alternate exchange is before this in the same batch, so no broker has the
         # one without the other.
-        sequences.append(self._finish(queue) if are_last else self.take(found))
-        self.sequence = max(self.sequence, *sequences)
-        if are_last:
+        if is_over:
+            sequences.append(self._finish(queue))
+        elif passed_on:
+            sequences.append(self.take(passed_on))
+            self._place = passed_on[-1].sequence
+        self.sequence = max(self.sequence, *sequences, 0)
+        if is_over:
             self.end()
-        else:
-            self._place = found[-1].sequence
-        return len(found) * WEIGHT
+        return len(passed_on) * WEIGHT
 
     def abandon(self) -> None:
         """Another broker decides from now on, and to it this is a queue like any other. One that it
