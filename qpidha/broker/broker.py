@@ -438,6 +438,15 @@ class Broker(State):
 
     # Messages.
 
+    def reads_keys(self, exchange_name: str) -> bool:
+        """Whether it makes a difference which key a message to an exchange has."""
+        exchange = self.exchanges.get(exchange_name)
+        if exchange is None or exchange.reads_keys:
+            return True
+        name = exchange.options.alternate
+        alternate = self.exchanges.get(name) if name else None
+        return alternate is not None and alternate.reads_keys
+
     def publish(
         self, exchange_name: str, key: str, payload: bytes, *, headers: Headers, expires: int = 0
     ) -> Routed:

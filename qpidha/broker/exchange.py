@@ -81,6 +81,8 @@ class Exchange:
         "uid",
         "uuid",
     )
+    reads_keys = True
+    """Whether it makes a difference which key a message has."""
 
     def __init__(self, uid: int, options: ExchangeDeclared) -> None:
         self.uid = uid
@@ -213,6 +215,7 @@ class FanoutExchange(Exchange):
     """To all bound queues."""
 
     __slots__ = ("_queues",)
+    reads_keys = False
 
     def __init__(self, uid: int, options: ExchangeDeclared) -> None:
         super().__init__(uid, options)
@@ -275,6 +278,7 @@ class HeadersExchange(Exchange):
     """
 
     __slots__ = ("_by_value", "_count", "_others", "_places")
+    reads_keys = False
 
     def __init__(self, uid: int, options: ExchangeDeclared) -> None:
         super().__init__(uid, options)

@@ -33,7 +33,7 @@ from qpidha.amqp.server.open_transactions import UnknownTransaction
 from qpidha.amqp.server.receiving_link import ReceivingLink, TransferLimitExceeded
 from qpidha.broker.credit import DISK_FREE_LIMIT
 from qpidha.broker.exchange import UNROUTABLE_HINT
-from qpidha.broker.queues.arguments import LONGEST_NAME, check_key
+from qpidha.broker.queues.arguments import LONGEST_NAME, check_key, fits_key
 from qpidha.broker.transaction import Post
 from qpidha.model.errors import (
     LimitExceeded,
@@ -428,12 +428,23 @@ class IncomingLink(ReceivingLink):
 
     def _key_of(self, payload: bytes) -> str:
         """Return the key that a message to the exchange of this link has, if it may have that."""
-        key = _subject(properties(payload))
+        key = self._subject(properties(payload), self._exchange)
         access = self._host.access
         if access.each_message:
             principal = self._connection.principal
             access.check(principal, PUBLISH, EXCHANGE, self._exchange, {"routingkey": key})
         return key
+
+    def _subject(self, found: Mapping[str, Any], exchange: str) -> str:
+        """Return the subject of a message to an exchange, which is its key; raise if it cannot be.
+        Where nobody looks at keys one that cannot be is none.
+        """
+        key = _text(found.get("subject"))
+        if fits_key(key):
+            return key
+        if self._host.access.each_message or self._broker.reads_keys(exchange):
+            check_key("subject", key, "send a shorter subject, or to EXCHANGE/KEY")
+        return ""
 
     def _find(self, payload: bytes) -> tuple[Queue | None, str, str]:
         """Find the queue, or exchange and key, that a message on an anonymous link is for."""
@@ -453,7 +464,7 @@ class IncomingLink(ReceivingLink):
                 f"there is no queue or exchange '{to[:LONGEST_NAME]}'",
                 hint="create it, or correct the message's 'to'",
             )
-        key = address.key if address.key is not None else _subject(found)
+        key = address.key if address.key is not None else self._subject(found, address.name)
         access.check(principal, PUBLISH, EXCHANGE, address.name, {"routingkey": key})
         if not self._host.serving:
             raise self._host.refusal()
@@ -530,13 +541,6 @@ def _named(delivery: Pointer, error: QpidHaError) -> QpidHaError:
     """Make an error say which delivery it is about; one that ends a link must."""
     error.info = {**error.info, "delivery-tag": tag_of(delivery)}
     return error
-
-
-def _subject(found: Mapping[str, Any]) -> str:
-    """Return the subject of a message to an exchange, which is its key; raise if it cannot be."""
-    key = _text(found.get("subject"))
-    check_key("subject", key, "send a shorter subject, or to EXCHANGE/KEY")
-    return key
 
 
 def _text(value: Any) -> str:

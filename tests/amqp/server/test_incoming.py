@@ -385,6 +385,35 @@ def test_a_key_that_is_too_long_is_rejected_before_anybody_is_asked(to: str | No
     assert list(pair.host.broker.exchanges["amq.topic"]._remembered) == [LONG[0][0]]
 
 
+@pytest.mark.parametrize("is_anonymous", [False, True])
+def test_a_subject_of_any_length_goes_where_nobody_looks_at_keys(is_anonymous: bool) -> None:
+    """Qpid JMS sends the JMSType as the subject."""
+    pair = a_pair()
+    broker = pair.host.broker
+    broker.declare_exchange("fans", "fanout", alternate="amq.fanout")
+    broker.declare_exchange("topics", "fanout", alternate="amq.topic")
+    for name in ("amq.fanout", "amq.match", "topics", "amq.direct"):
+        broker.bind(name, "q")
+
+    def sent_to(name: str) -> int:
+        properties = {"subject": LONG[1][0]}
+        link = f"to {name}, asked for {pair.host.access.each_message}"
+        if is_anonymous:
+            sender, heard = pair.sender("", terminus=target(None), name=link)
+            properties["to"] = name
+        else:
+            sender, heard = pair.sender(name, name=link)
+        sender.send(build(1, properties=properties))
+        pair.turn()
+        return in_order(heard)[0].state
+
+    found = [sent_to(name) for name in ("amq.fanout", "amq.match", "fans", "topics", "amq.direct")]
+    assert found == [ACCEPTED, ACCEPTED, ACCEPTED, REJECTED, REJECTED]
+    assert len(broker.queues["q"].messages) == 3
+    pair.host.access.each_message = True
+    assert sent_to("amq.fanout") == REJECTED
+
+
 def test_a_key_that_too_many_bindings_may_fit_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic, "MOST_STEPS", 10)
     pair = a_pair()
