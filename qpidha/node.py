@@ -182,6 +182,8 @@ class Node:
         self.broker = Broker(settings, None, lambda effect: self.effects.append(effect), make_uuid)
         self.broker.passive = settings.ha_cluster
         self.broker.records_durable_only = not settings.ha_cluster
+        if disk is not None:
+            self.broker.credit.spare_disk = disk.until_low
         self.event_log = EventLog(settings, self.log, self.pending, self.broker, self.name)
         self.checkpointer: Checkpointer | None = None
         if self.wal is not None:

@@ -3,7 +3,8 @@ say.
 
 While a limit of the whole broker is reached its senders get no credit, and hear when they may have
 some again; what they sent before is taken. Of the memory that is left when it gets short each one
-has a share. Knows no link and no limit. Source: Qpid `QueueFlowLimit.cpp`, for a broker.
+has a share, and so it has of the space on the disk before it gets low. Knows no link and no limit.
+Source: Qpid `QueueFlowLimit.cpp`, for a broker.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qpidha.broker.queues.queue import Queue, Sender
 
 MEMORY_LIMIT = "memory-limit"
@@ -34,7 +37,7 @@ is slow.
 class Credit:
     """Whether senders get credit."""
 
-    __slots__ = ("senders", "spare", "waiting", "withheld")
+    __slots__ = ("senders", "spare", "spare_disk", "waiting", "withheld")
 
     def __init__(self) -> None:
         self.withheld: dict[str, str] = {}
@@ -44,11 +47,18 @@ class Credit:
         """Senders that were given nothing."""
         self.spare = MOST_ON_ITS_WAY
         """Bytes that all senders together may have on their way."""
+        self.spare_disk: Callable[[], int] = lambda: MOST_ON_ITS_WAY
+        """Tells how many bytes may be written before the disk is low."""
 
-    @property
-    def share(self) -> int:
-        """Bytes that one sender may have on their way."""
-        return self.spare // max(len(self.senders), 1)
+    def share(self, queue: Queue | None) -> int:
+        """Return how many bytes one sender, to one queue or to others, may have on their way. For
+        a recorded queue it is a part of half of what the disk has room for: senders that come later
+        have some as well, and consuming writes too.
+        """
+        spare = self.spare
+        if queue is not None and queue.log_writer is not None:
+            spare = max(min(spare, self.spare_disk() // 2), 0)
+        return spare // max(len(self.senders), 1)
 
     def withhold(self, limit: str, reason: str) -> None:
         """Give senders no credit, as a limit is reached; or again some, with an empty reason."""

@@ -19,7 +19,7 @@ SHARE = 8
 class DiskSpace:
     """Watches how much is left; `limit` 0 is never low."""
 
-    __slots__ = ("_free", "_is_low", "_is_short", "_limit", "left")
+    __slots__ = ("_free", "_is_low", "_is_short", "_limit", "left", "until_low")
 
     def __init__(self, free: Callable[[], int], limit: int) -> None:
         self._free = free
@@ -29,6 +29,8 @@ class DiskSpace:
         """Bytes at the last look above where it would have become short, or low if it was short;
         below 0 there is too little.
         """
+        self.until_low = 0
+        """Bytes at the last look above the limit."""
 
     def look(self, on_the_way: int = 0) -> DiskSpaceChanged | None:
         """Look again, where so many bytes are still to be written; the event if it became low,
@@ -40,6 +42,7 @@ class DiskSpace:
         low, above, far = self._limit, self._limit * 6 // 5, self._limit * 7 // 5
         is_low = free < (above if self._is_low else low)
         is_short = is_low or free < (far if self._is_short else above)
+        self.until_low = free - low
         self.left = free - (low if is_short else above)
         if (is_low, is_short) == (self._is_low, self._is_short):
             return None

@@ -69,6 +69,7 @@ class LogDisk:
         "_held",
         "_look_again",
         "_looking",
+        "_low_at",
         "_names",
         "_next_look",
         "_post",
@@ -114,6 +115,8 @@ class LogDisk:
         """Bytes that were ever appended, and those of them that are written."""
         self._look_again = 0 if free_limit else NEVER
         """With how many bytes appended the space is looked at again, whatever the time."""
+        self._low_at = NEVER
+        """With how many bytes appended there is too little, as of the last look."""
         self._files = LogFiles(self._root)
         # What is appended waits here for whoever needs more than that: most content needs no
         # answer, and does not wake the thread.
@@ -143,6 +146,10 @@ class LogDisk:
     def room(self) -> int:
         """Bytes that may be written beside the log at present."""
         return self._space.room()
+
+    def until_low(self) -> int:
+        """Bytes that may be appended before there is too little space."""
+        return self._low_at - self._asked
 
     def append(self, name: str, data: bytes) -> None:
         """Add to a file, which is made if it does not exist; carried out with the next call that is
@@ -241,6 +248,7 @@ class LogDisk:
         with self._looking:
             event = self._space.look(self._asked - self._written)
             self._look_again = self._asked + max(self._space.left // 2, LOOK_BYTES)
+            self._low_at = self._asked + self._space.until_low
             if event is not None:
                 self._post(event)
 

@@ -26,6 +26,11 @@ class Disk(Protocol):
         what is kept for the log itself.
         """
 
+    def until_low(self) -> int:
+        """Return how many bytes may be appended before there is so little space that nothing more
+        is to be taken; 0 or less if it is so.
+        """
+
     def append(self, name: str, data: bytes) -> None:
         """Add to a file, which is made if it does not exist."""
 

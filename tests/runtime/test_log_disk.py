@@ -364,6 +364,21 @@ def test_first_use_d5_the_limit_is_noticed_by_what_is_appended_and_not_by_the_ti
     journal.disk.close(10)
 
 
+def test_it_tells_how_much_may_be_appended_before_the_space_is_low(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_disk, "free_space", lambda root: 1_000_000)
+    journal = DiskUnderTest(tmp_path / "journal", free_limit=400_000)
+    for sent in (10_000, 20_000, 400_000):
+        journal.disk.append(ONE, bytes(sent))
+    assert journal.disk.until_low() == 170_000
+    journal.disk.append(ONE, bytes(171_000))
+    assert journal.disk.until_low() == -1_000
+    journal.disk.close(10)
+    unlimited = DiskUnderTest(tmp_path / "other")
+    unlimited.disk.append(ONE, bytes(10_000))
+    assert unlimited.disk.until_low() > 1 << 60
+    unlimited.disk.close(10)
+
+
 def test_the_room_is_that_of_the_file_system(small_disk):
     journal = DiskUnderTest(small_disk / "journal")
     before = journal.disk.room()

@@ -172,6 +172,10 @@ class FakeDisk:
         """Return how much may be written beside the log."""
         return min(self.free, self.capacity) if self.capacity >= 0 else self.free
 
+    def until_low(self) -> int:
+        """Return more than anybody sends: that there is too little is told at once here."""
+        return 1 << 60
+
     def append(self, name: str, data: bytes) -> None:
         """Queue an append."""
         self._add("append", name, bytes(data))

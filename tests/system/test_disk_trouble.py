@@ -245,12 +245,7 @@ def test_first_use_d5_a_disk_that_was_full_is_of_use_again_when_messages_were_co
 def test_senders_to_a_queue_wait_before_the_disk_is_full_and_none_is_refused(on_disks, small_disks):
     """Twice what the disk has, and a consumer that begins when they wait."""
     cluster = on_disks(
-        disk_free_limit="8M",
-        link_credit_bytes="500k",
-        ha_cluster="no",
-        ha_brokers_url=None,
-        started=1,
-        promote=False,
+        disk_free_limit="8M", ha_cluster="no", ha_brokers_url=None, started=1, promote=False
     )
     broker = cluster[0]
     declare(broker)

@@ -176,7 +176,7 @@ class IncomingLink(ReceivingLink):
         if self._largest:
             self._largest, self._largest_before = 0, self._largest
         most = self._budget // size if size else FIRST_CREDIT
-        most = min(most, credit.share // ((size or LARGE) + DELIVERY))
+        most = min(most, credit.share(queue) // ((size or LARGE) + DELIVERY))
         if queue is not None:
             if not queue.admits(self, size):
                 return 0

@@ -140,6 +140,10 @@ class Folder:
         """Return nothing: nothing is written here."""
         return 0
 
+    def until_low(self) -> int:
+        """Return nothing: nothing is written here."""
+        return 0
+
     def append(self, name: str, data: bytes) -> None:
         """Change nothing: a broker would begin a file here."""
 

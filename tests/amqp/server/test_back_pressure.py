@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.peer.terminus import ACCEPTED, REJECTED, target
 from qpidha.amqp.server.incoming import BEYOND
-from qpidha.broker.credit import SLOW_DISK
+from qpidha.broker.credit import DISK_FREE_LIMIT, MOST_ON_ITS_WAY, SLOW_DISK
 from qpidha.broker.queues.spec import compile_spec
 from qpidha.model.encoding import UInt
 from qpidha.model.errors import LimitExceeded
@@ -397,6 +397,24 @@ def test_a_sender_that_goes_on_without_credit_loses_its_link(settled: bool) -> N
     assert detach.fields[2].value[0] == "amqp:link:transfer-limit-exceeded"
     assert len(host.broker.queues["q"].messages) <= sender.sent + BEYOND
     assert ASender(host).credit == 0
+
+
+def test_a_sender_to_a_recorded_queue_has_no_more_on_its_way_than_the_disk_has_room_for() -> None:
+    host = AHost(ha_replicate="all", default_queue_limit=0)
+    broker, credit = host.broker, host.broker.credit
+    broker.log_writer = CountingLogWriter()
+    broker.declare_queue("q")
+    left, size = 4 << 20, 40_000
+    credit.spare_disk = lambda: left
+    sender = ASender(host)
+    assert sender.credit == 1  # of 1 MiB, and with it half of the room is gone
+    while left > 1_000_000:
+        assert sender.credit > 0
+        sender.send(size)
+        left -= size + 300
+    credit.withhold(DISK_FREE_LIMIT, "the disk is nearly full")
+    assert 0 < sender.credit * size <= left
+    assert credit.share(None) == MOST_ON_ITS_WAY
 
 
 def test_a_sender_that_waited_and_left_is_told_nothing() -> None:
