@@ -60,6 +60,7 @@ def contents(machine: Any, *, shared: str = "") -> Contents:
 
 def no_loss(facts: Facts, present: Contents, where: str) -> None:
     """Accepted, less consumed, less still there, is nothing."""
+    facts.look(present)
     missing = [
         duty.key for duty in facts.duties.values() if owed(duty) and not is_present(duty, present)
     ]

@@ -48,6 +48,8 @@ class Duty:
     excused: bool = False
     purged: bool = False
     """Whether an administrator purges its queue: then it may be gone, or not."""
+    taken_from: str = ""
+    """Where it was consumed."""
 
 
 @dataclass(slots=True)
@@ -136,18 +138,48 @@ class Facts:
     def consumed(self, queue: str, key: str) -> None:
         """A receiver is done with a message."""
         duty = self._duty(queue, key)
-        if duty is not None:
-            duty.consumed = True
+        if duty is None:
+            return
+        if duty.consumed and duty.taken_from != queue:
+            self._hand_over(duty, {})
+        duty.consumed, duty.taken_from = True, queue
+
+    def look(self, present: dict[str, dict[str, bool]]) -> None:
+        """See what is there: a copy that is still elsewhere is not the one that was taken."""
+        for duty in self.duties.values():
+            if duty.consumed and any(
+                duty.key in present.get(place, ())
+                for place in duty.places.keys() - {duty.taken_from}
+            ):
+                self._hand_over(duty, present)
+
+    def _hand_over(self, duty: Duty, present: dict[str, dict[str, bool]]) -> None:
+        """What was taken was the copy on another queue, if there is one that may have come there
+        and is not to be seen.
+        """
+        for origin in self.alternates:
+            twin = self.duties.get((origin, duty.key))
+            if (
+                twin is not None
+                and not twin.consumed
+                and duty.taken_from in twin.places
+                and not is_present(twin, present)
+            ):
+                twin.consumed, twin.taken_from = True, duty.taken_from
+                duty.consumed = False
+                return
 
     def _duty(self, queue: str, key: str) -> Duty | None:
         """Return the duty that a message on a queue meets; where several lead to one place, rather
-        one that is not met yet.
+        one that is not met yet, and that nothing excuses.
         """
         duties = [
             self.duties.get((origin, key)) for origin in (queue, *self.alternates, *self.moves)
         ]
         found = [duty for duty in duties if duty is not None and queue in duty.places]
-        return next((duty for duty in found if not duty.consumed), found[0] if found else None)
+        return min(
+            found, key=lambda duty: (duty.consumed, duty.purged or duty.excused), default=None
+        )
 
     def rejected(self, queue: str, key: str) -> None:
         """A receiver will not have a message: it goes elsewhere, or nowhere."""
