@@ -38,7 +38,7 @@ from qpidha.ha.channels import REPLICATION
 from qpidha.management.acl import CONNECTIONS, QUEUES, AccessList, Decision, Verdict, told_of
 from qpidha.management.quotas import Quotas
 from qpidha.model.errors import LimitExceeded, QpidHaError, Unauthorized
-from qpidha.model.ip import host_of
+from qpidha.model.ip import host_of, neighbourhood
 from qpidha.model.principal import ANONYMOUS, Action, ObjectType, Principal, Role, without_realm
 from qpidha.model.settings import Settings
 
@@ -182,16 +182,16 @@ class Access:
 
     def let_in(self, number: int, principal: Principal) -> None:
         """Count the connection of a client. Raises LimitExceeded if there may be no other."""
-        host, acl, quotas = host_of(principal.address), self.acl, self._quotas
+        place, acl, quotas = neighbourhood(principal.address), self.acl, self._quotas
         user = self._bare(str(principal))
         if acl is not None:
             most = acl.quota(CONNECTIONS, principal.name)
             if most is not None and quotas.connections_of(user) >= most:
                 self._limit(principal, ObjectType.CONNECTION, f"{user} may have {most} connections")
-            if acl.per_address and quotas.connections_from(host) >= acl.per_address:
-                text = f"there may be {acl.per_address} connections from {host}"
+            if acl.per_address and quotas.connections_from(place) >= acl.per_address:
+                text = f"there may be {acl.per_address} connections from {place}"
                 self._limit(principal, ObjectType.CONNECTION, text)
-        quotas.connected(number, user, host)
+        quotas.connected(number, user, place)
 
     def let_out(self, number: int) -> None:
         """Count a connection no more."""

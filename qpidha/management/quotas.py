@@ -16,7 +16,7 @@ class Quotas:
 
     def __init__(self) -> None:
         self._connections: dict[int, tuple[str, str]] = {}
-        """Number of a connection -> its user and address."""
+        """Number of a connection -> its user and address, of IPv6 a network."""
         self._of_user: dict[str, int] = {}
         self._of_address: dict[str, int] = {}
         self._queues: dict[str, int] = {}

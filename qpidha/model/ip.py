@@ -41,10 +41,16 @@ def is_loopback(host: str) -> bool:
 
 
 def neighbourhood(address: str) -> str:
-    """Return what is common to all addresses that one stranger may have, of an address with a port:
-    of IPv6 its first 64 bits.
+    """Return what is common to all addresses that one stranger may have, of an address with a
+    port.
     """
-    host = host_of(address) or address
+    return network_of(host_of(address) or address)
+
+
+def network_of(host: str) -> str:
+    """Return what is common to all addresses that one stranger may have: of IPv6 its first 64
+    bits.
+    """
     found = ip_of(host)
     if isinstance(found, IPv6Address):
         rest = found.max_prefixlen - NETWORK

@@ -216,7 +216,7 @@ class Settings:
         100,
         Integer(1, 1_000_000),
         "Connections at the same time that were not let in yet. When there are more one is closed, "
-        "the oldest from the address that has most of them.",
+        "the oldest from the address that has most of them; of IPv6 a network of 64 bits is one.",
         group=NETWORK,
     )
     max_negotiate_time: int = option(
@@ -295,7 +295,11 @@ class Settings:
         group=SECURITY,
     )
     connection_limit_per_ip: int = option(
-        0, QUOTA, "Connections from one address at the same time; 0 is any number.", group=SECURITY
+        0,
+        QUOTA,
+        "Connections from one address, of IPv6 from one network of 64 bits, at the same time; 0 is "
+        "any number.",
+        group=SECURITY,
     )
     max_queues_per_user: int = option(
         0,

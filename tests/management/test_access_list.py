@@ -246,6 +246,14 @@ def test_rabbitmq_row_17_connections_are_counted_for_users_and_addresses() -> No
     assert [door.enter(ANN), door.enter(ANN)] == ["", full]
 
 
+def test_a_network_of_ipv6_is_one_address_for_quotas() -> None:
+    door = Door(per_address=1)
+    near, also_near, far = (
+        Principal("ann", "PLAIN", f"[2001:db8:1{rest}]:4711") for rest in ("::1", "::2", ":1::1")
+    )
+    assert [bool(door.enter(who)) for who in (near, also_near, far)] == [False, True, False]
+
+
 def test_who_was_there_before_a_quota_counts() -> None:
     door = Door()
     assert [door.enter(ANN) for _ in range(2)] == ["", ""]

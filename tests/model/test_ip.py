@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qpidha.model.ip import host_of, ip_of, is_loopback, neighbourhood, plain_host
+from qpidha.model.ip import host_of, ip_of, is_loopback, neighbourhood, network_of, plain_host
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,7 @@ from qpidha.model.ip import host_of, ip_of, is_loopback, neighbourhood, plain_ho
 def test_the_host_of_a_peer(address: str, host: str, plain: str, place: str) -> None:
     assert (host_of(address), plain_host(host), neighbourhood(address)) == (host, plain, place)
     assert (ip_of(host) is None) == (host in ("", "localhost"))
+    assert network_of(plain) == (place if host else "")
 
 
 @pytest.mark.parametrize(
