@@ -39,7 +39,7 @@ from qpidha.amqp.peer.performatives import (
     read,
     value,
 )
-from qpidha.amqp.peer.terminus import PeerError
+from qpidha.amqp.peer.terminus import RECEIVED, PeerError
 from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL, describe_error, read_state
 from qpidha.model.encoding import Described, UInt, ULong, decode, encode, skip
 from qpidha.model.errors import InvalidArgument, ProtocolViolation, QpidHaError
@@ -68,6 +68,9 @@ MOST_TRIES = 2
 LEARN_EVERY = 16
 """How many frames that are like none of them pass until one is learned in place of others: frames
 that differ each time must not cost a lesson each.
+"""
+AT_ONCE = 4096
+"""Deliveries of ranges, roughly, that the engine is told of at once: it makes an event of each.
 """
 
 
@@ -171,6 +174,7 @@ class FrameReader:
         "_rest",
         "_shape",
         "_shapes",
+        "_spans",
         "_strange",
         "_twins",
         "attached",
@@ -194,6 +198,8 @@ class FrameReader:
         """The last shape, and all by what they begin with."""
         self._twins: dict[bytes, Shape] = {}
         """Others that begin the same: of parts with more to come, or of the last ones."""
+        self._spans = 0
+        """Deliveries in the ranges of the dispositions that the engine is to have next."""
         self._strange = 0
         """Frames that were unlike the shape of their beginning."""
         self._greeted = self._is_closed = False
@@ -231,6 +237,7 @@ class FrameReader:
         go on looking, and what is wrong there, or to be seen to.
         """
         position, total = start, len(data)
+        self._spans = 0
         if self._rest:
             position += min(self._rest, total - start)
             self._rest -= position - start
@@ -245,6 +252,8 @@ class FrameReader:
             if position >= total:
                 self._rest, self._drops = position - total, False
                 return total, total, None
+            if self._spans > AT_ONCE:
+                return position, position, None
             try:
                 keeps, following = self._frame(data, position)
             # Without their tracebacks: those have the frames of the callers, which have these.
@@ -272,7 +281,7 @@ class FrameReader:
 
     def _alike(self, data: bytes, position: int, shape: Shape) -> int:
         """Pass over frames of a shape, or of another that is known."""
-        total, shapes = len(data), self._shapes
+        total, shapes, from_bytes = len(data), self._shapes, int.from_bytes
         read_shape, part, channel, first, middle, last, smallest, largest, ends = shape
         limit = total - smallest
         # Whole messages come with the next id; all else about deliveries is the part's to tell.
@@ -292,8 +301,14 @@ class FrameReader:
                     expected += 1
                     continue
                 if part is None:
-                    if ends and data[position + ends : position + ends + len(number)] < number:
-                        break
+                    if ends:
+                        last_one = data[position + ends : position + ends + len(number)]
+                        if last_one < number:
+                            break
+                        self._spans += from_bytes(last_one, "big") - from_bytes(number, "big")
+                        if self._spans > AT_ONCE:
+                            position += size
+                            break
                     position += size
                     continue
                 if expected != UNKNOWN:
@@ -462,7 +477,9 @@ class FrameReader:
                 part = Part(channel, link, more=given[5] in TRUE, settled=_flag(given[4]))
             largest = self._max_frame_size
         else:
-            _check_range(given)
+            self._spans += _span(given)
+            if not _changes_anything(given):
+                raise Restated(b"", end, None)
             if given[0] in TRUE and _is_transactional(given[4]):
                 self._after = _retire(channel, given)
         if match is None:
@@ -555,13 +572,23 @@ def _flow(channel: Channel, given: Sequence[bytes]) -> tuple[Notice | None, byte
     return channel.flow(link, _number(given[2]), granted, acquires=acquires, echo=echo), other
 
 
-def _check_range(given: Sequence[bytes]) -> None:
-    """Check that the deliveries of a disposition do not end before they begin."""
+def _span(given: Sequence[bytes]) -> int:
+    """Tell how far the last delivery of a disposition is from the first; raise if it ends before it
+    begins.
+    """
     first, last = given[1], given[2]
-    if last != NULL and (_number(last) - _number(first)) & MASK > MASK >> 1:
+    span = 0 if last == NULL else (_number(last) - _number(first)) & MASK
+    if span > MASK >> 1:
         raise InvalidArgument(
             f"disposition is for the deliveries {_number(first)} to {_number(last)}, which are none"
         )
+    return span
+
+
+def _changes_anything(given: Sequence[bytes]) -> bool:
+    """Tell whether a disposition says more than that something of its deliveries has come."""
+    state = given[4]
+    return given[3] in TRUE or (state != NULL and code_at(state, 0)[0] != RECEIVED)
 
 
 def _numbered(state: bytes) -> bytes:

@@ -236,7 +236,11 @@ def some_frames(draw: Any) -> bytes:
             first = draw(UINTS)
             last = draw(st.sampled_from([None, UInt((first + draw(st.integers(0, 300))) % 2**32)]))
             fields = [draw(FLAGS) or False, first, last, draw(FLAGS), state, None]
-            made = [perform(0x15, *fields[: draw(st.integers(2, 6))])] * draw(st.integers(1, 3))
+            fields = fields[: draw(st.integers(2, 6))]
+            if fields[3:4] != [True] and fields[4:5] in ([], [None]):
+                # Otherwise it says nothing, and the engine does not have it.
+                fields = [*fields[:3], *[None] * (3 - len(fields)), True]
+            made = [perform(0x15, *fields)] * draw(st.integers(1, 3))
         else:
             numbers = [draw(UINTS) for _ in range(4)]
             handle = draw(st.sampled_from([None, ZERO]))
