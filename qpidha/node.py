@@ -312,7 +312,7 @@ class Node:
                 self._collect(connection_id)
         # A connection that took as much as one turn gives has its queues waiting for the next one.
         checkpointer = self.checkpointer
-        has_more = broker.runnable or (broker.walks and broker.may_walk(log.committed))
+        has_more = broker.runnable or broker.may_walk(log.committed)
         is_pressed = (
             (has_more and self.streams.frozen is None)
             or broker.remains

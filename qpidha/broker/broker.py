@@ -10,7 +10,6 @@ nothing of clusters, connections, disks or clocks. Source: Qpid `Broker.cpp`, `Q
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qpidha.broker.credit import Credit
@@ -24,7 +23,7 @@ from qpidha.broker.declaration import (
 )
 from qpidha.broker.exchange import Exchange, application_properties, subject
 from qpidha.broker.queues.arguments import check_key, check_plain, fits_key
-from qpidha.broker.queues.deletion import PASSED_ON_A_TURN, Deletion, is_long
+from qpidha.broker.queues.deletion import BYTES_A_TURN, PASSED_ON_A_TURN, Deletion, passes_on, some
 from qpidha.broker.queues.expiry import Search
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
 from qpidha.broker.queues.purge import Purge
@@ -72,13 +71,15 @@ EXPIRY_INTERVAL = 600 * SECOND
 queue-purge-interval.
 """
 WALKED_A_TURN = 5000
-"""Messages that are looked at to be purged or expired in one turn of the broker, or a few more."""
-ENDED_A_TURN = 1000
-"""Queues that are deleted in one turn because they were unused for their timeout."""
+"""Messages that are looked at to be purged or expired in one turn of the broker, or a few more; and
+as much again for what is begun in it.
+"""
+PUT_OFF = 10 * SECOND
+"""How much longer an unused queue is kept that cannot end for want of disk."""
 RETRY_INTERVAL = 1 * SECOND
 """How often rejected messages are tried again that their alternate exchange could not place."""
 RETRIED_A_TURN = 1000
-"""Of them, how many in one turn, and how many of each queue."""
+"""Of them, how many in one turn, if they are not large."""
 PUBLISH_STEPS, REROUTE_STEPS, COMMIT_STEPS = (200, 50_000), (50, 100_000), (20, 500_000)
 """Steps that the comparison of each key with the bindings of topic exchanges may take whatever
 others take (2,000 are about a millisecond), and those that are shared in one turn: by what is
@@ -111,6 +112,10 @@ class Broker(State):
         self._reroute_steps = Steps(*REROUTE_STEPS, "reject, or delete, fewer of this kind at once")
         self.commit_steps = Steps(*COMMIT_STEPS, "commit more often")
         self._owned: dict[object, dict[Queue, None]] = {}
+        self._left_behind: dict[object, dict[Queue, None]] = {}
+        """Queues whose owner has gone and that have not heard of it."""
+        self._budget = WALKED_A_TURN
+        """How much may still be done at once in this turn for queues that end or are purged."""
         self._leaving: dict[Queue, None] = {}
         """Queues with a timeout that were left in this turn."""
         self._ending: Deadlines[Queue] = Deadlines()
@@ -131,7 +136,7 @@ class Broker(State):
         """
         self._search: Search | None = None
         """The last search for expired messages."""
-        self._evicting: dict[Queue, None] = {}
+        self._evicting: dict[Queue, Deletion | None] = {}
         """Queues whose messages are on their way to an alternate exchange, to make room or because
         the queue ends; none comes back to them.
         """
@@ -165,6 +170,12 @@ class Broker(State):
         self._refusal = reason
         for queue in self.queues.values():
             queue.set_fast_path_limit()
+        if reason:
+            return
+        for deletion in self._evicting.values():
+            if deletion is not None and deletion.is_resting:
+                deletion.is_resting = False
+                self.walks.append(deletion)
 
     # Queues.
 
@@ -191,9 +202,9 @@ class Broker(State):
             arguments=arguments or {},
         )
         given = wanted.arguments
-        queue = self.queues.get(name)
+        queue = self.find_queue(name)
         if queue is not None:
-            _check_stays(queue)
+            self._check_stays(queue)
             queue.check_access(owner)
             check_same(f"Queue {name}", queue.options, wanted)
             if wanted.exclusive and queue.owner is None and owner is not None:
@@ -227,10 +238,11 @@ class Broker(State):
         return queue, sequence
 
     def delete_queue(
-        self, name: str, *, if_unused: bool = False, if_empty: bool = False
+        self, name: str, *, if_unused: bool = False, if_empty: bool = False, may_rest: bool = False
     ) -> Deletion:
         """Delete a queue; its messages go to its alternate exchange if it has one: at once if they
-        are few, else some with every `go_on_walking`.
+        are few, else some with every `go_on_walking`. While there is no room for them this is
+        refused, unless it `may_rest`, as nobody waits for it.
         """
         queue = self.queue(name)
         self._check_decides(queue)
@@ -244,7 +256,7 @@ class Broker(State):
                 f"Queue {name} has {len(queue.messages)} messages",
                 hint="Purge it, or delete it with force.",
             )
-        if self._refusal and is_long(queue):
+        if self._refusal and passes_on(queue) and not may_rest:
             raise LimitExceeded(
                 f"Queue {name} cannot be deleted at present: its messages go to its alternate "
                 f"exchange, and there is no room for {len(queue.messages)} of {queue.bytes} bytes: "
@@ -255,26 +267,27 @@ class Broker(State):
 
     def purge(self, name: str) -> Purge:
         """Drop all available messages of a queue: at once if they are few, else some with every
-        `go_on_walking`.
+        `go_on_walking`. One whose deletion rests ends with that.
         """
-        queue = self.queue(name)
+        queue = self.queue(name, or_resting=True)
         self._check_decides(queue)
         purge = Purge(queue)
-        if not self.walks:
-            purge.step(WALKED_A_TURN)
+        deletion = self._evicting.get(queue)
+        if deletion is not None:
+            purge.count = len(queue.messages)
+            deletion.finish()
+            purge.sequence = deletion.sequence
+            purge.end()
+            return purge
+        if not self.walks and self._budget > 0:
+            self._budget -= purge.step(WALKED_A_TURN)
         if not purge.is_over:
             self.walks.append(purge)
         return purge
 
     def may_walk(self, committed: int) -> bool:
-        """Whether `go_on_walking` would do something."""
-        return any(self._goes_on(walk, committed) for walk in self.walks)
-
-    def _goes_on(self, walk: Walk | Search, committed: int) -> bool:
-        """Whether a walk may take a step. What passes messages on waits while there is no room for
-        them.
-        """
-        return walk.sequence <= committed and not (self._refusal and isinstance(walk, Deletion))
+        """Whether there is something to be done in the next turn."""
+        return bool(self._left_behind) or any(walk.sequence <= committed for walk in self.walks)
 
     def go_on_walking(self, committed: int) -> None:
         """Go on with queues that are being purged, searched for expired messages, or deleted; once,
@@ -282,39 +295,97 @@ class Broker(State):
         """
         left = WALKED_A_TURN
         for walk in list(self.walks):
-            if self._goes_on(walk, committed):
+            if walk.sequence <= committed and _goes_on(walk):
                 left -= max(walk.step(left), 1)
                 if left <= 0:
                     break
         self._reroute_steps.renew()
-        self.walks = [walk for walk in self.walks if not walk.is_over]
+        self.walks = [walk for walk in self.walks if _goes_on(walk)]
 
     def abandon_walks(self) -> None:
         """Leave undone what is not over: another broker decides from now on."""
-        walks, self.walks, self._search = self.walks, [], None
-        for walk in walks:
-            if isinstance(walk, Deletion):
-                walk.abandon()
+        self.walks, self._search = [], None
+        for deletion in list(self._evicting.values()):
+            if deletion is not None:
+                deletion.abandon()
         self._evicting.clear()
+        left_behind, self._left_behind = self._left_behind, {}
+        for queues in left_behind.values():
+            for queue in list(queues):
+                self._disown(queue, queues)
 
-    def queue(self, name: str) -> Queue:
-        """Return a queue; NotFound if there is none of this name."""
-        queue = self.queues.get(name)
+    def queue(self, name: str, *, or_resting: bool = False) -> Queue:
+        """Return a queue; NotFound if there is none of this name, ResourceLocked if it is being
+        deleted, unless that rests and `or_resting`.
+        """
+        queue = self.find_queue(name)
         if queue is None:
             raise NotFound(f"There is no queue {name}", hint="Declare it first.")
-        _check_stays(queue)
+        self._check_stays(queue, or_resting=or_resting)
         return queue
 
+    def find_queue(self, name: str) -> Queue | None:
+        """Return the queue of this name, if there is one. Where it is at its end, and only many
+        others are before it, it ends now.
+        """
+        queue = self.queues.get(name)
+        if queue is None or not (self._left_behind or self._evicting):
+            return queue
+        left_behind = self._left_behind.get(queue.owner)
+        if left_behind is not None and queue in left_behind:
+            self._disown(queue, left_behind)
+        deletion = self._evicting.get(queue)
+        if deletion is not None and deletion.is_short and not self._refusal:
+            self._take_step(deletion)
+        return self.queues.get(name)
+
+    def _check_stays(self, queue: Queue, *, or_resting: bool = False) -> None:
+        """Raise ResourceLocked for a queue that is being deleted."""
+        if not queue.deleted:
+            return
+        deletion = self._evicting.get(queue)
+        is_resting = deletion is not None and deletion.is_resting
+        if is_resting and or_resting:
+            return
+        raise ResourceLocked(
+            f"Queue {queue.name} is being deleted: {len(queue.messages)} messages are still to go "
+            f"to its alternate exchange{f': {self._refusal}' if is_resting else ''}",
+            hint=(
+                "Purge it to give them up, or try again when there is room."
+                if is_resting
+                else "Try again in a moment."
+            ),
+        )
+
     def owner_gone(self, owner: object) -> None:
-        """The owner of queues has left: they are free for others, or at their end."""
-        for queue in list(self._owned.pop(owner, ())):
-            if queue.deleted:
-                continue
-            queue.owner = None
-            if queue.lifetime is Lifetime.ON_CLOSE and not queue.is_replica:
-                self._delete(queue)
+        """The owner of queues has left: they are free for others, or at their end; where they are
+        many some are so a few turns later, or when they are asked for.
+        """
+        queues = self._owned.pop(owner, None)
+        if queues:
+            self._left_behind.setdefault(owner, {}).update(queues)
+            self._disown_some()
+
+    def _disown_some(self) -> None:
+        """Tell queues that were left behind, as many as this turn has time for."""
+        while self._left_behind and self._budget > 0:
+            owner, queues = next(iter(self._left_behind.items()))
+            if queues:
+                self._disown(next(iter(queues)), queues)
             else:
-                self.left(queue)
+                self._left_behind.pop(owner)
+
+    def _disown(self, queue: Queue, queues: dict[Queue, None]) -> None:
+        """Let a queue that was left behind be free for others, or end."""
+        del queues[queue]
+        self._budget -= 1
+        if queue.deleted:
+            return
+        queue.owner = None
+        if queue.lifetime is Lifetime.ON_CLOSE and not queue.is_replica:
+            self._delete(queue)
+        else:
+            self.left(queue)
 
     # Exchanges and bindings.
 
@@ -458,21 +529,14 @@ class Broker(State):
             raise NotFound(f"There is no exchange {exchange_name}", hint="Declare it first.")
         exchange.received += 1
         exchange.bytes_received += len(payload)
-        queues = exchange.route(key, headers, self._publish_steps)
-        if not queues:
-            alternate = (
-                self.exchanges.get(exchange.options.alternate)
-                if exchange.options.alternate
-                else None
-            )
-            if alternate is not None:
-                queues = alternate.route(key, headers, self._publish_steps)
+        steps = self._publish_steps
+        queues = exchange.route(key, headers, steps)
+        if self._evicting or not queues:
+            queues = self._takers(exchange, queues, key, headers, steps)
             if not queues:
                 exchange.dropped += 1
                 exchange.bytes_dropped += len(payload)
                 return UNROUTED
-        if self._evicting:
-            queues = [queue for queue in queues if queue not in self._evicting]
         if len(queues) == 1:
             return Routed(queues[0].enqueue(payload, expires), 1)
         return Routed(self.enqueue_on_all(queues, payload, expires), len(queues))
@@ -500,8 +564,9 @@ class Broker(State):
 
     def _reroute(self, queue: Queue, message: Message) -> int | None:
         """Give a message that cannot stay to the alternate exchange of its queue, if there is one;
-        return the sequence to wait for, None if too many keys were looked for in this turn. One
-        that finds no place is dropped.
+        return the sequence to wait for. One that finds no place is dropped; but None if too many
+        keys were looked for in this turn, or for one that can wait for room on the disk, as its
+        queue is being deleted.
         """
         exchange = self._alternate_of(queue)
         if exchange is None:
@@ -511,6 +576,10 @@ class Broker(State):
         except TooManyKeys:
             return None
         except RefusedRequest as error:  # It is full, or a copy of what another broker decides on.
+            deletion = self._evicting.get(queue)
+            if isinstance(error, LimitExceeded) and self._refusal and deletion is not None:
+                deletion.is_resting = True
+                return None
             self._drop(queue, error.text)
             return 0
         if not routed.queues:
@@ -538,40 +607,42 @@ class Broker(State):
         key, headers = subject(payload), partial(application_properties, payload)
         if not fits_key(key):
             key = ""  # It was sent to a queue, whose messages may have any subject.
+        steps = self._reroute_steps
         # One that no exchange takes counts as none: nobody is there to be told.
         try:
-            queues = self._routes(exchange, key, headers)
+            queues = self.routes(exchange, key, headers, steps)
         except TooManyWays:
-            queues = self._routes(exchange, "", headers)
+            queues = self.routes(exchange, "", headers, steps)
         if not queues:
             return UNROUTED
-        # A message that is here already takes no more room: it may move even while no new one can
-        # be taken.
-        refusal, self._refusal = self._refusal, ""
-        try:
-            sequence = (
-                queues[0].enqueue(payload, message.expires)
-                if len(queues) == 1
-                else self.enqueue_on_all(queues, payload, message.expires)
-            )
-        finally:
-            self._refusal = refusal
+        sequence = (
+            queues[0].enqueue(payload, message.expires)
+            if len(queues) == 1
+            else self.enqueue_on_all(queues, payload, message.expires)
+        )
         exchange.received += 1
         exchange.bytes_received += len(payload)
         return Routed(sequence, len(queues))
 
-    def _routes(self, exchange: Exchange, key: str, headers: Headers) -> list[Queue]:
-        """Return the queues for a message that is rerouted to an exchange, but for those that it
-        may come from. Raises TooManyWays, TooManyKeys.
-        """
-        queues = self._at(exchange, key, headers)
-        if not queues and exchange.options.alternate in self.exchanges:
-            queues = self._at(self.exchanges[exchange.options.alternate], key, headers)
-        return queues
+    def routes(self, exchange: Exchange, key: str, headers: Headers, steps: Steps) -> list[Queue]:
+        """Return the queues for a message to an exchange. Raises TooManyWays, TooManyKeys."""
+        queues = exchange.route(key, headers, steps)
+        return self._takers(exchange, queues, key, headers, steps)
 
-    def _at(self, exchange: Exchange, key: str, headers: Headers) -> list[Queue]:
-        queues = exchange.route(key, headers, self._reroute_steps)
-        return [queue for queue in queues if queue not in self._evicting]
+    def _takers(
+        self, exchange: Exchange, queues: list[Queue], key: str, headers: Headers, steps: Steps
+    ) -> list[Queue]:
+        """Return those of an exchange's queues for a message that it may go to, or those that the
+        alternate exchange has for it if there are none.
+        """
+        evicting = self._evicting
+        queues = [queue for queue in queues if queue not in evicting]
+        name = exchange.options.alternate
+        alternate = self.exchanges.get(name) if name and not queues else None
+        if alternate is not None:
+            found = alternate.route(key, headers, steps)
+            queues = [queue for queue in found if queue not in evicting]
+        return queues
 
     def _retry(self) -> None:
         """Try again to place rejected messages. Where there are more than can be tried in a turn,
@@ -587,17 +658,18 @@ class Broker(State):
             del self._to_retry[queue]
             tried: list[Message] = []
             count = len(queue.unplaced)
-            for message in list(islice(queue.unplaced.values(), left)):
+            for message in some(queue.unplaced.values(), left)[0]:
                 if steps.are_over():
                     break
                 tried.append(message)
                 self.departures.leave(queue, [message], Cause.REJECTED)
-            left -= max(len(tried), 1)
+            size = sum(message.size for message in tried)
+            left -= max(len(tried), size * RETRIED_A_TURN // BYTES_A_TURN, 1)
             if count > len(tried):
                 for message in tried:
                     if queue.unplaced.pop(message.sequence, None) is not None:
                         queue.unplaced[message.sequence] = message
-            if queue.unplaced:
+            if queue.unplaced and not queue.is_replica:
                 self._retrying[queue] = None
             if queue.ends_empty:
                 self.left(queue)
@@ -631,6 +703,8 @@ class Broker(State):
 
     def dispatch(self, now: int) -> None:
         """Hand out what there is to hand out; once, at the end of a turn."""
+        self._budget = WALKED_A_TURN
+        self._disown_some()
         for steps in (self._publish_steps, self._reroute_steps, self.commit_steps):
             steps.renew()
         if not self._next_expiry:
@@ -660,9 +734,8 @@ class Broker(State):
         """Delete queues that were unused for their timeout, and now and then begin to drop expired
         messages.
         """
-        for queue in self._ending.due(now, ENDED_A_TURN):
-            if not queue.deleted and not queue.is_replica and _is_over(queue):
-                self._delete(queue)
+        while self._budget > 0 and (due := self._ending.due(now, 1)):
+            self._end(due[0], now)
         if self._next_retry and now >= self._next_retry:
             self._retry()
             self._next_retry = now if self._to_retry else 0
@@ -671,6 +744,18 @@ class Broker(State):
             if self._search is None or self._search.is_over:
                 self._search = Search(self.queues.values(), now + self.ahead)
                 self.walks.append(self._search)
+
+    def _end(self, queue: Queue, now: int) -> None:
+        """Delete a queue that was unused for its timeout. What would have to rest stays as it is:
+        its users may come back.
+        """
+        self._budget -= 1
+        if queue.deleted or queue.is_replica or not _is_over(queue):
+            return
+        if self._refusal and passes_on(queue):
+            self._ending.set(queue, now + PUT_OFF)
+        else:
+            self._delete(queue)
 
     def left(self, queue: Queue) -> None:
         """A user, or the last message, left a queue: delete it if that was the end of it, at once
@@ -747,23 +832,33 @@ class Broker(State):
         return ""
 
     def _delete(self, queue: Queue) -> Deletion:
-        """Delete a queue. None of its messages comes back to it."""
+        """Delete a queue: now if that does not take long, else some of it every turn. Before its
+        messages go it is taken out of all routes, so that none comes back to it.
+        """
         self._ending.remove(queue)
         self._leaving.pop(queue, None)
         self._owned.get(queue.owner, {}).pop(queue, None)
-        exchanges = list(dict.fromkeys(uid for uid, _ in queue.bindings))
-        deletion = Deletion(queue, self._reroute, partial(self._finish_deletion, exchanges))
-        self._evicting[queue] = None
+        deletion = Deletion(queue, self._reroute, self._finish_deletion)
+        if not passes_on(queue):
+            self._budget -= deletion.step(1)
+            return deletion
+        self._evicting[queue] = deletion
+        queue.retire()
         if deletion.is_short:
-            deletion.step(PASSED_ON_A_TURN)
-        if not deletion.is_over:
+            self._take_step(deletion)
+        if not deletion.is_over and not deletion.is_resting:
             self.walks.append(deletion)
-            queue.retire()
         return deletion
 
-    def _finish_deletion(self, exchanges: list[int], queue: Queue) -> int:
-        """Take a queue away that was bound to these exchanges; return the sequence to wait for."""
+    def _take_step(self, deletion: Deletion) -> None:
+        """Go on with a deletion now, unless as much as may be was done in this turn."""
+        if self._budget > 0:
+            self._budget -= deletion.step(PASSED_ON_A_TURN)
+
+    def _finish_deletion(self, queue: Queue) -> int:
+        """Take a queue away; return the sequence to wait for."""
         self._evicting.pop(queue, None)
+        exchanges = list(dict.fromkeys(uid for uid, _ in queue.bindings))
         self.detach_queue(queue)
         # One record says of all messages that are still here that they have left.
         sequence = self._append(QueueDeleted(queue.uid)) if queue.uid > 0 else 0
@@ -857,13 +952,9 @@ class Broker(State):
         return sequence, leaving
 
 
-def _check_stays(queue: Queue) -> None:
-    if queue.deleted:
-        raise ResourceLocked(
-            f"Queue {queue.name} is being deleted: {len(queue.messages)} messages are still to go "
-            "to its alternate exchange",
-            hint="Try again in a moment.",
-        )
+def _goes_on(walk: Walk | Search) -> bool:
+    """Whether there is something left to do, and room for it."""
+    return not walk.is_over and not (isinstance(walk, Deletion) and walk.is_resting)
 
 
 def _refused_on_backup(what: str) -> RefusedRequest:

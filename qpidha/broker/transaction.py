@@ -233,16 +233,7 @@ class Transaction:
         if exchange is None:
             raise NotFound(f"there is no exchange '{post.exchange}'", hint="declare it first")
         headers = partial(application_properties, post.payload)
-        steps = self._broker.commit_steps
-        queues = exchange.route(post.key, headers, steps)
-        if (
-            not queues
-            and exchange.options.alternate
-            and exchange.options.alternate in self._broker.exchanges
-        ):
-            alternate = self._broker.exchanges[exchange.options.alternate]
-            queues = alternate.route(post.key, headers, steps)
-        queues = [queue for queue in queues if not queue.deleted]
+        queues = self._broker.routes(exchange, post.key, headers, self._broker.commit_steps)
         if not queues and post.must_route:
             raise NotFound(
                 f"exchange '{post.exchange}' has no queue for key '{post.key}'",

@@ -237,7 +237,7 @@ def _list_bindings(call: Call) -> None:
 
 def _declare_queue(call: Call) -> None:
     broker, name = call.node.broker, call["name"]
-    created = name not in broker.queues
+    created = broker.find_queue(name) is None
     _check_reserved("queue", name, created)
     queue, sequence = broker.declare_queue(
         name,
@@ -268,7 +268,7 @@ def _delete_queue(call: Call) -> None:
 
 
 def _purge_queue(call: Call) -> None:
-    purge = call.node.broker.purge(_queue(call, call["name"]).name)
+    purge = call.node.broker.purge(_queue(call, call["name"], or_resting=True).name)
     call.done()
     answer = call.later()
     purge.when_over(lambda: answer(purge.sequence, {"messages": purge.count}))
@@ -321,9 +321,9 @@ def _unbind(call: Call) -> None:
     call.answer_when_committed(sequence, {})
 
 
-def _queue(call: Call, name: str) -> Queue:
+def _queue(call: Call, name: str, *, or_resting: bool = False) -> Queue:
     """Find a queue that may be changed; the admin socket, which owns nothing, may change each."""
-    queue = call.node.broker.queue(name)
+    queue = call.node.broker.queue(name, or_resting=or_resting)
     if call.owner is not None:
         queue.check_access(call.owner)
     return queue

@@ -272,6 +272,37 @@ def test_many_queues_with_messages_without_a_place_take_turns(
     assert broker.next_deadline > now
 
 
+def test_large_messages_without_a_place_are_tried_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("broker", "queues.deletion"):
+        monkeypatch.setattr(f"qpidha.broker.{module}.BYTES_A_TURN", 3)
+    broker, queue = with_full_alternate()
+    other, _ = broker.declare_queue("other", alternate="amq.fanout")
+    send(broker, "q", "aa", "bb", "cc")
+    send(broker, "other", "dd", "ee")
+    for one in (queue, other):
+        for message in list(one.messages.values()):
+            one.reject(message)
+    broker.declare_queue("large")
+    broker.bind("amq.fanout", "large")
+    broker.unbind("amq.fanout", "full")
+    for placed in (2, 4, 5):
+        retry(broker, placed * 10 * SECOND)
+        assert len(broker.queues["large"].messages) == placed
+
+
+def test_a_broker_that_was_demoted_does_not_try_again_for_ever() -> None:
+    broker, queue = with_full_alternate(Tape())
+    send(broker, "q", "a")
+    queue.reject(next(iter(queue.messages.values())))
+    broker.dispatch(SECOND)
+    broker.log_writer = None
+    broker.passive = True
+    broker.abandon_walks()
+    broker.tick(SECOND + RETRY_INTERVAL)
+    broker.dispatch(SECOND + RETRY_INTERVAL)
+    assert broker.next_deadline > 60 * SECOND and contents(broker, "full") == ["first"]
+
+
 def test_a_message_that_is_rerouted_does_not_count_as_consumed() -> None:
     log = Log(1 << 20)
     log.start_epoch(1)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from qpidha.broker.broker import RETURN, Broker
+from qpidha.broker.broker import RETRY_INTERVAL, RETURN, Broker
 from qpidha.model.errors import LimitExceeded
 from qpidha.model.message_view import build
 from qpidha.model.records import (
@@ -320,7 +320,7 @@ def test_no_recorded_message_is_taken_while_there_is_a_reason_and_consuming_goes
     assert contents(broker, "q") == ["b", "d"]
 
 
-def test_what_is_there_may_change_its_place_while_nothing_new_is_taken() -> None:
+def test_what_is_rejected_stays_while_nothing_can_be_recorded() -> None:
     broker = a_broker(Tape())
     broker.declare_queue("dead")
     broker.bind("amq.fanout", "dead")
@@ -330,9 +330,13 @@ def test_what_is_there_may_change_its_place_while_nothing_new_is_taken() -> None
     taker = a_taker(queue, 1)
     broker.dispatch(1)
     queue.reject(taker.got[0])
-    assert len(broker.queues["dead"].messages) == 1
-    with pytest.raises(LimitExceeded, match="full"):
-        queue.enqueue(b"a")
+    broker.dispatch(1)
+    broker.tick(1 + RETRY_INTERVAL)
+    assert not broker.queues["dead"].messages and len(queue.unplaced) == 1
+    broker.refuse_publishing = ""
+    broker.dispatch(2 + RETRY_INTERVAL)
+    broker.tick(2 + 2 * RETRY_INTERVAL)
+    assert len(broker.queues["dead"].messages) == 1 and not queue.messages
 
 
 def test_queues_keep_their_limits_when_publishing_is_allowed_again() -> None:

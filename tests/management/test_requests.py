@@ -206,6 +206,41 @@ def test_a_long_deletion_is_answered_when_its_last_record_is_committed(
     assert [answer.result for answer in asker.answers] == [{"messages": 5}]
 
 
+def test_a_queue_whose_deletion_rests_is_purged_and_both_are_answered(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qpidha.broker.queues.deletion.PASSED_ON_A_TURN", 2)
+    target = asker.target
+    asker.ask("declare_queue", name="orphans")
+    asker.ask("bind", exchange="amq.fanout", queue="orphans")
+    asker.ask("declare_queue", name="q", alternate="amq.fanout")
+    for _ in range(5):
+        target.broker.publish("", "q", b"m", headers=dict)
+    asker.answers.clear()
+    asker.call("delete_queue", {"name": "q"})
+    target.broker.refuse_publishing = "the disk is nearly full"
+    target.broker.go_on_walking(target.committed)
+    assert asker.refusal("delete_queue", name="q").condition == "amqp:resource-locked"
+    asker.answers.clear()
+    asker.call("purge_queue", {"name": "q"})
+    assert asker.answers == [] and "q" not in target.broker.queues
+    target.commit_all()
+    assert [answer.result for answer in asker.answers] == [{"messages": 5}, {"messages": 5}]
+
+
+def test_a_queue_that_takes_the_place_of_one_that_is_to_end_was_created(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qpidha.broker.broker.WALKED_A_TURN", 1)
+    broker, owner = asker.target.broker, object()
+    broker.dispatch(1)
+    for name in "abc":
+        broker.declare_queue(name, exclusive=True, auto_delete=True, owner=owner)
+    broker.owner_gone(owner)
+    assert list(broker.queues) == ["b", "c"]
+    assert asker.ask("declare_queue", name="c")["created"] is True
+
+
 def test_exchanges_and_bindings_come_and_go(asker: Asker) -> None:
     asker.ask("declare_exchange", name="x", type="topic", arguments={"colour": "red"})
     asker.ask("declare_queue", name="q")

@@ -145,6 +145,23 @@ def test_a_node_has_its_next_turn_at_once_while_something_is_to_be_freed(monkeyp
     assert not node.broker.remains and node.next_deadline > HOUR
 
 
+def test_a_node_has_its_next_turn_at_once_while_queues_of_an_owner_are_to_end(monkeypatch):
+    monkeypatch.setattr("qpidha.broker.broker.WALKED_A_TURN", 1)
+    node = a_node()
+    node.start(HOUR)
+    broker, owner = node.broker, object()
+    broker.dispatch(HOUR)
+    for name in "abcd":
+        broker.declare_queue(name, exclusive=True, auto_delete=True, owner=owner)
+    broker.owner_gone(owner)
+    for left in (2, 1):
+        node.step([], HOUR)
+        assert len(broker.queues) == left and node.next_deadline == HOUR
+    node.step([], HOUR)
+    node.step([], HOUR)
+    assert not broker.queues and node.next_deadline > HOUR
+
+
 def test_the_clock_never_goes_back():
     clock = Clock()
     seen = [clock.now() for _ in range(1000)]

@@ -53,7 +53,7 @@ def _find_as_written(broker: Broker, text: str) -> Address | None:
     """Find what an address means if nothing in it is encoded as a whole; None if it says nothing
     but a name that is not there.
     """
-    queue = broker.queues.get(text)
+    queue = broker.find_queue(text)
     if queue is not None:
         return Address(text, queue=queue)
     exchange = broker.exchanges.get(text) if text else None
@@ -61,7 +61,7 @@ def _find_as_written(broker: Broker, text: str) -> Address | None:
         return Address(text, exchange=exchange)
     if text.startswith("/queues/"):
         name = decode_part(text[len("/queues/") :])
-        return Address(name, queue=broker.queues.get(name), wanted="queue")
+        return Address(name, queue=broker.find_queue(name), wanted="queue")
     if text.startswith("/exchanges/"):
         raw_name, slash, raw_key = text[len("/exchanges/") :].partition("/")
         name = decode_part(raw_name)
@@ -69,7 +69,7 @@ def _find_as_written(broker: Broker, text: str) -> Address | None:
             # The default exchange has each queue under its name, so this is another way to say a
             # queue.
             key = decode_part(raw_key)
-            return Address(key, queue=broker.queues.get(key), wanted="queue")
+            return Address(key, queue=broker.find_queue(key), wanted="queue")
         return Address(
             name,
             decode_part(raw_key) if slash else None,

@@ -329,7 +329,7 @@ class Attaching:
         there, as Qpid JMS does to end a durable subscription.
         """
         container = self._connection.remote_container
-        queue = self._broker.queues.get(f"{container}_{end.name}")
+        queue = self._broker.find_queue(f"{container}_{end.name}")
         if queue is None or not (queue.options.exclusive and queue.bindings):
             raise NotFound(
                 f"there is no subscription '{end.name}' of container '{container}'",
@@ -503,7 +503,7 @@ class Attaching:
         lives = self._lives
         if source.timeout and not lives:
             arguments[AUTO_DELETE_TIMEOUT] = source.timeout
-        queue = self._broker.queues.get(name)
+        queue = self._broker.find_queue(name)
         is_new = queue is None
         if queue is None:
             self._check(Action.CONSUME, ObjectType.QUEUE, name, {"browse": False})

@@ -497,8 +497,10 @@ class OutgoingLink(ClientLink):
         queue = self._queue
         deletes = closed and self._deletes
         super().detached(closed, error)
-        if deletes and queue is not None and not queue.deleted and not queue.consumers:
-            self._broker.delete_queue(queue.name)
+        if not deletes or queue is None or self._broker.find_queue(queue.name) is not queue:
+            return
+        if not queue.deleted and not queue.consumers:
+            self._broker.delete_queue(queue.name, may_rest=True)
             principal = self._connection.principal
             self._host.access.done(principal, Action.DELETE, ObjectType.QUEUE, queue.name)
 

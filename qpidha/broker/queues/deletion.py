@@ -1,14 +1,14 @@
 """Deletion: a queue ends, and what is on it goes to its alternate exchange if it has one.
 
-A short queue ends in the turn that deletes it, and one record says of all messages that they have
-left. To pass on a long one takes many turns (`walk.py`), and so it does where the keys of the
-messages take long to be compared with the bindings of the alternate exchange. Each step is a batch
-of its own: so many messages come to where they go and leave here. The last one is the record of the
-end.
+A short queue ends in the turn that deletes it, unless many do, and one record says of all messages
+that they have left. To pass on a long one takes many turns (`walk.py`), and so it does where the
+keys of the messages take long to be compared with the bindings of the alternate exchange. Each step
+is a batch of its own: so many messages come to where they go and leave here. The last one is the
+record of the end.
 
 What is passed on is written once more, and the room of what has left comes back only with a
-checkpoint. So a long deletion rests while no message can be taken for want of disk, and none is
-begun that somebody asks for.
+checkpoint. So a deletion rests before the first message that cannot be taken for want of disk, and
+none is begun then that somebody asks for. Whoever purges a queue that rests gives up what is there.
 
 Meanwhile the queue is there for nobody, but its name is taken: on the other brokers it is a queue
 like any other, with what it still has, and after a failover it is one again. Nothing is lost then.
@@ -26,7 +26,7 @@ from qpidha.broker.queues.walk import Walk
 from qpidha.model.records import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from qpidha.broker.queues.queue import Queue
     from qpidha.model.message import Message
@@ -36,20 +36,39 @@ PASSED_ON_A_TURN = 1000
 BYTES_A_TURN = 8 << 20
 """Of how many bytes, roughly."""
 WEIGHT = 5
-"""To pass on a message takes as long as to drop so many."""
+"""To pass on a message, or to take a queue away, takes as long as to drop so many messages."""
+
+
+def passes_on(queue: Queue) -> bool:
+    """Whether there is something on a queue that has to be passed on before it ends."""
+    return bool(queue.options.alternate and queue.messages)
 
 
 def is_long(queue: Queue) -> bool:
     """Whether it takes more than one turn to pass on what is on a queue."""
-    return bool(queue.options.alternate) and (
+    return passes_on(queue) and (
         len(queue.messages) >= PASSED_ON_A_TURN or queue.bytes >= BYTES_A_TURN
     )
+
+
+def some(messages: Iterable[Message], most: int) -> tuple[list[Message], int]:
+    """Return the first messages, up to `most` and as many as may be passed on in one turn, and how
+    many bytes they have.
+    """
+    found: list[Message] = []
+    size = 0
+    for message in messages:
+        found.append(message)
+        size += message.size
+        if len(found) >= most or size >= BYTES_A_TURN:
+            break
+    return found, size
 
 
 class Deletion(Walk):
     """A queue on its way to its end."""
 
-    __slots__ = ("_finish", "_pass_on", "is_short")
+    __slots__ = ("_finish", "_pass_on", "is_resting", "is_short")
 
     def __init__(
         self,
@@ -60,36 +79,38 @@ class Deletion(Walk):
         super().__init__(queue)
         self._pass_on = pass_on
         """Gives a message to the alternate exchange; returns the sequence to wait for, None if that
-        is to be tried in another turn.
+        is to be tried in another turn, or when there is room again: `is_resting` then.
         """
         self._finish = finish
         """Takes the queue away; returns the sequence to wait for."""
         self.is_short = not is_long(queue)
-        """Whether it is to be over in one step."""
+        """Whether it is over in one step, where nothing is in its way."""
+        self.is_resting = False
+        """Whether there was no room for the next message, by who passes it on."""
 
     def step(self, most: int) -> int:
         """Pass on some messages; after the last one the queue is gone."""
         queue = self.queue
-        found, are_last = self._next(min(most, PASSED_ON_A_TURN))
-        sequences: list[int] = []
-        for message in found:
-            sequence = self._pass_on(queue, message)
-            if sequence is None:
-                break
-            sequences.append(sequence)
-        passed_on = found[: len(sequences)]
-        is_over = are_last and len(passed_on) == len(found)
-        # What went to the alternate exchange is before this in the same batch, so no broker has the
-        # one without the other.
-        if is_over:
-            sequences.append(self._finish(queue))
-        elif passed_on:
-            sequences.append(self.take(passed_on))
-            self._place = passed_on[-1].sequence
-        self.sequence = max(self.sequence, *sequences, 0)
-        if is_over:
-            self.end()
-        return len(passed_on) * WEIGHT
+        most = min(most, PASSED_ON_A_TURN)
+        is_passed_on = bool(queue.options.alternate)
+        found, size = some(queue.ordering.after(self._place), most) if is_passed_on else ([], 0)
+        passed = self._passed_on(found)
+        is_last = len(passed) == len(found) < most and size < BYTES_A_TURN
+        if is_last:
+            self.finish()
+        elif passed:
+            # What went to the alternate exchange is before this in the same batch, so no broker has
+            # the one without the other.
+            self.sequence = max(self.sequence, self.take(passed))
+            self._place = passed[-1].sequence
+        count, size = len(passed) + is_last, sum(message.size for message in passed)
+        return max(count * WEIGHT, size * PASSED_ON_A_TURN * WEIGHT // BYTES_A_TURN)
+
+    def finish(self) -> None:
+        """Take the queue away, with what is still there."""
+        self.is_resting = False
+        self.sequence = max(self.sequence, self._finish(self.queue))
+        self.end()
 
     def abandon(self) -> None:
         """Another broker decides from now on, and to it this is a queue like any other. One that it
@@ -104,15 +125,13 @@ class Deletion(Walk):
         """Let messages leave that were passed on."""
         return self.queue.drop(found, Cause.DELETED)
 
-    def _next(self, most: int) -> tuple[list[Message], bool]:
-        """Return the messages to pass on now, and whether there are no others."""
-        found: list[Message] = []
-        size = 0
-        if not self.queue.options.alternate:
-            return found, True
-        for message in self.queue.ordering.after(self._place):
-            found.append(message)
-            size += message.size
-            if len(found) >= most or size >= BYTES_A_TURN:
-                return found, False
-        return found, True
+    def _passed_on(self, found: list[Message]) -> list[Message]:
+        """Pass on these messages, up to the first one that has to wait; return them."""
+        passed: list[Message] = []
+        for message in found:
+            sequence = self._pass_on(self.queue, message)
+            if sequence is None:
+                break
+            self.sequence = max(self.sequence, sequence)
+            passed.append(message)
+        return passed

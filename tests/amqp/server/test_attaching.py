@@ -286,6 +286,62 @@ def test_a_durable_subscription_outlives_a_detach_and_ends_with_a_close() -> Non
     assert not host.broker.queues
 
 
+def test_subscriptions_that_are_closed_end_also_in_a_turn_that_has_no_time_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("qpidha.broker.broker.WALKED_A_TURN", 1)
+    host = AHost()
+    client = RawClient(host, container_id="c")
+    names = [str(number) for number in range(4)]
+    ends = [client.attach_receiver("amq.fanout", name=name) for name in names]
+    assert list(host.broker.queues) == [f"c_{name}" for name in names]
+    for end in ends:
+        end.end(closed=True)
+    client.turn()
+    assert not host.broker.queues
+    client.attach_receiver("amq.fanout", name="after")
+    assert list(host.broker.queues) == ["c_after"]
+
+
+def test_who_comes_back_finds_none_of_the_queues_that_are_still_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("qpidha.broker.broker.WALKED_A_TURN", 1)
+    host = AHost()
+    client = RawClient(host, container_id="c")
+    for number in range(40):
+        client.attach_receiver("amq.fanout", name=str(number))
+    former = host.broker.queues["c_38"]
+    client.server.lost("gone")
+    client = RawClient(host, container_id="c")
+    client.attach_receiver("amq.fanout", name="38")
+    assert not client.errors and host.broker.queues["c_38"] is not former
+    assert "c_39" in host.broker.queues
+    client.attach_receiver("c_39", name="by the name of the queue")
+    (error,) = client.errors.values()
+    assert error is not None and error.condition == "amqp:not-found"
+
+
+def test_a_subscription_is_closed_while_there_is_no_room_for_what_it_has() -> None:
+    host = AHost(ha_replicate="all")
+    broker = host.broker
+    broker.log_writer = CountingLogWriter()
+    broker.declare_exchange("news", "fanout", alternate="amq.fanout")
+    broker.declare_queue("orphans")
+    broker.bind("amq.fanout", "orphans")
+    client = RawClient(host, container_id="c")
+    terminus = source("news", durability=2, expiry="never")
+    end = client.attach_receiver("", name="sub", terminus=terminus, credit=0)
+    broker.publish("news", "", build("a"), headers=dict)
+    broker.refuse_publishing = "the disk is nearly full"
+    end.end(closed=True)
+    client.turn()
+    assert client.errors.get("sub") is None and broker.queues["c_sub"].deleted
+    broker.refuse_publishing = ""
+    broker.go_on_walking(1 << 60)
+    assert list(broker.queues) == ["orphans"] and len(broker.queues["orphans"].messages) == 1
+
+
 def test_a_receiver_without_a_source_gets_the_subscription_of_its_name() -> None:
     """So Qpid JMS ends a durable subscription: it attaches without a source, and closes."""
     host = AHost()

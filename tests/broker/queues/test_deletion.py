@@ -4,9 +4,12 @@ who may use it meanwhile, and what a failover leaves.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from qpidha.broker.broker import Broker
+from qpidha.broker import broker as broker_module
+from qpidha.broker.broker import PUT_OFF, Broker
 from qpidha.broker.queues import deletion as deletion_module
 from qpidha.broker.queues.deletion import Deletion
 from qpidha.broker.queues.queue import Queue
@@ -17,6 +20,7 @@ from tests.broker.parts import Tape, a_broker, a_poster, a_taker, contents, copy
 
 FOR_EVER = 1 << 60
 SECOND = 1_000_000_000
+FULL = "the disk is nearly full"
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +100,7 @@ def test_a_long_deletion_rests_while_there_is_no_room_on_the_disk() -> None:
     send(broker, "orphans", *"xyz")
     deletion = broker.delete_queue("q")
     broker.go_on_walking(FOR_EVER)
-    broker.refuse_publishing, before = "the disk is nearly full", len(tape.records)
+    broker.refuse_publishing, before = FULL, len(tape.records)
     purge = broker.purge("orphans")
     assert broker.may_walk(FOR_EVER)
     broker.go_on_walking(FOR_EVER)
@@ -109,9 +113,160 @@ def test_a_long_deletion_rests_while_there_is_no_room_on_the_disk() -> None:
     assert deletion.is_over and contents(broker, "orphans") == list("cde")
 
 
-def test_no_long_deletion_begins_for_which_there_is_no_room_on_the_disk() -> None:
-    broker, _, _ = filled()
-    broker.refuse_publishing = "the disk is nearly full"
+@pytest.mark.parametrize("policy", ["delete-on-close", "delete-if-unused"])
+def test_a_short_deletion_rests_as_well_while_there_is_no_room_on_the_disk(policy: str) -> None:
+    broker, _, tape = filled("")
+    owner = object()
+    arguments = {"qpid.lifetime-policy": policy, "qpid.replicate": "all"}
+    queue, _ = broker.declare_queue(
+        "short", alternate="amq.fanout", arguments=arguments, owner=owner
+    )
+    taker = a_taker(queue)
+    send(broker, "short", "a")
+    broker.refuse_publishing, before = FULL, len(tape.records)
+    queue.unsubscribe(taker)
+    broker.owner_gone(owner)
+    broker.go_on_walking(FOR_EVER)
+    assert len(tape.records) == before and not broker.may_walk(FOR_EVER)
+    with pytest.raises(ResourceLocked, match=FULL):
+        broker.declare_queue("short")
+    broker.refuse_publishing = ""
+    finish(broker)
+    assert contents(broker, "orphans") == ["a"] and "short" not in broker.queues
+    assert picture(copy_of(tape)) == picture(broker)
+
+
+def test_an_unused_queue_is_there_for_its_users_while_there_is_no_room_for_what_it_has() -> None:
+    broker, _, _ = filled("")
+    arguments = {"qpid.auto_delete_timeout": 1}
+    queue, _ = broker.declare_queue("unused", alternate="amq.fanout", arguments=arguments)
+    send(broker, "unused", "a")
+    queue.unsubscribe(a_taker(queue))
+    broker.dispatch(SECOND)
+    broker.refuse_publishing = FULL
+    broker.tick(2 * SECOND)
+    assert not queue.deleted and contents(broker, "orphans") == []
+    assert broker.next_deadline == 2 * SECOND + PUT_OFF
+    broker.refuse_publishing = ""
+    broker.tick(2 * SECOND + PUT_OFF)
+    assert "unused" not in broker.queues and contents(broker, "orphans") == ["a"]
+
+
+@pytest.mark.parametrize("bodies", ["a", "abcde"], ids=["short", "long"])
+def test_what_goes_to_queues_that_are_not_recorded_needs_no_room_on_the_disk(bodies: str) -> None:
+    broker, _, _ = filled(bodies)
+    broker.delete_queue("orphans")
+    broker.declare_queue("local", arguments={"qpid.replicate": "none"})
+    broker.bind("amq.fanout", "local")
+    broker.refuse_publishing = FULL
+    broker.delete_queue("q", may_rest=True)
+    finish(broker)
+    assert contents(broker, "local") == list(bodies) and "q" not in broker.queues
+
+
+def test_a_purge_ends_a_queue_whose_deletion_rests() -> None:
+    broker, queue, tape = filled()
+    said = over(broker.delete_queue("q"))
+    broker.go_on_walking(FOR_EVER)
+    broker.refuse_publishing = FULL
+    broker.go_on_walking(FOR_EVER)
+    with pytest.raises(ResourceLocked, match=FULL):
+        broker.bind("amq.direct", "q")
+    purge = broker.purge("q")
+    assert purge.is_over and purge.count == 3 and [purge.sequence] == said == [len(tape.records)]
+    assert "q" not in broker.queues and not queue.messages
+    broker.refuse_publishing = ""
+    assert not broker.walks and contents(broker, "orphans") == list("ab")
+    assert picture(copy_of(tape)) == picture(broker)
+
+
+def test_a_deletion_that_rests_comes_to_nothing_on_a_broker_that_is_demoted() -> None:
+    broker, queue, tape = filled()
+    broker.refuse_publishing = FULL
+    broker.delete_queue("q", may_rest=True)
+    broker.go_on_walking(FOR_EVER)
+    broker.log_writer = None
+    broker.passive = True
+    broker.abandon_walks()
+    broker.refuse_publishing = ""
+    assert not queue.deleted and not broker.walks and picture(broker) == picture(copy_of(tape))
+
+
+def unused(broker: Broker, name: str, body: str, **options: Any) -> Queue:
+    """A queue that has a message and loses its user."""
+    queue, _ = broker.declare_queue(name, alternate="amq.fanout", **options)
+    taker = a_taker(queue)
+    send(broker, name, body)
+    queue.unsubscribe(taker)
+    return queue
+
+
+@pytest.mark.parametrize(
+    ("most", "size", "body"),
+    [(20, 8 << 20, "a"), (500, 10, "123456789")],
+    ids=["messages", "bytes"],
+)
+def test_what_many_short_queues_have_is_passed_on_some_a_turn_when_their_time_is_over(
+    most: int, size: int, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletion_module, "PASSED_ON_A_TURN", 100)
+    monkeypatch.setattr(deletion_module, "BYTES_A_TURN", size)
+    monkeypatch.setattr(broker_module, "WALKED_A_TURN", most)
+    broker, _, _ = filled("")
+    for number in range(5):
+        unused(broker, f"u{number}", body, arguments={"qpid.auto_delete_timeout": 1})
+    for passed_on in (2, 4, 5):
+        broker.dispatch(SECOND)
+        assert broker.next_deadline == 2 * SECOND
+        broker.tick(2 * SECOND)
+        assert len(contents(broker, "orphans")) == passed_on
+    broker.dispatch(2 * SECOND)
+    assert broker.next_deadline > 2 * SECOND and len(broker.queues) == 2
+
+
+def test_queues_that_end_beyond_what_a_turn_has_time_for_end_later_or_when_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deletion_module, "PASSED_ON_A_TURN", 100)
+    monkeypatch.setattr(broker_module, "WALKED_A_TURN", 10)
+    broker, _, tape = filled("")
+    former = [unused(broker, f"u{body}", body, auto_delete=True) for body in "abcd"]
+    assert all(queue.deleted for queue in former) and contents(broker, "orphans") == ["a"]
+    assert broker.publish("", "ub", b"new", headers=dict).queues == 0
+    with pytest.raises(ResourceLocked):
+        broker.declare_queue("ub")
+    broker.dispatch(1)
+    queue, _ = broker.declare_queue("ud")
+    assert queue is not former[3] and contents(broker, "orphans") == ["a", "d"]
+    broker.go_on_walking(FOR_EVER)
+    assert contents(broker, "orphans") == ["a", "d", "b"]
+    finish(broker)
+    assert contents(broker, "orphans") == ["a", "d", "b", "c"]
+    assert list(broker.queues) == ["orphans", "q", "ud"]
+    assert picture(copy_of(tape)) == picture(broker)
+
+
+def test_what_no_queue_of_the_alternate_exchange_can_take_goes_to_its_own_alternate() -> None:
+    broker, _, _ = filled("")
+    broker.declare_exchange("dead", "fanout", alternate="amq.fanout")
+    for name, bodies in (("short", "a"), ("long", "bcd")):
+        broker.declare_queue(name, alternate="dead")
+        broker.bind("dead", name)
+        send(broker, name, *bodies)
+        broker.delete_queue(name)
+        if broker.walks:
+            assert broker.publish("dead", "", b"new", headers=dict).queues == 2
+            transaction = Transaction(broker)
+            transaction.post(Post(b"newer", 0, exchange="dead", key="", must_route=True))
+            transaction.commit()
+        finish(broker)
+    assert contents(broker, "orphans") == ["a", "new", "newer", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("bodies", ["a", "abcde"], ids=["short", "long"])
+def test_no_deletion_begins_for_which_there_is_no_room_on_the_disk(bodies: str) -> None:
+    broker, _, _ = filled(bodies)
+    broker.refuse_publishing = FULL
     with pytest.raises(LimitExceeded, match="cannot be deleted at present.*the disk is nearly"):
         broker.delete_queue("q")
     broker.purge("q")

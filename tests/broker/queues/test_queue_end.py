@@ -6,10 +6,23 @@ from __future__ import annotations
 
 import pytest
 
+from qpidha.broker import broker as broker_module
+from qpidha.broker.broker import Broker
 from qpidha.broker.queues import remains
+from qpidha.broker.queues.queue import Queue
 from qpidha.model.errors import NotFound, PreconditionFailed, ResourceLocked
 from qpidha.model.records import Cause, QueueDeleted
-from tests.broker.parts import Taker, Tape, a_broker, a_poster, a_taker, contents, copy_of, send
+from tests.broker.parts import (
+    Taker,
+    Tape,
+    a_broker,
+    a_poster,
+    a_taker,
+    contents,
+    copy_of,
+    picture,
+    send,
+)
 
 SECOND = 1_000_000_000
 
@@ -160,6 +173,57 @@ def test_subscriber_of_a_queue_deleted_by_its_owner_is_told() -> None:
     taker: Taker = a_taker(queue)
     broker.owner_gone(owner)
     assert taker.is_told
+
+
+def left_behind(monkeypatch: pytest.MonkeyPatch, tape: Tape) -> tuple[Broker, list[Queue]]:
+    """Queues of an owner who is gone, of which a turn ends two."""
+    monkeypatch.setattr(broker_module, "WALKED_A_TURN", 12)
+    broker, owner = a_broker(tape), object()
+    arguments = {"qpid.replicate": "all"}
+    queues = [
+        broker.declare_queue(
+            f"q{number}", exclusive=True, auto_delete=number != 6, arguments=arguments, owner=owner
+        )[0]
+        for number in range(8)
+    ]
+    broker.owner_gone(owner)
+    assert list(broker.queues) == [f"q{number}" for number in range(2, 8)]
+    return broker, queues
+
+
+def test_many_queues_of_an_owner_end_some_a_turn_or_when_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tape = Tape()
+    broker, former = left_behind(monkeypatch, tape)
+    assert broker.may_walk(0)
+    other = object()
+    queue, _ = broker.declare_queue("q7", exclusive=True, auto_delete=True, owner=other)
+    assert former[7].deleted and queue is not former[7] and queue.owner is other
+    assert broker.declare_queue("q6", exclusive=True, owner=other)[0] is former[6]
+    assert former[6].owner is other
+    with pytest.raises(NotFound):
+        broker.queue("q5")
+    broker.dispatch(1)
+    assert list(broker.queues) == ["q4", "q6", "q7"]
+    for _ in range(2):
+        broker.dispatch(1)
+    assert list(broker.queues) == ["q6", "q7"] and not broker.may_walk(0)
+    broker.owner_gone(other)
+    assert list(broker.queues) == ["q6"]
+
+
+def test_a_broker_that_is_demoted_leaves_the_queues_of_an_owner_to_its_successor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tape = Tape()
+    broker, former = left_behind(monkeypatch, tape)
+    broker.log_writer = None
+    broker.passive = True
+    broker.abandon_walks()
+    assert not broker.may_walk(0) and not any(queue.owner for queue in former)
+    assert list(broker.queues) == [f"q{number}" for number in range(2, 8)]
+    assert picture(broker) == picture(copy_of(tape))
 
 
 @pytest.mark.parametrize("is_copy", [False, True], ids=["primary", "backup"])

@@ -104,6 +104,18 @@ def test_several_purges_share_a_turn() -> None:
     assert [sum(each) for each in said] == [5, 5, 0]
 
 
+def test_many_purges_of_one_turn_do_no_more_at_once_than_one() -> None:
+    broker = a_broker()
+    for name in "abcd":
+        broker.declare_queue(name)
+        send(broker, name, "1")
+        broker.purge(name)
+    assert [len(broker.queues[name].messages) for name in "abcd"] == [0, 0, 1, 1]
+    while broker.walks:
+        broker.go_on_walking(FOR_EVER)
+    assert not any(queue.messages for queue in broker.queues.values())
+
+
 def test_a_queue_without_records_is_purged_in_steps_too() -> None:
     broker = a_broker()
     queue, _ = broker.declare_queue("q")
