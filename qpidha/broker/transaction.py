@@ -12,7 +12,6 @@ of several, which the log leaves alone. Knows nothing of links or of transaction
 
 from __future__ import annotations
 
-from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,6 +30,8 @@ MAX_OPERATIONS = 100_000
 """Posts and retirements of one transaction: all of them are carried out in one turn."""
 POST_BYTES = 250
 """Bytes that a post takes in memory beside its payload."""
+RETIREMENT_BYTES = 250
+"""Bytes that a retirement takes in memory beside its annotations."""
 
 
 class TransactionRolledBack(RefusedRequest):
@@ -113,6 +114,11 @@ class Retirement:
         self.not_to = not_to
 
     @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return RETIREMENT_BYTES + len(self.annotations)
+
+    @property
     def is_there(self) -> bool:
         """Whether the message is still on its queue: it may have been purged, or the queue
         deleted.
@@ -141,9 +147,10 @@ class Transaction:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.posts: list[Post] = []
-        self.retirements: dict[Retirement, None] = {}
+        self.retirements: dict[Retirement, int] = {}
+        """With the bytes that each was counted for."""
         self.bytes = 0
-        """In memory, of the messages to post."""
+        """In memory, of posts and retirements."""
         self._evicted: dict[Queue, list[Message]] = {}
         self.cause: QpidHaError | None = None
         """Why this transaction can only be rolled back, if so."""
@@ -158,21 +165,49 @@ class Transaction:
 
     def retire(self, retirement: Retirement) -> None:
         """Take what is to become of an acquired message; the message stays acquired. Beyond the
-        limit the transaction can only be rolled back.
+        limit it is given back, and the transaction can only be rolled back.
         """
-        self.retirements[retirement] = None
-        if self.cause is None:
-            with suppress(LimitExceeded):
-                self._check_length(0)
+        try:
+            self._check_length(1)
+        except LimitExceeded:
+            self.give_back(retirement)
+            return
+        self.retirements[retirement] = 0
+        self.changed(retirement)
+
+    def changed(self, retirement: Retirement) -> None:
+        """Count the annotations of a retirement anew."""
+        known = self.retirements.get(retirement)
+        if known is not None:
+            self.retirements[retirement] = retirement.size
+            self.bytes += retirement.size - known
+
+    def settle(self, retirement: Retirement) -> None:
+        """Nobody else will say what becomes of the message if there is no commit."""
+        retirement.settled = True
+        if retirement not in self.retirements:
+            self.give_back(retirement)
+
+    @staticmethod
+    def give_back(retirement: Retirement) -> None:
+        """Have a message that its consumer has settled go back to its place, as a delivery that
+        failed: there is no commit for it.
+        """
+        if retirement.settled:
+            retirement.queue.requeue(retirement.message, True)
 
     def mark_rollback_only(self, error: QpidHaError) -> None:
         """Let this transaction end in a rollback only; the messages it was to post are forgotten
-        now.
+        now, and what was to be said with those that go back.
         """
-        if self.cause is None:
-            self.cause = error
+        if self.cause is not None:
+            return
+        self.cause = error
         self.posts.clear()
-        self.bytes = 0
+        for retirement in self.retirements:
+            retirement.annotations = b""
+        self.retirements = dict.fromkeys(self.retirements, RETIREMENT_BYTES)
+        self.bytes = RETIREMENT_BYTES * len(self.retirements)
 
     def commit(self) -> int:
         """Do everything, or raise TransactionRolledBack and do nothing; return the sequence to wait
@@ -202,8 +237,7 @@ class Transaction:
         which say again what becomes of them.
         """
         for retirement in self.retirements:
-            if retirement.settled:
-                retirement.queue.requeue(retirement.message, True)
+            self.give_back(retirement)
         self._forget()
 
     def _forget(self) -> None:

@@ -261,6 +261,38 @@ def test_the_length_of_a_transaction_is_limited(monkeypatch: pytest.MonkeyPatch)
     assert available(broker, "q") == ["a", "b"]
 
 
+def test_beyond_the_limit_messages_are_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_OPERATIONS", 3)
+    broker, _ = a_model()
+    send(broker, "q", *"abcdef")
+    transaction = Transaction(broker)
+    for _ in range(50):
+        retire(broker, transaction, "q", Fate.ACCEPT)
+        assert len(transaction.retirements) <= 3
+    assert available(broker, "q") == ["d", "e", "f"]
+    assert transaction.bytes == 3 * module.RETIREMENT_BYTES
+    with pytest.raises(TransactionRolledBack, match="3 operations"):
+        transaction.commit()
+    assert available(broker, "q") == list("abcdef")
+
+
+def test_beyond_the_limit_unsettled_messages_are_given_back_when_they_are_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_OPERATIONS", 0)
+    broker, _ = a_model()
+    send(broker, "q", "a")
+    transaction = Transaction(broker)
+    retirement = Retirement(
+        transaction, broker.queues["q"], take(broker, "q"), Fate.ACCEPT, settled=False
+    )
+    transaction.retire(retirement)
+    assert not transaction.retirements
+    assert available(broker, "q") == []
+    transaction.settle(retirement)
+    assert available(broker, "q") == ["a"]
+
+
 def test_a_broker_that_follows_commits_nothing() -> None:
     broker, tape = a_model()
     send(broker, "q", "a")

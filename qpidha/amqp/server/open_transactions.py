@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 MAX_TRANSACTIONS = 1000
 """Open transactions of one connection."""
 MAX_BYTES = 64 << 20
-"""Bytes of messages in the open transactions of one connection: until a commit they are in nobody's
-queue and under no other limit, but that of the memory, of which all of one user have a share.
+"""Bytes of messages and outcomes in the open transactions of one connection: until a commit they
+are in nobody's queue and under no other limit, but that of the memory, of which all of one user
+have a share.
 """
 
 
@@ -145,22 +146,40 @@ class OpenTransactions:
         return None
 
     def retire(self, work: Work, retirement: Retirement) -> None:
-        """Put what becomes of a message into a transaction."""
+        """Put what becomes of a message into a transaction; where there is no room the message is
+        given back, and the transaction can only be rolled back then.
+        """
+        refusal = self._refusal(retirement.size)
+        if refusal is not None:
+            self.mark_rollback_only(work, refusal)
+            work.transaction.give_back(retirement)
+            return
         before = work.transaction.bytes
         work.transaction.retire(retirement)
         self._count(work.transaction.bytes - before)
 
+    def changed(self, work: Work, retirement: Retirement) -> None:
+        """Something else is to become of a message."""
+        before = work.transaction.bytes
+        work.transaction.changed(retirement)
+        self._count(work.transaction.bytes - before)
+        refusal = self._refusal(0)
+        if refusal is not None:
+            self.mark_rollback_only(work, refusal)
+
     def mark_rollback_only(self, work: Work, error: QpidHaError) -> None:
         """Let a transaction end in no way but a rollback."""
-        self._count(-work.transaction.bytes)
+        before = work.transaction.bytes
         work.transaction.mark_rollback_only(error)
+        self._count(work.transaction.bytes - before)
+        work.unsettled.clear()
 
     def retired(self, retiring: Retiring) -> None:
         """Make sure that a commit carries out an outcome that came: all of its deliveries were
         there to take it, or it repeats what was taken before they were gone.
         """
         work = self._open.get(retiring.transaction_id)
-        if work is None:
+        if work is None or work.transaction.cause is not None:
             return
         first, count, outcome = retiring.first, retiring.count, retiring.outcome
         if self.taken < count and count > len(work.unsettled):

@@ -427,7 +427,7 @@ class OutgoingLink(ClientLink):
         """
         state, fields = remote_state(delivery), remote_fields(delivery)
         if is_settled(delivery):
-            retirement.settled = True
+            retirement.transaction.settle(retirement)
             del self._enlisted[delivery]
             settle(delivery)
             self._forget([retirement.message])
@@ -447,6 +447,7 @@ class OutgoingLink(ClientLink):
                 )
             elif outcome is not None:
                 self._change(retirement, outcome)
+                self._served.transactions.changed(work, retirement)
         elif state in FATES:
             self.fail(
                 IllegalState(
@@ -456,7 +457,9 @@ class OutgoingLink(ClientLink):
             )
 
     def _change(self, retirement: Retirement, outcome: Outcome) -> None:
-        """Take what the peer says is to become of a message."""
+        """Take what the peer says is to become of a message, if there may be a commit."""
+        if retirement.transaction.cause is not None:
+            return
         retirement.fate = FATES[outcome.state]
         if outcome.state == MODIFIED:
             retirement.failed = outcome.failed
@@ -540,9 +543,8 @@ class OutgoingLink(ClientLink):
                     else:
                         queue.release(message)
             for retirement in enlisted.values():
-                retirement.settled = (
-                    True  # Nobody is left to say what becomes of it if there is no commit.
-                )
+                # Nobody is left to say what becomes of it if there is no commit.
+                retirement.transaction.settle(retirement)
             queue.unsubscribe(self)
         self._broker.owner_gone(self)
 

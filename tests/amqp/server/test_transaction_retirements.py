@@ -8,6 +8,8 @@ import pytest
 
 from qpidha.amqp.peer.links import is_settled, remote_state
 from qpidha.amqp.peer.terminus import ACCEPTED, MODIFIED, REJECTED, RELEASED, source
+from qpidha.amqp.server import open_transactions
+from qpidha.broker import transaction as transaction_module
 from qpidha.model.encoding import Symbol
 from qpidha.model.message_view import body, build, header
 from tests.amqp.builders import AHost
@@ -193,6 +195,38 @@ def test_deliveries_in_a_transaction_do_not_use_up_the_session() -> None:
     assert count == 50
     work.commit()
     assert work.contents() == []
+
+
+@SETTLED
+def test_outcomes_beyond_the_limit_leave_no_way_but_back(
+    monkeypatch: pytest.MonkeyPatch, settled: bool
+) -> None:
+    monkeypatch.setattr(transaction_module, "MAX_OPERATIONS", 3)
+    work = Work()
+    bodies = [str(number) for number in range(10)]
+    for delivery in work.taken(*bodies):
+        work.retire(delivery, settled=settled)
+    sent = work.discharge()
+    assert (sent.state, sent.condition) == (REJECTED, ROLLBACK)
+    work.client.detach(work.receiver)
+    assert work.available() == bodies
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "later"])
+def test_annotations_of_outcomes_count_for_the_memory_of_transactions(
+    monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr(open_transactions, "MAX_BYTES", 10_000)
+    work = Work()
+    use = work.broker.use
+    for delivery in work.taken(*range(20)):
+        if late:
+            work.retire(delivery, settled=False)
+        work.retire(delivery, MODIFIED, [True, False, {Symbol("x-why"): "w" * 2000}], settled=False)
+        assert use.transactions < 12_500
+    sent = work.discharge()
+    assert (sent.state, sent.condition) == (REJECTED, ROLLBACK)
+    assert use.transactions == 0
 
 
 # Messages that leave their queue before their transaction is discharged.
