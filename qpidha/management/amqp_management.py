@@ -11,7 +11,9 @@ Source: AMQP management 1.0 (working draft 9); Qpid qmf::org::apache::qpid::brok
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.queues.arguments import LONGEST_NAME
@@ -28,6 +30,7 @@ from qpidha.management.schema import (
     attribute_names,
     attributes,
     plain,
+    rows,
 )
 from qpidha.management.status_codes import OK, status_of, told
 from qpidha.model.encoding import Int
@@ -156,12 +159,13 @@ class ManagementService:
         )
         for kind in kinds:
             self._check_access(call, kind)
-        rows = [(kind, entry) for kind in kinds for entry in kind.find(self._node)]
-        first = call.number("offset", 0)
-        results = []
-        for kind, entry in rows[first : first + call.number("count", len(rows))]:
-            values = attributes(kind, entry, self._node)
-            results.append([values.get(name) for name in names])
+        first, count = call.number("offset", 0), call.number("count", sys.maxsize)
+        results: list[list[Any]] = []
+        for kind in kinds:
+            entries = list(islice(kind.find(self._node), min(first + count, sys.maxsize)))
+            found = entries[first:]
+            results += rows(kind, found, self._node, names)
+            first, count = max(first - len(entries), 0), count - len(found)
         call.answer(OK, {"attributeNames": names, "results": results})
 
     def _read(self, call: _Call) -> None:

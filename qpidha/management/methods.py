@@ -209,11 +209,10 @@ def _acl(call: Call) -> None:
 def _list(kind: ObjectClass) -> Callable[[Call], None]:
     def handler(call: Call) -> None:
         node, name, match = call.node, call["name"], call["match"]
+        entries = kind.find(node)
         if name:
             entry = kind.get(node, name)
             entries = [] if entry is None else [entry]
-        else:
-            entries = list(kind.find(node))
         call.answer([describe(kind, entry, node) for entry in entries if match in kind.name(entry)])
 
     return handler

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 PRODUCT = "qpidha"
 HA_BROKER = "ha-broker"
 """The name of the one object of the HA class."""
+Read = Callable[[Any, "ManagedNode"], Any]
+"""From an object, and the broker that it is one of, to the value of a property."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,7 @@ class Property:
 
     name: str
     attribute: str
-    read: Callable[[Any, ManagedNode], Any]
-    """From the object, and the broker that it is one of, to the value."""
+    read: Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +80,37 @@ def attributes(kind: ObjectClass, entry: Any, node: ManagedNode) -> dict[str, An
     """Read all properties of one object under their AMQP names, with the three that every object
     has.
     """
-    name = kind.name(entry)
-    found: dict[str, Any] = {"name": name, "identity": f"{kind.type}:{name}", "type": kind.type}
-    found.update(
-        (each.attribute, each.read(entry, node))
-        for each in kind.properties
-        if each.attribute != "name"
-    )
-    return found
+    return {name: read(entry, node) for name, read in _readers(kind).items()}
 
 
 def attribute_names(kind: ObjectClass) -> list[str]:
     """Name what `attributes` gives, in its order."""
-    return [
-        "name",
-        "identity",
-        "type",
-        *(each.attribute for each in kind.properties if each.attribute != "name"),
-    ]
+    return list(_readers(kind))
+
+
+def rows(
+    kind: ObjectClass, entries: Iterable[Any], node: ManagedNode, names: Iterable[str]
+) -> list[list[Any]]:
+    """Read these attributes of each object, and no others; None for what the class has not."""
+    known = _readers(kind)
+    wanted: list[Read] = [known.get(name, _nothing) for name in names]
+    return [[read(entry, node) for read in wanted] for entry in entries]
+
+
+def _readers(kind: ObjectClass) -> dict[str, Read]:
+    """Map the attributes of a class to what reads each, the three that every object has first."""
+    readers: dict[str, Read] = {
+        "name": lambda entry, node: kind.name(entry),
+        "identity": lambda entry, node: f"{kind.type}:{kind.name(entry)}",
+        "type": lambda entry, node: kind.type,
+    }
+    for each in kind.properties:
+        readers.setdefault(each.attribute, each.read)
+    return readers
+
+
+def _nothing(entry: Any, node: ManagedNode) -> None:
+    """Read an attribute that there is not."""
 
 
 def plain(value: Any) -> Any:
@@ -129,8 +143,8 @@ def bindings_of(broker: Broker) -> Iterator[BindingView]:
     """Walk through all bindings, exchange by exchange; those to the default exchange are implied by
     the queues.
     """
-    for exchange in list(broker.exchanges.values()):
-        for queue, key, arguments in list(exchange.bindings()):
+    for exchange in broker.exchanges.values():
+        for queue, key, arguments in exchange.bindings():
             yield BindingView(exchange.name, queue.name, key, arguments)
 
 
@@ -242,7 +256,7 @@ QUEUE = ObjectClass(
         _same("discarded", "discardsPurge"),
         _same("deduplicated", "discardsDuplicate"),
     ),
-    find=lambda node: list(node.broker.queues.values()),
+    find=lambda node: node.broker.queues.values(),
     get=lambda node, name: node.broker.queues.get(name),
     name=lambda queue: queue.name,
 )
@@ -267,7 +281,7 @@ EXCHANGE = ObjectClass(
         _same("bytes_received", "byteReceives"),
         _same("bytes_dropped", "byteDrops"),
     ),
-    find=lambda node: list(node.broker.exchanges.values()),
+    find=lambda node: node.broker.exchanges.values(),
     get=lambda node, name: node.broker.exchanges.get(name),
     name=lambda exchange: exchange.name,
 )
@@ -275,7 +289,7 @@ EXCHANGE = ObjectClass(
 BINDING = ObjectClass(
     "binding",
     (_same("exchange"), _same("queue"), _same("key", "bindingKey"), _same("arguments")),
-    find=lambda node: list(bindings_of(node.broker)),
+    find=lambda node: bindings_of(node.broker),
     get=_get_binding,
     name=binding_name,
 )
@@ -295,7 +309,7 @@ CONNECTION = ObjectClass(
         _principal("admin", "isAdmin", lambda principal: principal.is_administrator),
         Property("backup", "isBackup", _is_backup),
     ),
-    find=lambda node: list(node.connections()),
+    find=lambda node: node.connections(),
     get=_get_connection,
     name=lambda connection: str(connection.connection_id),
 )

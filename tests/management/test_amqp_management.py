@@ -4,8 +4,10 @@ answers go.
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,11 +15,14 @@ from hypothesis import strategies as st
 
 from qpidha.management.amqp_management import ManagementService
 from qpidha.management.requests import Requests
-from qpidha.management.schema import CLASSES
-from qpidha.model.encoding import Symbol
+from qpidha.management.schema import CLASSES, Property
+from qpidha.model.encoding import Symbol, ULong
 from qpidha.model.errors import NotFound, RefusedRequest, Unauthorized
 from qpidha.model.principal import Action, ObjectType, Principal
 from tests.management.builders import FakeConnection, FakeLink, FakeNode, a_request, open_answer
+
+if TYPE_CHECKING:
+    from qpidha.management.port import ManagedNode
 
 
 class Client:
@@ -153,6 +158,48 @@ def test_query_gives_what_is_asked_for_in_pages(client: Client) -> None:
         "org.apache.qpid.ha:habroker",
     }
     assert all(len(row) == len(everything["attributeNames"]) for row in everything["results"])
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count how often each attribute of queues is read."""
+    reads: Counter[str] = Counter()
+
+    def counted(each: Property) -> Property:
+        def read(entry: Any, node: ManagedNode) -> Any:
+            reads[each.attribute] += 1
+            return each.read(entry, node)
+
+        return replace(each, read=read)
+
+    kind = CLASSES["queue"]
+    counting = replace(kind, properties=tuple(map(counted, kind.properties)))
+    monkeypatch.setitem(CLASSES, "queue", counting)
+    return reads
+
+
+def test_query_reads_no_more_than_is_asked_for(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        client.target.broker.declare_queue(f"q{number}")
+    reads = count_reads(monkeypatch)
+    body = {"attributeNames": ["name", "msgDepth"]}
+    client.ask("QUERY", body, entityType="queue", offset=1, count=2)
+    assert reads == {"msgDepth": 2}
+
+
+def test_pages_go_on_over_classes_and_may_be_larger_than_any_list(client: Client) -> None:
+    client.target.broker.declare_queue("q")
+    body = {"attributeNames": ["name", "type"]}
+    everything = client.ask("QUERY", body)[2]["results"]
+    assert everything[0] == ["q", "queue"] and everything[1][1] == "exchange"
+    pages = [
+        client.ask("QUERY", body, offset=ULong(n), count=2)[2]["results"] for n in (0, 2, 4, 2**63)
+    ]
+    assert pages == [everything[0:2], everything[2:4], everything[4:6], []]
+    most = ULong(2**64 - 1)
+    assert client.ask("QUERY", body, offset=1, count=most)[2]["results"] == everything[1:]
+    assert client.ask("QUERY", body, offset=most, count=most)[2]["results"] == []
 
 
 def test_purge_tells_how_many_messages_went(client: Client) -> None:

@@ -213,7 +213,7 @@ class Backlog:
 
     def unreplicated(self, committed: int) -> int:
         """Count the messages after sequence `committed`: not every in-sync broker has them yet."""
-        return sum(1 for _ in self.ordering.after(committed)) if self.logged else 0
+        return self.ordering.count_after(committed) if self.logged else 0
 
     def _count_paged_out(self, moved: int) -> None:
         """So many bytes are in memory no more; or, below 0, have left that were not."""

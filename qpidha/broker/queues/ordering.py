@@ -86,6 +86,10 @@ class Ordering(Protocol):
         """
         ...
 
+    def count_after(self, cursor: int) -> int:
+        """Count what `after` would give."""
+        ...
+
     def tidy(self) -> None:
         """Put messages in order that came out of turn, and discard what has left."""
         ...
@@ -180,6 +184,12 @@ class Fifo:
             message = messages.get(order[index])
             if message is not None:
                 yield message
+
+    def count_after(self, cursor: int) -> int:
+        """Count the messages after a sequence."""
+        self.tidy()
+        following = self._order[bisect_right(self._order, cursor) :]
+        return sum(map(self._messages.__contains__, following))
 
     def tidy(self) -> None:
         """Sort what came out of turn; discard departed messages when they are the greater part."""

@@ -74,6 +74,8 @@ if TYPE_CHECKING:
 
 ACCEPTED = int(Cause.ACCEPTED)
 """As a plain number: the short way out of a queue counts with it."""
+CAUSES = [(int(cause), cause.name.lower().replace("_", "-")) for cause in Cause]
+"""The causes of departures with the names by which they are shown."""
 
 
 class QueueHost(Protocol):
@@ -224,7 +226,7 @@ class Queue(Backlog):
         """How many messages have left, in total, by the name of the cause. Messages that came and
         left in one turn are counted by the primary only: no other broker hears of them.
         """
-        return {cause.name.lower().replace("_", "-"): self.departed[cause] for cause in Cause}
+        return {name: self.departed[cause] for cause, name in CAUSES}
 
     @property
     def expired(self) -> int:
