@@ -16,11 +16,12 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from qpidha.broker.credit import MEMORY_LIMIT
 from qpidha.broker.queues.arguments import LONGEST_NAME
 from qpidha.broker.vocabulary import INSTRUCTIONS
 from qpidha.management.methods import BY_NAME, METHODS, Method, unknown
 from qpidha.management.port import Reply
-from qpidha.management.reply_link import Envelope, ReplyLinks, open_envelope, seal
+from qpidha.management.reply_link import REQUEST, Envelope, ReplyLinks, open_envelope, seal
 from qpidha.management.schema import (
     BINDING,
     CLASSES,
@@ -37,6 +38,7 @@ from qpidha.model.encoding import Int
 from qpidha.model.errors import (
     InvalidArgument,
     InvariantBroken,
+    LimitExceeded,
     NotFound,
     NotImplementedHere,
     QpidHaError,
@@ -107,11 +109,16 @@ class ManagementService:
             raise request.fault or InvalidArgument("the request has no reply-to", hint=REPLY_TO)
         if self._replies.addressed(link, reply_to) is None:
             self._answers_queue(link, reply_to)
+            self._check_memory()
         correlation = request.properties.get("correlation_id")
         if correlation is None:
             correlation = request.properties.get("message_id")
 
+        owed = len(payload) + REQUEST
+        link.owe(owed)
+
         def send(application: dict[str, Any], body: Any) -> None:
+            link.owe(-owed)
             fields = {"to": reply_to, "correlation_id": correlation}
             self._send(link, reply_to, seal(fields, application, body))
 
@@ -295,6 +302,15 @@ class ManagementService:
     def _publish(self, link: ServiceLink, reply_to: str, payload: bytes) -> None:
         name = self._answers_queue(link, reply_to)
         self._node.broker.publish("", name, payload, headers=dict)
+
+    def _check_memory(self) -> None:
+        """Refuse a request whose answer would go to a queue while no sender gets credit."""
+        reason = self._node.broker.credit.withheld.get(MEMORY_LIMIT)
+        if reason:
+            raise LimitExceeded(
+                f"no answer can be put on a queue: {reason}",
+                hint=f"try again later, or name a receiver of this connection at {ADDRESS}",
+            )
 
     def _answers_queue(self, link: ServiceLink, reply_to: str) -> str:
         """Return the name of the queue that an answer goes to; raise if it cannot go there."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from qpidha.management.reply_link import ReplyLinks, open_envelope, seal
+from qpidha.management.reply_link import REQUEST, ReplyLinks, open_envelope, seal
 from qpidha.management.routes import Routes
 from qpidha.management.status_codes import status_of
 from qpidha.model.errors import InvalidArgument, LimitExceeded, RefusedRequest
@@ -100,6 +100,8 @@ class LinkPairService:
                 f"{MOST_WAITING} requests of link {link.name} wait for answers",
                 hint="wait for some of them first",
             )
+        owed = len(payload) + REQUEST
+        link.owe(owed)
         slot = _Slot()
         requester.slots.append(slot)
         correlation = request.properties.get("message_id")
@@ -110,6 +112,7 @@ class LinkPairService:
             if error is not None:
                 application |= {"condition": error.condition, **error.details}
             slot.payload = seal(properties, application, body)
+            link.owe(len(slot.payload) - owed)
             self._flush(requester)
 
         fault = request.fault
@@ -133,6 +136,7 @@ class LinkPairService:
         slots = requester.slots
         while slots and slots[0].payload:
             payload = slots.popleft().payload
+            requester.link.owe(-len(payload))
             reply_link = self._replies.paired(requester.link)
             if reply_link is None:
                 self.unanswered += 1

@@ -53,6 +53,10 @@ def seal(fields: dict[str, Any], status: dict[str, Any], content: Any) -> bytes:
     return build(content, properties=fields, application_properties=status)
 
 
+REQUEST = 2 << 10
+"""Bytes that are kept of a request until it is answered, beside its own, roughly."""
+
+
 class Target(Protocol):
     """Where a link leads to."""
 
@@ -80,9 +84,13 @@ class ServiceLink(Protocol):
         ...
 
     def send(self, payload: bytes) -> object:
-        """Send one encoded message; it waits while the peer gives no credit. Raises LimitExceeded
-        when too much waits.
+        """Send one encoded message; it waits while the peer gives no credit, or does not read.
+        Raises LimitExceeded when too much waits.
         """
+        ...
+
+    def owe(self, size: int) -> None:
+        """Count bytes that are kept for an answer to the peer, or below 0 are no longer."""
         ...
 
 

@@ -10,6 +10,10 @@ ANY = 1 << 62
 PEER_SHARE = 256
 """One part in so many of a limit may be on its way to one peer."""
 LEAST_FOR_PEER = 64 << 10
+ANSWERS_SHARE, LEAST_ANSWERS, MOST_ANSWERS = 32, 1 << 20, 64 << 20
+"""One part in so many of a limit may wait for one peer that does not read the answers to its
+requests: no less, and no more.
+"""
 TRANSACTION_SHARE, TRANSACTIONS_SHARE = 8, 2
 """One part in so many of a limit may be in the open transactions of one user, and of all."""
 
@@ -25,6 +29,8 @@ class MemoryUse:
     """What one broker has in memory, and what those may have that nobody can make let go of it."""
 
     __slots__ = (
+        "answers",
+        "answers_share",
         "bodies",
         "output",
         "peer_share",
@@ -40,6 +46,10 @@ class MemoryUse:
         """Bytes that may be on their way to one peer."""
         self.transaction_share = self.transactions_share = ANY
         """Bytes that may be in the open transactions of one user, and of all."""
+        self.answers_share = MOST_ANSWERS
+        """Bytes of answers to management that may wait for one peer."""
+        self.answers = 0
+        """Answers to management that wait for peers, or for what they tell of to be committed."""
         self.bodies = 0
         """Message bodies on queues, but for those that are on disk only. A body on several queues
         counts for each: after a restart it may be there as often.
@@ -65,5 +75,6 @@ class MemoryUse:
     def share_out(self, limit: int) -> None:
         """Keep to the parts of a limit of the memory."""
         self.peer_share = peer_share(limit)
+        self.answers_share = min(max(limit // ANSWERS_SHARE, LEAST_ANSWERS), MOST_ANSWERS)
         self.transaction_share = limit // TRANSACTION_SHARE
         self.transactions_share = limit // TRANSACTIONS_SHARE

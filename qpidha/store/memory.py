@@ -101,6 +101,7 @@ class Memory:
             + use.transactions
             + use.unfinished
             + use.output
+            + use.answers
             + self._log.memory
             + self._weighing.memory
         )
@@ -116,7 +117,7 @@ class Memory:
             "log": self._log.memory,
             "transactions": use.transactions,
             "unfinished": use.unfinished,
-            "output": use.output,
+            "output": use.output + use.answers,
         }
 
     def tick(self, now: int) -> None:

@@ -211,6 +211,10 @@ class FakeLink:
         self.sends = sends
         self.remote_target = FakeTerminus(peer_address)
         self.sent: list[bytes] = []
+        self.owed = 0
+
+    def owe(self, size: int) -> None:
+        self.owed += size
 
     def send(self, payload: bytes) -> None:
         self.sent.append(payload)

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qpidha.broker.credit import MEMORY_LIMIT
 from qpidha.management.amqp_management import ManagementService
 from qpidha.management.requests import Requests
 from qpidha.management.schema import CLASSES, Property
 from qpidha.model.encoding import Symbol, ULong
-from qpidha.model.errors import NotFound, RefusedRequest, Unauthorized
+from qpidha.model.errors import LimitExceeded, NotFound, RefusedRequest, Unauthorized
 from qpidha.model.principal import Action, ObjectType, Principal
 from tests.management.builders import FakeConnection, FakeLink, FakeNode, a_request, open_answer
 
@@ -353,6 +354,26 @@ def test_an_answer_goes_to_a_queue_when_no_receiver_has_that_address(client: Cli
         message.payload for message in client.target.broker.queues["answers"].messages.values()
     ]
     assert len(payloads) == 2 and open_answer(payloads[0])[1]["statusCode"] == 200
+
+
+def test_no_answer_goes_to_a_queue_while_the_memory_is_short(client: Client) -> None:
+    """It would fill up with them; what is asked then is refused before it is done."""
+    client.ask("CREATE", type="queue", name="answers")
+    broker = client.target.broker
+    asked = a_request(application={"operation": "ping"}, reply_to="answers")
+    create = {"operation": "CREATE", "type": "queue", "name": "q"}
+    broker.credit.withhold(MEMORY_LIMIT, "9.0 MB are in use")
+    for request in (asked, a_request({}, application=create, reply_to="answers")):
+        with pytest.raises(LimitExceeded, match="9.0 MB are in use") as refusal:
+            client.service.received(client.sender, request)
+        assert refusal.value.hint
+    assert not broker.queues["answers"].messages and "q" not in broker.queues
+    assert client.ask("ping")[0] == 200, "who reads what it asks for may ask"
+    assert client.ask("PURGE", name="answers")[0] == 200
+    broker.credit.withhold(MEMORY_LIMIT, "")
+    client.service.received(client.sender, asked)
+    assert len(broker.queues["answers"].messages) == 1
+    assert client.sender.owed == 0
 
 
 def test_an_answer_never_goes_to_another_connection(client: Client) -> None:

@@ -260,11 +260,12 @@ def test_a_backup_above_its_limit_does_not_speak_of_senders() -> None:
 def test_code_d6_what_is_not_a_body_counts_too() -> None:
     machine = Machine(limit=100_000, **SMALL)
     use, before = machine.broker.use, machine.memory.used
-    use.output, use.transactions, use.unfinished = 50_000, 30_000, 30_000
+    use.output, use.transactions, use.unfinished, use.answers = 40_000, 30_000, 30_000, 10_000
     machine.memory.turn(1)
     assert machine.memory.used == before + 110_000 and machine.broker.credit.withheld
     report = machine.memory.report()
     assert (report["limit"], report["used"]) == (100_000, before + 110_000)
+    assert report["output"] == 50_000
     use.output = 0
     machine.memory.turn(1)
     assert not machine.broker.credit.withheld

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from qpidha.amqp.peer.channels import Retiring
-    from qpidha.amqp.peer.links import LinkEnd, Scratch
+    from qpidha.amqp.peer.links import LinkEnd, Scratch, SessionEnd
     from qpidha.amqp.peer.sasl import Users
     from qpidha.amqp.peer.terminus import PeerError
     from qpidha.model.errors import QpidHaError
@@ -49,6 +49,34 @@ class LinkHome(ConnectionView, Protocol):
 
     def wake(self) -> None:
         """Have output fetched at the end of the turn."""
+
+
+class AnswerLink(Protocol):
+    """A link of a service that was held back."""
+
+    def go_on(self) -> None:
+        """See whether there is room by now."""
+
+
+class AnswerRoom(Protocol):
+    """What may wait for a peer of the answers of services."""
+
+    def count(self, size: int) -> None:
+        """So many bytes came to wait in a link or a service, or have left if it is below 0."""
+
+    def check(self) -> None:
+        """Raise LimitExceeded while too much waits for another request."""
+
+    def may_send(self, link: AnswerLink, session: SessionEnd) -> bool:
+        """Whether an answer may be handed to the connection; if not the link hears when to ask
+        again.
+        """
+
+    def handed(self) -> None:
+        """An answer was handed to the connection."""
+
+    def may_ask(self, link: AnswerLink) -> bool:
+        """Whether a link may have credit for more requests; if not it hears when to ask again."""
 
 
 class Service(Protocol):

@@ -2,7 +2,8 @@
 
 They serve management and replication on connections that came to us, and everything we do on
 connections that we opened. A receiver's credit is topped up by itself; a sender's messages wait
-here, within bounds, while the peer gives no credit. Source: AMQP 1.0 section 2.6.
+here, within bounds, while the peer gives no credit, or reads slower than it asks. Source: AMQP 1.0
+section 2.6.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from qpidha.model.errors import (
 )
 
 if TYPE_CHECKING:
-    from qpidha.amqp.peer.host import LinkHome, Service
+    from qpidha.amqp.peer.host import AnswerRoom, LinkHome, Service
     from qpidha.amqp.peer.links import LinkEnd
 
 MAX_WAITING = 64 << 20
@@ -55,6 +56,7 @@ class ServiceLink:
         "_is_ours",
         "_manual",
         "_numbers",
+        "_room",
         "_sent",
         "_settled",
         "_used",
@@ -75,7 +77,14 @@ class ServiceLink:
         "service",
     )
 
-    def __init__(self, connection: LinkHome, end: LinkEnd, service: Service, address: str) -> None:
+    def __init__(
+        self,
+        connection: LinkHome,
+        end: LinkEnd,
+        service: Service,
+        address: str,
+        room: AnswerRoom | None = None,
+    ) -> None:
         self.connection = connection
         self.end: LinkEnd | None = end
         self.service = service
@@ -95,6 +104,8 @@ class ServiceLink:
         self._settled = True
         self._accepts = True
         self._is_ours = False
+        self._room = room
+        """How much may wait for the peer, if it is a client of ours."""
         self._used = 0
         self._sent = 0
         self._numbers: dict[Pointer, int] = {}
@@ -172,7 +183,7 @@ class ServiceLink:
         self._sent += 1
         if self.end is None:
             return self._sent
-        if self.credit > 0 and not self._waiting:
+        if self.credit > 0 and not self._waiting and self._may_send(self.end):
             self._send(payload, settled, self._sent)
         else:
             if self._waiting_bytes + len(payload) > MAX_WAITING:
@@ -183,7 +194,16 @@ class ServiceLink:
                 )
             self._waiting.append((payload, settled))
             self._waiting_bytes += len(payload)
+            self.owe(len(payload))
         return self._sent
+
+    def owe(self, size: int) -> None:
+        """Count bytes that are kept for an answer to the peer, or below 0 are no longer."""
+        if self._room is not None:
+            self._room.count(size)
+
+    def _may_send(self, end: LinkEnd) -> bool:
+        return self._room is None or self._room.may_send(self, end.session)
 
     def _send(self, payload: bytes, settled: bool, number: int) -> None:
         assert self.end is not None
@@ -193,6 +213,8 @@ class ServiceLink:
             settle(delivery)
         else:
             self._numbers[delivery] = number
+        if self._room is not None:
+            self._room.handed()
         self.connection.wake()
 
     @property
@@ -229,11 +251,26 @@ class ServiceLink:
             self._use(self.end)
             self.connection.wake()
 
+    def go_on(self) -> None:
+        """There may be room again: use it."""
+        if self.sends:
+            self.flowed()
+        elif self.end is not None and self._top_up(self.end):
+            self.connection.wake()
+
     # End.
+
+    def _leave(self) -> LinkEnd | None:
+        """Give up the end of the link, if there is one still, and what waits for it."""
+        end, self.end = self.end, None
+        self._waiting.clear()
+        self.owe(-self._waiting_bytes)
+        self._waiting_bytes = 0
+        return end
 
     def close(self, error: QpidHaError | None = None) -> None:
         """End the link; the service is not called again."""
-        end, self.end = self.end, None
+        end = self._leave()
         if end is not None:
             end.end(error)
             self.connection.wake()
@@ -261,6 +298,8 @@ class ServiceLink:
                 raise NotImplementedHere(
                     "this service takes no part in transactions", hint="send to it without one"
                 )
+            if self._room is not None:
+                self._room.check()
             self.service.received(self, payload)
         except (RefusedRequest, ProtocolViolation) as error:
             refusal = error
@@ -282,9 +321,17 @@ class ServiceLink:
 
     def _use(self, end: LinkEnd) -> None:
         self._used += 1
-        if not self._manual and 2 * self._used >= self._window:
-            end.flow(self._used)
-            self._used = 0
+        self._top_up(end)
+
+    def _top_up(self, end: LinkEnd) -> bool:
+        """Let the peer send on when it has used half of its credit; tell whether it may."""
+        if self._manual or 2 * self._used < self._window:
+            return False
+        if self._room is not None and not self._room.may_ask(self):
+            return False
+        end.flow(self._used)
+        self._used = 0
+        return True
 
     def _outcome(self, delivery: Pointer) -> None:
         state = remote_state(delivery)
@@ -303,15 +350,18 @@ class ServiceLink:
         if not self.sends or self.end is None:
             return
         self.credit = self.end.credit()
-        while self._waiting and self.credit > 0:
+        while self._waiting and self.credit > 0 and self._may_send(self.end):
             payload, settled = self._waiting.popleft()
             self._waiting_bytes -= len(payload)
+            self.owe(-len(payload))
             self._send(payload, settled, self._sent - len(self._waiting))
         if self.credit > 0:
             self.service.credited(self)
         self._give_back_credit()
 
     def _give_back_credit(self) -> None:
+        if self._waiting:
+            return
         if self.end is not None and self.credit > 0 and self.end.is_draining():
             self.end.drained()
             self.credit = 0
@@ -319,14 +369,14 @@ class ServiceLink:
     def detached(self, closed: bool, error: PeerError | None) -> None:
         """The peer ended the link."""
         self.error = error
-        end, self.end = self.end, None
+        end = self._leave()
         if end is not None:
             end.end(closed=closed)
         self.service.detached(self)
 
     def lost(self) -> None:
         """The session or connection is gone."""
-        self.end = None
+        self._leave()
         if self.error is None:
             self.error = self.connection.error
         self.service.detached(self)
@@ -347,7 +397,7 @@ class ServiceLink:
         self._fail(error)
 
     def _fail(self, error: QpidHaError) -> None:
-        end, self.end = self.end, None
+        end = self._leave()
         if end is not None:
             end.end(error)
             self.connection.wake()

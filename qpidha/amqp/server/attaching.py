@@ -158,9 +158,9 @@ class Attaching:
             if end.is_sender:
                 binding_of(terminus.filter, "")
             self._check(Action.ACCESS, ObjectType.SERVICE, terminus.address or "")
-            ServiceLink(self._connection, end, service, terminus.address or "").accept(
-                self._source, self._target
-            )
+            room = None if self._connection.principal.is_broker else self._served.answers
+            link = ServiceLink(self._connection, end, service, terminus.address or "", room)
+            link.accept(self._source, self._target)
             return
         end.set_limit(self._host.settings.max_message_size)
         end.owner = self

@@ -13,6 +13,7 @@ from qpidha.amqp.peer.host import Host as PeerHost
 if TYPE_CHECKING:
     from qpidha.amqp.peer.connection import Connection
     from qpidha.amqp.peer.host import Service
+    from qpidha.amqp.server.answers import Answers
     from qpidha.amqp.server.open_transactions import OpenTransactions
     from qpidha.amqp.server.registry import LinkRegistry
     from qpidha.broker.broker import Broker
@@ -73,6 +74,7 @@ class LinkHome(Protocol):
     draining: dict[Any, None]
     outgoing: dict[Any, None]
     transactions: OpenTransactions
+    answers: Answers
 
     def backlog(self) -> int:
         """Count the bytes that wait for the windows of the peer's sessions."""

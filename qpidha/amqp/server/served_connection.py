@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qpidha.amqp.peer.connection import Connection
+from qpidha.amqp.server.answers import Answers
 from qpidha.amqp.server.attaching import attach_link
 from qpidha.amqp.server.open_transactions import OpenTransactions
 from qpidha.model.ip import neighbourhood
@@ -28,6 +29,7 @@ class ServedConnection:
 
     __slots__ = (
         "_backlog",
+        "answers",
         "connection",
         "draining",
         "host",
@@ -73,6 +75,7 @@ class ServedConnection:
             trusted_host=trusted_host,
             owner=self,
         )
+        self.answers = Answers(self.connection, host.broker)
 
     @property
     def is_in_use(self) -> bool:
@@ -115,6 +118,7 @@ class ServedConnection:
         """Begin the next turn: links that had no room for messages get another try."""
         self.turn_bytes = 0
         self._backlog = -1
+        self.answers.go_on()
         if self.out_of_turn_budget:
             waiting, self.out_of_turn_budget = self.out_of_turn_budget, {}
             for link in waiting:
@@ -122,9 +126,11 @@ class ServedConnection:
 
     def congestion_changed(self) -> None:
         """Stop or resume handing messages to a peer that reads slower than it is written to."""
+        self.answers.go_on()
         for link in self.outgoing:
             link.refresh_credit()
 
     def finished(self) -> None:
         """Give up what the connection owned."""
+        self.answers.finished()
         self.host.broker.owner_gone(self.connection)
