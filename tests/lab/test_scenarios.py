@@ -190,6 +190,13 @@ def test_a_host_is_added(stage: Stage) -> None:
         play.now()
         backups, everybody = play.backups, [*play.lab.names, SPARE]
         play.lab.on(SPARE)
+        # What we write would be taken for that of a disk which has everything.
+        boots = ("corosync-cmapctl", "-g", "totem.version")
+        wait_for(
+            lambda: play.lab.run(SPARE, *boots, check=False).returncode,
+            lambda code: code == 0,
+            what=f"the first start of {SPARE}",
+        )
         play.lab.names.append(SPARE)
         play.watch.add(SPARE)
         for name in play.lab.names:
