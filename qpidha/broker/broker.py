@@ -22,7 +22,7 @@ from qpidha.broker.declaration import (
     resolved,
 )
 from qpidha.broker.exchange import Exchange, application_properties, subject
-from qpidha.broker.queues.arguments import check_key, check_plain, fits_key
+from qpidha.broker.queues.arguments import check_key, check_name, check_plain, fits_key
 from qpidha.broker.queues.deletion import BYTES_A_TURN, PASSED_ON_A_TURN, Deletion, passes_on, some
 from qpidha.broker.queues.expiry import Search
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
@@ -476,6 +476,7 @@ class Broker(State):
         given = translate(Kind.BINDING, arguments or {})
         resolve(given, ALL)
         check_key("binding key", key)
+        check_name("binding key", key)
         check_plain(given)
         exchange.check_binding(given)
         former = exchange.binding(queue, key)

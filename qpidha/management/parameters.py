@@ -17,6 +17,7 @@ from typing import Any
 
 from qpidha.broker.queues.arguments import DEEPEST, LONGEST_NAME
 from qpidha.model.errors import InvalidArgument
+from qpidha.model.printable import flaw_in_name
 
 
 class Type(StrEnum):
@@ -112,20 +113,8 @@ def _check_text(method: str, parameter: Parameter, value: str) -> None:
         raise _bad(
             method, parameter, f"is {len(value)} characters long", f"use at most {LONGEST_NAME}"
         )
-    if any(character < " " or character == "\x7f" for character in value):
-        raise _bad(
-            method,
-            parameter,
-            f"contains a control character: {value!r}",
-            "use printable characters only",
-        )
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise _bad(
-            method,
-            parameter,
-            f"contains a surrogate, which UTF-8 cannot carry: {value!r}",
-            "use Unicode characters",
-        )
+    if flaw := flaw_in_name(value):
+        raise _bad(method, parameter, *flaw)
 
 
 def _key(method: str, parameter: Parameter, key: object) -> str:

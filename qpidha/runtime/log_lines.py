@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from qpidha.model.options import LEVELS
+from qpidha.model.printable import printable
 from qpidha.runtime.clock import Clock, local_time, utc_time
 
 _UPPER = ("ha", "amqp", "tls")
@@ -77,7 +78,7 @@ class Log:
             line = self._json(now, level, category, text, fields)
         else:
             label = category.upper() if category.lower() in _UPPER else category.capitalize()
-            line = f"{local_time(now)} [{label}] {level} {self._who()}: {_printable(text)}"
+            line = f"{local_time(now)} [{label}] {level} {self._who()}: {printable(text)}"
         try:
             self._stream.write(line + "\n")
             self._stream.flush()
@@ -110,12 +111,3 @@ def _selector(part: str) -> tuple[int, int, str]:
     level, _, category = part.partition(":")
     rank = _RANK[level.removesuffix("+")]
     return rank, (len(LEVELS) if level.endswith("+") else rank), category.lower()
-
-
-def _printable(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )

@@ -11,6 +11,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from qpidha.model.errors import InvalidArgument
+from qpidha.model.printable import flaw_in_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,12 +27,16 @@ MOST_DIGITS = 18
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raise InvalidArgument for a name that is too long to be kept, listed and recorded."""
+    """Raise InvalidArgument for a name that is too long to be kept, listed and recorded, or has in
+    it what a terminal would obey.
+    """
     if len(name) > LONGEST_NAME:
         raise InvalidArgument(
             f"The {kind} {name[:40]}... is {len(name)} characters long",
             hint=f"Use at most {LONGEST_NAME}.",
         )
+    if flaw := flaw_in_name(name):
+        raise InvalidArgument(f"The {kind} {flaw[0]}", hint=flaw[1])
 
 
 def fits_key(key: str) -> bool:

@@ -26,6 +26,7 @@ from qpidha.client.errors import (
 )
 from qpidha.model.errors import QpidHaError, RefusedRequest
 from qpidha.model.exit_codes import DATA_ERROR, NO, NO_INPUT, NO_PERMISSION, TIMED_OUT, UNAVAILABLE
+from qpidha.model.printable import printable_lines
 
 
 class Failure(Exception):
@@ -133,7 +134,7 @@ def report(failure: Failure, *, as_json: bool) -> int:
             print(json.dumps({"error": error}), file=sys.stderr)
         else:
             hint = f". Try: {failure.hint}" if failure.hint else ""
-            print(f"error: {failure.explanation}{hint}", file=sys.stderr)
+            print(printable_lines(f"error: {failure.explanation}{hint}"), file=sys.stderr)
     except OSError:
         pass  # Nobody reads our errors; the code still says it.
     return failure.code

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from qpidha.client.command.arguments import Options
+from qpidha.model.printable import printable, printable_lines
 
 EPILOG = "Common options (-b, -o, --timeout, --user, ...) and exit codes: qpid-ha help"
 """Last line of a command's help."""
@@ -31,7 +32,7 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 def talk(options: Options, text: str) -> None:
     """Tell the operator something that is not data."""
     if not options.quiet:
-        print(text, file=sys.stderr)
+        print(printable_lines(text), file=sys.stderr)
 
 
 class Progress:
@@ -80,4 +81,4 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))

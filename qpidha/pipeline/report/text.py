@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from qpidha.model.printable import printable
 from qpidha.pipeline.checks import Settings, promises
 
 Record = dict[str, Any]
@@ -174,10 +175,7 @@ MOST_LETTERS = 200
 
 def plain(value: object) -> str:
     """Return text from outside so that all of it can be seen, and not too much of it."""
-    text = "".join(
-        letter if letter.isprintable() else repr(letter)[1:-1]
-        for letter in str(value)[: MOST_LETTERS + 1]
-    )
+    text = printable(str(value)[: MOST_LETTERS + 1])
     return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"
 
 

@@ -462,6 +462,23 @@ def test_a_backup_lets_tools_browse_and_use_services_but_change_nothing() -> Non
     assert sorted(outcome.state for _, outcome in outcomes.outcomes) == [0x24, 0x25]
 
 
+@pytest.mark.parametrize("letter", ["\x1b", "\n", "\x01", "\x7f", "\x9b"])
+def test_nobody_makes_what_an_operator_cannot_read(letter: str) -> None:
+    """No window of management takes such a name, and so nobody could delete it."""
+    pair = Pair()
+    name = f"a{letter}b"
+    for capabilities in (["create-on-demand"], ["create-on-demand", "topic"]):
+        link, _ = pair.sender(name, name=name, terminus=target(name, capabilities=capabilities))
+        assert condition(link) == "amqp:invalid-field"
+    wanted = source("amq.topic", filter={Symbol("f"): Described(Symbol(TOPIC), name)})
+    link, _ = pair.receiver("", name="keyed", terminus=wanted)
+    assert condition(link) == "amqp:invalid-field" and "binding key" in link.error.description
+    link, _ = pair.receiver("", name=name, terminus=source("amq.topic"))
+    assert condition(link) == "amqp:invalid-field"
+    assert list(pair.host.broker.exchanges["amq.topic"].bindings()) == []
+    assert list(pair.host.broker.queues) == []
+
+
 NUMBERS_OVER_3 = [
     Described(Symbol("apache.org:selector-filter:string"), "n > 3"),
     Described(ULong(0x0000468C00000004), "n > 3"),
