@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qpidha.ha.wire import Ignored, Message, decode
-from qpidha.model.errors import ProtocolViolation
+from qpidha.model.errors import LimitExceeded, ProtocolViolation
 from qpidha.model.events import ConnectionKind
 from qpidha.model.features import read_features
 
@@ -96,10 +96,17 @@ class Channels:
         return sender is not None or receiver is not None
 
     def send(self, connection_id: int, data: bytes) -> None:
-        """Send a message, if the peer is still connected."""
+        """Send a message, if the peer is still connected. One that lets too much wait for its
+        credit loses the connection.
+        """
         link = self._senders.get(connection_id)
-        if link is not None:
+        if link is None:
+            return
+        try:
             link.send(DATA_SECTION + len(data).to_bytes(4, "big") + data)
+        except LimitExceeded as error:
+            self.forget(connection_id)
+            link.connection.close(error)
 
     def credit(self, connection_id: int) -> int:
         """Return how many messages the other end takes now."""

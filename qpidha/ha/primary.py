@@ -655,8 +655,13 @@ class Primary:
         """Tell backups what is committed, soon, if no batch takes the news along."""
         # No commit depends on this news. But a backup applies only what it knows to be committed:
         # without it, an idle cluster would leave the last records unapplied on every backup.
+        # The latest is enough, so one that gives no credit is told when it does.
         committed = self.log.committed
-        due = [backup for backup in self.backups.values() if backup.told_committed < committed]
+        due = [
+            backup
+            for backup in self.backups.values()
+            if backup.told_committed < committed and self.port.credit(backup.connection_id) > 0
+        ]
         if not due:
             self.committed_deadline = 0
         elif not self.committed_deadline:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from qpidha.amqp.peer import service_link
 from qpidha.ha.channels import DATA_SECTION, Channels, identify
 from qpidha.ha.wire import Confirm, Message, encode
-from qpidha.model.errors import ProtocolViolation
+from qpidha.model.errors import LimitExceeded, ProtocolViolation
+from tests.amqp.builders import Pair
 
 
 class Ends:
@@ -79,6 +81,38 @@ def test_a_message_that_cannot_be_read_ends_the_connection_with_the_reason(ends:
     assert isinstance(error, ProtocolViolation)
     with pytest.raises(ProtocolViolation, match="one data section"):
         ends.channels.received(ends.receiver, b"\x00\x53\x77\xa1\x01a")
+
+
+def test_a_peer_for_which_too_much_waits_loses_the_connection(ends: Ends) -> None:
+    error = LimitExceeded("too much waits for credit")
+
+    def send(data: bytes) -> None:
+        raise error
+
+    ends.sender.send = send
+    ends.channels.attached(ends.sender)
+    ends.channels.attached(ends.receiver)
+    for _ in range(2):
+        ends.channels.send(7, b"abc")
+    assert ends.closed == [error]
+
+
+def test_a_peer_that_gives_no_credit_loses_the_connection_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service_link, "MAX_WAITING", 1000)
+    pair = Pair()
+    channels = Channels(lambda connection: None, lambda connection_id, message: None)
+    pair.host.services["$peers"] = channels
+    pair.attach("$peers", sender=True, settled=True)
+    pair.attach("$peers", sender=False, credit=0)
+    assert pair.server.error is None
+    for _ in range(100):
+        channels.send(pair.server.connection_id, b"x" * 100)
+    pair.turn()
+    assert pair.server.closed
+    assert pair.client.error is not None
+    assert pair.client.error.condition == "amqp:resource-limit-exceeded"
 
 
 @pytest.mark.parametrize("info", [None, "x", {}, {"system-id": ""}])

@@ -40,6 +40,8 @@ class Side:
         self.log = Log(log_memory)
         self.said: list[bytes] = []
         self.hung_up = False
+        self.room = 1000
+        """Credit that the other side gives."""
         self.event_log = EventSink()
 
     def send(self, connection_id: int, data: bytes) -> None:
@@ -52,7 +54,7 @@ class Side:
         action()
 
     def credit(self, connection_id: int) -> int:
-        return 1000
+        return self.room
 
     def hang_up(self, connection_id: int) -> None:
         self.hung_up = True
@@ -300,3 +302,17 @@ def test_small_messages_gather_while_a_backup_is_busy() -> None:
         pair.publish(b"x" * 100, "q0")
         pair.primary.flush(turn * 1_000)
     assert sum(isinstance(decode(data), Logged) for data in pair.a.said) == BATCHES_IN_FLIGHT
+
+
+def test_a_backup_that_gives_no_credit_is_told_only_the_latest_commit() -> None:
+    pair = Pair(log_memory=100_000)
+    pair.subscribe()
+    pair.a.room = 0
+    said = list(pair.a.said)
+    for turn in range(100):
+        pair.publish(b"live", "q0")
+        pair.primary.flush(turn * 1_000_000_000)
+        assert pair.a.said == said
+    pair.a.room = 1000
+    pair.settle()
+    assert pair.b.payloads("q0") == pair.a.payloads("q0")
