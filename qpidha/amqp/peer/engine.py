@@ -541,6 +541,7 @@ class Engine:
         if end is None:
             return
         end.session.by_handle.pop(end.remote_handle, None)
+        end.peer_ended = True
         if end.owner is not None:
             end.owner.detached(closed, read_condition(lib.pn_link_remote_condition(end.pointer)))
         else:

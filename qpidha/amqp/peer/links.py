@@ -221,6 +221,7 @@ class LinkEnd:
         "name",
         "owner",
         "own_handle",
+        "peer_ended",
         "pointer",
         "remote_handle",
         "session",
@@ -235,6 +236,8 @@ class LinkEnd:
         self.is_sender: bool = lib.pn_link_is_sender(pointer)
         self.owner: LinkOwner | None = None
         self.limit = 0
+        self.peer_ended = False
+        """Whether the peer has closed or detached it."""
         self.waits = False
         """Whether the link is kept after its end, for deliveries whose outcome is not known yet."""
         self.own_handle = self.remote_handle = -1
@@ -249,6 +252,7 @@ class LinkEnd:
     def described(self, handle: int, source: Any, target: Any, properties: Any) -> None:
         """Take what the peer's attach says."""
         self.remote_handle = handle
+        self.peer_ended = False
         self._remote = (source, target, properties)
         self.session.by_handle[handle] = self
 
@@ -319,13 +323,15 @@ class LinkEnd:
             lib.pn_link_detach(self.pointer)
         if self.session.is_of_one_link:
             lib.pn_session_close(self.session.pointer)
-        if lib.pn_link_state(self.pointer) & lib.PN_REMOTE_CLOSED:
+        if self.peer_ended:
+            if not closed:
+                self.engine.has_output()  # What is not settled would be settled before our detach.
             self.engine.retire(self)
 
     def release(self) -> None:
         """Let go of a link that was kept, when both sides have ended it."""
         self.waits = False
-        if lib.pn_link_state(self.pointer) & lib.PN_REMOTE_CLOSED:
+        if self.peer_ended:
             self.engine.has_output()  # Outcomes that are not written yet would go with the link.
             self.engine.retire(self)
 

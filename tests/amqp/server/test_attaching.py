@@ -667,3 +667,45 @@ def test_a_subscription_passes_node_properties_to_its_queue() -> None:
     properties = {Symbol("x-max-length"): 5}
     pair.receiver("", name="sub", terminus=source("amq.topic", properties=properties))
     assert pair.host.broker.queues["client_sub"].max_count == 5
+
+
+@pytest.mark.parametrize("unsettled", [False, True])
+@pytest.mark.parametrize("sender", [False, True])
+def test_a_link_that_is_detached_and_not_closed_is_let_go(sender: bool, unsettled: bool) -> None:
+    host = AHost(max_links=5, ha_replicate="all")
+    host.broker.log_writer = CountingLogWriter()
+    queue, _ = host.broker.declare_queue("q")
+    client = RawClient(host)
+    for number in range(20):
+        if sender:
+            end = client.attach_sender("q", name=f"s{number}")
+            host.delaying = unsettled
+            end.send(build(number))
+        else:
+            queue.enqueue(build(number))
+            end = client.attach_receiver("q", name=f"r{number}", credit=int(unsettled))
+        client.turn()
+        end.end(closed=False)
+        client.turn()
+        host.delaying = False
+        host.release_all()
+        client.turn()
+        assert client.server._engine.link_count() == client.engine.link_count() == 0
+    assert not client.detached and client.close_error is None
+    assert len(queue.messages) == 20
+
+
+def test_a_link_is_attached_again_on_its_session_by_its_name() -> None:
+    host = AHost()
+    queue, _ = host.broker.declare_queue("q")
+    client = RawClient(host)
+    for number in range(3):
+        queue.enqueue(build(number))
+        end = client.attach_receiver("q")
+        ((delivery, payload),) = client.deliveries(end)
+        assert body(payload) == number
+        client.accept(delivery)
+        client.turn()
+        end.end(closed=False)
+        client.turn()
+    assert not queue.messages
