@@ -313,6 +313,8 @@ class OutgoingLink(ClientLink):
             if delivery in self._enlisted:
                 self._enlisted_changed(delivery, self._enlisted[delivery])
             return  # Else its outcome is known; it is settled when its record is committed.
+        assert self.end is not None
+        session = self.end.session  # The outcome may end the queue, and this link with it.
         state = remote_state(delivery)
         if state == ACCEPTED:
             message = unsettled.pop(delivery)
@@ -332,8 +334,6 @@ class OutgoingLink(ClientLink):
             self._host.when_committed(sequence, self, delivery)
         else:
             self.on_committed(delivery)
-        assert self.end is not None
-        session = self.end.session
         session.unacked -= 1
         session.unacked_bytes -= message.size
         if session.blocked:

@@ -7,9 +7,19 @@ from typing import Any
 import pytest
 
 from qpidha.amqp.peer.engine import Engine
-from qpidha.amqp.peer.links import Scratch
+from qpidha.amqp.peer.links import Scratch, settle, update
 from qpidha.amqp.peer.sasl import AMQP_HEADER
-from qpidha.amqp.peer.terminus import MODIFIED, REJECTED, RELEASED, Outcome, Terminus, source
+from qpidha.amqp.peer.terminus import (
+    ACCEPTED,
+    MIXED,
+    MODIFIED,
+    REJECTED,
+    RELEASED,
+    SETTLED,
+    Outcome,
+    Terminus,
+    source,
+)
 from qpidha.amqp.server import outgoing
 from qpidha.broker.queues import dispatch as dispatch_module
 from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong, decode, sections
@@ -442,3 +452,30 @@ def test_faults_b8b_delivery_tags_are_text_that_differs() -> None:
     answers = talk.say(frame(perform(0x13, *flow)))
     tags = [answer.fields[2].decode("ascii") for answer in answers if answer.code == 0x14]
     assert len(tags) == len({*tags}) == 300
+
+
+@pytest.mark.parametrize("mode", [MIXED, SETTLED])
+@pytest.mark.parametrize("state", [ACCEPTED, REJECTED])
+@pytest.mark.parametrize("settled", [True, False])
+def test_the_last_message_of_a_queue_that_ends_empty_ends_its_link_alone(
+    mode: int, state: int, settled: bool
+) -> None:
+    host = AHost()
+    queue, _ = host.broker.declare_queue("q", arguments={"qpid.lifetime-policy": "delete-if-empty"})
+    host.broker.declare_queue("other")
+    queue.enqueue(build("last"))
+    client = RawClient(host)
+    end = client.attach_receiver("q", mode=mode)
+    ((delivery, payload),) = client.deliveries(end)
+    assert body(payload) == "last"
+    if mode == MIXED:
+        update(delivery, state)
+        if settled:
+            settle(delivery)
+        client.turn()
+    assert client.detached == {"raw-receiver": "amqp:resource-deleted"}
+    assert "q" not in host.broker.queues
+    # Its session counts it no more, and goes on.
+    assert [session.unacked for session in client.server._engine._sessions.values()] == [0]
+    client.attach_receiver("other", name="another")
+    assert client.close_error is None and not client.server.closed
