@@ -57,6 +57,7 @@ from qpidha.model.effects import (
     Connect,
     Disconnect,
     Effect,
+    LoginWaits,
     Reload,
     SaveState,
     SendBytes,
@@ -603,8 +604,11 @@ class Node:
         self.login_work.add(connection.connection_id, connection.principal.address, work)
 
     def login_decided(self, connection: Connection, *, refused: bool) -> int:
-        """Return how long who logs in waits for the outcome."""
-        return self.login_guard.decided(connection.principal.address, self.now, refused=refused)
+        """Return how long who logs in waits for the outcome, be it good or bad."""
+        wait = self.login_guard.decided(connection.principal.address, self.now, refused=refused)
+        if wait and connection.kind is ConnectionKind.CLIENT:
+            self.effects.append(LoginWaits(connection.connection_id))
+        return wait
 
     def admit(self, connection: Connection) -> None:
         """Decide who somebody is, and whether he may come in."""

@@ -46,6 +46,13 @@ class Admitted:
 
 
 @dataclass(slots=True)
+class LoginWaits:
+    """The peer of an accepted connection has tried a password, and hears later how that ended."""
+
+    connection_id: int
+
+
+@dataclass(slots=True)
 class SaveState:
     """Make this the content of the small state file (promised epoch, in-sync set), synced; the
     event StateSaved with this `mark`, or a later one, follows. Later effects do not wait for that.
@@ -116,6 +123,7 @@ Effect = (
     | Connect
     | Disconnect
     | Admitted
+    | LoginWaits
     | SaveState
     | Announce
     | Stop

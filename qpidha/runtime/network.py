@@ -19,7 +19,7 @@ from fcntl import ioctl
 from termios import TIOCOUTQ
 from typing import Any, cast
 
-from qpidha.model.effects import Admitted, Connect, Disconnect, SendBytes
+from qpidha.model.effects import Admitted, Connect, Disconnect, LoginWaits, SendBytes
 from qpidha.model.events import (
     BytesReceived,
     ConnectionCongested,
@@ -226,6 +226,7 @@ class Network:
         self.handlers: dict[type, Callable[[Any], None]] = {
             SendBytes: self._send,
             Admitted: self._admitted,
+            LoginWaits: lambda effect: self.newcomers.wait(effect.connection_id),
             Connect: self._connect,
             Disconnect: self._disconnect,
         }

@@ -11,6 +11,7 @@ from qpidha.model.effects import (
     Connect,
     Disconnect,
     Effect,
+    LoginWaits,
     SaveState,
     SendBytes,
     Stop,
@@ -68,6 +69,8 @@ class EchoNode:
         identifier = event.connection_id
         if word == "login":
             return [Admitted(identifier), SendBytes(identifier, event.data)]
+        if word == "guess":
+            return [LoginWaits(identifier), SendBytes(identifier, event.data)]
         if word == "think":
             return [Compute(identifier, lambda: self.gate.wait(STATE))]
         if word == "bye":

@@ -296,6 +296,20 @@ def test_clients_500_silent_connections_make_room_for_others():
     play(scene, max_connections=10, max_unauthenticated=3)
 
 
+def test_who_hears_later_how_his_login_ended_makes_no_room_for_silent_connections():
+    async def scene(world):
+        reader, writer = await world.connect()
+        writer.write(b"guess")
+        assert await reader.readexactly(5) == b"guess"
+        silent = [await world.connect() for _ in range(5)]
+        await world.until(lambda: len(world.node.lost) == 3)
+        await log_in(reader, writer)
+        for _, other in (*silent, (reader, writer)):
+            other.close()
+
+    play(scene, max_unauthenticated=3)
+
+
 def test_connect_reports_success_as_an_outgoing_stream():
     async def scene(world):
         _, writer = await world.connect()

@@ -57,22 +57,13 @@ def test_that_there_are_no_descriptors_left_is_told_once_until_somebody_comes(mo
 def test_a_peer_is_counted_where_its_connection_will_be(monkeypatch, given, host):
     door = Door(monkeypatch)
     door.come(given, BlockingIOError())
-    assert list(door.newcomers._crowds) == [host]
+    assert list(door.newcomers.silent.crowds) == [host]
 
 
 def test_who_is_taken_again_at_another_address_is_counted_there_alone(monkeypatch):
     newcomers = Door(monkeypatch).newcomers
     newcomers.take(1, "a", Mock())
     newcomers.take(1, "b", Mock())
-    assert len(newcomers) == 1 and list(newcomers._crowds) == ["b"]
+    assert len(newcomers) == 1 and list(newcomers.silent.crowds) == ["b"]
     newcomers.forget(1)
-    assert len(newcomers) == 0 and not newcomers._crowds
-
-
-def test_who_has_a_network_of_ipv6_is_one_crowd():
-    newcomers = Newcomers(Settings(max_unauthenticated=3), Log(io.StringIO(), Clock()))
-    hosts = ("2001:db8:1::1", "2001:db8:1::2", "2001:db8:1::3", "192.0.2.9", "192.0.2.9")
-    closed = []
-    for number, host in enumerate(hosts):
-        newcomers.take(number, host, lambda number=number: closed.append(number))
-    assert closed == [0, 1]
+    assert len(newcomers) == 0 and not newcomers.silent.crowds

@@ -27,6 +27,7 @@ from qpidha.model.effects import (
     Connect,
     Disconnect,
     Effect,
+    LoginWaits,
     SaveState,
     SendBytes,
     Stop,
@@ -410,7 +411,7 @@ class Machine:
                 if self.life == life:  # Else it ended before.
                     self.noted(effect)
                 continue
-            if type(effect) is Admitted or is_audit(effect):
+            if type(effect) in (Admitted, LoginWaits) or is_audit(effect):
                 continue  # No step at which a machine may crash.
             if self.crash_after >= 0:
                 self.crash_after -= 1
