@@ -28,6 +28,7 @@ from qpidha.amqp.server.address import Address, find_address
 from qpidha.amqp.server.coordinator import Coordinator
 from qpidha.amqp.server.incoming import IncomingLink
 from qpidha.amqp.server.outgoing import OutgoingLink
+from qpidha.amqp.server.receiving_link import TransferLimitExceeded
 from qpidha.broker.declaration import OPTIONS, exchange_asked_for, properties_of, queue_asked_for
 from qpidha.broker.queues.arguments import check_key
 from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, Lifetime
@@ -208,7 +209,16 @@ class Attaching:
         raise ProtocolViolation("a link was attached a second time before it was answered")
 
     def delivery_changed(self, delivery: Pointer) -> None:
-        """Nothing can have been sent yet."""
+        """A message came, for which there was no credit."""
+        end = self._end
+        if end is not None:
+            end.discard(delivery)
+            self.refuse(
+                TransferLimitExceeded(
+                    "a message came before the attach was answered, and credit given"
+                )
+            )
+            self._connection.wake()
 
     def flowed(self) -> None:
         """Credit is looked at when the link is answered."""

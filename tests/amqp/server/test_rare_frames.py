@@ -10,8 +10,9 @@ import pytest
 
 from qpidha.amqp.peer.terminus import ACCEPTED, RELEASED
 from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL, declare, discharge
+from qpidha.broker.vocabulary import CREATE
 from qpidha.model.encoding import Array, Described, Symbol, UInt, ULong
-from qpidha.model.message_view import build
+from qpidha.model.message_view import body, build
 from tests.amqp.builders import AHost, CountingLogWriter
 from tests.amqp.wire import (
     GOOD,
@@ -391,3 +392,25 @@ def test_what_is_not_committed_when_its_link_fails_is_not_settled_before() -> No
     host.release_all()
     assert states(talk.say(frame(b""))) == [(0, ACCEPTED)]
     assert [a.code for a in talk.say(attach("s", 0))] == [ATTACHED, FLOWED]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("settled", [True, False])
+def test_what_is_sent_before_the_attach_is_answered_is_not_stored_later(
+    settled: bool, whole: bool
+) -> None:
+    host = a_delaying_host()
+    creates = Described(ULong(0x29), ["made", *[None] * 5, Array(0xA3, [CREATE])])
+    talk = Talk(host, HEADER, OPEN, PLAIN_BEGIN, attach("s", 0, target=creates))
+    talk.say(transfer(0, build("a"), settled=settled, more=not whole))
+    if not whole:
+        talk.say(transfer(0, b"", settled=settled, more=False))
+    talk.say(transfer(1, build("a again")))
+    host.release_all()
+    talk.say(detach(0))
+    assert states(talk.answers) == [*[(0, RELEASED)] * (not settled), (1, RELEASED)]
+    assert told(talk.answers) == [(DETACHED, "amqp:link:transfer-limit-exceeded")]
+    talk.say(attach("s", 0, target=creates), transfer(2, build("b")))
+    host.release_all()
+    talk.say(frame(b""))
+    assert [body(one.body()) for one in host.broker.queues["made"].messages.values()] == ["b"]
