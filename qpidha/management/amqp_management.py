@@ -330,6 +330,7 @@ class ManagementService:
                 f"reply-to is the queue {name}, which is the primary's to change",
                 hint=f"name a receiver of this connection at {ADDRESS}",
             )
+        queue.check_access(link.connection)
         return name
 
 

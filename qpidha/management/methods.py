@@ -315,6 +315,7 @@ def _unbind(call: Call) -> None:
             f"unbind: no binding from exchange {exchange} to queue {queue} with key {key!r}",
             hint="list_bindings shows what there is",
         )
+    _queue(call, queue)
     sequence = call.node.broker.unbind(exchange, queue, key)
     call.done()
     call.answer_when_committed(sequence, {})

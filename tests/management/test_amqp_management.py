@@ -5,6 +5,7 @@ answers go.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,13 @@ from qpidha.management.amqp_management import ManagementService
 from qpidha.management.requests import Requests
 from qpidha.management.schema import CLASSES, Property
 from qpidha.model.encoding import Symbol, ULong
-from qpidha.model.errors import LimitExceeded, NotFound, RefusedRequest, Unauthorized
+from qpidha.model.errors import (
+    LimitExceeded,
+    NotFound,
+    RefusedRequest,
+    ResourceLocked,
+    Unauthorized,
+)
 from qpidha.model.principal import Action, ObjectType, Principal
 from tests.management.builders import FakeConnection, FakeLink, FakeNode, a_request, open_answer
 
@@ -354,6 +361,17 @@ def test_an_answer_goes_to_a_queue_when_no_receiver_has_that_address(client: Cli
         message.payload for message in client.target.broker.queues["answers"].messages.values()
     ]
     assert len(payloads) == 2 and open_answer(payloads[0])[1]["statusCode"] == 200
+
+
+def test_no_answer_goes_to_the_exclusive_queue_of_somebody_else(client: Client) -> None:
+    broker = client.target.broker
+    broker.declare_queue("own", exclusive=True, owner=client.connection)
+    broker.declare_queue("theirs", exclusive=True, owner=FakeConnection(2))
+    for name in ("own", "theirs"):
+        request = a_request(application={"operation": "ping"}, reply_to=name)
+        with nullcontext() if name == "own" else pytest.raises(ResourceLocked):
+            client.service.received(client.sender, request)
+    assert len(broker.queues["own"].messages) == 1 and not broker.queues["theirs"].messages
 
 
 def test_no_answer_goes_to_a_queue_while_the_memory_is_short(client: Client) -> None:

@@ -396,13 +396,18 @@ def test_an_exclusive_queue_belongs_to_who_asked(asker: Asker) -> None:
 
 @pytest.mark.parametrize(
     "method, params",
-    [("purge_queue", {"name": "q"}), ("bind", {"exchange": "amq.fanout", "queue": "q"})],
+    [
+        ("purge_queue", {"name": "q"}),
+        ("bind", {"exchange": "amq.fanout", "queue": "q"}),
+        ("unbind", {"exchange": "amq.direct", "queue": "q", "key": "k"}),
+    ],
 )
 def test_the_exclusive_queue_of_another_connection_is_not_changed(
     asker: Asker, method: str, params: dict[str, Any]
 ) -> None:
     owner, other = FakeConnection(1), FakeConnection(2)
     asker.call("declare_queue", {"name": "q", "exclusive": True}, owner)
+    asker.target.broker.bind("amq.direct", "q", "k")
     asker.target.commit_all()
     asker.call(method, params, other)
     error = asker.answers[-1].error

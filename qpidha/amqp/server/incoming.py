@@ -453,12 +453,8 @@ class IncomingLink(ReceivingLink):
         address = find_address(self._broker, to)
         access, principal = self._host.access, self._connection.principal
         if address.queue is not None:
-            queue: Queue = address.queue
-            access.check(principal, PUBLISH, QUEUE, queue.name)
-            if queue.uid > 0 and not self._host.serving:
-                raise self._host.refusal()
-            queue.check_access(self._connection)
-            return queue, "", ""
+            self._check_queue(address.queue)
+            return address.queue, "", ""
         if address.exchange is None:
             raise NotFound(
                 f"there is no queue or exchange '{to[:LONGEST_NAME]}'",
@@ -469,6 +465,13 @@ class IncomingLink(ReceivingLink):
         if not self._host.serving:
             raise self._host.refusal()
         return None, address.name, key
+
+    def _check_queue(self, queue: Queue) -> None:
+        """Raise unless the peer may send to a queue that it did not attach to."""
+        self._host.access.check(self._connection.principal, PUBLISH, QUEUE, queue.name)
+        if queue.uid > 0 and not self._host.serving:
+            raise self._host.refusal()
+        queue.check_access(self._connection)
 
     def _headers(self) -> dict[Any, Any]:
         return application_properties(self._payload)
@@ -518,21 +521,21 @@ class IncomingLink(ReceivingLink):
     ) -> None:
         """The queue was deleted: one of the same name takes its place, else the link ends."""
         try:
-            queue = self._replace_queue(error)
+            self._taken(delivery, self._replace_queue(error).enqueue(payload, expires))
         except ResourceDeleted:
             self.fail_at(delivery, error)
-            return
-        try:
-            self._taken(delivery, queue.enqueue(payload, expires))
         except RefusedRequest as refusal:
             self._refuse(delivery, refusal)
 
     def _replace_queue(self, error: ResourceDeleted) -> Queue:
-        """Go on with a queue of the same name, or raise `error`."""
+        """Go on with a queue of the same name, if the peer may send to that; without one raise
+        `error`.
+        """
         old = self._queue
         queue = self._broker.queues.get(old.name) if old is not None else None
         if queue is None or queue is old:
             raise error
+        self._check_queue(queue)
         self.to_queue(queue)
         return queue
 

@@ -10,6 +10,7 @@ from qpidha.amqp.peer.terminus import ACCEPTED, REJECTED, RELEASED, Outcome, sou
 from qpidha.broker import topic
 from qpidha.model.encoding import Described, Symbol, UInt, ULong, encode
 from qpidha.model.message_view import body, build, message_annotations
+from qpidha.model.principal import Action, ObjectType
 from tests.amqp.builders import (
     SECOND,
     AHost,
@@ -291,6 +292,35 @@ def test_a_deleted_queue_ends_its_senders_and_receivers() -> None:
     pair.turn()
     for link in (sender, receiver):
         assert link.error is not None and link.error.condition == "amqp:resource-deleted"
+
+
+def test_a_sender_is_asked_again_about_the_queue_that_takes_the_place_of_its_own() -> None:
+    pair = a_pair()
+    broker, access = pair.host.broker, pair.host.access
+    link, heard = pair.sender("q")
+    question = (Action.PUBLISH, ObjectType.QUEUE, "q")
+
+    def send() -> None:
+        link.send(build("m"))
+        pair.turn()
+
+    broker.delete_queue("q")
+    theirs, _ = broker.declare_queue("q", exclusive=True, owner=object())
+    send()
+    broker.delete_queue("q")
+    open_to_others, _ = broker.declare_queue("q")
+    access.denied.add(question)
+    send()
+    assert not theirs.messages and not open_to_others.messages
+    access.denied.clear()
+    send()
+    outcomes = in_order(heard)
+    assert [outcome.state for outcome in outcomes] == [REJECTED, REJECTED, ACCEPTED]
+    assert [outcome.error.condition for outcome in outcomes[:2] if outcome.error] == [
+        "amqp:resource-locked",
+        "amqp:unauthorized-access",
+    ]
+    assert len(open_to_others.messages) == 1 and link.error is None
 
 
 def test_an_anonymous_sender_reaches_what_each_message_names() -> None:

@@ -10,7 +10,7 @@ from qpidha.amqp.peer.values import set_state
 from qpidha.amqp.server import open_transactions
 from qpidha.model.encoding import Described, ULong
 from qpidha.model.message_view import body, build
-from qpidha.model.principal import Principal
+from qpidha.model.principal import Action, ObjectType, Principal
 from tests.amqp.builders import AHost, Recording
 from tests.amqp.controller import Controller
 from tests.amqp.work import ROLLBACK, UNKNOWN, Work, a_host, declare
@@ -321,3 +321,21 @@ def test_a_service_takes_no_part_in_transactions() -> None:
     work.post(sender, build("settled"), settled=True)
     work.turn()
     assert work.client.detached == {sender.name: "amqp:not-implemented"}, "it has no outcome"
+
+
+def test_a_post_to_the_queue_that_takes_the_place_of_another_asks_again() -> None:
+    for condition in ("amqp:resource-locked", "amqp:unauthorized-access"):
+        work = Work()
+        sender = work.sender()
+        work.broker.delete_queue("q")
+        if condition == "amqp:resource-locked":
+            work.broker.declare_queue("q", exclusive=True, owner=object())
+        else:
+            work.broker.declare_queue("q")
+            work.host.access.denied.add((Action.PUBLISH, ObjectType.QUEUE, "q"))
+        sent = work.post(sender, build("m"))
+        work.turn()
+        outcome = sent.fields[1]
+        assert int(outcome.descriptor) == REJECTED and outcome.value[0].value[0] == condition
+        assert work.discharge().condition == ROLLBACK
+        assert not work.broker.queues["q"].messages
