@@ -14,7 +14,9 @@ from qpidha.model.settings import Settings
 from qpidha.runtime.exits import CannotStart, reason_of
 
 SECRET = 32
-"""Random bytes of this process, of which is made what strangers are told of unknown users."""
+"""Random bytes of this process, of which is made what strangers are told of unknown users where the
+users file has no secret.
+"""
 PASSWORD_MECHANISMS = ("PLAIN", *HASHES)
 
 

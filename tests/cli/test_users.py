@@ -63,9 +63,22 @@ def test_adding_again_replaces_the_line_and_keeps_the_others(put: Run, file: Pat
     users = Users.parse(file.read_text())
     assert users.check("ann", "new") and not users.check("ann", "old") and users.check("bob", "b")
     assert file.read_text().startswith("# who may log in\n\n")
-    assert [line.partition("$")[0] for line in file.read_text().splitlines()[2:]] == [
+    secret, *lines = file.read_text().splitlines()[2:]
+    assert secret.startswith("secret:")
+    assert [line.partition("$")[0] for line in lines] == [
         f"{name}:SCRAM-SHA-{size}" for name in ("bob", "ann") for size in (256, 512)
     ]
+
+
+def test_the_file_has_one_secret_that_stays(put: Run, qpid_ha: Run, file: Path) -> None:
+    for name in ("ann", "secret"):
+        put(name, "a")
+    (line,) = [line for line in file.read_text().splitlines() if "$" not in line]
+    put("ann", "b")
+    assert qpid_ha("user", "del", "secret", "--users-file", str(file)).code == 0
+    assert [each for each in file.read_text().splitlines() if "$" not in each] == [line]
+    put("ann", "c", "--users-file", str(other := file.with_name("other")))
+    assert line not in other.read_text() and "secret:" in other.read_text()
 
 
 def test_a_name_with_the_realm_is_the_same_user(put: Run, file: Path) -> None:
@@ -78,7 +91,7 @@ def test_a_name_with_the_realm_is_the_same_user(put: Run, file: Path) -> None:
 def test_equal_passwords_do_not_look_equal(put: Run, file: Path) -> None:
     put("ann", "same")
     put("bob", "same")
-    own = [line.partition(":")[2] for line in file.read_text().splitlines()]
+    own = [line.partition(":")[2] for line in file.read_text().splitlines() if "$" in line]
     assert len(set(own)) == len(own) == 4
 
 

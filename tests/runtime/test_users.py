@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qpidha.amqp.peer.sasl import SCRAM
+from qpidha.amqp.peer.sasl import SCRAM, line_of_secret
 from qpidha.model.exit_codes import CONFIG
 from qpidha.model.settings import Settings
 from qpidha.model.url import parse_url
@@ -38,9 +38,21 @@ def found(settings: Settings) -> str:
         return f"refused: {error.text}"
 
 
-def test_what_strangers_are_told_of_unknown_users_is_of_one_process(settings: Settings) -> None:
-    first, second = (load_users(settings).auth_info("nobody", SCRAM) for _ in range(2))
-    assert first != second
+def test_what_strangers_are_told_of_unknown_users_is_of_the_file(settings: Settings) -> None:
+    """Else two brokers, or one before and after its restart, tell of a name that it is none."""
+
+    def told() -> tuple[bytes, bytes, bytes, int]:
+        return load_users(settings).auth_info("nobody", SCRAM)
+
+    assert told() != told()  # A file without a secret: it is of one process.
+    file = Path(settings.users_file)
+    text = file.read_text()
+    file.write_text(f"{line_of_secret(bytes)}\n{text}")
+    before = told()
+    assert before == told()
+    another = text.splitlines()[1].replace("guest:", "another:")
+    file.write_text(f"{file.read_text()}{another}\n")
+    assert told() == before and "another" in load_users(settings).verifiers
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,10 @@ MOST_ITERATIONS = 10_000_000
 """The most work of a verifier: seconds. scramp does no more for a peer either."""
 SALT = 16
 """Bytes of salt of a new verifier, and of one that is made up where there is none to be like."""
+SECRET, LEAST_SECRET = 32, 16
+"""Random bytes of a new secret, and the least of one."""
+SECRET_NAME = "secret"
+"""Before the secret in a users file."""
 
 
 def scram() -> Any:
@@ -119,6 +123,18 @@ def lines_of_user(name: str, password: str, random: Callable[[int], bytes]) -> l
     ]
 
 
+def line_of_secret(random: Callable[[int], bytes]) -> str:
+    """Make the line of a users file of which is made what strangers are told of unknown users; it
+    is so many random bytes.
+    """
+    return f"{SECRET_NAME}:{base64.b64encode(random(SECRET)).decode()}"
+
+
+def is_of_user(line: str) -> bool:
+    """Tell whether a line of a users file is that of a user, and no comment nor the secret."""
+    return "$" in line and not line.lstrip().startswith("#")
+
+
 def _verifier_in(line: str) -> tuple[str, Verifier]:
     """Read a line of a users file: a name, and a verifier. Raises ValueError."""
     head, numbers, keys = line.split("$")
@@ -131,10 +147,12 @@ def _verifier_in(line: str) -> tuple[str, Verifier]:
 
 class Users:
     """The users file: one `name:MECHANISM$iterations:salt$StoredKey:ServerKey` a line, with a line
-    for each SCRAM mechanism that a user may use; `#` begins a comment.
+    for each SCRAM mechanism that a user may use; `#` begins a comment. A line `secret:` with random
+    bytes in base64 is what answers for unknown names are made of, by each broker with this file and
+    whatever users come and go.
     """
 
-    __slots__ = ("_realm", "_secret", "verifiers")
+    __slots__ = ("_realm", "_secret", "has_secret", "verifiers")
 
     def __init__(
         self,
@@ -144,12 +162,13 @@ class Users:
         secret: bytes = b"",
     ) -> None:
         """Where strangers log in, `secret` is random and told to nobody: what is answered for names
-        that do not exist is made with it.
+        that do not exist is made with it, if the file has none.
         """
         self.verifiers = verifiers or {}
         """Name -> mechanism -> verifier."""
         self._realm = realm
         self._secret = secret
+        self.has_secret = False
 
     @classmethod
     def parse(cls, text: str, *, realm: str = "", secret: bytes = b"") -> Users:
@@ -160,9 +179,24 @@ class Users:
         users = cls(realm=realm, secret=secret)
         for number, line in enumerate(text.splitlines(), 1):
             line = line.strip()
-            if line and not line.startswith("#"):
+            if line.startswith(f"{SECRET_NAME}:") and not is_of_user(line):
+                users._take_secret(number, line)
+            elif line and not line.startswith("#"):
                 users._take_line(number, line)
         return users
+
+    def _take_secret(self, number: int, line: str) -> None:
+        try:
+            secret = base64.b64decode(line.partition(":")[2], validate=True)
+        except ValueError:
+            secret = b""
+        if len(secret) < LEAST_SECRET or self.has_secret:
+            raise InvalidArgument(
+                f"users file line {number}: the secret "
+                + ("is there before it" if self.has_secret else f"is {LEAST_SECRET} bytes or more"),
+                hint="delete the line: qpid-ha user add makes one where there is none",
+            )
+        self._secret, self.has_secret = secret, True
 
     def _take_line(self, number: int, line: str) -> None:
         try:

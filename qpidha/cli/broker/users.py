@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qpidha.amqp.peer.sasl import Users, lines_of_user
+from qpidha.amqp.peer.sasl import Users, is_of_user, line_of_secret, lines_of_user
 from qpidha.cli.app import settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
@@ -59,13 +59,10 @@ class File:
         return [line for line in self.lines if self.name_in(line) != bare]
 
     def name_in(self, line: str) -> str:
-        """Name the user of a line; empty for a comment."""
-        text = line.strip()
-        return (
-            ""
-            if text.startswith("#")
-            else self.users.bare(text.partition("$")[0].rpartition(":")[0])
-        )
+        """Name the user of a line; empty for any other line."""
+        if not is_of_user(line):
+            return ""
+        return self.users.bare(line.strip().partition("$")[0].rpartition(":")[0])
 
 
 def add(app: typer.Typer) -> None:
@@ -109,6 +106,8 @@ def _add(
     try:
         password = _password(options, name, password_stdin)
         lines = lines_of_user(name, password, secrets.token_bytes)
+        if not file.users.has_secret:
+            lines.insert(0, line_of_secret(secrets.token_bytes))
     except InvalidArgument as error:
         raise Failure(USAGE, error.text, hint=error.hint) from error
     known = file.users.bare(name) in file.users.verifiers

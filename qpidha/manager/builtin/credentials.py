@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from qpidha.amqp.peer.sasl import lines_of_user
+from qpidha.amqp.peer.sasl import line_of_secret, lines_of_user
 from qpidha.client.command.exits import Failure
 from qpidha.model.exit_codes import UNAVAILABLE
 
@@ -193,7 +193,7 @@ class Workshop:
         """Give users random passwords; the users file comes last, since it says that all is
         there.
         """
-        lines = []
+        lines = [line_of_secret(secrets.token_bytes)]
         for name in names:
             password = secrets.token_urlsafe(PASSWORD)
             lines += lines_of_user(name, password, secrets.token_bytes)

@@ -27,6 +27,7 @@ from qpidha.amqp.peer.sasl import (
     SaslSide,
     Users,
     Verifier,
+    line_of_secret,
     make_verifier,
 )
 from qpidha.amqp.server.served_connection import ServedConnection
@@ -36,6 +37,7 @@ from qpidha.model.events import ConnectionKind
 from tests.amqp.builders import AHost, Pair
 
 SALT = b"0123456789abcdef"
+SECRET = line_of_secret(bytes)
 
 
 def a_host_with_users(**settings: Any) -> AHost:
@@ -409,6 +411,12 @@ def test_code_d7_a_name_that_does_not_exist_looks_like_one_that_does() -> None:
     assert seen == {(16, 4096), (32, 5000)}
     realm = Users(users.verifiers, realm="QPID", secret=b"s")
     assert realm.auth_info("nobody@QPID", SCRAM) == realm.auth_info("nobody", SCRAM)
+
+
+@pytest.mark.parametrize("line", ["secret:", "secret:c2hvcnQ=", "secret:?", f"{SECRET}\n{SECRET}"])
+def test_a_secret_that_is_none_is_refused(line: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"users file line \d: .*secret"):
+        Users.parse(line)
 
 
 @pytest.mark.parametrize(("name", "lets_in"), [("ann", True), ("nobody", False)])

@@ -65,6 +65,7 @@ def test_the_passwords_are_those_of_the_users_file_and_random(made: Credentials)
     assert users.check(BROKERS, passwords[0]) and users.check(PROGRAMS, passwords[1])
     assert len(set(passwords)) == 2 and all(len(password) >= 32 for password in passwords)
     assert not users.check(PROGRAMS, passwords[0])
+    assert users.has_secret
 
 
 def test_a_second_time_keeps_the_authority_users_and_rules(
