@@ -85,6 +85,7 @@ from qpidha.model.events import (
     ConnectionOpened,
     DiskSpaceChanged,
     Event,
+    HandshakeFailed,
     LogFailed,
     LogWritten,
     OutputWaiting,
@@ -516,6 +517,13 @@ class Node:
         if self.checkpointer is not None:
             self.effects += self.checkpointer.tick(now)
         self.memory.tick(now)
+
+    def _handshake_failed(self, event: HandshakeFailed) -> None:
+        principal = Principal(address=event.peer)
+        if event.by_certificate:
+            self.audit.login_refused(self.now, principal, "", "certificate", event.reason)
+        else:
+            self.audit.not_opened(self.now, principal, event.reason)
 
     def _reloaded(self, event: Reloaded) -> None:
         """Let in who logs in by the new users file, where there is one; who is in stays."""
@@ -1005,6 +1013,7 @@ HANDLERS: dict[type, Callable[[Node, Any], None]] = {
     ConnectionCongested: Node._congested,
     OutputWaiting: Node._output_waiting,
     ConnectionLost: Node._lost,
+    HandshakeFailed: Node._handshake_failed,
     Reloaded: Node._reloaded,
     Computed: Node._computed,
     StateSaved: Node._state_saved,

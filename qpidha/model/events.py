@@ -37,6 +37,15 @@ class ConnectionOpened:
 
 
 @dataclass(slots=True)
+class HandshakeFailed:
+    """A peer at an address did not get through TLS; `by_certificate` for want of a good one."""
+
+    peer: str
+    reason: str
+    by_certificate: bool
+
+
+@dataclass(slots=True)
 class BytesReceived:
     """The peer sent `data`."""
 
@@ -139,6 +148,7 @@ class StopRequested:
 
 Event = (
     ConnectionOpened
+    | HandshakeFailed
     | BytesReceived
     | ConnectionCongested
     | OutputWaiting

@@ -17,6 +17,11 @@ def host_of(address: str) -> str:
     return address.rpartition(":")[0].removeprefix("[").removesuffix("]")
 
 
+def address_of(host: str, port: int) -> str:
+    """Return `host:port`, of IPv6 with brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def ip_of(host: str) -> IPv4Address | IPv6Address | None:
     """Return the IP address that a host is given by, None if it is a name."""
     try:

@@ -29,7 +29,7 @@ from qpidha.model.events import (
     Event,
     OutputWaiting,
 )
-from qpidha.model.ip import plain_host
+from qpidha.model.ip import address_of, plain_host
 from qpidha.model.settings import Settings
 from qpidha.runtime.exits import CannotStart
 from qpidha.runtime.log_lines import Log
@@ -243,7 +243,14 @@ class Network:
             one.listen(backlog)
             seconds = self._settings.max_negotiate_time / 1e9
             door = SecureDoor(
-                self._loop, one, tls, self.newcomers, self._accept_client, seconds, self._log
+                self._loop,
+                one,
+                tls,
+                self.newcomers,
+                self._accept_client,
+                seconds,
+                self._log,
+                self.put,
             )
             self._doors.append(door)
 
@@ -547,5 +554,4 @@ def _peer_name(transport: asyncio.Transport) -> str:
     name = transport.get_extra_info("peername")
     if not isinstance(name, tuple):
         return ""
-    host, port = plain_host(str(name[0])), name[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return address_of(plain_host(str(name[0])), name[1])

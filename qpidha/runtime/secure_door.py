@@ -14,7 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from qpidha.model.ip import plain_host
+from qpidha.model.events import Event, HandshakeFailed
+from qpidha.model.ip import address_of, plain_host
 from qpidha.runtime.log_lines import Log
 from qpidha.runtime.newcomers import Newcomers
 
@@ -23,6 +24,10 @@ AT_ONCE = 4
 PAUSE = 1.0
 """Seconds until the next try where there are no descriptors left."""
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+CERTIFICATE_TROUBLE = ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "BAD_SIGNATURE")
+"""OpenSSL's reasons, beside those for which a certificate is not believed."""
+MEANINGS = dict.fromkeys(("WRONG_VERSION_NUMBER", "HTTP_REQUEST"), "the peer speaks no TLS")
 
 
 class Visitor(asyncio.Protocol):
@@ -45,6 +50,7 @@ class SecureDoor:
         make_stream: Callable[[], Visitor],
         handshake_time: float,
         log: Log,
+        put: Callable[[Event], None],
     ) -> None:
         self.tls = tls
         """What peers are shown and asked for from now on."""
@@ -54,6 +60,7 @@ class SecureDoor:
         self._make_stream = make_stream
         self._handshake_time = handshake_time
         self._log = log
+        self._put = put
         self._is_exhausted = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
@@ -87,10 +94,11 @@ class SecureDoor:
             self._is_exhausted = False
             one.setblocking(False)
             stream = self._make_stream()
-            task = self._loop.create_task(self._greet(stream, one))
+            host = plain_host(str(address[0]))
+            peer = address_of(host, address[1])
+            task = self._loop.create_task(self._greet(stream, one, peer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            host = plain_host(str(address[0]))
             self._newcomers.take(stream.connection_id, host, partial(_hang_up, one))
 
     def _rest(self, error: OSError) -> None:
@@ -106,17 +114,34 @@ class SecureDoor:
                 f"{PAUSE:g} s",
             )
 
-    async def _greet(self, stream: Visitor, one: socket.socket) -> None:
-        """Make a stream of a peer; one that fails, is too slow, or was closed meanwhile is gone."""
+    async def _greet(self, stream: Visitor, one: socket.socket, peer: str) -> None:
+        """Make a stream of a peer; one that fails, is too slow, or was closed meanwhile is gone.
+        Failures of TLS are told.
+        """
         try:
-            with suppress(OSError):
-                await self._loop.connect_accepted_socket(
-                    lambda: stream, one, ssl=self.tls, ssl_handshake_timeout=self._handshake_time
-                )
+            await self._loop.connect_accepted_socket(
+                lambda: stream, one, ssl=self.tls, ssl_handshake_timeout=self._handshake_time
+            )
+        except ssl.SSLError as error:
+            by_certificate = (
+                isinstance(error, ssl.SSLCertVerificationError)
+                or error.reason in CERTIFICATE_TROUBLE
+            )
+            self._put(HandshakeFailed(peer, f"TLS: {_reason(error)}", by_certificate))
+        except OSError:
+            pass  # It has hung up, or was too slow.
         finally:
             if not stream.is_open:
                 one.close()
                 self._newcomers.forget(stream.connection_id)
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """Say why a handshake failed."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    reason = error.reason or "the handshake failed"  # OpenSSL does not always give one.
+    return MEANINGS.get(reason) or reason.replace("_", " ").lower()
 
 
 def _hang_up(one: socket.socket) -> None:

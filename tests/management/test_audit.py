@@ -20,6 +20,7 @@ from qpidha.model.events import (
     ConnectionLost,
     ConnectionOpened,
     Event,
+    HandshakeFailed,
     Tick,
 )
 from qpidha.model.principal import Action, ObjectType, Principal, Role
@@ -179,6 +180,22 @@ def test_qpid_13_who_speaks_something_else_leaves_a_line(data: bytes, says: str)
     (line,) = [effect for effect in effects if isinstance(effect, Announce)]
     assert (line.level, line.category) == ("info", "security")
     assert line.text.startswith(f"no connection with 192.0.2.9:4711: {says}")
+
+
+@pytest.mark.parametrize(
+    ("by_certificate", "level", "says"),
+    [
+        (True, "notice", "refused the login of 192.0.2.9:4711 by certificate: TLS: expired"),
+        (False, "info", "no connection with 192.0.2.9:4711: TLS: expired"),
+    ],
+)
+def test_who_does_not_get_through_tls_leaves_a_line(
+    by_certificate: bool, level: str, says: str
+) -> None:
+    failed = HandshakeFailed(STRANGER.address, "TLS: expired", by_certificate)
+    (line,) = Broker().node.step([failed], SECOND)
+    assert isinstance(line, Announce) and (line.level, line.category) == (level, "security")
+    assert line.text == says and line.fields["address"] == STRANGER.address
 
 
 def test_who_only_looks_whether_the_port_is_open_leaves_no_line() -> None:

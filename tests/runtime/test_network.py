@@ -18,7 +18,13 @@ import pytest
 import uvloop
 
 from qpidha.model.effects import Announce, Compute, SaveState, Stop
-from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened, OutputWaiting
+from qpidha.model.events import (
+    BytesReceived,
+    ConnectionKind,
+    ConnectionOpened,
+    HandshakeFailed,
+    OutputWaiting,
+)
 from qpidha.model.settings import Settings
 from qpidha.runtime import network
 from qpidha.runtime.arithmetic import Arithmetic
@@ -587,6 +593,55 @@ def test_peers_that_do_not_begin_or_end_a_tls_handshake_make_room_for_others(tmp
             for _, writer in (*silent, *inside):
                 writer.close()
             await world.until(lambda: not len(world.network.newcomers))
+
+    uvloop.run(run())
+
+
+def test_who_does_not_get_through_tls_is_told_of(tmp_path):
+    """By a certificate that nobody trusts, by none where one is needed, or by plain text; whoever
+    just hangs up is not.
+    """
+    ours, other = (tmp_path / name for name in ("ours", "other"))
+    for place in (ours, other):
+        place.mkdir()
+    settings, theirs = encryption(ours), encryption(other)
+    stranger, nobody = (
+        client_context(replace(theirs, ssl_cert=cert, ssl_trusted=settings.ssl_trusted))
+        for cert in (theirs.ssl_cert, "")
+    )
+    settings = replace(
+        settings, ssl_require_client_authentication=True, max_negotiate_time=int(STATE * 1e9)
+    )
+
+    def failures(world):
+        events = [event for step in world.node.steps for event in step]
+        return [event for event in events if isinstance(event, HandshakeFailed)]
+
+    async def come(world, **options):
+        before, name = len(failures(world)), ""
+        with contextlib.suppress(OSError):
+            _, writer = await world.connect(**options)
+            host, port = writer.get_extra_info("sockname")
+            name = f"{host}:{port}"
+            writer.write(b"AMQP\3\1\0\0")
+        await world.until(lambda: len(failures(world)) > before)
+        (failure,) = failures(world)[before:]
+        assert failure.peer == name or not name and failure.peer.startswith("127.0.0.1:")
+        return failure.reason, failure.by_certificate
+
+    async def run():
+        async with World(settings, server_context(settings)) as world:
+            world.node._answer = lambda event: []
+            (await world.connect())[1].close()
+            for context, why in (
+                (stranger, "self-signed certificate"),
+                (nobody, "peer did not return a certificate"),
+            ):
+                options = {"ssl": context, "server_hostname": "localhost"}
+                assert await come(world, **options) == (f"TLS: {why}", True)
+            assert await come(world) == ("TLS: the peer speaks no TLS", False)
+            await world.until(lambda: not len(world.network.newcomers))
+            assert len(failures(world)) == 3
 
     uvloop.run(run())
 

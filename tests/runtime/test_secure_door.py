@@ -27,7 +27,7 @@ class Door:
         monkeypatch.setattr(SecureDoor, "_greet", Mock())
         streams = (Mock(connection_id=number) for number in range(1000))
         self.door = SecureDoor(
-            Mock(), self.listener, Mock(), self.newcomers, lambda: next(streams), 1.0, log
+            Mock(), self.listener, Mock(), self.newcomers, lambda: next(streams), 1.0, log, Mock()
         )
 
     def come(self, *peers):
