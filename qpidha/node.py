@@ -43,6 +43,7 @@ from qpidha.management.admission import admit
 from qpidha.management.amqp_management import ManagementService
 from qpidha.management.audit import Audit
 from qpidha.management.event_log import EventLog
+from qpidha.management.lines import Lines
 from qpidha.management.link_pair import LinkPairService
 from qpidha.management.logins import LoginGuard, LoginWork
 from qpidha.management.port import Answer, Reply, reporting
@@ -208,6 +209,7 @@ class Node:
         self.login_guard = LoginGuard()
         self.login_work = LoginWork(lambda number, work: self.effects.append(Compute(number, work)))
         self.requests = Requests(self)
+        self.lines = Lines()
         self.channels = Channels(self._channel_opened, self._on_message)
         self.services: dict[str, Service] = {
             REPLICATION: self.channels,
@@ -279,10 +281,12 @@ class Node:
     def _end_turn(self) -> list[Effect]:
         broker, cluster, log = self.broker, self.cluster, self.log
         if self.streams.frozen is None:
+            self.lines.go_on(self._isolate)
             broker.pause_delivery(cluster is not None and not cluster.may_deliver)
             broker.dispatch(self.now)
             if broker.walks:
                 broker.go_on_walking(log.committed)
+        self.lines.renew()
         broker.remains.free()
         if len(log.features) < len(self.features):
             self._use_features()
@@ -314,7 +318,7 @@ class Node:
                 self._collect(connection_id)
         # A connection that took as much as one turn gives has its queues waiting for the next one.
         checkpointer = self.checkpointer
-        has_more = broker.runnable or broker.may_walk(log.committed)
+        has_more = broker.runnable or self.lines or broker.may_walk(log.committed)
         is_pressed = (
             (has_more and self.streams.frozen is None)
             or broker.remains
@@ -472,6 +476,7 @@ class Node:
         self.login_work.forget(connection_id)
         connection = self.streams.remove(connection_id)
         self.access.let_out(connection_id)
+        self.lines.forget(connection_id)
         self.channels.forget(connection_id)
         if connection is not None and connection.error is not None:
             reason = f"{connection.error.explanation} ({connection.error.condition})"

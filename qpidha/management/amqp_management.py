@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from qpidha.management.schema import (
     CLASSES,
     EXCHANGE,
     HABROKER,
+    LOOKS,
     ObjectClass,
     attribute_names,
     attributes,
@@ -100,8 +102,8 @@ class ManagementService:
         """Nothing to do: answers wait in the link itself."""
 
     def received(self, link: ServiceLink, payload: bytes) -> None:
-        """Answer one request, at once or when its change is committed; one that could not be
-        answered is refused, and nothing is done.
+        """Answer one request, at once, when its turn comes, or when its change is committed; one
+        that could not be answered is refused, and nothing is done.
         """
         request = open_envelope(payload)
         reply_to = request.text("reply_to")
@@ -123,10 +125,11 @@ class ManagementService:
             self._send(link, reply_to, seal(fields, application, body))
 
         call = _Call(link, request, send)
+        self._node.lines.add(link, owed, partial(self._serve, call))
+
+    def _serve(self, call: _Call) -> None:
         try:
-            if request.fault is not None:
-                raise request.fault
-            call.operation = call.option("operation")
+            call.begin()
             self._answer(call)
         except InvariantBroken:
             raise
@@ -171,6 +174,7 @@ class ManagementService:
         for kind in kinds:
             entries = list(islice(kind.find(self._node), min(first + count, sys.maxsize)))
             found = entries[first:]
+            self._node.lines.spend(len(entries) // LOOKS)
             results += rows(kind, found, self._node, names)
             first, count = max(first - len(entries), 0), count - len(found)
         call.answer(OK, {"attributeNames": names, "results": results})
@@ -346,6 +350,12 @@ class _Call:
         self._send = send
         self._request = request
         self.operation = ""
+
+    def begin(self) -> None:
+        """Note what is asked; raise what is wrong with the request."""
+        if self._request.fault is not None:
+            raise self._request.fault
+        self.operation = self.option("operation")
 
     def option(self, name: str) -> str:
         """Give a string from the application-properties, or an empty one."""

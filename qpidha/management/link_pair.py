@@ -13,6 +13,7 @@ deps/rabbit/src/rabbit_amqp_management.erl; AMQP link pairing 1.0; HTTP over AMQ
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qpidha.management.reply_link import REQUEST, ReplyLinks, open_envelope, seal
@@ -22,7 +23,7 @@ from qpidha.model.errors import InvalidArgument, LimitExceeded, RefusedRequest
 
 if TYPE_CHECKING:
     from qpidha.management.port import ManagedNode
-    from qpidha.management.reply_link import ServiceLink
+    from qpidha.management.reply_link import Envelope, ServiceLink
     from qpidha.management.requests import Requests
     from qpidha.model.errors import QpidHaError
 
@@ -54,9 +55,10 @@ class _Requester:
 class LinkPairService:
     """The service at `/management`."""
 
-    __slots__ = ("_replies", "_requesters", "_routes", "unanswered")
+    __slots__ = ("_node", "_replies", "_requesters", "_routes", "unanswered")
 
     def __init__(self, requests: Requests, node: ManagedNode) -> None:
+        self._node = node
         self._routes = Routes(requests, node)
         self._replies = ReplyLinks()
         self._requesters: list[_Requester] = []
@@ -81,8 +83,8 @@ class LinkPairService:
         """Nothing to do: answers wait in the link itself."""
 
     def received(self, link: ServiceLink, payload: bytes) -> None:
-        """Answer one request, at once or when its change is committed; a bad one by the pair as
-        well. Raise RefusedRequest for one that cannot be answered.
+        """Answer one request, at once, when its turn comes, or when its change is committed; a bad
+        one by the pair as well. Raise RefusedRequest for one that cannot be answered.
         """
         requester = next((each for each in self._requesters if each.link is link), None)
         if requester is None:
@@ -102,6 +104,10 @@ class LinkPairService:
             )
         owed = len(payload) + REQUEST
         link.owe(owed)
+        self._node.lines.add(link, owed, partial(self._serve, requester, request, owed))
+
+    def _serve(self, requester: _Requester, request: Envelope, owed: int) -> None:
+        link = requester.link
         slot = _Slot()
         requester.slots.append(slot)
         correlation = request.properties.get("message_id")

@@ -28,6 +28,7 @@ from qpidha.management.schema import (
     CONNECTION,
     EXCHANGE,
     HABROKER,
+    LOOKS,
     QUEUE,
     BindingView,
     binding_of,
@@ -209,10 +210,12 @@ def _acl(call: Call) -> None:
 def _list(kind: ObjectClass) -> Callable[[Call], None]:
     def handler(call: Call) -> None:
         node, name, match = call.node, call["name"], call["match"]
-        entries = kind.find(node)
         if name:
             entry = kind.get(node, name)
             entries = [] if entry is None else [entry]
+        else:
+            entries = list(kind.find(node))
+            node.lines.spend(len(entries) // LOOKS)
         call.answer([describe(kind, entry, node) for entry in entries if match in kind.name(entry)])
 
     return handler
@@ -220,10 +223,12 @@ def _list(kind: ObjectClass) -> Callable[[Call], None]:
 
 def _list_bindings(call: Call) -> None:
     exchange, queue, key = call["exchange"], call["queue"], call["key"]
+    bindings = list(bindings_of(call.node.broker))
+    call.node.lines.spend(len(bindings))
     call.answer(
         [
             describe(BINDING, binding, call.node)
-            for binding in bindings_of(call.node.broker)
+            for binding in bindings
             if exchange in ("", binding.exchange)
             and queue in ("", binding.queue)
             and key in ("", binding.key)

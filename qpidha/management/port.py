@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from qpidha.broker.broker import Broker
+    from qpidha.management.lines import Lines
     from qpidha.model.errors import QpidHaError
     from qpidha.model.events import ConnectionKind
     from qpidha.model.principal import AccessControl, Principal
@@ -91,6 +92,7 @@ class ManagedNode(Protocol):
     broker: Broker
     settings: Settings
     now: int
+    lines: Lines
 
     @property
     def access(self) -> AccessControl:

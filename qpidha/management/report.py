@@ -105,6 +105,7 @@ def explained(node: ManagedNode) -> dict[str, Any]:
     have stopped their senders or have messages without a place.
     """
     status = node.status()
+    node.lines.spend(len(node.broker.queues))
     stopped = [queue for queue in node.broker.queues.values() if queue.is_stopped]
     stopped.sort(key=lambda queue: (-len(queue.waiting), queue.name))
     unplaced = [queue for queue in node.broker.queues.values() if queue.unplaced]

@@ -21,7 +21,7 @@ from qpidha.model.events import ConnectionKind
 from qpidha.model.percent import decode_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from qpidha.broker.broker import Broker
     from qpidha.broker.queues.queue import Queue
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 PRODUCT = "qpidha"
 HA_BROKER = "ha-broker"
 """The name of the one object of the HA class."""
+LOOKS = 8
+"""So many objects that are counted or compared, and not shown, take as long as one read."""
 Read = Callable[[Any, "ManagedNode"], Any]
 """From an object, and the broker that it is one of, to the value of a property."""
 
@@ -73,6 +75,7 @@ class BindingView:
 
 def describe(kind: ObjectClass, entry: Any, node: ManagedNode) -> dict[str, Any]:
     """Read all properties of one object under their JSON names."""
+    node.lines.spend(len(kind.properties))
     return {each.name: each.read(entry, node) for each in kind.properties}
 
 
@@ -80,6 +83,7 @@ def attributes(kind: ObjectClass, entry: Any, node: ManagedNode) -> dict[str, An
     """Read all properties of one object under their AMQP names, with the three that every object
     has.
     """
+    node.lines.spend(len(kind.properties))
     return {name: read(entry, node) for name, read in _readers(kind).items()}
 
 
@@ -89,11 +93,12 @@ def attribute_names(kind: ObjectClass) -> list[str]:
 
 
 def rows(
-    kind: ObjectClass, entries: Iterable[Any], node: ManagedNode, names: Iterable[str]
+    kind: ObjectClass, entries: Sequence[Any], node: ManagedNode, names: Iterable[str]
 ) -> list[list[Any]]:
     """Read these attributes of each object, and no others; None for what the class has not."""
     known = _readers(kind)
     wanted: list[Read] = [known.get(name, _nothing) for name in names]
+    node.lines.spend(len(entries) * len(wanted))
     return [[read(entry, node) for read in wanted] for entry in entries]
 
 
@@ -175,15 +180,20 @@ def _get_binding(node: ManagedNode, name: str) -> BindingView | None:
 
 
 def _get_connection(node: ManagedNode, name: str) -> Any:
-    return next(
-        (connection for connection in node.connections() if str(connection.connection_id) == name),
-        None,
-    )
+    connections = list(node.connections())
+    node.lines.spend(len(connections) // LOOKS)
+    return next((found for found in connections if str(found.connection_id) == name), None)
 
 
 def _get_broker(node: ManagedNode, name: str) -> dict[str, Any] | None:
     status = node.status()
     return status if name == _broker_name(status) else None
+
+
+def _all_queues(node: ManagedNode) -> Iterable[Queue]:
+    queues = node.broker.queues
+    node.lines.spend(len(queues) // LOOKS)
+    return queues.values()
 
 
 def _broker_name(status: dict[str, Any]) -> str:
@@ -198,7 +208,11 @@ def unreplicated_messages(queue: Queue, node: ManagedNode) -> int:
     """Count the messages that not every in-sync broker has yet; a backup applies only what is
     committed.
     """
-    return 0 if queue.log_writer is None else queue.unreplicated(node.log.committed)
+    if queue.log_writer is None:
+        return 0
+    count = queue.unreplicated(node.log.committed)
+    node.lines.spend(count // LOOKS)
+    return count
 
 
 def _status(name: str, attribute: str) -> Property:
@@ -336,12 +350,12 @@ BROKER = ObjectClass(
         Property(
             "messages",
             "msgDepth",
-            lambda entry, node: sum(len(queue.messages) for queue in node.broker.queues.values()),
+            lambda entry, node: sum(len(queue.messages) for queue in _all_queues(node)),
         ),
         Property(
             "bytes",
             "byteDepth",
-            lambda entry, node: sum(queue.bytes for queue in node.broker.queues.values()),
+            lambda entry, node: sum(queue.bytes for queue in _all_queues(node)),
         ),
         Property("max_connections", "maxConns", lambda entry, node: node.settings.max_connections),
         Property("max_queues", "maxQueues", lambda entry, node: node.settings.max_queues),

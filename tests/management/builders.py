@@ -9,6 +9,7 @@ from typing import Any
 from qpidha.broker.broker import Broker
 from qpidha.management.access import Access
 from qpidha.management.admin_session import ADMIN_SOCKET_ROLES
+from qpidha.management.lines import Lines
 from qpidha.management.port import Reply
 from qpidha.model import message_view
 from qpidha.model.errors import NotFound
@@ -75,6 +76,7 @@ class FakeNode:
         self.recorded: list[tuple[Any, str]] = []
         self.settings = Settings(name="b1", ha_replicate="all" if recorded else "none")
         self.access = Access(self.settings)
+        self.lines = Lines()
         self.now = 1_000_000_000
         self.serving = True
         self.log = FakeLog()
@@ -177,8 +179,16 @@ class FakeNode:
         else:
             self.pending.append((sequence, waiter, item))
 
+    def end_turn(self) -> None:
+        """Do what waits in lines."""
+        while self.lines:
+            self.lines.go_on(lambda *_: False)
+            self.lines.renew()
+
     def commit_all(self) -> None:
-        """Let everything appended so far be committed."""
+        """End the turn, and let everything appended so far be committed."""
+        self.lines.renew()
+        self.end_turn()
         self.committed = self.log.committed = self.log.sequence
         pending, self.pending = self.pending, []
         for sequence, waiter, item in pending:

@@ -254,6 +254,7 @@ def test_answers_after_the_pair_has_gone_are_dropped(client: Client) -> None:
 def test_unanswered_requests_are_bounded(client: Client) -> None:
     for _ in range(link_pair.MOST_WAITING):
         client.send("PUT", "/queues/q", {})
+    client.target.end_turn()
     with pytest.raises(LimitExceeded):
         client.send("GET", "/queues")
     client.target.commit_all()
