@@ -323,7 +323,7 @@ class ManagementService:
             if reply_to.startswith("/queues/")
             else reply_to
         )
-        queue = self._node.broker.queues.get(name)
+        queue = self._node.broker.find_queue(name)
         if len(name) <= LONGEST_NAME:  # No other is one of a queue, nor anybody's secret.
             principal = link.connection.principal
             self._node.access.check(principal, Action.PUBLISH, ObjectType.QUEUE, name)

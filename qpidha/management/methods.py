@@ -66,7 +66,7 @@ Later = Callable[[int, object], None]
 class Call:
     """One request: the broker, the parameters, and the way back."""
 
-    __slots__ = ("_later", "_reply", "done", "node", "owner", "values")
+    __slots__ = ("_later", "_reply", "check", "done", "node", "owner", "values")
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class Call:
         reply: Answer,
         later: Callable[[Answer], Later],
         done: Callable[[], None],
+        check: Callable[[Action, ObjectType, str], None],
     ) -> None:
         self.node = node
         self.values = values
@@ -86,6 +87,8 @@ class Call:
         self._later = later
         self.done = done
         """Tells who has done it, if it was done."""
+        self.check = check
+        """Raises unless who asks may do something else as well."""
 
     def __getitem__(self, parameter: str) -> Any:
         return self.values[parameter]
@@ -241,8 +244,11 @@ def _list_bindings(call: Call) -> None:
 
 def _declare_queue(call: Call) -> None:
     broker, name = call.node.broker, call["name"]
-    created = broker.find_queue(name) is None
+    existing = broker.find_queue(name)
+    created = existing is None
     _check_reserved("queue", name, created)
+    if existing is not None:
+        _check_existing_queue(call, existing)
     queue, sequence = broker.declare_queue(
         name,
         durable=call["durable"],
@@ -258,6 +264,13 @@ def _declare_queue(call: Call) -> None:
         sequence or _declared(call, queue.uid),
         {"created": created, **describe(QUEUE, queue, call.node)},
     )
+
+
+def _check_existing_queue(call: Call, queue: Queue) -> None:
+    """Ask what an attach would before a queue is told of, and may become that of who asks."""
+    call.check(Action.ACCESS, ObjectType.QUEUE, queue.name)
+    if queue.options.exclusive and call.owner is not None and queue.owner is not call.owner:
+        call.check(Action.CONSUME, ObjectType.QUEUE, queue.name)
 
 
 def _delete_queue(call: Call) -> None:
@@ -282,6 +295,8 @@ def _declare_exchange(call: Call) -> None:
     broker, name = call.node.broker, call["name"]
     created = name not in broker.exchanges
     _check_reserved("exchange", name, created)
+    if not created:
+        call.check(Action.ACCESS, ObjectType.EXCHANGE, name)
     exchange, sequence = broker.declare_exchange(
         name,
         call["type"],

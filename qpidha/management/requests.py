@@ -57,7 +57,8 @@ class Requests:
             tell = partial(self._node.access.done, *deed, row.properties(values))
             if row.action is Action.UPDATE and row.object_type is ObjectType.BROKER:
                 self._node.access.asked(principal, row.name, values)
-            row.handler(Call(self._node, values, owner, reply, self._later, tell))
+            also = partial(self._node.access.check, principal)
+            row.handler(Call(self._node, values, owner, reply, self._later, tell, also))
         except InvariantBroken:
             raise
         except QpidHaError as error:

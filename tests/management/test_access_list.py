@@ -413,6 +413,36 @@ def test_a_change_needs_the_right_to_the_method_and_to_the_change(
     assert ("new" in node.broker.queues) is allowed
 
 
+def test_who_creates_what_exists_already_needs_access_to_it() -> None:
+    """As who attaches to it does: he is told of it, and an exclusive queue may become his."""
+    node, owner = FakeNode(), FakeConnection(1)
+    node.broker.declare_queue("q")
+    node.broker.declare_queue("own", exclusive=True)
+    node.broker.declare_exchange("x")
+    asked = {
+        "q": ("declare_queue", {"name": "q"}),
+        "own": ("declare_queue", {"name": "own", "exclusive": True}),
+        "x": ("declare_exchange", {"name": "x"}),
+    }
+    for further, allowed in (
+        ([], ""),
+        (["access queue name=q", "access exchange"], "q x"),
+        (["access queue"], "q"),
+        (["access queue", "consume queue name=own"], "q own"),
+        (["access queue", "access exchange"], "q own x"),  # which is his by now
+    ):
+        rules = ["access method", "create all", *further]
+        node.access.use(a_list(*(f"acl allow guest {rule}" for rule in rules)))
+        for name, question in asked.items():
+            asker = Asker(node)
+            asker.call(*question, owner)
+            node.commit_all()
+            error = asker.answers[0].error
+            assert (error is None) is (name in allowed.split()), (name, further)
+            assert error is None or error.condition == "amqp:unauthorized-access"
+        assert node.broker.queues["own"].owner is (owner if "own" in allowed else None)
+
+
 def test_commands_need_the_role_and_the_method() -> None:
     asker = Asker(FakeNode())
     asker.target.access.use(a_list("acl allow guest access method name=promote"))

@@ -532,7 +532,7 @@ class IncomingLink(ReceivingLink):
         `error`.
         """
         old = self._queue
-        queue = self._broker.queues.get(old.name) if old is not None else None
+        queue = self._broker.find_queue(old.name) if old is not None else None
         if queue is None or queue is old:
             raise error
         self._check_queue(queue)
