@@ -222,8 +222,7 @@ class RoundRobin:
             elif not takers:
                 break
         # The next consumer may be one that takes them.
-        for message in passed:
-            ordering.restore(message)
+        ordering.restore_run(passed)
         return given
 
     @staticmethod

@@ -20,6 +20,7 @@ the short way out of a queue costs no search here. What remains of such messages
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ class Ordering(Protocol):
         """A message that `take` stepped past is available again, in its place."""
         ...
 
+    def restore_run(self, messages: list[Message]) -> None:
+        """Messages that `take` has just stepped past stay available, each in its place."""
+        ...
+
     def waiting(self) -> Iterator[Message]:
         """Walk through the available messages in the order of `take`, without stepping past any.
         The queue must not change meanwhile.
@@ -104,17 +109,20 @@ class Fifo:
 
     - `_order` holds the sequences of all messages present, and some of messages that have left. It
       is sorted unless `_is_sorted` is False.
-    - No available message is before `_head`. So `take` looks at every message once, as long as none
-      is given back.
+    - No available message is before `_head` but those in `_back`, a heap of the sequences of
+      messages that were given back, and of some that have left since. So `take` looks at every
+      message once, and once more each time that it is given back.
     """
 
-    __slots__ = ("_head", "_highest", "_is_sorted", "_messages", "_order", "add")
+    __slots__ = ("_back", "_find", "_head", "_highest", "_is_sorted", "_messages", "_order", "add")
 
     def __init__(self, messages: dict[int, Message]) -> None:
         self._messages = messages
+        self._find = messages.get
         self._order: list[int] = []
         self.add = self._order.append
         self._head = 0
+        self._back: list[int] = []
         self._is_sorted = True
         self._highest = 0
         """While not `_is_sorted`: no sequence before the last one is above this."""
@@ -143,9 +151,14 @@ class Fifo:
 
     def take(self) -> Message | None:
         """Return the oldest available message and step past it; None if there is none."""
-        order, messages, head = self._order, self._messages, self._head
+        if self._back:
+            message = self._oldest_back()
+            if message is not None:
+                heappop(self._back)
+                return message
+        order, find, head = self._order, self._find, self._head
         while head < len(order):
-            message = messages.get(order[head])
+            message = find(order[head])
             head += 1
             if message is not None and not message.acquired:
                 # Saved before the message is handed over: a consumer may give it back at once, and
@@ -155,23 +168,50 @@ class Fifo:
         self._head = head
         return None
 
+    def _oldest_back(self) -> Message | None:
+        """Return the message at the top of the heap; what is above it, and has left, goes."""
+        back, messages = self._back, self._messages
+        while back:
+            message = messages.get(back[0])
+            if message is not None and not message.acquired:
+                return message
+            heappop(back)
+        return None
+
     def restore(self, message: Message) -> None:
-        """Move the head back to a message, if it is before it."""
-        index = bisect_left(self._order, message.sequence, 0, self._head)
-        if index < self._head:
-            self._head = index
+        """Keep a message for the next `take`, if it is before the head."""
+        order, sequence = self._order, message.sequence
+        if self._head == len(order) or sequence < order[self._head]:
+            heappush(self._back, sequence)
+
+    def restore_run(self, messages: list[Message]) -> None:
+        """Keep messages for the next `take`; all of them are before the head."""
+        if messages:
+            self._back += [message.sequence for message in messages]
+            heapify(self._back)
 
     def waiting(self) -> Iterator[Message]:
         """Walk through the available messages, oldest first."""
         self.tidy()
         order, messages = self._order, self._messages
+        if self._oldest_back() is not None:
+            back = self._back
+            # Down the heap, from each to the two that stand below it: a full ring queue asks for
+            # its oldest with every message that comes, and all must not be sorted for a few.
+            next_ones = [(back[0], 0)]
+            while next_ones:
+                sequence, place = heappop(next_ones)
+                for below in range(2 * place + 1, min(2 * place + 3, len(back))):
+                    heappush(next_ones, (back[below], below))
+                message = messages.get(sequence)
+                if message is not None and not message.acquired:
+                    yield message
         is_first = True
         for index in range(self._head, len(order)):
             message = messages.get(order[index])
             if message is not None and not message.acquired:
                 if is_first:
-                    # A full ring queue asks for its oldest message with every message that comes:
-                    # what has left must not be passed over each time.
+                    # What has left must not be passed over each time either.
                     self._head = index
                     is_first = False
                 yield message
@@ -194,6 +234,9 @@ class Fifo:
     def tidy(self) -> None:
         """Sort what came out of turn; discard departed messages when they are the greater part."""
         order = self._order
+        if len(self._back) > len(self._messages) + SLACK:
+            self._back = [sequence for sequence in self._back if sequence in self._messages]
+            heapify(self._back)
         if not self._is_sorted:
             self._is_sorted = True
             self._highest = 0
@@ -201,6 +244,7 @@ class Fifo:
             # What came out of turn may be before the head. To look at everything once more is
             # cheap beside sorting.
             self._head = 0
+            self._back.clear()
         # Messages mostly leave from the front. What has left there is cut off when it is a 64th of
         # the list, so that with a million messages no turn has to look at all of them.
         if len(order) > len(self._messages) + len(self._messages) // 64 + SLACK:
@@ -222,3 +266,4 @@ class Fifo:
         """Begin with the oldest message again."""
         self.tidy()
         self._head = 0
+        self._back.clear()

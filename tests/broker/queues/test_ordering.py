@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
+from typing import Any
 
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -74,6 +76,49 @@ def test_what_has_left_at_the_front_is_cut_off_before_it_is_the_greater_part() -
     assert restored is taken[-1]
 
 
+class Counted(dict[int, Message]):
+    """Messages, and how often one was looked for."""
+
+    looks = 0
+
+    def get(self, key: int, default: Any = None) -> Any:
+        self.looks += 1
+        return super().get(key, default)
+
+
+def test_the_oldest_is_given_back_and_taken_again_without_a_look_at_all_that_consumers_have() -> (
+    None
+):
+    messages = Counted((sequence, Message(sequence, b"")) for sequence in range(1, 1001))
+    fifo = Fifo(messages)
+    fifo.add_run(list(messages))
+    for message in iter(fifo.take, None):
+        message.acquired = True
+    messages.looks = 0
+    for turn in range(100):
+        oldest = messages[1 + turn % 3]
+        oldest.acquired = False
+        fifo.restore(oldest)
+        fifo.tidy()
+        assert list(fifo.waiting()) == [oldest]
+        assert fifo.take() is oldest
+        oldest.acquired = True
+        assert fifo.take() is None
+    assert messages.looks < 1000
+
+
+def test_the_oldest_that_were_given_back_are_found_without_sorting_all_of_them() -> None:
+    messages, fifo = filled(*range(1, 1001))
+    taken = list(iter(fifo.take, None))
+    for message in reversed(taken):
+        fifo.restore(message)
+    assert numbers(islice(fifo.waiting(), 5)) == [1, 2, 3, 4, 5]
+    for sequence in (1, 2, 4):
+        del messages[sequence]
+    assert numbers(fifo.waiting()) == [3, *range(5, 1001)]
+    assert numbers(iter(fifo.take, None)) == [3, *range(5, 1001)]
+
+
 class OrderingMachine(RuleBasedStateMachine):
     """Whatever happens on a backup and then on a primary, the lowest available message is next."""
 
@@ -112,8 +157,8 @@ class OrderingMachine(RuleBasedStateMachine):
         sequence = chosen.draw(sampled_from(sorted(self.messages)))  # type: ignore[attr-defined]
         del self.messages[sequence]
 
-    @rule(count=integers(1, 5), acquires=booleans())
-    def take(self, count: int, acquires: bool) -> None:
+    @rule(count=integers(1, 5), acquires=booleans(), at_once=booleans())
+    def take(self, count: int, acquires: bool, at_once: bool) -> None:
         self.fifo.tidy()
         expected = sorted(
             sequence for sequence, message in self.messages.items() if not message.acquired
@@ -124,10 +169,13 @@ class OrderingMachine(RuleBasedStateMachine):
             if len(taken) == count:
                 break
         assert [message.sequence for message in taken] == expected
-        for message in taken:
-            if acquires:
+        if acquires:
+            for message in taken:
                 message.acquired = True
-            else:
+        elif at_once:
+            self.fifo.restore_run(taken)
+        else:
+            for message in taken:
                 self.fifo.restore(message)
 
     @precondition(lambda self: any(message.acquired for message in self.messages.values()))
