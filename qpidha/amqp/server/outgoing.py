@@ -32,10 +32,11 @@ from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL, read_state
 from qpidha.amqp.peer.values import remote_fields, remote_outcome
 from qpidha.amqp.server.client_link import ClientLink
 from qpidha.amqp.server.open_transactions import UnknownTransaction
-from qpidha.broker.queues.dispatch import Refusals
+from qpidha.broker.queues.dispatch import MAX_REFUSALS, Refusals
 from qpidha.broker.transaction import Fate, Retirement, TransactionRolledBack
 from qpidha.model.encoding import Symbol
 from qpidha.model.errors import (
+    LimitExceeded,
     LinkStolen,
     MessageTooLarge,
     ProtocolViolation,
@@ -177,10 +178,19 @@ class OutgoingLink(ClientLink):
         return message.sequence not in self._refusals
 
     def refuse(self, message: Message) -> None:
-        """Do not take a message again."""
-        if self._queue is not None:
-            self._refusals.add(message.sequence, self._queue.messages)
-            self.is_selective = True
+        """Do not take a message again. A link that refuses too many ends after this turn."""
+        queue = self._queue
+        if queue is None:
+            return
+        self.is_selective = True
+        if not self._refusals.add(message.sequence, queue.messages) and self.end is not None:
+            self._end_soon(
+                LimitExceeded(
+                    f"this link has refused more than {MAX_REFUSALS} messages that are on "
+                    f"{self.address} as undeliverable here",
+                    hint="reject what nobody can take",
+                )
+            )
 
     def deliver(self, message: Message) -> None:
         """Send one message."""
@@ -231,12 +241,19 @@ class OutgoingLink(ClientLink):
         dispatch.
         """
         size = message.size
-        self._broken = MessageTooLarge(
-            f"the next message has {size} bytes, over this link's max-message-size {self._max_size}"
-        )
-        self.credit = 0
         if not self.browse:
             queue.release(message)
+        self._end_soon(
+            MessageTooLarge(
+                f"the next message has {size} bytes, over this link's max-message-size "
+                f"{self._max_size}"
+            )
+        )
+
+    def _end_soon(self, error: QpidHaError) -> None:
+        """Take nothing more; the queue is in the middle of something."""
+        self._broken = error
+        self.credit = 0
         self._served.out_of_turn_budget[self] = None
         self._connection.wake()
 

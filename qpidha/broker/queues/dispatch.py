@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 REFUSALS = 1000
 """After so many refusals a consumer forgets those of messages that have left the queue."""
+MAX_REFUSALS = 10_000
+"""Messages on a queue that one consumer may have refused: each dispatch passes over them."""
 EXPIRED_A_TURN = 5000
 """Expired messages of one queue that a dispatch comes upon at most for the takers, and for each
 browser; the next turn goes on.
@@ -85,14 +87,17 @@ class Refusals:
     def __len__(self) -> int:
         return len(self._sequences)
 
-    def add(self, sequence: int, messages: Mapping[int, Message]) -> None:
-        """Remember a message; `messages` are those of the queue, so that others can be
-        forgotten.
+    def add(self, sequence: int, messages: Mapping[int, Message]) -> bool:
+        """Remember a message; False if these are too many. `messages` are those of the queue, so
+        that others can be forgotten.
         """
         self._sequences.add(sequence)
         if len(self._sequences) > self._limit:
             self._sequences = {known for known in self._sequences if known in messages}
-            self._limit = 2 * len(self._sequences) + REFUSALS
+            count = len(self._sequences)
+            self._limit = min(2 * count + REFUSALS, max(MAX_REFUSALS, count + REFUSALS))
+            return count <= MAX_REFUSALS
+        return True
 
 
 class Dispatch(Protocol):

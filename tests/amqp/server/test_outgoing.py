@@ -160,6 +160,26 @@ def test_a_message_undeliverable_here_goes_to_somebody_else() -> None:
     assert len(other.deliveries(other_end)) == 1
 
 
+def test_a_link_that_refuses_everything_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch_module, "REFUSALS", 2)
+    for module in (dispatch_module, outgoing):
+        monkeypatch.setattr(module, "MAX_REFUSALS", 20)
+    pair = a_pair()
+    fill(pair, *(str(number) for number in range(50)))
+    client, end = a_raw_receiver(pair)
+    refused = 0
+    while not client.detached and refused < 50:
+        for delivery, _ in client.deliveries(end):
+            if not client.detached:
+                client.outcome(delivery, Outcome(MODIFIED, undeliverable=True))
+                client.turn()
+                refused += 1
+    assert list(client.detached.values()) == ["amqp:resource-limit-exceeded"]
+    assert refused == 21
+    queue = pair.host.broker.queues["q"]
+    assert len(queue.messages) == 50 and not queue.acquired and not queue.consumers
+
+
 def test_a_rejected_message_goes_to_the_alternate_exchange() -> None:
     pair = Pair()
     broker = pair.host.broker

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from qpidha.broker.queues import dispatch as dispatch_module
-from qpidha.broker.queues.dispatch import REFUSALS, Refusals
+from qpidha.broker.queues.dispatch import MAX_REFUSALS, REFUSALS, Refusals
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.message import Message
 from qpidha.model.records import Cause, Dequeued
@@ -92,6 +92,14 @@ def test_refusals_of_messages_that_have_left_are_forgotten() -> None:
     for sequence in range(3 * REFUSALS):
         refusals.add(sequence, messages)
     assert 7 in refusals and len(refusals) < 2 * REFUSALS
+
+
+def test_refusals_of_messages_that_stay_have_a_bound() -> None:
+    refusals, messages = Refusals(), dict.fromkeys(range(2 * MAX_REFUSALS), Message(7, b""))
+    taken = 0
+    while refusals.add(taken, messages):
+        taken += 1
+    assert taken == MAX_REFUSALS
 
 
 @pytest.mark.parametrize("wants", [None, lambda message: True], ids=["plain", "selective"])
