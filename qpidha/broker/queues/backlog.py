@@ -44,6 +44,7 @@ class Backlog:
         "messages",
         "ordering",
         "paged_out",
+        "released",
     )
 
     def __init__(self, logged: bool, memory: int, use: MemoryUse) -> None:
@@ -57,6 +58,8 @@ class Backlog:
         """Bytes of messages that are not in memory; part of `bytes`."""
         self.acquired = 0
         """How many messages consumers have at present."""
+        self.released = 0
+        """How often one was given back, in total."""
         self.departed = [0] * len(Cause)
         """How many messages have left, in total, by the number of the cause."""
         self._page_out_above = UNLIMITED

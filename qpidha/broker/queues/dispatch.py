@@ -31,6 +31,10 @@ EXPIRED_A_TURN = 5000
 """Expired messages of one queue that a dispatch comes upon at most for the takers, and for each
 browser; the next turn goes on.
 """
+ACQUIRED_A_TURN = 5000
+"""Messages that others have, which a dispatch passes over at most for each browser; the next turn
+goes on.
+"""
 
 
 class Consumer(Protocol):
@@ -127,12 +131,16 @@ class Dispatch(Protocol):
 class RoundRobin:
     """Consumers with credit get messages in turn."""
 
-    __slots__ = ("_turn", "consumers")
+    __slots__ = ("_looks", "_turn", "consumers")
 
     def __init__(self) -> None:
         self.consumers: list[Consumer] = []
         self._turn = 0
         """Whose turn it is: an index into `consumers`."""
+        self._looks: dict[Consumer, tuple[int, int, bool]] = {}
+        """Browsers for which a look at all messages takes several turns -> up to which sequence it
+        came, how many had been given back when it began, and whether it began anew for that.
+        """
 
     def join(self, consumer: Consumer) -> None:
         """Add a consumer, behind those that are there."""
@@ -141,6 +149,7 @@ class RoundRobin:
     def leave(self, consumer: Consumer) -> None:
         """Take a consumer away."""
         self.consumers.remove(consumer)
+        self._looks.pop(consumer, None)
         self._turn = 0
 
     def run(
@@ -230,14 +239,26 @@ class RoundRobin:
         ordering.restore_run(passed)
         return given
 
-    @staticmethod
-    def _show(backlog: Backlog, browser: Consumer, over: int) -> bool:
+    def _show(self, backlog: Backlog, browser: Consumer, over: int) -> bool:
         """Show a browser the available messages that it has not seen, but for those whose time ends
-        at `over` or before. Return whether there may be more behind so many of them.
+        at `over` or before. Return whether there may be more behind so many of them, or behind so
+        many that others have.
         """
-        passed = 0
-        for message in backlog.ordering.after(browser.cursor):
+        passed = acquired = 0
+        # Those that others have may be given back, so the cursor stays before them. When some are
+        # during a look, it begins anew; but once only, so that it comes to its end.
+        start, released = browser.cursor, backlog.released
+        came_to, released_then, is_new = self._looks.pop(browser, (start, released, False))
+        if is_new or released_then == released:
+            start, released = came_to, released_then
+        else:
+            is_new = True
+        for message in backlog.ordering.after(start):
             if message.acquired:
+                acquired += 1
+                if acquired >= ACQUIRED_A_TURN:
+                    self._looks[browser] = message.sequence, released, is_new
+                    return True
                 continue
             browser.cursor = message.sequence
             if message.expires and message.expires <= over:
@@ -247,5 +268,6 @@ class RoundRobin:
                 continue
             browser.deliver(message)
             if browser.credit <= 0:
-                break
-        return False
+                return False
+        # What was given back meanwhile may be before the place where this turn began.
+        return released != backlog.released

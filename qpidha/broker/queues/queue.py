@@ -152,7 +152,6 @@ class Queue(Backlog):
         "not_rerouted",
         "options",
         "owner",
-        "released",
         "ring",
         "senders",
         "spec",
@@ -198,7 +197,7 @@ class Queue(Backlog):
         self.bindings: dict[tuple[int, str], None] = {}
         """(exchange uid, key) of each binding."""
         self.deleted = False
-        self.enqueued = self.released = self.deduplicated = 0  # totals
+        self.enqueued = self.deduplicated = 0  # totals
         self.not_rerouted = 0
         """Messages, in total, that were to go to the alternate exchange and found no room there."""
         self.unplaced: dict[int, Message] = {}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from qpidha.broker.broker import Broker
 from qpidha.broker.queues import dispatch as dispatch_module
 from qpidha.broker.queues.dispatch import MAX_REFUSALS, REFUSALS, Refusals
 from qpidha.broker.queues.queue import Queue
@@ -141,3 +142,80 @@ def test_expired_messages_that_a_browser_meets_are_passed_over_some_a_turn_and_o
     broker.dispatch(10)
     assert browser.bodies == ["new"] and not broker.runnable and browser.searches == 1
     assert len(queue.messages) == 6
+
+
+def a_browsed_queue(monkeypatch: pytest.MonkeyPatch) -> tuple[Broker, Queue, Taker, Taker]:
+    """A queue whose eight messages one consumer has, and a browser without credit."""
+    monkeypatch.setattr(dispatch_module, "ACQUIRED_A_TURN", 3)
+    broker = a_broker(Tape())
+    queue, _ = broker.declare_queue("q")
+    send(broker, "q", *"abcdefgh")
+    taker = a_taker(queue, 8)
+    broker.dispatch(1)
+    assert taker.bodies == list("abcdefgh") and not broker.runnable
+    return broker, queue, taker, a_taker(queue, 9, browse=True)
+
+
+def test_messages_that_others_have_are_passed_over_some_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A million of them were gone through for each browser at each dispatch."""
+    broker, queue, taker, browser = a_browsed_queue(monkeypatch)
+    for _ in range(2):
+        broker.dispatch(1)
+        assert queue.is_searching and browser.cursor == 0
+    broker.dispatch(1)
+    assert not queue.is_searching and not broker.runnable and browser.searches == 1
+    queue.release(taker.got[4])
+    for _ in range(2):
+        broker.dispatch(1)
+    assert browser.bodies == ["e"] and browser.cursor == taker.got[4].sequence
+
+
+def test_what_is_given_back_behind_the_look_of_a_browser_is_shown_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker, queue, taker, browser = a_browsed_queue(monkeypatch)
+    broker.dispatch(1)
+    broker.dispatch(1)
+    queue.release(taker.got[0])
+    while broker.runnable:
+        broker.dispatch(1)
+    assert browser.bodies == ["a"]
+
+
+def test_what_is_given_back_during_the_look_of_a_browser_comes_before_what_is_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker, queue, taker, browser = a_browsed_queue(monkeypatch)
+    send(broker, "q", "z")
+    broker.dispatch(1)
+    for message in taker.got:
+        queue.release(message)
+    while broker.runnable:
+        broker.dispatch(1)
+    assert browser.bodies == list("abcdefghz")
+
+
+def test_a_browser_comes_to_the_end_though_messages_are_given_back_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker, queue, taker, browser = a_browsed_queue(monkeypatch)
+    send(broker, "q", "z")
+    for _ in range(10):
+        queue.release(taker.got[0])
+        taker.got[0].acquired = True  # somebody takes it again
+        queue.acquired += 1
+        broker.dispatch(1)
+    assert browser.bodies == ["z"]
+
+
+def test_a_browser_that_goes_in_the_middle_of_its_look_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker, queue, _, browser = a_browsed_queue(monkeypatch)
+    broker.dispatch(1)
+    queue.unsubscribe(browser)
+    while broker.runnable:
+        broker.dispatch(1)
+    assert not queue.is_searching and not queue.dispatcher._looks
