@@ -278,9 +278,11 @@ class Connection:
         self.counters.bytes_out += len(data)
         return data
 
-    def backlog(self) -> int:
-        """Count the bytes that wait for the windows of the peer's sessions."""
-        return self._engine.backlog()
+    def backlog(self, *, answers: bool = False) -> int:
+        """Count the bytes that wait for the windows of the peer's sessions, or of those to which
+        answers were handed.
+        """
+        return self._engine.backlog(answers=answers)
 
     def set_patient(self, patient: bool) -> None:
         """While what the peer sends is not looked at, its silence means nothing."""

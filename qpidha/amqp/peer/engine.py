@@ -442,9 +442,15 @@ class Engine:
         self._expected.append(pointer)
         self._is_incomplete = True
 
-    def backlog(self) -> int:
-        """Count the bytes that wait for the windows of the peer's sessions."""
-        return sum(session.backlog() for session in self._sessions.values())
+    def backlog(self, *, answers: bool = False) -> int:
+        """Count the bytes that wait for the windows of the peer's sessions, or of those to which
+        answers were handed.
+        """
+        return sum(
+            session.backlog()
+            for session in self._sessions.values()
+            if session.carries_answers or not answers
+        )
 
     def has_output(self) -> bool:
         """Write what there is to write, and tell whether there are bytes to send."""

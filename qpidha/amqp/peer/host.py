@@ -72,7 +72,7 @@ class AnswerRoom(Protocol):
         again.
         """
 
-    def handed(self) -> None:
+    def handed(self, session: SessionEnd) -> None:
         """An answer was handed to the connection."""
 
     def may_ask(self, link: AnswerLink) -> bool:

@@ -165,6 +165,7 @@ class SessionEnd:
     __slots__ = (
         "blocked",
         "by_handle",
+        "carries_answers",
         "channel",
         "is_ended",
         "is_of_one_link",
@@ -185,7 +186,8 @@ class SessionEnd:
         """On which we answer."""
         self.by_handle: dict[int, LinkEnd] = {}
         """Links by the handles that the peer gave them."""
-        self.is_ended = False
+        self.is_ended = self.carries_answers = False
+        """Whether it is over, and whether answers of services were handed to it."""
         self.links: dict[Pointer, LinkEnd] = {}
         self.unacked = self.unacked_bytes = 0
         """Deliveries sent and not yet settled, over all links."""

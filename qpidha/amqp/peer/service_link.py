@@ -214,7 +214,7 @@ class ServiceLink:
         else:
             self._numbers[delivery] = number
         if self._room is not None:
-            self._room.handed()
+            self._room.handed(self.end.session)
         self.connection.wake()
 
     @property

@@ -35,7 +35,7 @@ class Answers:
         self._use = broker.use
         self._credit = broker.credit
         self._held = self._backlog = 0
-        """Bytes that wait in links and services, and in the connection."""
+        """Bytes that wait in links and services, and in the sessions that answers go by."""
         self._links: dict[AnswerLink, None] = {}
         """Links that were held back."""
 
@@ -71,9 +71,10 @@ class Answers:
         self._links[link] = None
         return False
 
-    def handed(self) -> None:
+    def handed(self, session: SessionEnd) -> None:
         """An answer was handed to the connection."""
-        self._note(self._connection.backlog())
+        session.carries_answers = True
+        self._note(self._connection.backlog(answers=True))
 
     def may_ask(self, link: AnswerLink) -> bool:
         """Whether a link may have credit for more requests; one that may not hears again."""
@@ -85,7 +86,7 @@ class Answers:
     def go_on(self) -> None:
         """Output was fetched, or the peer reads again: let the links go on that were held back."""
         if self._backlog:
-            self._note(self._connection.backlog())
+            self._note(self._connection.backlog(answers=True))
         if self._links:
             links, self._links = self._links, {}
             for link in links:

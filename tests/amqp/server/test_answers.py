@@ -212,3 +212,26 @@ def test_a_broker_is_sent_what_it_has_credit_for() -> None:
     assert service.attached_links[0].waiting == 0 == pair.host.broker.use.answers
     pair.turn()
     assert len(heard.payloads) == 40
+
+
+def test_messages_that_wait_on_another_session_hold_no_answers_back() -> None:
+    asker = Asker(ha_flow_messages=20)
+    broker = asker.host.broker
+    broker.use.share_out(LIMIT)
+    asker.talk.say(asker.window(10_000))
+    queue, _ = broker.declare_queue("q")
+    for _ in range(20):
+        queue.enqueue(build(LARGE))
+    ends = Described(ULong(0x28), ["q"]), Described(ULong(0x29), ["me"])
+    for said in (
+        perform(0x11, None, UInt(0), UInt(0), UInt(100)),
+        perform(0x12, "consumer", UInt(0), True, UByte(0), None, *ends),
+        perform(FLOW, UInt(0), UInt(0), UInt(0), UInt(100), UInt(0), UInt(0), UInt(100)),
+    ):
+        asker.talk.say(frame(said, channel=1))
+    asker.turn()
+    assert asker.talk.connection.backlog() >= broker.use.peer_share
+    for _ in range(20):
+        asker.ask_all(10)
+        asker.turn()
+    assert asker.answered == 200 and asker.held == 0
