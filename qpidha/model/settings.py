@@ -247,7 +247,9 @@ class Settings:
     ssl_trusted: str = option(
         "",
         FilePath(),
-        "PEM file of certificate authorities that vouch for clients and other brokers.",
+        "PEM file of certificate authorities that vouch for clients and other brokers. Who has a "
+        "certificate of theirs logs in by EXTERNAL without a password, as the name in it, be that "
+        "in users-file or not; sasl-mechanisms can leave EXTERNAL out.",
         group=TLS,
     )
     ssl_require_client_authentication: bool = option(
@@ -738,7 +740,7 @@ def _worries(settings: Settings) -> list[str]:
             f"link-heartbeat-interval={heartbeat // SECOND}: a hung broker is noticed after "
             f"{2 * heartbeat // SECOND} s. Set it to 1"
         )
-    for more in (_open_doors, _shown_passwords, _odd_brokers, _odd_selectors):
+    for more in (_open_doors, _side_doors, _shown_passwords, _odd_brokers, _odd_selectors):
         worries += more(settings)
     return worries
 
@@ -752,6 +754,19 @@ def _open_doors(settings: Settings) -> list[str]:
         "auth=no: whoever reaches this host may use every queue, and who is on this "
         f"machine{url} may do everything. Set users-file and auth=yes, or interface to an address "
         "that only you reach"
+    ]
+
+
+def _side_doors(settings: Settings) -> list[str]:
+    """Warn if users have passwords, and certificates do without, and nobody has said so."""
+    offers_external = settings.ssl_trusted and settings.ssl_cert and not settings.sasl_mechanisms
+    is_open = offers_external and "ssl" not in settings.listen_disable and not settings.acl_file
+    if not (settings.auth and settings.users_file and is_open):
+        return []
+    return [
+        "ssl-trusted: whoever has a certificate of these authorities, such as a broker's, logs in "
+        "without a password, be he in users-file or not. Set acl-file, or sasl-mechanisms without "
+        "EXTERNAL, or with it if that is meant"
     ]
 
 

@@ -153,6 +153,13 @@ def test_without_the_password_nobody_gets_in(
     assert said.code == 77 and says in said.err
 
 
+def test_the_certificate_of_a_broker_is_no_login(clients: dict[str, str], qpid_ha: Run) -> None:
+    folder = Path(clients["ssl_trusted"]).parent
+    own = ["--ssl-certificate", str(folder / "b1.pem"), "--ssl-key", str(folder / "b1.key")]
+    said = qpid_ha("queue", "list", *at(clients), *own)
+    assert said.code == 77 and "SCRAM-SHA-512" in said.err
+
+
 def test_there_is_no_way_in_without_tls(clients: dict[str, str], qpid_ha: Run) -> None:
     plain = clients["url"].replace("amqps:", "amqp:")
     assert qpid_ha("queue", "list", "-b", plain, *login(clients), "--timeout", "2").code != 0

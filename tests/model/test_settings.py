@@ -462,3 +462,22 @@ def test_a_relative_path_begins_where_it_was_written():
     assert (settings.data_dir, settings.users_file) == ("/etc/qpidha/conf.d/b", "/etc/qpidha/u")
     here, _ = Settings.load("data-dir=data\nauth=no", {}, [], file_name="here.conf")
     assert here.data_dir == "data", "both in the working directory"
+
+
+@pytest.mark.parametrize(
+    ("more", "warns"),
+    [
+        ("", True),
+        ("\nha-mechanism=EXTERNAL", True),
+        ("\nacl-file=acl", False),
+        ("\nsasl-mechanisms=SCRAM-SHA-256,PLAIN", False),
+        ("\nsasl-mechanisms=SCRAM-SHA-256,EXTERNAL", False),  # It is meant.
+        ("\nlisten-disable=ssl", False),
+    ],
+)
+def test_who_enters_by_a_certificate_beside_users_is_told_of(more, warns):
+    _, warnings = load(f"users-file=u\nssl-cert=c\nssl-trusted=t{more}")
+    found = [warning for warning in warnings if warning.startswith("ssl-trusted: whoever has")]
+    assert len(found) == warns
+    for text in ("auth=no\nssl-cert=c\nssl-trusted=t", "ssl-cert=c\nssl-trusted=t\ninterface=a"):
+        assert not any("ssl-trusted: whoever" in warning for warning in load(text)[1])

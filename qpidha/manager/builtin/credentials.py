@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from qpidha.amqp.peer.sasl import line_of_secret, lines_of_user
+from qpidha.amqp.peer.sasl import HASHES, line_of_secret, lines_of_user
 from qpidha.client.command.exits import Failure
 from qpidha.model.exit_codes import UNAVAILABLE
 
@@ -125,6 +125,7 @@ class Credentials:
             "ssl-key": str(self.key(broker)),
             "ssl-trusted": str(self.trusted),
             "users-file": str(self.users),
+            "sasl-mechanisms": " ".join((*HASHES, "PLAIN")),  # A certificate is no login.
             "acl-file": str(self.rules),
             "ha-username": BROKERS,
             "ha-password-file": str(self.password_file(BROKERS)),

@@ -116,6 +116,7 @@ def test_a_broker_is_entered_by_tls_and_with_a_login_alone(plan: ClusterOptions)
         f"ssl:{each.clients_address}" for each in plan.brokers()
     ]
     assert settings.ha_mechanism == "SCRAM-SHA-512" and not settings.ha_password
+    assert settings.sasl_mechanisms == ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
 
 def test_the_manager_of_a_secure_cluster_is_told_so_and_no_password(
