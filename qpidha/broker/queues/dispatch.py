@@ -107,7 +107,7 @@ class Refusals:
 class Dispatch(Protocol):
     """Chooses consumers for the messages of one queue."""
 
-    consumers: list[Consumer]
+    consumers: dict[Consumer, None]
     """All that are subscribed, in the order in which they came."""
 
     def join(self, consumer: Consumer) -> None:
@@ -134,9 +134,9 @@ class RoundRobin:
     __slots__ = ("_looks", "_turn", "consumers")
 
     def __init__(self) -> None:
-        self.consumers: list[Consumer] = []
+        self.consumers: dict[Consumer, None] = {}
         self._turn = 0
-        """Whose turn it is: an index into `consumers`."""
+        """Whose turn it is, as a place among `consumers`."""
         self._looks: dict[Consumer, tuple[int, int, bool]] = {}
         """Browsers for which a look at all messages takes several turns -> up to which sequence it
         came, how many had been given back when it began, and whether it began anew for that.
@@ -144,11 +144,11 @@ class RoundRobin:
 
     def join(self, consumer: Consumer) -> None:
         """Add a consumer, behind those that are there."""
-        self.consumers.append(consumer)
+        self.consumers[consumer] = None
 
     def leave(self, consumer: Consumer) -> None:
         """Take a consumer away."""
-        self.consumers.remove(consumer)
+        del self.consumers[consumer]
         self._looks.pop(consumer, None)
         self._turn = 0
 
@@ -157,7 +157,7 @@ class RoundRobin:
     ) -> tuple[list[Message], bool]:
         """Show messages to browsers, and give available ones to consumers with credit, in turn."""
         backlog.ordering.tidy()
-        consumers = self.consumers
+        consumers = list(self.consumers)
         if self._turn:
             consumers = consumers[self._turn :] + consumers[: self._turn]
         takers: list[Consumer] = []

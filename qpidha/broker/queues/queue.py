@@ -550,7 +550,7 @@ class Queue(Backlog):
         """Add a consumer; it gets messages at the next dispatch."""
         if self.deleted:
             raise ResourceDeleted(f"Queue {self.name} has been deleted", hint="Declare it again.")
-        if self.consumers and (consumer.exclusive or self.consumers[0].exclusive):
+        if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
             raise ResourceLocked(
                 f"Queue {self.name} has a consumer, and exclusive use is asked for",
                 hint="Close the other consumer.",

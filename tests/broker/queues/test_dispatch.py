@@ -219,3 +219,33 @@ def test_a_browser_that_goes_in_the_middle_of_its_look_is_forgotten(
     while broker.runnable:
         broker.dispatch(1)
     assert not queue.is_searching and not queue.dispatcher._looks
+
+
+class Compared(Taker):
+    """A consumer that counts how often it is compared with others."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.comparisons += 1
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def test_performance_8_a_consumer_that_leaves_is_not_compared_with_others() -> None:
+    queue = a_queue("1", "2", "3")
+    first, *others = takers = [Compared(queue, credit=1) for _ in range(4000)]
+    for taker in takers:
+        queue.subscribe(taker)
+    Compared.comparisons = 0
+    for taker in takers[2000:]:
+        queue.unsubscribe(taker)
+        queue.unsubscribe(taker)
+    assert Compared.comparisons < 4000 and list(queue.consumers) == takers[:2000]
+    queue.dispatch(1)
+    assert [taker.bodies for taker in (first, *others[:3])] == [["1"], ["2"], ["3"], []]
+    for taker in takers[:3]:
+        queue.unsubscribe(taker)
+    assert list(queue.consumers) == takers[3:2000]
