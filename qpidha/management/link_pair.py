@@ -61,7 +61,7 @@ class LinkPairService:
         self._node = node
         self._routes = Routes(requests, node)
         self._replies = ReplyLinks()
-        self._requesters: list[_Requester] = []
+        self._requesters: dict[ServiceLink, _Requester] = {}
         self.unanswered = 0
         """Answers that had nowhere to go."""
 
@@ -70,14 +70,12 @@ class LinkPairService:
         if link.sends:
             self._replies.add(link)
         else:
-            self._requesters.append(_Requester(link))
+            self._requesters[link] = _Requester(link)
 
     def detached(self, link: ServiceLink) -> None:
         """Forget a link; answers to what it asked are dropped."""
         self._replies.remove(link)
-        self._requesters = [
-            requester for requester in self._requesters if requester.link is not link
-        ]
+        self._requesters.pop(link, None)
 
     def credited(self, link: ServiceLink) -> None:
         """Nothing to do: answers wait in the link itself."""
@@ -86,7 +84,7 @@ class LinkPairService:
         """Answer one request, at once, when its turn comes, or when its change is committed; a bad
         one by the pair as well. Raise RefusedRequest for one that cannot be answered.
         """
-        requester = next((each for each in self._requesters if each.link is link), None)
+        requester = self._requesters.get(link)
         if requester is None:
             raise InvalidArgument(
                 f"link {link.name} is not attached to {ADDRESS}", hint="attach it as a sender first"

@@ -95,36 +95,42 @@ class ServiceLink(Protocol):
 
 
 class ReplyLinks:
-    """The links of one service by which answers can leave, by connection."""
+    """The links of one service by which answers can leave."""
 
-    __slots__ = ("_links",)
+    __slots__ = ("_addressed", "_named")
 
     def __init__(self) -> None:
-        self._links: dict[int, list[ServiceLink]] = {}
+        self._named: dict[tuple[int, str], dict[ServiceLink, None]] = {}
+        self._addressed: dict[tuple[int, str | None], dict[ServiceLink, None]] = {}
+        """Connection, and name or address that links have in common -> those links, the oldest
+        first.
+        """
 
     def add(self, link: ServiceLink) -> None:
         """Remember a link."""
         if link.sends:
-            self._links.setdefault(link.connection.connection_id, []).append(link)
+            number = link.connection.connection_id
+            self._named.setdefault((number, link.name), {})[link] = None
+            self._addressed.setdefault((number, link.remote_target.address), {})[link] = None
 
     def remove(self, link: ServiceLink) -> None:
         """Forget a link."""
         number = link.connection.connection_id
-        kept = [other for other in self._links.get(number, ()) if other is not link]
-        if kept:
-            self._links[number] = kept
-        else:
-            self._links.pop(number, None)
+        _remove(self._named, (number, link.name), link)
+        _remove(self._addressed, (number, link.remote_target.address), link)
 
     def paired(self, link: ServiceLink) -> ServiceLink | None:
         """Find the link that is paired with the one a request came by."""
-        return next((other for other in self._of(link) if other.name == link.name), None)
+        return next(iter(self._named.get((link.connection.connection_id, link.name), ())), None)
 
     def addressed(self, link: ServiceLink, address: str) -> ServiceLink | None:
         """Find the receiver of the same connection that calls itself `address`."""
-        return next(
-            (other for other in self._of(link) if other.remote_target.address == address), None
-        )
+        return next(iter(self._addressed.get((link.connection.connection_id, address), ())), None)
 
-    def _of(self, link: ServiceLink) -> list[ServiceLink]:
-        return self._links.get(link.connection.connection_id, [])
+
+def _remove(links: dict[Any, dict[ServiceLink, None]], key: Any, link: ServiceLink) -> None:
+    found = links.get(key)
+    if found is not None:
+        found.pop(link, None)
+        if not found:
+            del links[key]
