@@ -67,11 +67,10 @@ class LinkFault(Notice):
 class Stolen(Notice):
     """An attach comes, with the name of another link of the session."""
 
-    def __init__(self, name: str, *, receives: bool) -> None:
+    def __init__(self, name: str, handle: int) -> None:
         super().__init__(name)
-        self.name = name
-        self.receives = receives
-        """Whether the peer receives on that link."""
+        self.handle = handle
+        """The other link, as the peer numbers it."""
 
 
 class Retiring(Notice):
@@ -191,8 +190,9 @@ class Channel:
                 f"no handle is left to answer the attach of '{name}' with",
                 reason=f"the begin of the session has handle-max {self._handle_max}",
             )
-        if self._names.pop((name, receives), None) is not None:
-            raise Stolen(name, receives=receives)
+        stolen = self._names.pop((name, receives), None)
+        if stolen is not None:
+            raise Stolen(name, stolen.handle)
         self.links[handle] = self._names[name, receives] = Link(handle, name, receives=receives)
 
     def detach(self, handle: int) -> None:

@@ -326,13 +326,13 @@ class Engine:
             else:
                 owner.broken(notice.error)
         elif isinstance(notice, Stolen):
-            for end in list(session.links.values()):
-                if end.name == notice.name and end.is_sender is notice.receives:
-                    if end.owner is not None:
-                        end.owner.broken(
-                            LinkStolen(f"link '{end.name}' was attached again on its session")
-                        )
-                    self.retire(end)
+            end = session.by_handle.get(notice.handle)
+            if end is not None:
+                if end.owner is not None:
+                    end.owner.broken(
+                        LinkStolen(f"link '{end.name}' was attached again on its session")
+                    )
+                self.retire(end)
         elif isinstance(notice, Retiring):
             self.owner.peer_retires(notice)
         elif isinstance(notice, Flowed):

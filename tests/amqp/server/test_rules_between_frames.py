@@ -146,6 +146,26 @@ def test_a4_a_transfer_before_the_session_has_a_window_ends_the_session() -> Non
     assert talk.messages == 0 and still_serves(talk)
 
 
+def test_performance_8_a_name_is_stolen_without_a_look_at_the_other_links() -> None:
+    class Watched(dict[Any, Any]):
+        """Links of a session, and how often all of them were looked at."""
+
+        walks = 0
+
+        def values(self) -> Any:
+            self.walks += 1
+            return super().values()
+
+    talk = Talk(None, *GOOD[:3], *(attach(f"s{number}", number) for number in range(60)))
+    (session,) = talk.connection._engine._by_channel.values()
+    links = session.links = Watched(session.links)
+    answers = talk.say(b"".join(attach(f"s{n}", 60 + n) for n in range(30)))
+    assert told(answers) == [(DETACHED, "amqp:link:stolen")] * 30
+    assert links.walks == 0 and len(links) == 60
+    answers = talk.say(b"".join(attach(f"s{n}", 90 + n) for n in range(30)))
+    assert told(answers) == [(DETACHED, "amqp:link:stolen")] * 30 and still_serves(talk)
+
+
 @pytest.mark.parametrize("pipelined", [True, False])
 def test_a4_an_attach_with_the_name_of_an_active_link_steals_it(pipelined: bool) -> None:
     talk = Talk(None, *GOOD)
