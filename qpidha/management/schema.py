@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 PRODUCT = "qpidha"
 HA_BROKER = "ha-broker"
 """The name of the one object of the HA class."""
+PLAIN = frozenset((bool, int, str))
+"""Types that JSON has."""
 LOOKS = 8
 """So many objects that are counted or compared, and not shown, take as long as one read."""
 Read = Callable[[Any, "ManagedNode"], Any]
@@ -120,7 +122,7 @@ def _nothing(entry: Any, node: ManagedNode) -> None:
 
 def plain(value: Any) -> Any:
     """Reduce any value to the types of JSON; binary becomes text with its odd bytes escaped."""
-    if value is None or isinstance(value, bool):
+    if type(value) in PLAIN or value is None:
         return value
     if isinstance(value, int):
         return int(value)
@@ -131,7 +133,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, dict):
-        return {str(plain(key)): plain(entry) for key, entry in value.items()}
+        return {
+            key if type(key) is str else str(plain(key)): plain(entry)
+            for key, entry in value.items()
+        }
     if isinstance(value, list | tuple):
         return [plain(entry) for entry in value]
     return str(value)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from qpidha.model.errors import ProtocolViolation
@@ -22,6 +23,8 @@ MAX_EMPTY_ITEMS = 256
 """Values that are read beyond one for each byte: elements of arrays may take no bytes, and without
 a bound 10 bytes could ask for 4 thousand million objects.
 """
+SHORT = 40
+"""Characters of a key of a map whose bytes are remembered."""
 MAX_SECTIONS = 1 << 16
 """Sections of a message; without a bound 100 MB of the smallest ones took a minute."""
 TOO_MANY_SECTIONS = f"the message has more than {MAX_SECTIONS} sections"
@@ -496,17 +499,28 @@ def _put_list(out: bytearray, value: Any) -> None:
         out.append(0x45)
         return
     body = bytearray()
+    writers = _WRITERS
     for item in value:
-        _encode(body, item)
+        writers.get(type(item), _encode)(body, item)
     _put_sized(out, 0xC0, len(value), body)
 
 
 def _put_map(out: bytearray, value: Any) -> None:
     body = bytearray()
+    writers = _WRITERS
     for key, item in value.items():
-        _encode(body, key)
-        _encode(body, item)
+        if type(key) is str and len(key) <= SHORT:
+            body += _short_text(key)
+        else:
+            _encode(body, key)
+        writers.get(type(item), _encode)(body, item)
     _put_sized(out, 0xC1, 2 * len(value), body)
+
+
+@lru_cache(1000)
+def _short_text(text: str) -> bytes:
+    """Write a string that comes as a key again and again."""
+    return encode(text)
 
 
 def _put_described(out: bytearray, value: Described) -> None:

@@ -302,3 +302,9 @@ def test_the_short_way_to_the_expiry_of_a_message_finds_what_the_long_one_does(
     }
     payload = build("x", header={"durable": True}, properties=fields)
     assert arrival(payload, 5) == (payload, 1_000_000 * given.get("absolute_expiry_time", 0))
+
+
+def test_a_key_is_written_as_what_it_is_though_its_text_was_written_before() -> None:
+    for key, code in (("key", 0xA1), (Symbol("key"), 0xA3), ("key", 0xA1), ("k" * 300, 0xB1)):
+        raw = encode({key: 1})
+        assert raw[9 if code == 0xB1 else 3] == code and decode(raw)[0] == {key: 1}
