@@ -183,7 +183,9 @@ def _of_binding(values: dict[str, Any]) -> dict[str, Any]:
 
 def _help(call: Call) -> None:
     wanted = call["method"]
-    call.answer([reference(method) for method in ([find(wanted)] if wanted else METHODS)])
+    described = [reference(method) for method in ([find(wanted)] if wanted else METHODS)]
+    call.node.lines.spend(LOOKS * len(described))
+    call.answer(described)
 
 
 def _ping(call: Call) -> None:
@@ -207,7 +209,9 @@ def _explain(call: Call) -> None:
 
 
 def _acl(call: Call) -> None:
-    call.answer(call.node.access_list())
+    found = call.node.access_list()
+    call.node.lines.spend(LOOKS * len(found.get("rules", ())))
+    call.answer(found)
 
 
 def _list(kind: ObjectClass) -> Callable[[Call], None]:

@@ -124,6 +124,28 @@ def test_what_comes_later_is_answered_later_whatever_it_asks_for(node: Node) -> 
     assert statuses == [201, 501, 200]
 
 
+@pytest.mark.parametrize(
+    ("operation", "body", "reads"),
+    [
+        ("list_queues", {}, 25 * QUEUES),
+        ("list_queues", {"match": "nothing"}, QUEUES // 10),
+        ("list_queues", {"name": "q1"}, 25),
+        ("list_bindings", {"queue": "q1"}, QUEUES),
+        ("explain", {}, QUEUES),
+        ("help", {}, 100),
+    ],
+)
+def test_what_reads_much_spends_much(
+    node: Node, spent: list[int], operation: str, body: dict[str, Any], reads: int
+) -> None:
+    for number in range(QUEUES):
+        node.broker.bind("amq.topic", f"q{number}", "key", {})
+    asker = Asker(node)
+    asker.ask(operation, 1, body)
+    asker.turn()
+    assert asker.answered() == [1] and reads <= sum(spent) <= 2 * reads + 100
+
+
 def test_others_do_not_wait_behind_the_line_of_one(node: Node) -> None:
     asker, other = Asker(node), Asker(node, 2)
     for number in range(100):
