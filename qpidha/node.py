@@ -627,7 +627,8 @@ class Node:
         """Decide who somebody is, and whether he may come in."""
         admit(self, connection)
         if connection.kind is ConnectionKind.CLIENT:
-            self.effects.append(Admitted(connection.connection_id))
+            comes_first = not connection.principal.is_ordinary
+            self.effects.append(Admitted(connection.connection_id, comes_first))
 
     def refusal(self) -> QpidHaError:
         """Return the error for a change asked of a backup by one who may look at it."""

@@ -40,9 +40,12 @@ class Disconnect:
 
 @dataclass(slots=True)
 class Admitted:
-    """The peer of an accepted connection has logged in and was let in."""
+    """The peer of an accepted connection has logged in and was let in. What other brokers and tools
+    say `comes_first`: it does not wait for clients.
+    """
 
     connection_id: int
+    comes_first: bool = False
 
 
 @dataclass(slots=True)

@@ -52,6 +52,12 @@ TURN_BYTES = 128 << 10
 """Bytes of one client that a turn handles before the others have theirs: the costliest frames in
 them take some tenths of a second. Half as many would cost those who send large messages.
 """
+ALL_TURN_BYTES = 2 << 20
+"""Bytes of all clients together after which the others wait for the next turn: what the disk, other
+brokers and the clock have to say waits for the end of each.
+"""
+SMALL = 4 << 10
+"""Bytes that do not wait: logins, heartbeats, outcomes."""
 LINGER = 5.0
 """Seconds that what was written before a Disconnect may take to leave."""
 WEIGH = 1.0
@@ -114,35 +120,48 @@ class Stream(Visitor):
         self._put(opened)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on; of a client without TLS no more in one turn than its share, while nothing
-        more is read of it. With TLS a read has two shares at most, and may not be put off: what is
-        still to be decrypted when the peer hangs up, uvloop throws away.
+        """Pass bytes on; of a client without TLS no more in one turn than its share, and than all
+        may have, while nothing more is read of it. With TLS a read has two shares at most, and may
+        not be put off: what is still to be decrypted when the peer hangs up, uvloop throws away.
         """
         if self.is_closing:
             return
-        if not self._shares or len(data) <= TURN_BYTES and not self._kept:
+        network = self._network
+        if self._kept:
+            self._kept += data
+        elif not self._shares:
             self._put(BytesReceived(self.connection_id, data))
-            return
-        is_first = not self._kept
-        self._kept += data
-        if is_first:
+        elif len(data) <= (SMALL if network.is_full else TURN_BYTES):
+            self._put(BytesReceived(self.connection_id, data))
+            network.took(len(data))
+        else:
+            self._kept = data
             self.transport.pause_reading()  # type: ignore[union-attr]
-            self.go_on()
+            if network.is_full:
+                network.rest(self)
+            else:
+                self.go_on()
 
-    def go_on(self) -> None:
-        """Pass a share of what was kept on, the next one when the turn is over, and then read
+    def go_on(self, most: int = TURN_BYTES) -> None:
+        """Pass `most` of what was kept on, the next of it when the turn is over, and then read
         again.
         """
         if not self.is_open or self.is_closing:
             return
-        share = self._kept[self._passed : self._passed + TURN_BYTES]
+        share = self._kept[self._passed : self._passed + most]
         self._passed += len(share)
         if share:
             self._put(BytesReceived(self.connection_id, share))
+            self._network.took(len(share))
             self._network.rest(self)
         else:
             self._kept, self._passed = b"", 0
             self.transport.resume_reading()  # type: ignore[union-attr]
+
+    def admitted(self, comes_first: bool) -> None:
+        """Its peer was let in."""
+        if comes_first:
+            self._shares = False
 
     def crowded_out(self) -> None:
         """Make room for somebody else."""
@@ -221,6 +240,10 @@ class Network:
         """Streams that something was written to since nothing of them was found waiting."""
         self._weigher: asyncio.TimerHandle | None = None
         self._waiting = 0
+        self._resting: list[Stream] = []
+        """Streams whose clients sent more than a turn may have of them."""
+        self._took = 0
+        """Bytes of clients that this turn has."""
         self.peer_share = CONGESTED
         """Bytes that may wait for one peer before it gets no more messages, for want of memory."""
         self.handlers: dict[type, Callable[[Any], None]] = {
@@ -361,9 +384,32 @@ class Network:
         )
         transport.abort()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether this turn has enough of clients."""
+        return self._took >= ALL_TURN_BYTES
+
+    def took(self, size: int) -> None:
+        """So many bytes of a client were put into this turn."""
+        if not self._took:
+            # Behind the step that they have asked for.
+            self._loop.call_soon(self._next_turn)
+        self._took += size
+
     def rest(self, stream: Stream) -> None:
-        """Let a stream go on after the turn that its bytes have asked for."""
-        self._loop.call_soon(stream.go_on)
+        """Let a stream go on in the turn after this one, which has bytes of clients."""
+        self._resting.append(stream)
+
+    def _next_turn(self) -> None:
+        """Share a turn among all that rest: one that was not heard for long would be taken for
+        dead.
+        """
+        self._took = 0
+        resting, self._resting = self._resting, []
+        if resting:
+            most = min(TURN_BYTES, max(SMALL, ALL_TURN_BYTES // len(resting)))
+            for stream in resting:
+                stream.go_on(most)
 
     def close_soon(self, stream: Stream) -> None:
         """Close a stream that nothing more comes from, once answers have had time to leave."""
@@ -469,7 +515,10 @@ class Network:
 
     def _admitted(self, effect: Admitted) -> None:
         stream = self._streams.get(effect.connection_id)
-        if stream is not None and stream.kind is ConnectionKind.CLIENT and not stream.takes_place:
+        if stream is None:
+            return
+        stream.admitted(effect.comes_first)
+        if stream.kind is ConnectionKind.CLIENT and not stream.takes_place:
             self.newcomers.forget(stream.connection_id)
             self._take_place(stream)
 

@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import pytest
 import uvloop
 
-from qpidha.model.effects import Announce, Compute, SaveState, Stop
+from qpidha.model.effects import Admitted, Announce, Compute, SaveState, Stop
 from qpidha.model.events import (
     BytesReceived,
     ConnectionKind,
@@ -32,7 +32,9 @@ from qpidha.runtime.clock import Clock
 from qpidha.runtime.log_lines import Log
 from qpidha.runtime.network import (
     ADMIN_CONNECTIONS,
+    ALL_TURN_BYTES,
     RESERVED_CONNECTIONS,
+    SMALL,
     TURN_BYTES,
     Network,
     Stream,
@@ -168,6 +170,80 @@ def test_no_client_fills_a_turn_and_all_it_sent_arrives_in_order():
     play(scene)
 
 
+class Turns:
+    """A network whose loop is turned by hand, and what each turn has of its streams."""
+
+    def __init__(self):
+        self.soon = []
+        self.events = []
+        loop = SimpleNamespace(call_soon=self.soon.append)
+        self.network = Network(loop, Settings(), self.events.append, None)
+        self.reading = {}
+
+    def stream(self, number, *, comes_first=False):
+        """An open stream of a client, or of another broker."""
+        stream = Stream(self.network, number, ConnectionKind.CLIENT)
+        stream.transport = SimpleNamespace(
+            get_extra_info=lambda name: None,
+            set_write_buffer_limits=lambda high: None,
+            pause_reading=lambda: self.reading.update({number: False}),
+            resume_reading=lambda: self.reading.update({number: True}),
+        )
+        stream.is_open = stream._shares = True
+        self.network._streams[number] = stream
+        if comes_first:
+            self.network.handlers[Admitted](Admitted(number, comes_first=True))
+        return stream
+
+    def turn(self):
+        """Take the events of this turn, and begin the next one."""
+        events, self.events[:] = self.events[:], []
+        soon, self.soon[:] = self.soon[:], []
+        for call in soon:
+            call()
+        return [(event.connection_id, event.data) for event in events]
+
+
+def test_all_clients_together_do_not_fill_a_turn_and_other_brokers_do_not_wait_for_them():
+    turns = Turns()
+    clients = [turns.stream(number) for number in range(100)]
+    broker = turns.stream(100, comes_first=True)
+    text = {number: bytes([number]) * (2 * TURN_BYTES + 5) for number in range(100)}
+    for number, client in enumerate(clients):
+        client.data_received(text[number])
+    broker.data_received(b"b" * 2 * SMALL)
+    events = turns.turn()
+    assert (100, b"b" * 2 * SMALL) in events
+    seen = dict.fromkeys(range(100), b"")
+    while events:
+        events = [event for event in events if event[0] < 100]
+        assert sum(len(data) for _, data in events) < ALL_TURN_BYTES + TURN_BYTES
+        assert len(dict(events)) == len(events)
+        for number, data in events:
+            seen[number] += data
+        waiting = {number for number in seen if len(seen[number]) < len(text[number])}
+        events = turns.turn()
+        # Nobody waits so long that he would be taken for dead.
+        assert waiting == {number for number, _ in events}
+    assert seen == text
+    assert all(turns.reading[number] for number in range(100))
+
+
+def test_what_is_small_does_not_wait_for_a_later_turn():
+    turns = Turns()
+    for number in range(50):
+        turns.stream(number).data_received(b"x" * TURN_BYTES)
+    late, small = turns.stream(60), turns.stream(61)
+    late.data_received(b"x" * (SMALL + 1))
+    small.data_received(b"x" * SMALL)
+    assert {60, 61} & {number for number, _ in turns.turn()} == {61}
+    late.data_received(b"y")  # behind what it sent before
+    said = b""
+    while events := turns.turn():
+        said += b"".join(data for number, data in events if number == 60)
+    assert said == b"x" * (SMALL + 1) + b"y"
+
+
 def test_uamqp_all_that_a_client_sent_before_it_hung_up_arrives():
     """More of it than a turn handles may be there when the stream breaks."""
     opening = ConnectionOpened(1, "peer", ConnectionKind.CLIENT, "", encrypted=False)
@@ -175,6 +251,8 @@ def test_uamqp_all_that_a_client_sent_before_it_hung_up_arrives():
     told = SimpleNamespace(
         put=events.append,
         opened=lambda *ignored: opening,
+        is_full=False,
+        took=lambda size: None,
         rest=lambda stream: None,
         lost=lambda *ignored: events.append("lost"),
     )
