@@ -264,6 +264,8 @@ class Node:
         if self.wal is not None:
             self.wal.now = now
         try:
+            if self.streams.is_behind:
+                self._hear_put_off()
             for event in events:
                 HANDLERS[type(event)](self, event)
             return self._end_turn()
@@ -280,7 +282,7 @@ class Node:
 
     def _end_turn(self) -> list[Effect]:
         broker, cluster, log = self.broker, self.cluster, self.log
-        if self.streams.frozen is None:
+        if not self.streams.frozen:
             self.lines.go_on(self._isolate)
             broker.pause_delivery(cluster is not None and not cluster.may_deliver)
             broker.dispatch(self.now)
@@ -320,13 +322,14 @@ class Node:
         checkpointer = self.checkpointer
         has_more = broker.runnable or self.lines or broker.may_walk(log.committed)
         is_pressed = (
-            (has_more and self.streams.frozen is None)
+            (has_more and not self.streams.frozen)
             or broker.remains
+            or self.streams.is_behind
             or (checkpointer is not None and checkpointer.is_busy)
             or self.memory.is_busy
         )
         deadline = self.now if is_pressed else self.streams.first_deadline
-        timed = 0 if self.streams.frozen is not None else broker.next_deadline
+        timed = 0 if self.streams.frozen else broker.next_deadline
         for other in (
             timed,
             cluster.next_deadline if cluster is not None else 0,
@@ -355,7 +358,7 @@ class Node:
         only who appends to the log does either.
         """
         broker, cluster, log = self.broker, self.cluster, self.log
-        if broker.log_writer is None or self.streams.frozen is not None:
+        if broker.log_writer is None or self.streams.frozen:
             return
         for name in sorted(self.features - broker.features.keys()):
             if cluster is None or cluster.all_know(name):
@@ -515,7 +518,7 @@ class Node:
         now = self.now
         self.streams.tick(now)
         self.audit.tick(now)
-        if self.streams.frozen is None:
+        if not self.streams.frozen:
             self.broker.tick(now)
         if self.cluster is not None:
             self.cluster.tick(now)
@@ -608,7 +611,7 @@ class Node:
     @property
     def serving(self) -> bool:
         """Whether clients may change things here."""
-        return self.streams.frozen is None and (
+        return not self.streams.frozen and (
             self.cluster is None or self.cluster.primary is not None
         )
 
@@ -850,7 +853,15 @@ class Node:
 
     def freeze(self, frozen: bool) -> None:
         """Take nothing more from clients, or go on with what they sent meanwhile."""
-        for event in self.streams.freeze() if frozen else self.streams.thaw():
+        if frozen:
+            self.streams.freeze()
+        else:
+            self.streams.frozen = False
+            self._hear_put_off()
+
+    def _hear_put_off(self) -> None:
+        """Take as much as a turn may have of what clients did while they were not listened to."""
+        for event in self.streams.put_off():
             HANDLERS[type(event)](self, event)
 
     def on_committed(self, committed: int) -> None:

@@ -8,7 +8,8 @@ becomes of it the owner decides. Knows nothing of what is said on a connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 
 from qpidha.amqp.peer.connection import Connection
 from qpidha.model.deadlines import Deadlines
@@ -16,6 +17,11 @@ from qpidha.model.events import BytesReceived, Computed, ConnectionLost
 
 FROZEN_BYTES = 64 << 20
 """So much of what clients send is put off."""
+HEARD_BYTES = 4 << 20
+"""Bytes of what was put off that one turn hears, or an eighth of it all: more than comes meanwhile.
+"""
+LEAST = 1 << 10
+"""Bytes that anything put off counts for beside its own."""
 AT_ONCE = 1
 """A deadline that is over."""
 PutOff = BytesReceived | Computed | ConnectionLost
@@ -35,11 +41,14 @@ class Streams:
         """Whose output is to be collected at the end of the turn; also of streams that are no AMQP
         connections.
         """
-        self.frozen: list[PutOff] | None = None
-        """What clients did while they are not listened to, because another broker is to be primary;
-        None while they are.
-        """
-        self.frozen_bytes = 0
+        self.frozen = False
+        """Whether clients are not listened to, because another broker is to be primary."""
+        self._put_off: deque[PutOff] = deque()
+        """What they did meanwhile, and since then while all of it has not been heard."""
+        self._put_off_of: Counter[int] = Counter()
+        """Connection -> how much of that is from it."""
+        self._put_off_bytes = 0
+        self._hears = self._is_patient = False
         self._deadlines: Deadlines[int] = Deadlines()
         self._opening: dict[int, None] = {}
 
@@ -91,33 +100,62 @@ class Streams:
     @property
     def is_overfull(self) -> bool:
         """Whether more has been put off than is good."""
-        return self.frozen_bytes > FROZEN_BYTES
+        return self._put_off_bytes > FROZEN_BYTES
 
-    def freeze(self) -> list[PutOff]:
-        """Listen to no ordinary client, and hang up on none; nothing has been put off yet."""
-        self.frozen, self.frozen_bytes = [], 0
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more to hear of what was put off."""
+        return bool(self._put_off) and not self.frozen
+
+    def freeze(self) -> None:
+        """Listen to no ordinary client, and hang up on none."""
+        self.frozen = self._is_patient = True
         for connection in self.by_id.values():
             if connection.principal.is_ordinary:
                 connection.set_patient(True)
-        return []
 
     def puts_off(self, connection: Connection, event: PutOff) -> bool:
-        """Note what a client did, if it is not listened to."""
-        if self.frozen is None or not connection.principal.is_ordinary:
+        """Note what a client did, if it is not listened to, or not all has been heard that was put
+        off.
+        """
+        if self._hears or not (self.frozen or self._put_off):
             return False
-        self.frozen.append(event)
-        if isinstance(event, BytesReceived):
-            self.frozen_bytes += len(event.data)
+        number = connection.connection_id
+        # One that has logged in as another broker meanwhile is still heard in order.
+        if not connection.principal.is_ordinary and number not in self._put_off_of:
+            return False
+        self._put_off.append(event)
+        self._put_off_of[number] += 1
+        self._put_off_bytes += _size(event)
         return True
 
-    def thaw(self) -> list[PutOff]:
-        """Listen again, and first to what was put off."""
-        waiting, self.frozen = self.frozen or [], None
+    def put_off(self) -> Iterator[PutOff]:
+        """Give what was put off, as much of it as a turn may have; the clients are listened to
+        again when that is all.
+        """
+        if self._hears:
+            return
+        self._hears = True
+        left = max(HEARD_BYTES, self._put_off_bytes // 8)
+        while self._put_off and left > 0 and not self.frozen:
+            event = self._put_off.popleft()
+            number = event.connection_id
+            self._put_off_of[number] -= 1
+            if not self._put_off_of[number]:
+                del self._put_off_of[number]
+            self._put_off_bytes -= _size(event)
+            left -= _size(event)
+            yield event
+        self._hears = False
+        if self._is_patient and not (self.frozen or self._put_off):
+            self._be_impatient()
+
+    def _be_impatient(self) -> None:
+        self._is_patient = False
         for number, connection in self.by_id.items():
             if connection.principal.is_ordinary:
                 connection.set_patient(False)
                 self._deadlines.set(number, AT_ONCE)  # It has less patience than it said it has.
-        return waiting
 
     def remove(self, number: int) -> Connection | None:
         """Forget a connection, or another stream's wish to be collected."""
@@ -138,3 +176,8 @@ class Streams:
                 if not self.isolate(connection, error):
                     raise
             self.woken[number] = None
+
+
+def _size(event: PutOff) -> int:
+    """Return how much of a turn an event takes, in bytes."""
+    return len(event.data) + LEAST if isinstance(event, BytesReceived) else LEAST

@@ -12,6 +12,7 @@ from qpidha.amqp.peer.connection import Connection
 from qpidha.amqp.peer.engine import Engine
 from qpidha.amqp.peer.links import Scratch
 from qpidha.amqp.peer.sasl import AMQP_HEADER
+from qpidha.amqp.server import streams
 from qpidha.model.effects import Disconnect, SendBytes
 from qpidha.model.encoding import Described, Symbol, UInt, ULong
 from qpidha.model.events import (
@@ -111,6 +112,58 @@ def test_the_end_of_a_client_that_is_not_listened_to_is_put_off_with_what_it_sen
     assert 2 in client.node.streams.by_id
     client.node.freeze(False)
     assert 2 not in client.node.streams.by_id
+
+
+def test_what_was_put_off_is_heard_in_several_turns_and_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """64 MB of it took seconds, in which no other broker was heard."""
+    monkeypatch.setattr(streams, "HEARD_BYTES", 20_000)
+    node = started()
+    heard: dict[int, list[bytes]] = {}
+    for number in (2, 4):
+        node.step([ConnectionOpened(number, "h:9", ConnectionKind.CLIENT)], SECOND)
+        node.step([BytesReceived(number, AMQP_HEADER + OPEN + BEGIN)], SECOND)
+        heard[number] = []
+    monkeypatch.setattr(
+        Connection, "receive", lambda one, data: heard[one.connection_id].append(data)
+    )
+    node.freeze(True)
+    sent = [b"%03d" % turn * 300 for turn in range(100)]
+    for data in sent[:98]:
+        node.step([BytesReceived(2, data), BytesReceived(4, data)], SECOND)
+    assert heard == {2: [], 4: []}
+    node.freeze(False)
+    turns = 0
+    while node.streams.is_behind:
+        count = len(heard[2])
+        # What comes now stands behind; another freeze keeps the rest.
+        more = [BytesReceived(2, sent[98 + turns])] if turns < 2 else []
+        if turns == 1:
+            node.freeze(True)
+            node.step([], SECOND)
+            assert len(heard[2]) == count
+            node.freeze(False)
+        node.step(more, SECOND)
+        assert len(heard[2]) - count < 25
+        assert (node.next_deadline == SECOND) == node.streams.is_behind
+        turns += 1
+    assert turns > 5
+    assert heard == {2: sent, 4: sent[:98]}
+    node.step([BytesReceived(2, b"next")], SECOND)
+    assert heard[2][-1] == b"next"
+
+
+def test_a_client_whose_words_are_still_to_be_heard_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "HEARD_BYTES", 1)
+    client = Client()
+    client.node.freeze(True)
+    client.live(10)
+    client.node.freeze(False)
+    client.live(20)
+    assert not client.ended and client.error is None
 
 
 def started(**settings: Any) -> Node:
