@@ -15,6 +15,12 @@ from qpidha.model.errors import InvalidArgument, NotImplementedHere, ProtocolVio
 
 MASK = 2**32 - 1
 UNKNOWN = -1
+LONGEST_NAME = 1024
+"""Bytes of the name of a link."""
+LONGEST_DESCRIPTION, MOST_DESCRIBED = 32 << 10, 4 << 20
+"""Bytes of source, target and properties that a link may have, and all of a connection: what is
+made of them takes many times as much.
+"""
 
 
 class HandleInUse(ProtocolViolation):
@@ -39,6 +45,12 @@ class NotTheSender(ProtocolViolation):
     """A transfer on a link on which the peer receives."""
 
     condition = "amqp:not-allowed"
+
+
+class DescribedAtLength(ProtocolViolation):
+    """An attach that says more of its link than is kept."""
+
+    condition = "amqp:resource-limit-exceeded"
 
 
 class NoHandleLeft(ProtocolViolation):
@@ -114,6 +126,7 @@ class Link:
 
     __slots__ = (
         "delivery",
+        "described",
         "granted",
         "handle",
         "is_excused",
@@ -125,9 +138,11 @@ class Link:
         "wants_echo",
     )
 
-    def __init__(self, handle: int, name: str, *, receives: bool) -> None:
+    def __init__(self, handle: int, name: str, *, receives: bool, described: int) -> None:
         self.handle = handle
         self.name = name
+        self.described = described
+        """Bytes of its source, target and properties."""
         self.receives = receives
         """Whether the peer receives on it."""
         self.granted = 0
@@ -181,8 +196,8 @@ class Channel:
         self.pending = 0
         """Links of which a delivery is not complete."""
 
-    def attach(self, handle: int, name: str, *, receives: bool) -> None:
-        """Note a link."""
+    def attach(self, handle: int, name: str, *, receives: bool, described: int = 0) -> None:
+        """Note a link that is described in so many bytes."""
         if handle in self.links:
             raise HandleInUse(f"handle {handle} is that of another link")
         if len(self.links) > self._handle_max:
@@ -193,15 +208,21 @@ class Channel:
         stolen = self._names.pop((name, receives), None)
         if stolen is not None:
             raise Stolen(name, stolen.handle)
-        self.links[handle] = self._names[name, receives] = Link(handle, name, receives=receives)
+        link = Link(handle, name, receives=receives, described=described)
+        self.links[handle] = self._names[name, receives] = link
 
-    def detach(self, handle: int) -> None:
+    def described(self) -> int:
+        """Count the bytes that its links are described in."""
+        return sum(link.described for link in self.links.values())
+
+    def detach(self, handle: int) -> Link:
         """Forget a link."""
         link = self.find(handle, "detach")
         del self.links[handle]
         self.pending -= link.is_pending
         if self._names.get((link.name, link.receives)) is link:
             del self._names[link.name, link.receives]
+        return link
 
     def find(self, handle: int, frame: str) -> Link:
         """Return the link that a frame names."""

@@ -22,7 +22,19 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 
-from qpidha.amqp.peer.channels import MASK, UNKNOWN, Channel, Link, Notice, Part, Retiring
+from qpidha.amqp.peer.channels import (
+    LONGEST_DESCRIPTION,
+    LONGEST_NAME,
+    MASK,
+    MOST_DESCRIBED,
+    UNKNOWN,
+    Channel,
+    DescribedAtLength,
+    Link,
+    Notice,
+    Part,
+    Retiring,
+)
 from qpidha.amqp.peer.performatives import (
     ATTACH,
     BEGIN,
@@ -165,6 +177,7 @@ class FrameReader:
     __slots__ = (
         "_after",
         "_channels",
+        "_described",
         "_drops",
         "_greeted",
         "_held",
@@ -187,6 +200,8 @@ class FrameReader:
         """Refuse frames of more than `max_frame_size` bytes."""
         self._max_frame_size = max_frame_size
         self._channels: dict[int, Channel] = {}
+        self._described = 0
+        """Bytes that the links there are were described in."""
         self._held = bytearray()
         self._needed = 0
         """What came of a frame, and how many bytes of it must be there to look at it."""
@@ -505,18 +520,34 @@ class FrameReader:
             )
             self.begun.append(number)
         elif code == ATTACH:
-            name, handle, receives = (value(data, places, index) for index in range(3))
-            self._channels[number].attach(handle, name, receives=receives)
-            found = [value(data, places, index) for index in (5, 6, 13)]
-            self.attached.append((handle, *found))
+            self._attach(self._channels[number], data, places)
         elif code == DETACH:
-            self._channels[number].detach(value(data, places, 0))
+            self._described -= self._channels[number].detach(value(data, places, 0)).described
             self._forget()
         elif code == END:
-            del self._channels[number]
+            self._described -= self._channels.pop(number).described()
             self._forget()
         elif code == CLOSE:
             self._is_closed = True
+
+    def _attach(self, channel: Channel, data: bytes, places: list[int]) -> None:
+        """Note an attach, unless it says too much."""
+        told = [place for index, place in enumerate(places) if index in (5, 6, 13)]
+        described = sum(skip(data, place) - place for place in told)
+        in_all = self._described + described
+        if described > LONGEST_DESCRIPTION or in_all > MOST_DESCRIBED:
+            raise DescribedAtLength(
+                f"source, target and properties of a link have {described} bytes, and with those "
+                f"of the other links {in_all}",
+                hint=f"use {LONGEST_DESCRIPTION} at most, and {MOST_DESCRIBED} for all links of a "
+                "connection",
+            )
+        name, handle, receives = (value(data, places, index) for index in range(3))
+        if len(name.encode()) > LONGEST_NAME:
+            raise InvalidArgument(f"a link has a name of more than {LONGEST_NAME} bytes")
+        channel.attach(handle, name, receives=receives, described=described)
+        self._described = in_all
+        self.attached.append((handle, *(value(data, places, index) for index in (5, 6, 13))))
 
 
 def _transfer(channel: Channel, given: Sequence[bytes]) -> Link:

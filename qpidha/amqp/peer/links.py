@@ -212,6 +212,7 @@ class LinkEnd:
         "_at_once",
         "_buffer",
         "_chunks",
+        "_may_release",
         "_next_tag",
         "_remote",
         "_size",
@@ -244,6 +245,8 @@ class LinkEnd:
         """Whether the link is kept after its end, for deliveries whose outcome is not known yet."""
         self.own_handle = self.remote_handle = -1
         self._remote: tuple[Any, ...] = (None, None, None)
+        self._may_release = True
+        """Whether the source can have the outcome released."""
         self._at_once = BUFFER_SIZE
         self._chunks: list[bytes | bytearray] = []
         self._size = 0
@@ -256,6 +259,8 @@ class LinkEnd:
         self.remote_handle = handle
         self.peer_ended = False
         self._remote = (source, target, properties)
+        outcomes = self.remote_source().outcomes
+        self._may_release = not outcomes or OUTCOME_NAMES[RELEASED] in outcomes
         self.session.by_handle[handle] = self
 
     def remote_source(self) -> Terminus:
@@ -292,7 +297,8 @@ class LinkEnd:
     ) -> None:
         """Send our attach. To a peer's it says the settle modes that hold: a sender's `mode` is
         its own, and a receiver that waits for us to settle first is waited for; a receiver settles
-        at once, and takes messages settled or not, as the sender wishes.
+        at once, and takes messages settled or not, as the sender wishes. What the peer's attach
+        says is forgotten with the answer.
         """
         pointer = self.pointer
         write_terminus(lib.pn_link_source(pointer), source)
@@ -302,6 +308,7 @@ class LinkEnd:
         if self.limit and not self.is_sender:
             lib.pn_link_set_max_message_size(pointer, self.limit)
         if lib.pn_link_state(pointer) & lib.PN_REMOTE_ACTIVE:
+            self._remote = (None, None, None)
             if self.is_sender:
                 lib.pn_link_set_rcv_settle_mode(pointer, self.remote_receiver_mode())
             else:
@@ -512,8 +519,7 @@ class LinkEnd:
         """Release a delivery that came as a whole and was not taken, and tell whether it could be:
         some clients take what is settled without an outcome for accepted.
         """
-        outcomes = self.remote_source().outcomes
-        if _partial(delivery) or (outcomes and OUTCOME_NAMES[RELEASED] not in outcomes):
+        if _partial(delivery) or not self._may_release:
             return False
         if not is_settled(delivery):
             update(delivery, RELEASED)

@@ -70,7 +70,6 @@ class ServiceLink:
         "error",
         "last_delivery",
         "name",
-        "properties",
         "remote_source",
         "remote_target",
         "sends",
@@ -93,7 +92,6 @@ class ServiceLink:
         self.sends = end.is_sender
         self.credit = 0
         """Messages the peer would take now (of a sender)."""
-        self.properties: dict[Any, Any] = {}
         self.remote_source = Terminus()
         self.remote_target = Terminus()
         self.error: PeerError | None = None
@@ -117,7 +115,7 @@ class ServiceLink:
     def accept(self, source: Terminus, target: Terminus) -> None:
         """Answer a peer that attached to the service; raise what the service refuses it with."""
         assert self.end is not None
-        self._read_remote()
+        self.remote_target = Terminus(target.kind, target.address)
         self.service.attached(self)
         self.end.owner = self
         if (
@@ -158,17 +156,13 @@ class ServiceLink:
         """
         if not self._is_ours:
             raise ProtocolViolation(f"link '{self.name}' is attached already")
-        self._read_remote()
+        assert self.end is not None
+        self.remote_source, self.remote_target = self.end.remote_source(), self.end.remote_target()
         if (self.remote_target if self.sends else self.remote_source).kind == NONE:
             return
         found = self.remote_target.address if self.sends else self.remote_source.address
         self.address = found or self.address
         self.service.attached(self)
-
-    def _read_remote(self) -> None:
-        assert self.end is not None
-        self.remote_source, self.remote_target = self.end.remote_source(), self.end.remote_target()
-        self.properties = self.end.remote_properties()
 
     # A sender's.
 

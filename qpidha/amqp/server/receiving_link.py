@@ -51,7 +51,9 @@ class ReceivingLink(ClientLink):
         """Deliveries that wait until what they asked for is committed."""
         self._used = 0
         # A source that lists its outcomes must get no other.
-        self._outcomes = outcomes or list(OUTCOME_NAMES.values())
+        self._outcomes = [
+            name for name in OUTCOME_NAMES.values() if not outcomes or name in outcomes
+        ]
 
     def on_committed(self, delivery: Pointer) -> None:
         """Accept a delivery: what it asked for is committed."""
