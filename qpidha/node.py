@@ -860,7 +860,10 @@ class Node:
             self._hear_put_off()
 
     def _hear_put_off(self) -> None:
-        """Take as much as a turn may have of what clients did while they were not listened to."""
+        """Take as much as a turn may have of what clients did while they were not listened to, and
+        of what they sent before.
+        """
+        self.streams.go_on(self.now)
         for event in self.streams.put_off():
             HANDLERS[type(event)](self, event)
 

@@ -241,7 +241,7 @@ class Connection:
         try:
             if self._stage != AMQP:
                 data = self._negotiate(data)
-            if data and self._stage == AMQP:
+            if (data or self._engine.put_off) and self._stage == AMQP:
                 self._engine.push(data)
         except InvariantBroken:
             raise
@@ -249,6 +249,11 @@ class Connection:
             # Its traceback would keep this connection, for that has frames with the error in them.
             self.close(error.with_traceback(None))
         self.wake()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether something of what came is put off, for `receive` in the next turn."""
+        return bool(self._engine.put_off) and self._stage == AMQP
 
     def computed(self, result: object) -> None:
         """Go on with what came of the arithmetic that the host was asked for."""
@@ -347,6 +352,8 @@ class Connection:
 
     def lost(self, reason: str) -> None:
         """The stream is gone: forget everything that depended on it."""
+        if self.goes_on:
+            self.receive(b"")
         if self.error is None:
             self.error = PeerError("amqp:connection:forced", reason)
         if not self.closed:

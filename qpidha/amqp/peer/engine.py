@@ -39,6 +39,10 @@ from qpidha.amqp.peer.values import (
 )
 from qpidha.model.errors import LimitExceeded, LinkStolen, ProtocolViolation, QpidHaError
 
+MOST_ROUNDS = 2
+"""How often in one turn a server hands out the events of thousands of deliveries."""
+PUT_OFF = 1 << 20
+"""Bytes that may wait for a turn of their own."""
 MAX_MILLISECONDS = 2**32 - 1
 """The longest silence that can be named: 49 days; who asks for more gets this."""
 # Takes the lines that the engine would write to standard error; with what it finds wrong it also
@@ -94,6 +98,7 @@ class Engine:
         "_frames",
         "_idle_timeout",
         "_is_incomplete",
+        "_is_server",
         "_is_stuck",
         "_links",
         "_parting",
@@ -102,6 +107,7 @@ class Engine:
         "_shifts",
         "_transport",
         "owner",
+        "put_off",
         "scratch",
         "unfinished",
     )
@@ -119,7 +125,10 @@ class Engine:
         self.scratch = scratch
         self.unfinished = 0
         """Bytes of messages of which only a part has come."""
+        self.put_off = b""
+        """What came and waits for the next turn."""
         self._channel_max = channel_max
+        self._is_server = is_server
         self._is_stuck = False
         self._is_incomplete = False
         """Whether the engine's output is to be looked at."""
@@ -169,6 +178,7 @@ class Engine:
         lib.pn_decref(self._transport)
         lib.pn_collector_free(self._collector)
         self._connection = None
+        self.put_off = b""
         # Objects that refer to each other would stay until a collection of the oldest ones, and a
         # broker makes none.
         for session in self._sessions.values():
@@ -290,13 +300,19 @@ class Engine:
             lib.pn_link_free(pointer)
 
     def push(self, data: bytes) -> None:
-        """Take bytes from the peer and hand out the events they make; a faulty frame ends its
-        session, or is raised.
+        """Take bytes from the peer, after those that were put off, and hand out the events they
+        make; a faulty frame ends its session, or is raised. A few bytes may be about thousands of
+        deliveries, over and over: a server puts the rest off then, for the next call.
         """
         reader = self._reader
         data = reader.whole(data)
-        start, size = 0, len(data)
+        if self.put_off:
+            data, self.put_off = self.put_off + data, b""
+        start, size, rounds = 0, len(data), 0
         while start < size:
+            if rounds == MOST_ROUNDS:
+                self._put_off(data[start:])
+                return
             end, following, found = reader.look(data, start)
             if end > start:
                 self._feed(data, start, end)
@@ -313,6 +329,15 @@ class Engine:
                 else:
                     self.end_session(session, found.error)
             start = following
+            rounds += reader.is_full and self._is_server
+
+    def _put_off(self, data: bytes) -> None:
+        if len(data) > PUT_OFF:
+            raise LimitExceeded(
+                "too many states of deliveries wait to be looked at",
+                reason="the same deliveries got states over and over",
+            )
+        self.put_off = data
 
     def _see_to(self, session: SessionEnd, notice: Notice) -> None:
         """Do what the engine does not."""

@@ -267,7 +267,7 @@ class FrameReader:
             if position >= total:
                 self._rest, self._drops = position - total, False
                 return total, total, None
-            if self._spans > AT_ONCE:
+            if self.is_full:
                 return position, position, None
             try:
                 keeps, following = self._frame(data, position)
@@ -289,6 +289,11 @@ class FrameReader:
                 return position, position, after
             if self._is_closed:
                 return position, total, None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there was more to look at than the engine is to be told of at once."""
+        return self._spans > AT_ONCE
 
     def _drop(self, following: int, total: int) -> int:
         self._rest, self._drops = max(following - total, 0), True
@@ -492,9 +497,10 @@ class FrameReader:
                 part = Part(channel, link, more=given[5] in TRUE, settled=_flag(given[4]))
             largest = self._max_frame_size
         else:
-            self._spans += _span(given)
+            span = _span(given)
             if not _changes_anything(given):
                 raise Restated(b"", end, None)
+            self._spans += span
             if given[0] in TRUE and _is_transactional(given[4]):
                 self._after = _retire(channel, given)
         if match is None:

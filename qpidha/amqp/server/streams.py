@@ -49,6 +49,8 @@ class Streams:
         """Connection -> how much of that is from it."""
         self._put_off_bytes = 0
         self._hears = self._is_patient = False
+        self.late: dict[int, None] = {}
+        """Connections that go on in the next turn with what came."""
         self._deadlines: Deadlines[int] = Deadlines()
         self._opening: dict[int, None] = {}
 
@@ -74,6 +76,14 @@ class Streams:
                 raise
         self._heard(connection, now)
 
+    def go_on(self, now: int) -> None:
+        """Let connections go on with what came before."""
+        if not self.frozen:
+            late, self.late = self.late, {}
+            for number in late:
+                if number in self.by_id:
+                    self.received(self.by_id[number], b"", now)
+
     def computed(self, connection: Connection, event: Computed, now: int) -> None:
         """Give a connection what came of its arithmetic."""
         try:
@@ -89,6 +99,8 @@ class Streams:
         """Collect what a connection has to say, and see whether it is open by now."""
         number = connection.connection_id
         self.woken[number] = None
+        if connection.goes_on:
+            self.late[number] = None
         if number in self._opening:
             if connection.remote_container:
                 # Until now it had to hurry up; from now on it has heartbeats.
@@ -104,8 +116,8 @@ class Streams:
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is more to hear of what was put off."""
-        return bool(self._put_off) and not self.frozen
+        """Whether there is more to hear of what was put off, or to make of what was heard."""
+        return bool(self._put_off or self.late) and not self.frozen
 
     def freeze(self) -> None:
         """Listen to no ordinary client, and hang up on none."""
@@ -163,6 +175,7 @@ class Streams:
         self.clients.pop(number, None)
         self._opening.pop(number, None)
         self.woken.pop(number, None)
+        self.late.pop(number, None)
         return self.by_id.pop(number, None)
 
     def tick(self, now: int) -> None:

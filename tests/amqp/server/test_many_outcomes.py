@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
-from qpidha.amqp.peer.engine import Engine
+from qpidha.amqp.peer.engine import PUT_OFF, Engine
 from qpidha.amqp.server.outgoing import OutgoingLink
+from qpidha.model.effects import SendBytes
 from qpidha.model.encoding import Described, UInt, ULong
+from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened
 from qpidha.model.message_view import build
+from tests.amqp.builders import a_node
 from tests.amqp.server.test_rare_frames import (
     ACCEPTED,
     FROM_Q,
@@ -19,10 +22,13 @@ from tests.amqp.server.test_rare_frames import (
     a_delaying_host,
     disposition,
 )
-from tests.amqp.wire import Talk, attach, frame, perform
+from tests.amqp.wire import Talk, attach, frame, frames_in, perform, told
 
 DELIVERIES, FRAMES = 5000, 500
+ACCEPT = Described(ULong(ACCEPTED), [])
 WIDE = UInt(100_000)
+CREDIT = frame(perform(0x13, UInt(0), WIDE, UInt(0), WIDE, UInt(0), UInt(0), WIDE))
+ECHO = frame(perform(0x13, UInt(0), WIDE, UInt(0), WIDE, None, None, None, None, None, True))
 
 
 @pytest.fixture
@@ -51,7 +57,7 @@ def talk() -> Talk:
     for number in range(DELIVERIES):
         host.broker.queues["q"].enqueue(build(number))
     talk = Talk(host, HEADER, OPEN, PLAIN_BEGIN, attach("r", 0, receives=True, source=FROM_Q))
-    talk.say(frame(perform(0x13, UInt(0), WIDE, UInt(0), WIDE, UInt(0), UInt(0), WIDE)))
+    talk.say(CREDIT)
     assert len([one for one in talk.answers if one.code == 0x14]) == DELIVERIES
     return talk
 
@@ -63,12 +69,68 @@ def test_a_disposition_that_changes_nothing_is_not_looked_at_for_each_delivery(
     talk.say(disposition(0, DELIVERIES - 1, state, settled=False) * FRAMES)
     assert sum(counted) < 20_000
     assert not talk.connection.closed
-    talk.say(disposition(0, DELIVERIES - 1, Described(ULong(ACCEPTED), [])))
+    talk.say(disposition(0, DELIVERIES - 1, ACCEPT))
     assert not talk.messages
 
 
 def test_ranges_of_deliveries_are_handed_out_as_they_come(talk: Talk, counted: list[int]) -> None:
-    accepted = Described(ULong(ACCEPTED), [])
-    talk.say(disposition(0, DELIVERIES - 1, accepted, settled=False) * 50)
+    talk.say(disposition(0, DELIVERIES - 1, ACCEPT, settled=False) * 50)
     assert max(counted) < 20_000
-    assert not talk.connection.closed
+
+
+def test_a_state_that_is_told_over_and_over_waits_for_other_turns(
+    talk: Talk, counted: list[int]
+) -> None:
+    said = disposition(0, DELIVERIES - 1, ACCEPT, settled=False) * FRAMES
+    assert talk.say(said[:-7]) == []
+    assert sum(counted) < 40_000 and talk.connection.goes_on and not talk.messages
+    answers, turns = talk.say(said[-7:] + ECHO), 1
+    while talk.connection.goes_on:
+        assert answers == []
+        del counted[1:]
+        answers = talk.say(b"")
+        assert sum(counted) < 40_000
+        turns += 1
+        if turns == 5:  # Its deliveries are settled then, and cost nothing more.
+            talk.host.release_all()
+            answers = [one for one in talk.say(b"") if one.code != 0x15]
+    assert 5 < turns < FRAMES
+    assert [one.code for one in answers] == [0x13]
+
+
+def test_who_tells_states_without_end_is_hung_up_on(talk: Talk) -> None:
+    said = disposition(0, DELIVERIES - 1, ACCEPT, settled=False)
+    talk.say(said * (PUT_OFF // len(said) // 2))
+    assert told(talk.say(said * (PUT_OFF // len(said)))) == [(0x18, "amqp:resource-limit-exceeded")]
+
+
+def test_a_broker_goes_on_in_its_next_turns_with_what_was_put_off() -> None:
+    node, now = a_node(), 1_000_000_000
+    node.start(now)
+    queue, _ = node.broker.declare_queue("q")
+    for number in range(DELIVERIES):
+        queue.enqueue(build(number))
+    node.step([ConnectionOpened(2, "p", ConnectionKind.CLIENT, "", False)], now)
+    first = HEADER + OPEN + PLAIN_BEGIN + attach("r", 0, receives=True, source=FROM_Q) + CREDIT
+    node.step([BytesReceived(2, first)], now)
+    said = disposition(0, DELIVERIES - 1, ACCEPT, settled=False) * 20
+    node.step([BytesReceived(2, said + ECHO)], now)
+    turns = 0
+    while node.streams.late:
+        assert node.next_deadline == now
+        effects = node.step([], now)
+        turns += 1
+    [last] = [effect for effect in effects if isinstance(effect, SendBytes)]
+    assert turns > 1 and frames_in(last.data)[-1].code == 0x13
+    assert not queue.messages
+
+
+def test_what_was_put_off_counts_also_if_the_stream_ends() -> None:
+    host = a_delaying_host()
+    talk = Talk(host, HEADER, OPEN, PLAIN_BEGIN, attach("r", 0, receives=True, source=FROM_Q))
+    talk.say(attach("s", 1))
+    wide = disposition(0, 2**30, ACCEPT)
+    talk.say(wide * 3 + frame(perform(0x14, UInt(1), UInt(0), b"t", UInt(0), True) + build("m")))
+    assert talk.connection.goes_on and not talk.messages
+    talk.connection.lost("reset")
+    assert talk.messages == 1
