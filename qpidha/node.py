@@ -320,7 +320,7 @@ class Node:
                 self._collect(connection_id)
         # A connection that took as much as one turn gives has its queues waiting for the next one.
         checkpointer = self.checkpointer
-        has_more = broker.runnable or self.lines or broker.may_walk(log.committed)
+        has_more = broker.runnable or broker.returns or self.lines or broker.may_walk(log.committed)
         is_pressed = (
             (has_more and not self.streams.frozen)
             or broker.remains

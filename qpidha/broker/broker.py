@@ -304,6 +304,7 @@ class Broker(State):
 
     def abandon_walks(self) -> None:
         """Leave undone what is not over: another broker decides from now on."""
+        self.returns.clear()
         self.walks, self._search = [], None
         for deletion in list(self._evicting.values()):
             if deletion is not None:
@@ -715,6 +716,7 @@ class Broker(State):
         self._leaving.clear()
         if self._retrying and not self._next_retry:
             self._next_retry = now + RETRY_INTERVAL
+        self.returns.turn()
         queues = list(self.runnable)
         self.runnable.clear()
         for queue in queues:

@@ -16,6 +16,7 @@ from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
 from qpidha.broker.queues.departures import Departures
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.queues.remains import Remains
+from qpidha.broker.queues.returns import Returns
 from qpidha.broker.queues.spec import compile_spec
 from qpidha.model.memory import MemoryUse
 from qpidha.model.records import (
@@ -126,6 +127,8 @@ class State:
         """The way out of every queue."""
         self.remains = Remains()
         """What queues had that are deleted; the owner has some of it freed every turn."""
+        self.returns = Returns()
+        """What consumers had that are gone."""
         self._passive = False
         self._add_built_in_exchanges()
 

@@ -6,11 +6,12 @@ import asyncio
 import time
 
 from qpidha.broker.broker import EXPIRY_INTERVAL
-from qpidha.broker.queues import remains
+from qpidha.broker.queues import remains, returns
 from qpidha.model.events import StopRequested, Tick
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.node_loop import NodeLoop
 from tests.amqp.builders import a_node
+from tests.broker.parts import a_taker
 from tests.patience import STATE
 
 SECOND = 1_000_000_000
@@ -143,6 +144,26 @@ def test_a_node_has_its_next_turn_at_once_while_something_is_to_be_freed(monkeyp
         assert len(node.broker.remains) == left and node.next_deadline == HOUR
     node.step([], HOUR)
     assert not node.broker.remains and node.next_deadline > HOUR
+
+
+def test_a_node_has_its_next_turn_at_once_while_something_is_to_be_given_back(monkeypatch):
+    monkeypatch.setattr(returns, "RETURNED_A_TURN", 1)
+    node = a_node()
+    node.start(HOUR)
+    queue, _ = node.broker.declare_queue("q")
+    takers = [a_taker(queue, 1) for _ in range(3)]
+    for _ in takers:
+        node.broker.publish("", "q", b"m", headers=dict)
+    node.step([], HOUR)
+    for taker in takers:
+        node.broker.returns.add(queue, taker.got, failed=True)
+        queue.unsubscribe(taker)
+    turns = 0
+    node.step([], HOUR)
+    while node.next_deadline == HOUR:
+        node.step([], HOUR)
+        turns += 1
+    assert turns > 1 and not queue.acquired
 
 
 def test_a_node_has_its_next_turn_at_once_while_queues_of_an_owner_are_to_end(monkeypatch):

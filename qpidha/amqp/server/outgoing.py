@@ -554,11 +554,8 @@ class OutgoingLink(ClientLink):
         if queue is not None:
             if not self.browse:
                 default = self._default or LOST
-                for message in unsettled.values():
-                    if default.state == MODIFIED:
-                        queue.requeue(message, default.failed)
-                    else:
-                        queue.release(message)
+                failed = default.failed if default.state == MODIFIED else None
+                self._broker.returns.add(queue, unsettled.values(), failed)
             for retirement in enlisted.values():
                 # Nobody is left to say what becomes of it if there is no commit.
                 retirement.transaction.settle(retirement)

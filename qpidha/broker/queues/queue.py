@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from qpidha.broker.queues.dispatch import Consumer, Dispatch
     from qpidha.broker.queues.log_writer import LogWriter
     from qpidha.broker.queues.remains import Remains
+    from qpidha.broker.queues.returns import Returns
     from qpidha.broker.queues.spec import QueueSpec
     from qpidha.model.memory import MemoryUse
     from qpidha.model.records import QueueDeclared
@@ -90,6 +91,7 @@ class QueueHost(Protocol):
 
     departures: Departures
     remains: Remains
+    returns: Returns
 
     @property
     def refuse_publishing(self) -> str:
@@ -576,6 +578,9 @@ class Queue(Backlog):
 
     def dispatch(self, now: int) -> None:
         """Hand available messages to consumers with credit, and show them to browsers."""
+        if self._host.returns.holds(self):
+            self.is_searching = True  # What is in front of all else is still to come.
+            return
         # Only the primary decides that a message is over its time. On a replica it is still there,
         # and is shown.
         was_searching = self.is_searching

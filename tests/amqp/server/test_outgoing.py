@@ -22,6 +22,7 @@ from qpidha.amqp.peer.terminus import (
 )
 from qpidha.amqp.server import outgoing
 from qpidha.broker.queues import dispatch as dispatch_module
+from qpidha.broker.queues import returns
 from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong, decode, sections
 from qpidha.model.message_view import (
     HEADER,
@@ -499,3 +500,22 @@ def test_the_last_message_of_a_queue_that_ends_empty_ends_its_link_alone(
     assert [session.unacked for session in client.server._engine._sessions.values()] == [0]
     client.attach_receiver("other", name="another")
     assert client.close_error is None and not client.server.closed
+
+
+def test_what_a_connection_had_that_is_gone_comes_back_some_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(returns, "RETURNED_A_TURN", 3)
+    pair = a_pair()
+    broker = pair.host.broker
+    fill(pair, *range(10))
+    client = RawClient(pair.host)
+    ends = [client.attach_receiver("q", name=f"r{number}", credit=2) for number in range(5)]
+    assert [len(client.deliveries(end)) for end in ends] == [2] * 5
+    client.server.lost("gone")
+    queue = broker.queues["q"]
+    for left in (6, 6, 2, 0):
+        assert queue.acquired == left
+        broker.dispatch(pair.host.now)
+    other, end = a_raw_receiver(pair)
+    assert [body(payload) for _, payload in other.deliveries(end)] == list(range(10))
