@@ -109,7 +109,7 @@ class ModelConnection:
     amqp.connection.Connection does.
     """
 
-    is_held_back = False
+    is_held_back = goes_on = False
 
     def __init__(self, host: ModelNode, event: ConnectionOpened) -> None:
         self.connection_id = event.connection_id
