@@ -230,7 +230,11 @@ class Primary:
             self.port.hang_up(old.connection_id)
         backup = RemoteBackup(connection_id, system_id, name)
         point = self._resume_point(request)
-        snapshot = point < 0
+        # A member with nothing gets no difference, though the whole log could be sent as one: half
+        # way it would tell how far its log goes, and a member whose log goes somewhere is taken to
+        # have every durable message (S4). In the middle of a snapshot it tells that it has nothing.
+        has_lost_all = point == 0 and log.committed > 0 and system_id in self.required
+        snapshot = point < 0 or has_lost_all
         if snapshot:
             # A member that needs a snapshot has lost what it confirmed, and nothing more is
             # committed until it has all of it again. So it leaves the set first, and the others go

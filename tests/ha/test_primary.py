@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qpidha.ha.explanation import explain
-from qpidha.ha.wire import Confirm
+from qpidha.ha.wire import Begin, Confirm, Subscribe, decode
 from qpidha.model.broker_states import BrokerStatus
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.settings import Settings
@@ -248,3 +248,27 @@ def test_what_waits_for_a_majority_names_who_has_not_agreed() -> None:
     world.machines[2].paused = False
     world.run(1)
     assert explain(primary.cluster) == []
+
+
+def test_a_member_that_comes_back_with_nothing_gets_no_difference() -> None:
+    """With a part of the log it would count as one that has every durable message."""
+    world = started()
+    primary = world.machines[0]
+    primary.publish("a")
+    world.run(0.1)
+    role = primary.cluster.primary
+    assert role is not None and primary.log.start == 1
+    link = role.backups["2-broker"].connection_id
+    sent: list[bytes] = []
+    primary.send = lambda connection_id, data: sent.append(data)  # type: ignore[method-assign]
+    nothing = Subscribe(0, 0, 0, 0)
+    assert not role.subscribe(link, "2-broker", "host2:5002", nothing), "it has to leave the set"
+    role.expected["2-broker"] = 0
+    assert role.subscribe(link, "2-broker", "host2:5002", nothing)
+    begin = decode(sent[-1])
+    assert isinstance(begin, Begin) and begin.snapshot
+    role.expected.clear()
+    role.required.remove("2-broker")
+    assert role.subscribe(link, "2-broker", "host2:5002", nothing)
+    begin = decode(sent[-1])
+    assert isinstance(begin, Begin) and not begin.snapshot and begin.point == 0
