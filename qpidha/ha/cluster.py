@@ -433,9 +433,12 @@ class Cluster:
             backup.start_over()
             raise
         # A new epoch begins with the in-sync set as it was. Its other members are the expected
-        # backups: nothing is acknowledged before each has caught up, or was dropped by S2.
+        # backups: nothing is acknowledged before each has caught up, or was dropped by S2. The
+        # first epoch of a cluster begins with those who promised it, a majority: when anything is
+        # acknowledged each knows the set, or a majority has recorded a smaller one, so the next
+        # candidate is told of it (S3).
         epoch, before = election.epoch, election.in_sync.members
-        members = (self.system_id, *(member for member in before if member != self.system_id))
+        members = tuple(dict.fromkeys((self.system_id, *(before or election.promised))))
         first = InSyncSet(epoch, 0, members)
         was_complete = self.promises.begin_epoch(first)
         had = f"{self.log.epoch}:{self.log.last}" if self.log.last else ""

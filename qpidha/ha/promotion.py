@@ -15,13 +15,13 @@ PacificA (MSR-TR-2008-25) section 2.3; Raft section 9.6 of Ongaro's thesis (the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from qpidha.ha.candidates import STILL_CATCHING_UP, Comparison, Refusal
 from qpidha.ha.in_sync import InSyncSet
 from qpidha.ha.membership_store import MembershipStore
-from qpidha.ha.peers import ATTEMPTS, Consultation, Peers
+from qpidha.ha.peers import ATTEMPTS, Consultation, Peer, Peers
 from qpidha.ha.port import Port, Reply
 from qpidha.ha.promises import Promises
 from qpidha.ha.states import StateMachine
@@ -47,6 +47,8 @@ class Election:
     """System ids."""
     gone: list[str]
     """System ids of members of the set that will not come back."""
+    promised: tuple[str, ...]
+    """System ids of the others that promised the epoch, where a majority had to."""
 
 
 class Promotion:
@@ -238,14 +240,14 @@ class Promotion:
         elif self.peers.hears_majority(consultation) and not (
             self.accept_loss and consultation.silent
         ):
-            self._succeed(epoch, self._first_set())
+            self._succeed(epoch, self._first_set(), consultation.answered)
         elif self._attempts > 1:
             self._attempts -= 1
             self._consult(epoch)
         elif self.peers.strict and not self.accept_loss:
             self._refuse_minority(consultation, f"promised epoch {epoch}")
         else:
-            self._succeed(epoch, self._first_set())
+            self._succeed(epoch, self._first_set(), consultation.answered)
 
     def _is_overtaken(self, epoch: int) -> bool:
         """Whether this broker has agreed to a higher epoch, or changed its state, meanwhile."""
@@ -273,15 +275,20 @@ class Promotion:
         )
         return InSyncSet(newest.epoch, newest.version, there)
 
-    def _succeed(self, epoch: int, first: InSyncSet) -> None:
+    def _succeed(self, epoch: int, first: InSyncSet, agreed: Sequence[Peer] = ()) -> None:
         self.over = True
+        promised = tuple(
+            peer.known.system_id
+            for peer in (agreed if self.peers.strict else ())
+            if peer.known is not None
+        )
         self.port.event_log.add("promotion", f="granted", e=epoch)
         comparison = self._compare()
         answered = [system_id for system_id, row in comparison.of.items() if row.answered]
         is_complete = self.promises.is_complete
         gone = [] if self.accept_loss else comparison.gone
         try:
-            self._become_primary(Election(epoch, first, answered, gone))
+            self._become_primary(Election(epoch, first, answered, gone, promised))
         except ProtocolViolation as error:
             # A batch at the end of the log cannot be applied: this broker has begun no epoch, and
             # the next primary sends it everything anew.

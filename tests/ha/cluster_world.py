@@ -360,6 +360,8 @@ class World:
         self.ends: dict[int, tuple[Machine, Machine]] = {}
         self.next_id = 0
         self.dead: set[int] = set()
+        self.refused: set[tuple[int, int]] = set()
+        """Who cannot open a connection to whom."""
         self.machines = [Machine(self, i) for i in range(n)]
         for machine in self.machines:
             machine.cluster.start()
@@ -369,7 +371,7 @@ class World:
         self.next_id += 1
         connection_id = self.next_id
         callee = self.machines[index]
-        if index in self.dead:
+        if index in self.dead or (caller.index, index) in self.refused:
             caller.inbox.append(("lost", connection_id, b"refused"))
             return connection_id
         self.ends[connection_id] = (caller, callee)
