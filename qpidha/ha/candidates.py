@@ -62,6 +62,11 @@ class Row:
         return self.answered and self.status is not None and self.status.is_complete
 
     @property
+    def votes(self) -> bool:
+        """Whether it answered, and its vote counts."""
+        return self.answered and self.status is not None and not self.status.is_new
+
+    @property
     def is_primary(self) -> bool:
         """Whether it answered that it is one."""
         return (
@@ -184,13 +189,17 @@ class Comparison:
         return ", ".join(dict.fromkeys(self.name(member) for member in self.gone))
 
     def _memoryless(self) -> list[str]:
-        """Name the brokers that cannot tell of a newer set: silent ones, and new ones, which know
-        of none.
+        """Name the brokers that cannot tell of a newer set: silent ones, those that know of none,
+        and those without a log. These know what others told them (`newcomer.py`), and the others
+        are asked themselves.
         """
         return [
             row.name
             for row in self.rows
-            if not row.answered or row.status is None or not row.status.in_sync_epoch
+            if not row.answered
+            or row.status is None
+            or not row.status.in_sync_epoch
+            or row.point == (0, 0)
         ]
 
     def _forgotten_too_much(self, row: Row) -> Refusal | None:
@@ -328,11 +337,13 @@ class Comparison:
             return None, f"{mistake[0]}; {mistake[1]}"
         if self.trouble:
             return None, f"what the cluster manager's store keeps is not known: {self.trouble}"
-        heard = sum(row.answered for row in self.rows)
-        if self.kept is None and self.strict and 2 * heard <= len(self.rows):
+        voting = sum(row.votes for row in self.rows)
+        if self.kept is None and self.strict and 2 * voting <= len(self.rows):
+            new = [row.name for row in self.rows if row.answered and not row.votes]
+            voteless = f" ({', '.join(new)}: new, and without a vote as yet)" if new else ""
             return (
                 None,
-                f"{heard} of {len(self.rows)} brokers answered, and a majority must: "
+                f"{voting} of {len(self.rows)} brokers answered{voteless}, and a majority must: "
                 "start the others",
             )
         order = [self.of[member] for member in self.newest.members if member in self.of]

@@ -6,6 +6,7 @@ stands alone. Most is decided in parts of its own:
 
 - `backup.py`, `primary.py`: what a role does with the log;
 - `promises.py`, `states.py`: what is promised and in sync, and the state; the only owner of each;
+- `newcomer.py`: when a broker without memory of that votes;
 - `promotion.py`, `promotion_by_store.py`, by the rules of `candidates.py`: whether a backup may
   become primary;
 - `membership.py`: how a primary goes on without a member of its set;
@@ -17,7 +18,7 @@ Must not know queues, clients or sockets. Source: `docs/internals/safety.md`; Qp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qpidha.ha.backup import Backup
 from qpidha.ha.candidates import compare_all
@@ -25,7 +26,8 @@ from qpidha.ha.handover import Handover, choose
 from qpidha.ha.in_sync import InSyncSet, SavedState
 from qpidha.ha.membership import Membership
 from qpidha.ha.membership_store import MembershipStore
-from qpidha.ha.peers import Peers, PeerState, incompatible_text
+from qpidha.ha.newcomer import counts_votes, new_text, recollect
+from qpidha.ha.peers import Peers, PeerState, abstains, incompatible_text
 from qpidha.ha.port import Log, Port, Reply, Report
 from qpidha.ha.primary import Primary
 from qpidha.ha.promises import Promises
@@ -83,6 +85,7 @@ class Cluster:
         self.system_id = system_id
         self.name = name
         self.address = address
+        saved = replace(saved, is_new=saved.is_new and counts_votes(settings))
         self.promises = Promises(port, system_id, saved, self.send_status)
         self._state = StateMachine(port, self.send_status)
         self.peers = Peers(port, settings, system_id)
@@ -108,6 +111,7 @@ class Cluster:
         """
         self._state.change(BrokerStatus.JOINING)
         self.promises.start()
+        recollect(self.promises, self.peers)
         self.backup = self._new_backup(self.log.committed, self.log.snapshot_through)
         self.peers.tick(self.port.now)
 
@@ -169,8 +173,18 @@ class Cluster:
 
     @property
     def hears_majority(self) -> bool:
-        """Whether this broker and those it is connected to are more than half of all."""
-        return 2 * (1 + len(self.peers.up())) > 1 + len(self.peers.others())
+        """Whether this broker and those it is connected to are more than half of all.
+
+        Not counted is who is new, and so may have agreed to another primary, unless it is in sync.
+        """
+        members = self.primary.in_sync.members if self.primary is not None else ()
+        heard = [
+            peer
+            for peer in self.peers.up()
+            if peer.status is not None
+            and (not peer.status.is_new or peer.status.system_id in members)
+        ]
+        return 2 * (1 + len(heard)) > 1 + len(self.peers.others())
 
     def status(self) -> Status:
         """Return how this broker is."""
@@ -194,6 +208,8 @@ class Cluster:
             self._is_short,
             self._is_low,
             self.settings.ha_replicate,
+            self.promises.is_new,
+            self.promises.founders,
         )
 
     @property
@@ -252,6 +268,8 @@ class Cluster:
         """Another broker opened a replication connection to us."""
         self.inbound[connection_id] = InboundPeer(system_id, name, features)
         self._say_status(connection_id)
+        # It has just started, or is back: a first primary waits for those that promised to follow.
+        self.peers.dial_at_once()
 
     def lost(self, connection_id: int, reason: str, *, reached: bool) -> None:
         """A connection to or from another broker is gone; `reached` is whether another broker ever
@@ -305,7 +323,9 @@ class Cluster:
         peer = self.peers.by_connection(connection_id)
         if peer is None:
             return
-        if not self.peers.status(peer, status):
+        is_other = self.peers.status(peer, status)
+        recollect(self.promises, self.peers)
+        if not is_other:
             # Ourselves, at one of our addresses; or a copy of us: two brokers with one identity
             # would confirm for each other.
             if not peer.incompatible and status.address != self.address:
@@ -347,12 +367,12 @@ class Cluster:
             if promises.record(set_):
                 self._yield_to(question, "is the primary of epoch")
             else:
-                refusal = f"epoch {promises.promised} is promised already"
+                refusal = self._refusal(question)
         elif question.epoch:
             if promises.grant(question.epoch, question.candidate):
                 self._yield_to(question, "asked for epoch")
             else:
-                refusal = f"epoch {promises.promised} is promised already"
+                refusal = self._refusal(question)
         # The status goes first: a candidate that has the answers of a majority also has what each
         # of them had when it promised, and decides by that (S3).
         self._say_status(connection_id)
@@ -362,6 +382,11 @@ class Cluster:
             self.port.send(connection_id, answer)
         else:
             self.port.tell(connection_id, answer)
+
+    def _refusal(self, question: Ask) -> str:
+        if abstains(self.status(), question):
+            return new_text(self.peers)
+        return f"epoch {self.promises.promised} is promised already"
 
     def _yield_to(self, question: Ask, what: str) -> None:
         """Step down, as a primary, for a broker that has a higher epoch, or is about to (S5)."""
@@ -689,8 +714,8 @@ class Cluster:
         status = self.status()
         caller = self.inbound.get(connection_id)
         if caller is None or not caller.features:
-            status.is_short = status.is_low = False
-            status.replicate = ""
+            status.is_short = status.is_low = status.is_new = False
+            status.replicate, status.founders = "", ()
         self.port.tell(connection_id, encode(status))
 
     def disk_changed(self, *, is_short: bool, is_low: bool) -> None:

@@ -12,6 +12,7 @@ from qpidha.ha.backup import Backup
 from qpidha.ha.cluster import Cluster
 from qpidha.ha.handover import Handover
 from qpidha.ha.membership import Membership
+from qpidha.ha.newcomer import unheard
 from qpidha.ha.peers import PeerState, incompatible_text
 from qpidha.ha.port import Log
 from qpidha.ha.primary import Primary
@@ -33,6 +34,12 @@ def explain(cluster: Cluster) -> list[Entry]:
         found.append(
             {"waits_for": "state-file", "since_ns": cluster.port.saving_since, "text": text}
         )
+    if cluster.promises.is_new:
+        text = (
+            f"word from {unheard(cluster.peers)} of what this broker, which is new, may "
+            "have promised before; until then it does not vote"
+        )
+        found.append({"waits_for": "others", "since_ns": 0, "text": text})
     for peer in cluster.peers.others():
         if peer.incompatible:
             text = incompatible_text(peer.name, peer.incompatible, cluster.peers.ha_recorder)

@@ -227,10 +227,25 @@ def choose(
     best = max(able, key=lambda each: each.confirmed)
     for up in peers.up():
         if up.status is not None and up.status.system_id == best.system_id:
+            _check_votes(peers, up)
             return best, up
     raise NotAllowed(
         f"there is no connection to {best.name} at present", hint="try again in a moment"
     )
+
+
+def _check_votes(peers: Peers, target: Peer) -> None:
+    """Refuse where neither the target nor this broker again would be promoted, because brokers are
+    new (`newcomer.py`).
+    """
+    new = [peer for peer in peers.up() if peer.status is not None and peer.status.is_new]
+    votes = 1 + len(peers.up()) - len(new)
+    if target in new or (new and 2 * votes <= 1 + len(peers.others())):
+        names = ", ".join(peer.name for peer in new)
+        raise NotAllowed(
+            f"new, and without a vote as yet: {names}",
+            hint=f"qpid-ha status --explain -b {new[0].name} says which broker it waits for",
+        )
 
 
 def _peer_named(peers: Peers, name: str) -> Peer | None:

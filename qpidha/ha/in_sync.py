@@ -4,7 +4,8 @@ The set names the brokers that have every committed record (S1). It is versioned
 `(epoch, version)`, because a broker that was away must be able to tell that another one knows a
 newer set; a broker outside the newest set must never be promoted (S3). An epoch comes first in the
 version, as only one primary makes sets in it. The file has the highest promised epoch as well (S5),
-and a checksum: a promise with one bit changed is another promise.
+whether the broker is new (`newcomer.py`), and a checksum: a promise with one bit changed is another
+promise.
 
 Must not know who changes them: `promises.py` does. Source: `docs/internals/safety.md`; PacificA
 (MSR-TR-2008-25) section 2.
@@ -20,7 +21,7 @@ from qpidha.model.errors import StateLost
 
 CHECKSUM = "crc32"
 """The field with the checksum of all others; a file of a version before it has none."""
-AS_NEW = "move the whole data-dir away, while the others have a primary, to join as a new broker"
+AS_NEW = "move the whole data-dir away, while all others are there, to join as a new broker"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,11 +51,13 @@ class SavedState:
 
     promised: int = 0
     in_sync: InSyncSet = InSyncSet()
+    is_new: bool = False
+    """Whether it does not know yet what the broker before it, at its address, may have promised."""
 
     def encode(self) -> bytes:
         """Write it as JSON, so that an operator can read it."""
         set_ = self.in_sync
-        fields = {
+        fields: dict[str, object] = {
             "promised": self.promised,
             "in_sync": {
                 "epoch": set_.epoch,
@@ -62,6 +65,8 @@ class SavedState:
                 "members": list(set_.members),
             },
         }
+        if self.is_new:
+            fields["is_new"] = True
         return json.dumps({**fields, CHECKSUM: _checksum(fields)}, indent=1).encode()
 
     @classmethod
@@ -78,7 +83,7 @@ class SavedState:
                     f"the state file is gone, and the write-ahead log has records of epoch {epoch}",
                     hint=AS_NEW,
                 )
-            return cls()
+            return cls(is_new=True)
         try:
             fields = json.loads(data)
             checksum = fields.pop(CHECKSUM, None)
@@ -91,6 +96,7 @@ class SavedState:
                 InSyncSet(
                     _number(set_["epoch"]), _number(set_["version"]), _members(set_["members"])
                 ),
+                fields.get("is_new") is True,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateLost(f"the state file cannot be read: {error}", hint=AS_NEW) from error
@@ -106,10 +112,12 @@ def newest_of(file: bytes, copy: bytes) -> bytes:
         return file
     if one is None:
         return copy
-    promised, in_sync = max(one.promised, other.promised), max(one.in_sync, other.in_sync)
-    if (promised, in_sync) == (one.promised, one.in_sync):
-        return file
-    return SavedState(promised, in_sync).encode()
+    newest = SavedState(
+        max(one.promised, other.promised),
+        max(one.in_sync, other.in_sync),
+        one.is_new and other.is_new,
+    )
+    return file if newest == one else newest.encode()
 
 
 def _whole(data: bytes) -> SavedState | None:

@@ -101,6 +101,8 @@ class Consultation:
         "done",
         "enough",
         "gone",
+        "needs_votes",
+        "newcomers",
         "patient_until",
         "question",
         "refusals",
@@ -121,6 +123,12 @@ class Consultation:
         self.enough = len(waiting)
         """After so many answers the others are not waited for."""
         self.deadline = deadline
+        self.needs_votes = False
+        """Whether a majority has to agree."""
+        self.newcomers: list[Peer] = []
+        """Peers whose vote does not count as yet (`newcomer.py`). They are asked again when it
+        does.
+        """
         self.patient_until = 0
         """Until then peers that are connected and have not answered are waited for."""
         self.done = done
@@ -197,8 +205,8 @@ class Peers:
             if self._are_writing(consultation, now):
                 consultation.deadline = now + self.patience
                 continue
-            consultation.silent += consultation.waiting
-            consultation.waiting = []
+            consultation.silent += consultation.waiting + consultation.newcomers
+            consultation.waiting, consultation.newcomers = [], []
             self._settle(consultation)
 
     def _are_writing(self, consultation: Consultation, now: int) -> bool:
@@ -219,6 +227,12 @@ class Peers:
         ]
         deadlines += [consultation.deadline for consultation in self.consultations]
         return min(deadlines, default=0)
+
+    def dial_at_once(self) -> None:
+        """Dial now whoever is to be dialled again later."""
+        for peer in self.all:
+            if peer.state is PeerState.DOWN:
+                self._dial(peer)
 
     def _dial(self, peer: Peer) -> None:
         address = peer.address
@@ -257,6 +271,10 @@ class Peers:
         peer.deadline = self.port.now + self.redial
         peer.failures += 1
         peer.error = reason
+        for consultation in self.consultations:
+            if peer in consultation.newcomers:
+                consultation.newcomers.remove(peer)
+                consultation.waiting.append(peer)
         if reached and any(peer in consultation.waiting for consultation in self.consultations):
             if peer.failures < REDIALS:  # only a broker that cannot be reached anew is not heard
                 self._dial(peer)
@@ -281,9 +299,11 @@ class Peers:
             peer.incompatible, peer.status, peer.known = status.recorder, None, None
             return False
         peer.incompatible = ""
+        is_another = peer.known is not None and peer.known.system_id != status.system_id
         peer.status = peer.known = status
         if status.system_id != self.system_id:
             self._compare_levels(peer, status.replicate or self.ha_replicate)
+            self._count_anew(peer, status, is_another=is_another)
             return True
         peer.state = PeerState.OURSELVES
         for consultation in list(self.consultations):
@@ -292,6 +312,21 @@ class Peers:
                 self._settle(consultation)
         self.port.hang_up(peer.connection_id)
         return False
+
+    def _count_anew(self, peer: Peer, status: Status, *, is_another: bool) -> None:
+        """Ask a peer that is new no longer, and do not count one that is, or `is_another` at the
+        same address: it does not know that the former one agreed.
+        """
+        for consultation in self.consultations:
+            if not consultation.needs_votes:
+                continue
+            if (status.is_new or is_another) and peer in consultation.answered:
+                consultation.answered.remove(peer)
+                consultation.newcomers.append(peer)
+            if not status.is_new and peer in consultation.newcomers:
+                consultation.newcomers.remove(peer)
+                consultation.waiting.append(peer)
+                self._ask(peer, consultation.question)
 
     def _compare_levels(self, peer: Peer, theirs: str) -> None:
         """Say once that a peer has another `ha-replicate`: whichever of both is primary decides
@@ -331,6 +366,7 @@ class Peers:
         if enough:
             # Of n brokers n // 2 others make a majority with ourselves.
             consultation.enough = (1 + len(self.others())) // 2
+            consultation.needs_votes = True
             if question.epoch:
                 consultation.patient_until = self.port.now + WRITING
         self.consultations.append(consultation)
@@ -354,10 +390,7 @@ class Peers:
         for consultation in list(self.consultations):
             if consultation.question.nonce == answer.nonce and peer in consultation.waiting:
                 consultation.waiting.remove(peer)
-                if answer.granted:
-                    consultation.answered.append(peer)
-                else:
-                    consultation.refusals.append(f"{peer.name}: {answer.reason}")
+                _take(consultation, peer, answer)
                 self._settle(consultation)
 
     def hears_majority(self, consultation: Consultation) -> bool:
@@ -367,7 +400,7 @@ class Peers:
         was silent, and none refused. The majority is of all configured brokers, not of those
         that were heard: two halves of a cluster must not both have one.
         """
-        heard, all_ = 1 + len(consultation.answered), 1 + len(self.others())
+        heard, all_ = 1 + len(voters(consultation)), 1 + len(self.others())
         return 2 * heard > all_ or (
             not self.strict and not consultation.silent and not consultation.refusals
         )
@@ -392,7 +425,8 @@ class Peers:
         return system_id
 
     def _settle(self, consultation: Consultation) -> None:
-        is_over = not consultation.waiting or len(consultation.answered) >= consultation.enough
+        awaited = consultation.waiting or consultation.newcomers
+        is_over = not awaited or len(consultation.answered) >= consultation.enough
         if is_over and consultation in self.consultations:
             self.consultations.remove(consultation)
             if self.port.now >= consultation.deadline + self.patience:
@@ -402,6 +436,34 @@ class Peers:
                 consultation.silent += consultation.answered
                 consultation.answered = []
             consultation.done(consultation)
+
+
+def _take(consultation: Consultation, peer: Peer, answer: Answer) -> None:
+    """Put a peer where its answer belongs."""
+    status = peer.status
+    is_new = status is not None and status.is_new
+    abstained = status is not None and abstains(status, consultation.question)
+    if is_new and consultation.needs_votes and (answer.granted or abstained):
+        consultation.newcomers.append(peer)
+    elif answer.granted:
+        consultation.answered.append(peer)
+    elif abstained:
+        consultation.silent.append(peer)
+    else:
+        consultation.refusals.append(f"{peer.name}: {answer.reason}")
+
+
+def abstains(status: Status, question: Ask) -> bool:
+    """Whether a broker that is so refuses only because it is new, and not because of a promise that
+    stands in the way.
+    """
+    is_record = question.version > 0
+    return status.is_new and status.promised < question.epoch + is_record
+
+
+def voters(consultation: Consultation) -> list[Peer]:
+    """Return those that answered and whose vote counts."""
+    return [peer for peer in consultation.answered if peer.status is None or not peer.status.is_new]
 
 
 def incompatible_text(name: str, theirs: str, ours: str) -> str:

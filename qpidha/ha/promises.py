@@ -1,11 +1,12 @@
 """Promises: the one owner of what a broker has promised, and of what it knows to be in sync.
 
-The safety of the cluster rests on four facts that every broker keeps of itself: the highest epoch
+The safety of the cluster rests on five facts that every broker keeps of itself: the highest epoch
 that it has promised, to whom it gave its last promise, the newest in-sync set that it has heard of,
-and whether it is complete. They are read everywhere and changed only here, so that each change is
-checked against its rule and what must survive a restart is in the state file before a peer is
-told. Must not know why a candidate asks, nor how the others are asked. Source: rules S1 to S5 in
-`docs/internals/safety.md`; PacificA (MSR-TR-2008-25) section 2.3; Raft section 5.2 (a vote).
+whether it is complete, and whether it may have forgotten any of that. They are read everywhere and
+changed only here, so that each change is checked against its rule and what must survive a restart
+is in the state file before a peer is told. Must not know why a candidate asks, nor how the others
+are asked. Source: rules S1 to S5 in `docs/internals/safety.md`; PacificA (MSR-TR-2008-25) section
+2.3; Raft section 5.2 (a vote).
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ class Promises:
     - Both are in the state file before a message that follows from them leaves (S5): the port
       holds it back so long, and a broker whose state file cannot be written stops.
     - After a restart `is_complete` is False, whatever the log has (S4).
+    - A broker that is new grants no promise and records no set.
     """
 
     __slots__ = (
         "_candidacy",
         "_changed",
+        "_founders",
         "_granted",
         "_in_sync",
         "_is_complete",
+        "_is_new",
         "_port",
         "_promised",
         "_system_id",
@@ -47,6 +51,8 @@ class Promises:
         """Called when a newer set is known, to let the other brokers know."""
         self._promised = saved.promised
         self._in_sync = saved.in_sync
+        self._is_new = saved.is_new
+        self._founders: tuple[str, ...] = ()
         self._granted = (0, "")
         self._candidacy = 0
         # A restart loses transient records, and durable ones that were not synced. So a broker
@@ -82,6 +88,33 @@ class Promises:
         """
         return self._is_complete
 
+    # -- a new broker -----------------------------------------------------------------------------
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this broker started without a state file and has not heard yet what it may have
+        promised before: it grants nothing and records nothing (`newcomer.py`).
+        """
+        return self._is_new
+
+    @property
+    def founders(self) -> tuple[str, ...]:
+        """The system ids of the others with which this one began a new cluster, as long as that has
+        no set.
+        """
+        return self._founders
+
+    def recollect(self, promised: int, in_sync: InSyncSet, founders: tuple[str, ...]) -> None:
+        """Take up what others told, in place of what this broker may have forgotten: it is new no
+        longer (S5).
+        """
+        self._is_new = False
+        self._founders = founders
+        self._promised = max(self._promised, promised)
+        self._in_sync = max(self._in_sync, in_sync)
+        self._save()
+        self._changed()
+
     # -- epochs -----------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -103,7 +136,7 @@ class Promises:
         """
         if (epoch, candidate) == self._granted:
             return True
-        if epoch <= self._promised:
+        if epoch <= self._promised or self._is_new:
             return False
         self._granted = (epoch, candidate)
         self._raise(epoch)
@@ -143,6 +176,9 @@ class Promises:
         was_complete = self._is_complete
         self.complete(first)
         self._candidacy = 0
+        if self._is_new:  # by the operator's decision, whatever it may have promised
+            self._is_new = False
+            self._save()
         return was_complete
 
     # -- the in-sync set --------------------------------------------------------------------------
@@ -154,7 +190,7 @@ class Promises:
         older set, and would be promoted by that while the smaller one came into force. To record
         a set is to agree to its epoch.
         """
-        if set_.epoch < self._promised:
+        if set_.epoch < self._promised or self._is_new:
             return False
         if set_ > self._in_sync:
             self._promised = set_.epoch
@@ -172,6 +208,7 @@ class Promises:
         """
         if set_ > self._in_sync:
             self._in_sync = set_
+            self._founders = ()
             self._save()
             self._changed()
 
@@ -203,4 +240,4 @@ class Promises:
         self._save()
 
     def _save(self) -> None:
-        self._port.save(SavedState(self._promised, self._in_sync).encode())
+        self._port.save(SavedState(self._promised, self._in_sync, self._is_new).encode())

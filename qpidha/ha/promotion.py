@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from qpidha.ha.candidates import STILL_CATCHING_UP, Comparison, Refusal
 from qpidha.ha.in_sync import InSyncSet
 from qpidha.ha.membership_store import MembershipStore
-from qpidha.ha.peers import ATTEMPTS, Consultation, Peer, Peers
+from qpidha.ha.newcomer import new_text, recollect
+from qpidha.ha.peers import ATTEMPTS, Consultation, Peer, Peers, voters
 from qpidha.ha.port import Port, Reply
 from qpidha.ha.promises import Promises
 from qpidha.ha.states import StateMachine
@@ -124,24 +125,36 @@ class Promotion:
 
     def _majority_known(self, consultation: Consultation) -> None:
         """A majority answered, or the time for that is over: brokers that were just started, or
-        have lost a link, are asked a few times.
+        have lost a link, are asked a few times; all of them, as long as this one is new.
         """
         if self.over:
             return
         self._note(consultation)
-        if self.peers.hears_majority(consultation):
+        recollect(self.promises, self.peers)  # one of the others may have turned out to be this one
+        hears_majority, is_new = self.peers.hears_majority(consultation), self.promises.is_new
+        if hears_majority and not is_new:
             self._attempts = ATTEMPTS
             self._ask_promises()
         elif self._attempts > 1:
             self._attempts -= 1
-            self.peers.consult(self._majority_known, enough=True)
+            self.peers.consult(self._majority_known, enough=not is_new)
+        elif hears_majority:
+            self.refuse(
+                new_text(self.peers),
+                "start all brokers, an empty one in the place of one that is lost; to go on "
+                "without, see what would be lost: qpid-ha recover",
+            )
         else:
             self._refuse_minority(consultation, "answered")
 
     def _refuse_minority(self, consultation: Consultation, what: str) -> None:
-        heard, all_ = 1 + len(consultation.answered), 1 + len(self.peers.others())
+        heard, all_ = 1 + len(voters(consultation)), 1 + len(self.peers.others())
+        new = [
+            peer.name for peer in self.peers.up() if peer.status is not None and peer.status.is_new
+        ]
+        voteless = f"; new, and without a vote as yet: {', '.join(new)}" if new else ""
         self.refuse(
-            f"{heard} of {all_} brokers {what}, and a majority must",
+            f"{heard} of {all_} brokers {what}, and a majority must{voteless}",
             "start the others; with ha-safety=trust-manager the cluster manager's decision is "
             "enough",
         )

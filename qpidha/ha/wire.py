@@ -53,6 +53,10 @@ class Status:
     """Whether its disk has too little space left to take more."""
     replicate: str = ""
     """Its ha-replicate; empty if it does not say."""
+    is_new: bool = False
+    """Whether it may have forgotten what it promised, and does not vote."""
+    founders: tuple[str, ...] = ()
+    """Others that were new when it was, as long as it knows of no set."""
 
 
 @dataclass(slots=True)
@@ -199,6 +203,8 @@ LATER: dict[str, object] = {
     "is_short": False,
     "is_low": False,
     "replicate": "",
+    "is_new": False,
+    "founders": (),
 }
 """Fields that came after the first version, and what their absence says."""
 WRITTEN_AS = {"is_complete": "is_live"}
@@ -282,6 +288,8 @@ def decode(data: bytes) -> Message | Ignored:
         ) from error
     if isinstance(message, Status | Begin):
         message.in_sync_members = tuple(message.in_sync_members)
+    if isinstance(message, Status):
+        message.founders = tuple(message.founders)
     if isinstance(message, Ask):
         message.members = tuple(message.members)
     if isinstance(message, Begin):
@@ -319,7 +327,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "int": _is_number,
     "str": _is_text,
     "bool": lambda value: isinstance(value, bool),
-    "tuple[str, ...]": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "tuple[str, ...]": lambda value: isinstance(value, list | tuple) and all(map(_is_text, value)),
     "History": _is_history,
 }
 """By the type of a field."""

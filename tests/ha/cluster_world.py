@@ -25,6 +25,7 @@ from qpidha.model.broker_states import BrokerStatus
 from qpidha.model.errors import ProtocolViolation, QpidHaError
 from qpidha.model.event_log import EventSink
 from qpidha.model.events import Event, LogWritten
+from qpidha.model.features import FEATURES
 from qpidha.model.records import HA_RECORDS, QueueDeclared, Record
 from qpidha.model.settings import Settings
 from qpidha.model.url import parse_url
@@ -337,6 +338,7 @@ class World:
         seed: int = 1,
         recorder: str = "brokers",
         slow_state: bool = False,
+        absent: tuple[int, ...] = (),
     ) -> None:
         self.now = SECOND
         self.slow_state = slow_state
@@ -359,12 +361,13 @@ class World:
         )
         self.ends: dict[int, tuple[Machine, Machine]] = {}
         self.next_id = 0
-        self.dead: set[int] = set()
+        self.dead: set[int] = set(absent)
         self.refused: set[tuple[int, int]] = set()
         """Who cannot open a connection to whom."""
         self.machines = [Machine(self, i) for i in range(n)]
         for machine in self.machines:
-            machine.cluster.start()
+            if machine.index not in absent:
+                machine.cluster.start()
         self.settle()
 
     def connect(self, caller: Machine, index: int) -> int:
@@ -423,7 +426,8 @@ class World:
         if kind == "called":
             if connection_id in self.ends:
                 self.ends[connection_id][0].inbox.append(("opened", connection_id, b""))
-                cluster.called(connection_id, data.decode(), data.decode())
+                name = data.decode()
+                cluster.called(connection_id, name, name, frozenset(FEATURES))
         elif kind == "opened":
             cluster.opened(connection_id)
         elif kind == "lost":
@@ -471,7 +475,9 @@ class World:
         saved = old.saved
         if old.unsaved is not None and self.rng.random() < 0.5:
             saved = old.unsaved[1]  # it was on disk, and nobody had been told
-        machine = self.machines[index] = Machine(self, index, saved, life=old.life + 1, files=files)
+        machine = self.machines[index] = Machine(
+            self, index, saved, life=old.life + 1, files=files, system_id=old.system_id
+        )
         machine.cluster.start()
         return machine
 
@@ -485,6 +491,21 @@ class World:
         self.settle()
         self.run(0.5)
         return machine
+
+    def part(self, *groups: tuple[int, ...]) -> None:
+        """Cut the brokers of each group off from those of the others; no group joins all."""
+        self.refused = {
+            (one, other)
+            for group in groups
+            for one in group
+            for rest in groups
+            if rest is not group
+            for other in rest
+        }
+        for connection_id, (caller, callee) in list(self.ends.items()):
+            if (caller.index, callee.index) in self.refused:
+                self.close(connection_id)
+        self.settle()
 
     def cut(self, index: int) -> None:
         """Close every connection of a broker, as a peer that sees no heartbeat does."""

@@ -18,7 +18,7 @@ def test_what_is_saved_is_read_back() -> None:
 
 
 def test_a_broker_that_never_was_in_a_cluster_has_promised_nothing() -> None:
-    assert SavedState.decode(b"") == SavedState()
+    assert SavedState.decode(b"") == SavedState(is_new=True)
 
 
 OLD = SavedState(7, InSyncSet(6, 2, ("a", "b"))).encode()

@@ -100,6 +100,16 @@ def test_two_lost_disks_of_three_are_refused_by_name_until_the_operator_accepts_
     assert [each.words for each in world.machines] == [["a"]] * 3
 
 
+def test_new_brokers_that_were_told_of_a_set_do_not_vouch_for_it() -> None:
+    """They cannot tell whether the former ones had agreed to another."""
+    world = failed(dropped=2)
+    machine = world.restart(1)
+    world.replace(0)
+    world.replace(2)
+    assert not any(each.cluster.promises.is_new for each in world.machines)
+    assert "host0:5000, host2:5002 cannot tell who else had" in after(world, machine)
+
+
 @pytest.mark.parametrize("name", ["host0:5000", "0-broker"])
 def test_the_operator_says_of_a_broker_that_it_will_not_come_back(name: str) -> None:
     world = failed()

@@ -18,9 +18,11 @@ NO_SET = InSyncSet()
 class Owner:
     """A broker's promises, and what it did about them, in order."""
 
-    def __init__(self, promised: int = 0, in_sync: InSyncSet = NO_SET) -> None:
+    def __init__(
+        self, promised: int = 0, in_sync: InSyncSet = NO_SET, *, is_new: bool = False
+    ) -> None:
         self.done: list[str] = []
-        self.saved = SavedState(promised, in_sync)
+        self.saved = SavedState(promised, in_sync, is_new)
         port: Any = self
         self.promises = Promises(port, "me", self.saved, lambda: self.done.append("told"))
 
@@ -31,6 +33,7 @@ class Owner:
     def assert_saved(self) -> None:
         assert self.saved.promised == self.promises.promised
         assert self.saved.in_sync.is_same(self.promises.in_sync)
+        assert self.saved.is_new is self.promises.is_new
 
 
 def test_an_epoch_is_promised_once_and_to_one_candidate() -> None:
@@ -109,6 +112,21 @@ def test_a_broker_writes_its_state_file_at_its_start_and_a_new_one_before_it_has
     new.promises.start()
     old.promises.start()
     assert (new.done, old.done) == (["saved"], ["saved"])
+
+
+def test_a_new_broker_follows_and_learns_and_agrees_to_nothing_before_it_recollects() -> None:
+    owner = Owner(is_new=True)
+    owner.promises.start()
+    assert owner.promises.follow(1)
+    owner.promises.learn(InSyncSet(1, 2, ("a", "me")))
+    assert not owner.promises.grant(2, "a")
+    assert not owner.promises.record(InSyncSet(1, 3, ("a",)))
+    owner.assert_saved()
+    owner.promises.recollect(4, InSyncSet(1, 1, ("a",)), ())
+    assert owner.promises.promised == 4 and owner.promises.in_sync.version == 2
+    assert owner.done[-2:] == ["saved", "told"]
+    owner.assert_saved()
+    assert not owner.promises.grant(4, "a") and owner.promises.grant(5, "a")
 
 
 STEPS = st.lists(

@@ -146,7 +146,7 @@ def one_record_for_two_candidates(patch: pytest.MonkeyPatch) -> None:
     [
         (in_force_before_it_is_recorded, 60),
         (promoted_outside_the_kept_set, 0),
-        (one_record_for_two_candidates, 270),
+        (one_record_for_two_candidates, 2700),
     ],
 )
 def test_a_planted_bug_is_caught(

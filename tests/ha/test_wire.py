@@ -44,6 +44,8 @@ SPOKEN: list[Message] = [
         is_short=True,
         is_low=True,
     ),
+    Status("id", "b1", "h:1", "joining", 0, 0, 0, 0, 0, (), False, is_new=True),
+    Status("id", "b1", "h:1", "joining", 0, 0, 0, 0, 0, (), False, founders=("other",)),
     Ask(1, 5, "id", recorder="manager"),
     Ask(1, 5, "id"),
     Ask(2, 5, "id", 7, ("id", "other")),

@@ -227,6 +227,47 @@ def spare_one(run: Any) -> None:
         run.world.at(run.world.between(MILLISECOND, 30 * MILLISECOND), machine.restart)
 
 
+def lose_voters(run: Any) -> None:
+    """The primary is cut off, and the others promote one of them. Then so many of these lose their
+    disks that the new brokers in their places are a majority with the former primary, which reaches
+    them, while nobody reaches those who remember. They are found again later.
+    """
+    primaries = run.cluster.primaries()
+    others = [machine for machine in run.cluster if machine not in primaries]
+    is_whole = all(machine.is_up and machine.former is None for machine in run.cluster)
+    if len(primaries) != 1 or len(others) < 2 or not is_whole:
+        return
+    run.is_spared = True
+    heal(run)
+    _cut_off(run, primaries)
+    others = run.world.rng.sample(others, len(others))
+    _replace_voters(run, others, run.world.now + run.plan.length)
+
+
+def _replace_voters(run: Any, others: list[Any], until: int) -> None:
+    """Go on when one of the others is primary and has accepted something."""
+    world = run.world
+    primary = next((each for each in others if each.is_up and each.state.is_primary), None)
+    has_accepted = primary is not None and primary.node.log.epoch in run.facts.first_acceptance
+    if run.healing or (not has_accepted and world.now > until):
+        return
+    if not has_accepted:
+        if primary is None:
+            _promote(run, others[0])
+        world.at(SPARED, _replace_voters, run, others, until)
+        return
+    voters = [each for each in others if each is not primary][: run.plan.brokers // 2]
+    heal(run)
+    _cut_off(run, [each for each in others if each not in voters])
+    run.lost_disks_after = -1  # they stay lost
+    for machine in voters:
+        machine.crash(power=True, disk="drop")
+        machine.lose_disk()
+        machine.features = VERSIONS[-1]  # one of before votes at once
+        world.at(MILLISECOND, machine.restart)
+    world.at(CUT_OFF, heal, run)
+
+
 def _find_disks(run: Any) -> None:
     """Put lost disks back, unless a broker was promoted without them."""
     lost = [machine for machine in run.cluster if machine.former is not None]
@@ -506,6 +547,17 @@ def _part_for_a_while(run: Any, pairs: list[tuple[str, str]]) -> None:
             run.world.at(duration, _join, run, *pair)
 
 
+def _cut_off(run: Any, machines: list[Any]) -> None:
+    """Cut machines off from everybody but each other."""
+    inside = [machine.host for machine in machines]
+    for host in run.hosts():
+        for one in inside:
+            for pair in ((one, host), (host, one)):
+                if host not in inside and pair not in run.cuts:
+                    run.cuts[pair] = None
+                    run.world.block(*pair)
+
+
 def _join(run: Any, one: str, other: str) -> None:
     if run.cuts.pop((one, other), 0) is None and not run.is_cut(one, other):
         run.world.unblock(one, other)
@@ -530,7 +582,7 @@ CUT_OFF = 1500 * MILLISECOND
 """For how long nobody hears the one that is spared."""
 SPARED = 200 * MILLISECOND
 """How much later than the others a majority of new brokers is started."""
-APART = ("lose_disk", "spare_one")
+APART = ("lose_disk", "spare_one", "lose_voters")
 ERRORS = ("double_promote", "late_promote", "wrong_promote", "early_promote")
 NEED_BYTES = ("congestion",)
 NEED_DISKS = ("torn_write", "lost_tail", "slow_sync", "disk_full", "disk_low")
@@ -578,6 +630,7 @@ FAULTS: dict[str, Callable[[Any], None]] = {
         crash_all,
         lose_disk,
         spare_one,
+        lose_voters,
         torn_write,
         lost_tail,
         restart,

@@ -86,6 +86,11 @@ def trust_the_memoryless() -> AbstractContextManager[None]:
     return replaced((Comparison, "_forgotten_too_much", lambda self, row: None))
 
 
+def vote_without_memory() -> AbstractContextManager[None]:
+    """Let a new broker vote at once, in the place of one that may have voted."""
+    return replaced((role, "counts_votes", lambda settings: False))
+
+
 def forget_the_silent() -> AbstractContextManager[None]:
     """Take every broker that does not answer for one that will not come back."""
     return replaced((Comparison, "_is_forgotten", lambda self, row: not row.answered))
@@ -381,6 +386,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         promote_dropped,
         promote_restarted,
         trust_the_memoryless,
+        vote_without_memory,
         forget_the_silent,
         forget_dequeue,
         reuse_id,

