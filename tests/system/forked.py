@@ -9,6 +9,7 @@ its socket which process it made, and later how each of them ended.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -125,7 +126,8 @@ class Forked:
 
     def kill(self) -> None:
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended, and that is on its way
+                os.kill(self.pid, signal.SIGKILL)
 
 
 def serve(control: socket.socket) -> int:
