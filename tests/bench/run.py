@@ -36,12 +36,13 @@ WARM_UP = 5000
 OURS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("qpidha-3", 3, ()),
     ("qpidha-1", 1, ()),
+    ("qpidha-3-acl", 3, (f"--acl-file={HERE / 'bench.acl'}",)),
     ("qpidha-3-no-events", 3, ("--journal-events=off",)),
     ("qpidha-3-sampled", 3, ("--journal-events=sampled",)),
     ("qpidha-3-full", 3, ("--journal-events=full",)),
 )
-"""Name, brokers and further options of each subject that is ours; the last three show what the
-event log costs.
+"""Name, brokers and further options of each subject that is ours; the others show what access
+control costs, and the last three what the event log does.
 """
 
 
@@ -265,7 +266,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--before",
         type=Path,
-        help="another working copy of qpidha: measure its brokers too, as NAME-before",
+        help="another working copy of qpidha: measure its brokers too, as NAME-before, without the "
+        "further options of a subject",
     )
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds for one load")
     parser.add_argument(
@@ -291,7 +293,8 @@ def bring_up(
         sources = {name: None} if ask.before is None else {name: None, f"{name}-before": ask.before}
         for title, source in sources.items():
             say(f"starting {title}")
-            brokers = QpidhaBrokers(folder / title, size, options=options, source=source)
+            given = options if source is None else ()
+            brokers = QpidhaBrokers(folder / title, size, options=given, source=source)
             running.append(brokers)
             brokers.up()
             subjects.append(our_subject(title, brokers, ask))
