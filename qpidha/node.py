@@ -464,7 +464,9 @@ class Node:
             return
         connection = self.streams.by_id.get(connection_id)
         if connection is not None:
-            if self.streams.puts_off(connection, event):
+            if self.streams.puts_off(connection, event) or not self.streams.is_heard_out(
+                connection, event
+            ):
                 return
             connection.lost(event.reason)
         self._drop_connection(connection_id, event.reason)
@@ -863,7 +865,8 @@ class Node:
         """Take as much as a turn may have of what clients did while they were not listened to, and
         of what they sent before.
         """
-        self.streams.go_on(self.now)
+        for end in self.streams.go_on(self.now):
+            self._lost(end)
         for event in self.streams.put_off():
             HANDLERS[type(event)](self, event)
 

@@ -352,8 +352,6 @@ class Connection:
 
     def lost(self, reason: str) -> None:
         """The stream is gone: forget everything that depended on it."""
-        if self.goes_on:
-            self.receive(b"")
         if self.error is None:
             self.error = PeerError("amqp:connection:forced", reason)
         if not self.closed:

@@ -49,8 +49,8 @@ class Streams:
         """Connection -> how much of that is from it."""
         self._put_off_bytes = 0
         self._hears = self._is_patient = False
-        self.late: dict[int, None] = {}
-        """Connections that go on in the next turn with what came."""
+        self.late: dict[int, ConnectionLost | None] = {}
+        """Connections that go on in the next turn with what came, and what ends them after that."""
         self._deadlines: Deadlines[int] = Deadlines()
         self._opening: dict[int, None] = {}
 
@@ -76,13 +76,38 @@ class Streams:
                 raise
         self._heard(connection, now)
 
-    def go_on(self, now: int) -> None:
-        """Let connections go on with what came before."""
-        if not self.frozen:
-            late, self.late = self.late, {}
-            for number in late:
-                if number in self.by_id:
-                    self.received(self.by_id[number], b"", now)
+    def go_on(self, now: int) -> list[ConnectionLost]:
+        """Let connections go on with what came before; give the ends of those whose streams are
+        gone and who have no more to say.
+        """
+        ends = []
+        late, self.late = self.late, {}
+        for number, end in late.items():
+            if number not in self.by_id:
+                continue
+            if self._rests(number):
+                self.late[number] = end
+                continue
+            self.received(self.by_id[number], b"", now)
+            if end is not None:
+                if number in self.late:
+                    self.late[number] = end
+                else:
+                    ends.append(end)
+        return ends
+
+    def is_heard_out(self, connection: Connection, end: ConnectionLost) -> bool:
+        """Whether all was heard that came before the end of a stream; if not, `go_on` gives that
+        end again, and nothing is sent there until then.
+        """
+        if not connection.goes_on:
+            return True
+        self.late[end.connection_id] = end
+        connection.set_congested(True)
+        return False
+
+    def _rests(self, number: int) -> bool:
+        return self.frozen and self.by_id[number].principal.is_ordinary
 
     def computed(self, connection: Connection, event: Computed, now: int) -> None:
         """Give a connection what came of its arithmetic."""
@@ -100,7 +125,7 @@ class Streams:
         number = connection.connection_id
         self.woken[number] = None
         if connection.goes_on:
-            self.late[number] = None
+            self.late.setdefault(number)
         if number in self._opening:
             if connection.remote_container:
                 # Until now it had to hurry up; from now on it has heartbeats.
@@ -117,7 +142,9 @@ class Streams:
     @property
     def is_behind(self) -> bool:
         """Whether there is more to hear of what was put off, or to make of what was heard."""
-        return bool(self._put_off or self.late) and not self.frozen
+        if self.frozen:
+            return not all(self._rests(number) for number in self.late)
+        return bool(self._put_off or self.late)
 
     def freeze(self) -> None:
         """Listen to no ordinary client, and hang up on none."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from qpidha.amqp.peer.engine import PUT_OFF, Engine
+from qpidha.amqp.server.incoming import IncomingLink
 from qpidha.amqp.server.outgoing import OutgoingLink
 from qpidha.model.effects import SendBytes
 from qpidha.model.encoding import Described, UInt, ULong
-from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened
+from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionLost, ConnectionOpened
 from qpidha.model.message_view import build
+from qpidha.model.principal import Role
+from qpidha.node import Node
 from tests.amqp.builders import a_node
 from tests.amqp.server.test_rare_frames import (
     ACCEPTED,
@@ -25,6 +29,7 @@ from tests.amqp.server.test_rare_frames import (
 from tests.amqp.wire import Talk, attach, frame, frames_in, perform, told
 
 DELIVERIES, FRAMES = 5000, 500
+NOW = 1_000_000_000
 ACCEPT = Described(ULong(ACCEPTED), [])
 WIDE = UInt(100_000)
 CREDIT = frame(perform(0x13, UInt(0), WIDE, UInt(0), WIDE, UInt(0), UInt(0), WIDE))
@@ -105,7 +110,7 @@ def test_who_tells_states_without_end_is_hung_up_on(talk: Talk) -> None:
 
 
 def test_a_broker_goes_on_in_its_next_turns_with_what_was_put_off() -> None:
-    node, now = a_node(), 1_000_000_000
+    node, now = a_node(), NOW
     node.start(now)
     queue, _ = node.broker.declare_queue("q")
     for number in range(DELIVERIES):
@@ -125,12 +130,66 @@ def test_a_broker_goes_on_in_its_next_turns_with_what_was_put_off() -> None:
     assert not queue.messages
 
 
-def test_what_was_put_off_counts_also_if_the_stream_ends() -> None:
-    host = a_delaying_host()
-    talk = Talk(host, HEADER, OPEN, PLAIN_BEGIN, attach("r", 0, receives=True, source=FROM_Q))
-    talk.say(attach("s", 1))
-    wide = disposition(0, 2**30, ACCEPT)
-    talk.say(wide * 3 + frame(perform(0x14, UInt(1), UInt(0), b"t", UInt(0), True) + build("m")))
-    assert talk.connection.goes_on and not talk.messages
-    talk.connection.lost("reset")
-    assert talk.messages == 1
+WIDE_RANGE = disposition(0, 2**30, ACCEPT)
+ONE_MESSAGE = frame(perform(0x14, UInt(1), UInt(0), b"t", UInt(0), True) + build("m"))
+
+
+def a_node_that_is_behind(behind: bytes) -> Node:
+    """A broker with a client that told the states of many deliveries, and then more."""
+    node = a_node()
+    node.start(NOW)
+    node.broker.declare_queue("q")
+    node.step([ConnectionOpened(2, "p", ConnectionKind.CLIENT, "", False)], NOW)
+    links = attach("r", 0, receives=True, source=FROM_Q) + attach("s", 1)
+    node.step([BytesReceived(2, HEADER + OPEN + PLAIN_BEGIN + links)], NOW)
+    node.step([BytesReceived(2, WIDE_RANGE * 20 + behind)], NOW)
+    assert node.streams.late
+    return node
+
+
+def test_all_that_was_put_off_is_heard_if_the_stream_ends() -> None:
+    node = a_node_that_is_behind(ONE_MESSAGE)
+    node.step([ConnectionLost(2, "reset")], NOW)
+    turns = 0
+    while node.streams.late:
+        assert not node.broker.queues["q"].messages and node.next_deadline == NOW
+        node.step([], NOW)
+        turns += 1
+    assert turns > 5 and len(node.broker.queues["q"].messages) == 1
+    assert not node.streams.by_id and not node.stopping
+
+
+def test_what_is_put_off_behind_the_end_of_a_hand_over_is_heard_as_well() -> None:
+    node = a_node_that_is_behind(ONE_MESSAGE)
+    node.freeze(True)
+    node.step([ConnectionLost(2, "reset")], NOW)
+    assert node.streams.late and node.next_deadline != NOW
+    node.freeze(False)
+    while node.streams.late:
+        node.step([], NOW)
+    assert len(node.broker.queues["q"].messages) == 1 and not node.streams.by_id
+
+
+def test_a_mistake_with_what_was_put_off_ends_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = a_node_that_is_behind(ONE_MESSAGE)
+
+    def fail(*_: object) -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(IncomingLink, "delivery_changed", fail)
+    node.step([ConnectionLost(2, "reset")], NOW)
+    while node.streams.is_behind:
+        node.step([], NOW)
+    assert node.internal_errors == 1 and not node.stopping and not node.streams.by_id
+
+
+def test_an_administrator_goes_on_while_another_broker_is_to_be_primary() -> None:
+    node = a_node_that_is_behind(ONE_MESSAGE)
+    connection = node.streams.by_id[2]
+    connection.principal = replace(connection.principal, roles=frozenset((Role.ADMINISTRATOR,)))
+    node.freeze(True)
+    node.step([], NOW)
+    assert node.next_deadline == NOW
+    while node.streams.late:
+        node.step([], NOW)
+    assert node.streams.frozen and len(node.broker.queues["q"].messages) == 1
