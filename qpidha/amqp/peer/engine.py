@@ -41,8 +41,10 @@ from qpidha.model.errors import LimitExceeded, LinkStolen, ProtocolViolation, Qp
 
 MOST_ROUNDS = 2
 """How often in one turn a server hands out the events of thousands of deliveries."""
-PUT_OFF = 1 << 20
-"""Bytes that may wait for a turn of their own."""
+PUT_OFF = 4 << 20
+"""Bytes that may wait for turns of their own, whatever they are: those of a dozen turns of a client
+that sends as fast as it can.
+"""
 MAX_MILLISECONDS = 2**32 - 1
 """The longest silence that can be named: 49 days; who asks for more gets this."""
 # Takes the lines that the engine would write to standard error; with what it finds wrong it also
@@ -334,8 +336,9 @@ class Engine:
     def _put_off(self, data: bytes) -> None:
         if len(data) > PUT_OFF:
             raise LimitExceeded(
-                "too many states of deliveries wait to be looked at",
-                reason="the same deliveries got states over and over",
+                f"{len(data)} bytes wait behind states of thousands of deliveries",
+                reason=f"{PUT_OFF} are kept while those are looked at, some a turn",
+                hint="settle fewer deliveries at once, or wait before more is sent",
             )
         self.put_off = data
 

@@ -193,3 +193,22 @@ def test_an_administrator_goes_on_while_another_broker_is_to_be_primary() -> Non
     while node.streams.late:
         node.step([], NOW)
     assert node.streams.frozen and len(node.broker.queues["q"].messages) == 1
+
+
+def test_messages_that_stream_in_behind_many_states_are_no_reason_to_hang_up(talk: Talk) -> None:
+    """A client of 20 sessions, at as much in a turn as a stream with TLS gives."""
+    talk.say(attach("s", 1))
+    states = WIDE_RANGE * 20
+    sent = [
+        frame(
+            perform(0x14, UInt(1), UInt(number), b"t%d" % number, UInt(0), True)
+            + build("m" * 60_000)
+        )
+        for number in range(40)
+    ]
+    talk.say(states)
+    for start in range(0, len(sent), 4):
+        talk.say(b"".join(sent[start : start + 4]))
+    while talk.connection.goes_on:
+        talk.say(b"")
+    assert not talk.connection.closed and talk.messages == len(sent)
