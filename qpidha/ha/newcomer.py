@@ -13,8 +13,9 @@ know, by
    with this one: they begin a cluster. The first of them that has heard enough is new no longer,
    and the others may hear it only then. So it goes on telling with whom it began: its founders.
 
-It takes up the highest promise and the newest set of what it was told, which is saved before it
-votes, and then is new no longer. Until then it may follow a primary, confirm, and be a member of
+It takes up the highest promise and the newest set of what it was told, each when it hears it, for
+a broker that has lost its memory may be at that address later. That is saved before it votes, and
+then it is new no longer. Until then it may follow a primary, confirm, and be a member of
 the in-sync set: none of that is a vote. Where votes do not count nobody is new: with a manager that
 is trusted, or whose store is the recorder.
 
@@ -45,7 +46,11 @@ def recollect(promises: Promises, peers: Peers) -> None:
     others = len(peers.others())
     brokers = 1 + others
     told = [peer.known for peer in peers.others() if peer.known is not None]
-    founders = () if promises.promised else _founders(peers)
+    strangers, founders = _founders(peers)
+    for status in strangers:
+        promises.hear(status.promised, _set_of(status))
+    if promises.promised or promises.in_sync.epoch:
+        founders = ()
     witnesses = sum(not status.is_new for status in told)
     if 2 * witnesses >= brokers or len(told) == others or 2 * (1 + len(founders)) > brokers:
         promises.recollect(
@@ -55,8 +60,9 @@ def recollect(promises: Promises, peers: Peers) -> None:
         )
 
 
-def _founders(peers: Peers) -> tuple[str, ...]:
-    """Return those who begin a new cluster with this broker; nobody if one that spoke does not.
+def _founders(peers: Peers) -> tuple[list[Status], tuple[str, ...]]:
+    """Return what those said that belong to a cluster already; and if there are none, those who
+    begin a new one with this broker.
 
     Who told that it was new, and is not connected any more, may have heard of a cluster since: it
     does not count, as one that has never spoken.
@@ -70,9 +76,8 @@ def _founders(peers: Peers) -> tuple[str, ...]:
     known = {status.system_id for status in told if status.is_new and not status.promised}
     known.update(status.system_id for status in with_us)
     known.update(*(status.founders for status in with_us))
-    if all(status.system_id in known and not status.in_sync_epoch for status in told):
-        return tuple(status.system_id for status in told)
-    return ()
+    strangers = [status for status in told if status.system_id not in known or status.in_sync_epoch]
+    return strangers, () if strangers else tuple(status.system_id for status in told)
 
 
 def _set_of(status: Status) -> InSyncSet:

@@ -104,6 +104,12 @@ class Promises:
         """
         return self._founders
 
+    def hear(self, promised: int, in_sync: InSyncSet) -> None:
+        """Take up what another broker told while this one is new."""
+        if promised > self._promised:
+            self._raise(promised)
+        self.learn(in_sync)
+
     def recollect(self, promised: int, in_sync: InSyncSet, founders: tuple[str, ...]) -> None:
         """Take up what others told, in place of what this broker may have forgotten: it is new no
         longer (S5).

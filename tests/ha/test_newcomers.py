@@ -408,6 +408,26 @@ def test_who_has_followed_a_primary_is_no_founder() -> None:
     assert new(world) == [1, 2]
 
 
+def test_what_was_told_counts_though_the_teller_is_replaced() -> None:
+    """The primary is cut off; one other broker loses its memory, hears of the set, and waits for
+    the primary. Then the broker that told it loses its memory as well.
+    """
+    world = started()
+    world.part((0,), (1, 2))
+    world.kill(2)
+    late = world.replace(2)
+    world.run(1)
+    assert new(world) == [2]
+    world.kill(1)
+    world.replace(1)
+    world.run(2)
+    assert new(world) == [1, 2]
+    world.part()
+    world.run(2)
+    assert new(world) == [] and late.cluster.promises.promised == 1
+    assert world.machines[0].state is ACTIVE and publish(world, 0, "m")
+
+
 def test_founders_that_heard_of_each_other_in_any_order_all_vote() -> None:
     """Of five one is away; the second pair hears of each founder only through the other."""
     world = World(5, safety="strict", durable=True, absent=(0, 1, 2, 3, 4))
