@@ -323,12 +323,13 @@ class FrameReader:
                 if part is None:
                     if ends:
                         last_one = data[position + ends : position + ends + len(number)]
-                        if last_one < number:
-                            break
-                        self._spans += from_bytes(last_one, "big") - from_bytes(number, "big")
-                        if self._spans > AT_ONCE:
-                            position += size
-                            break
+                        if last_one != number:
+                            if last_one < number:
+                                break
+                            self._spans += from_bytes(last_one, "big") - from_bytes(number, "big")
+                            if self._spans > AT_ONCE:
+                                position += size
+                                break
                     position += size
                     continue
                 if expected != UNKNOWN:
