@@ -83,7 +83,8 @@ RETRIED_A_TURN = 1000
 PUBLISH_STEPS, REROUTE_STEPS, COMMIT_STEPS = (200, 50_000), (50, 100_000), (20, 500_000)
 """Steps that the comparison of each key with the bindings of topic exchanges may take whatever
 others take (2,000 are about a millisecond), and those that are shared in one turn: by what is
-published, by what is rerouted, and by commits, whose posts are all routed in one turn.
+published, by what is rerouted (of each queue that overflows on its own, for that cannot wait), and
+by commits, whose posts are all routed in one turn.
 """
 RETURN = 10 * SECOND
 """How long the users of a queue without a timeout of its own have to come back after a failover or
@@ -111,6 +112,8 @@ class Broker(State):
         self._publish_steps = Steps(*PUBLISH_STEPS, "send it again, and fewer of this kind at once")
         self._reroute_steps = Steps(*REROUTE_STEPS, "reject, or delete, fewer of this kind at once")
         self.commit_steps = Steps(*COMMIT_STEPS, "commit more often")
+        self._overflow_steps: dict[Queue, Steps] = {}
+        """For the messages that had to make room in this turn, by the queue that they left."""
         self._owned: dict[object, dict[Queue, None]] = {}
         self._left_behind: dict[object, dict[Queue, None]] = {}
         """Queues whose owner has gone and that have not heard of it."""
@@ -551,7 +554,7 @@ class Broker(State):
         if exchange is None:
             return 0
         try:
-            routed = self._place(exchange, message)
+            routed = self._place(exchange, message, self._reroute_steps)
         except (LimitExceeded, TooManyKeys) as error:
             why = error.text
         else:
@@ -564,17 +567,17 @@ class Broker(State):
         self._retrying[queue] = None
         return None
 
-    def _reroute(self, queue: Queue, message: Message) -> int | None:
+    def _reroute(self, queue: Queue, message: Message, steps: Steps | None = None) -> int | None:
         """Give a message that cannot stay to the alternate exchange of its queue, if there is one;
         return the sequence to wait for. One that finds no place is dropped; but None if too many
-        keys were looked for in this turn, or for one that can wait for room on the disk, as its
-        queue is being deleted.
+        keys were looked for in this turn (with `steps`, if they are too few), or for one that can
+        wait for room on the disk, as its queue is being deleted.
         """
         exchange = self._alternate_of(queue)
         if exchange is None:
             return 0
         try:
-            routed = self._place(exchange, message)
+            routed = self._place(exchange, message, steps or self._reroute_steps)
         except TooManyKeys:
             return None
         except RefusedRequest as error:  # It is full, or a copy of what another broker decides on.
@@ -600,7 +603,7 @@ class Broker(State):
         name = queue.options.alternate
         return self.exchanges.get(name) if name else None
 
-    def _place(self, exchange: Exchange, message: Message) -> Routed:
+    def _place(self, exchange: Exchange, message: Message, steps: Steps) -> Routed:
         """Put a message that leaves a queue on those that an exchange has for it; LimitExceeded if
         one of them is full, TooManyKeys if it cannot be said now. Counted if it comes to one at
         least.
@@ -609,7 +612,6 @@ class Broker(State):
         key, headers = subject(payload), partial(application_properties, payload)
         if not fits_key(key):
             key = ""  # It was sent to a queue, whose messages may have any subject.
-        steps = self._reroute_steps
         # One that no exchange takes counts as none: nobody is there to be told.
         try:
             queues = self.routes(exchange, key, headers, steps)
@@ -685,10 +687,13 @@ class Broker(State):
         """
         if not queue.options.alternate:
             return
+        steps = self._overflow_steps.get(queue)
+        if steps is None:
+            steps = self._overflow_steps[queue] = Steps(*REROUTE_STEPS, "")
         self._evicting[queue] = None
         try:
             for message in messages:
-                if self._reroute(queue, message) is None:
+                if self._reroute(queue, message, steps) is None:
                     self._drop(queue, "the keys of too many take too long to be compared")
         finally:
             del self._evicting[queue]
@@ -709,6 +714,7 @@ class Broker(State):
         self._disown_some()
         for steps in (self._publish_steps, self._reroute_steps, self.commit_steps):
             steps.renew()
+        self._overflow_steps.clear()
         if not self._next_expiry:
             self._next_expiry = now + EXPIRY_INTERVAL
         for queue in self._leaving:

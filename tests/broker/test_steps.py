@@ -202,13 +202,24 @@ def test_rejected_messages_that_no_exchange_takes_are_not_compared_each_second(
     assert len(compared) == 21 and len(queue.unplaced) == 20
 
 
-def ring(broker: Broker, number: int) -> int:
+def ring(broker: Broker, number: int, name: str = "ring") -> int:
     """Send a message to a ring, which gives another one away; return how many it has dropped."""
-    if "ring" not in broker.queues:
+    if name not in broker.queues:
         given = {"qpid.max_count": 1, "qpid.policy_type": "ring"}
-        broker.declare_queue("ring", alternate="amq.topic", arguments=given)
-    broker.publish("", "ring", a_message(crowd_key(10_000 + number, 6)), headers=dict)
-    return broker.queues["ring"].not_rerouted
+        broker.declare_queue(name, alternate="amq.topic", arguments=given)
+    broker.publish("", name, a_message(crowd_key(10_000 + number, 6)), headers=dict)
+    return broker.queues[name].not_rerouted
+
+
+def test_a_ring_gives_its_messages_away_though_others_have_taken_all_steps(few_steps: None) -> None:
+    broker, _ = with_rejects(30)
+    ring(broker, 0)
+    for number in range(30):
+        ring(broker, 100 + number, "other ring")
+    reject_all(broker, "q")
+    assert broker.queues["other ring"].not_rerouted and broker.queues["q"].unplaced
+    for number in range(1, 4):
+        assert ring(broker, number) == 0
 
 
 def test_a_ring_gives_its_messages_away_while_there_are_steps(few_steps: None) -> None:
