@@ -801,6 +801,13 @@ class Broker(State):
         for owner, queues in list(self._owned.items()):
             self._owned[owner] = {queue: None for queue in queues if not queue.deleted}
 
+    def remove_queue(self, queue: Queue) -> None:
+        """Take a queue, its bindings and messages away; if it was being deleted that is over."""
+        deletion = self._evicting.pop(queue, None)
+        super().remove_queue(queue)
+        if deletion is not None:
+            deletion.end()
+
     # Below: what the above is made of.
 
     def _append(self, record: Record) -> int:

@@ -15,7 +15,7 @@ from qpidha.broker.queues.deletion import Deletion
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.transaction import Post, Transaction
 from qpidha.model.errors import LimitExceeded, NotFound, ResourceDeleted, ResourceLocked
-from qpidha.model.records import Cause, Dequeued, Enqueued, QueueDeleted
+from qpidha.model.records import Cause, Dequeued, Enqueued, QueueDeclared, QueueDeleted
 from tests.broker.parts import Tape, a_broker, a_poster, a_taker, contents, copy_of, picture, send
 
 FOR_EVER = 1 << 60
@@ -385,4 +385,18 @@ def test_a_local_queue_of_a_backup_ends_though_nothing_can_be_passed_on(bodies: 
     backup.delete_queue("local")
     finish(backup)
     assert "local" not in backup.queues and queue.not_rerouted == len(bodies)
+    assert picture(backup) == picture(copy_of(tape))
+
+
+def test_a_local_queue_that_is_being_deleted_makes_room_for_a_replicated_one_of_its_name() -> None:
+    _, _, tape = filled()
+    backup = copy_of(tape)
+    backup.declare_queue("new", alternate="amq.fanout", arguments={"qpid.replicate": "none"})
+    send(backup, "new", *"12345")
+    said = over(backup.delete_queue("new"))
+    backup.go_on_walking(FOR_EVER)
+    sequence = tape.append(QueueDeclared("new", uuid="u", replicate="all"))
+    backup.apply(sequence, tape.last)
+    finish(backup)
+    assert backup.queue("new").uid == sequence and len(said) == 1
     assert picture(backup) == picture(copy_of(tape))
