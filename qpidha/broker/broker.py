@@ -307,7 +307,7 @@ class Broker(State):
 
     def abandon_walks(self) -> None:
         """Leave undone what is not over: another broker decides from now on."""
-        self.returns.clear()
+        self.returns.forget_replicas()
         self.walks, self._search = [], None
         for deletion in list(self._evicting.values()):
             if deletion is not None:

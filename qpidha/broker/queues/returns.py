@@ -25,6 +25,7 @@ class Home(Protocol):
 
     messages: dict[int, Message]
     deleted: bool
+    is_replica: bool
 
     def release(self, message: Message) -> None:
         """Make a message available again."""
@@ -71,10 +72,12 @@ class Returns:
         self._go_on()
         self._left = RETURNED_A_TURN
 
-    def clear(self) -> None:
-        """Another broker decides from now on, and for that one nobody has them."""
-        self._waiting.clear()
-        self._of.clear()
+    def forget_replicas(self) -> None:
+        """Another broker decides from now on, and for that one nobody has them; local queues stay
+        our own.
+        """
+        self._waiting = deque(entry for entry in self._waiting if not entry[0].is_replica)
+        self._of = Counter(queue for queue, _, _ in self._waiting)
 
     def _go_on(self) -> None:
         while self._waiting and self._left > 0:

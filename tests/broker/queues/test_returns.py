@@ -86,5 +86,27 @@ def test_a_broker_that_is_primary_no_more_gives_nothing_back(
 ) -> None:
     broker, queue, takers, _ = scene
     go(broker, queue, takers)
+    broker.passive = True
     broker.abandon_walks()
     assert not broker.returns and not broker.returns.holds(queue)
+
+
+def test_what_consumers_of_a_local_queue_had_is_given_back_on_a_broker_that_is_demoted(
+    scene: tuple[Broker, Queue, list[Taker], Tape],
+) -> None:
+    broker, queue, takers, _ = scene
+    local, _ = broker.declare_queue("local", arguments={"qpid.replicate": "none"})
+    send(broker, "local", *"1234")
+    others = [a_taker(local, 2) for _ in range(2)]
+    broker.dispatch(1)
+    go(broker, queue, takers)
+    go(broker, local, others)
+    broker.log_writer = None
+    broker.passive = True
+    broker.abandon_walks()
+    while broker.returns:
+        broker.dispatch(1)
+    assert queue.acquired and not broker.returns.holds(queue)
+    other = a_taker(local, 100)
+    broker.dispatch(1)
+    assert other.bodies == list("1234")
