@@ -535,13 +535,16 @@ class Broker(State):
         exchange.received += 1
         exchange.bytes_received += len(payload)
         steps = self._publish_steps
-        queues = exchange.route(key, headers, steps)
-        if self._evicting or not queues:
-            queues = self._takers(exchange, queues, key, headers, steps)
-            if not queues:
-                exchange.dropped += 1
-                exchange.bytes_dropped += len(payload)
-                return UNROUTED
+        try:
+            queues = exchange.route(key, headers, steps)
+            if self._evicting or not queues:
+                queues = self._takers(exchange, queues, key, headers, steps)
+        except TooManyKeys:
+            exchange.drop(len(payload))
+            raise
+        if not queues:
+            exchange.drop(len(payload))
+            return UNROUTED
         if len(queues) == 1:
             return Routed(queues[0].enqueue(payload, expires), 1)
         return Routed(self.enqueue_on_all(queues, payload, expires), len(queues))
@@ -590,8 +593,7 @@ class Broker(State):
         if not routed.queues:
             exchange.received += 1
             exchange.bytes_received += message.size
-            exchange.dropped += 1
-            exchange.bytes_dropped += message.size
+            exchange.drop(message.size)
         return routed.sequence
 
     def _drop(self, queue: Queue, reason: str) -> None:

@@ -148,6 +148,11 @@ class Exchange:
         """
         return []
 
+    def drop(self, size: int) -> None:
+        """Count a message that came to no queue."""
+        self.dropped += 1
+        self.bytes_dropped += size
+
     def statistics(self) -> dict[str, int]:
         """Return what management shows of this exchange."""
         return {

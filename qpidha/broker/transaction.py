@@ -368,8 +368,7 @@ class Transaction:
             exchange.received += 1
             exchange.bytes_received += len(post.payload)
             if not queues:
-                exchange.dropped += 1
-                exchange.bytes_dropped += len(post.payload)
+                exchange.drop(len(post.payload))
                 return 0
         sequence, leaving = self._broker.put_on_all(queues, post.payload, post.expires)
         # Not rerouted before the last post is in its place: it might take the room that was found

@@ -8,11 +8,12 @@ could not take as many when it has stopped its senders; a sender to such a queue
 until the queue goes on, and no sender gets any while the broker has none to give. A message that
 cannot be taken is rejected with the reason, and the link goes on; Qpid releases those over a
 limit, which tells a sender nothing. A message for which an exchange has no queue is released, or
-with unroutable=accept accepted, as in Qpid. An outcome that the sender's source does not list is
+with unroutable=accept accepted, as in Qpid; released as well is one whose key cannot be looked at
+in its turn, because of what others sent. An outcome that the sender's source does not list is
 never given: the link ends with the error instead, and so it does for a settled message that
-cannot be taken, for that has no outcome; a settled one for which there is no queue is counted and
-forgotten, for its sender asked for no more. A message of a transaction goes into that, and is
-settled at once with the outcome it will have if the transaction is committed; one that
+cannot be taken, for that has no outcome; a settled one of those that are released otherwise is
+counted and forgotten, for its sender asked for no more. A message of a transaction goes into that,
+and is settled at once with the outcome it will have if the transaction is committed; one that
 cannot be taken leaves its transaction no way but back.
 Source: AMQP 1.0 section 2.6.12, 2.7.5, 3.5.3, 4.4.1; Using the Anonymous Terminus for Message
 Routing 1.0, section 2.2.2; Qpid: src/qpid/broker/amqp/Incoming.cpp.
@@ -34,6 +35,7 @@ from qpidha.amqp.server.receiving_link import ReceivingLink, TransferLimitExceed
 from qpidha.broker.credit import DISK_FREE_LIMIT
 from qpidha.broker.exchange import UNROUTABLE_HINT
 from qpidha.broker.queues.arguments import LONGEST_NAME, check_key, fits_key
+from qpidha.broker.topic import TooManyKeys
 from qpidha.broker.transaction import Post
 from qpidha.model.errors import (
     LimitExceeded,
@@ -490,7 +492,7 @@ class IncomingLink(ReceivingLink):
         can have. Where there is none the link ends.
         """
         error = self._explained(delivery, error)
-        is_unroutable = isinstance(error, Unroutable)
+        is_unrouted = isinstance(error, (Unroutable, TooManyKeys))
         is_full = isinstance(error, LimitExceeded)
         if is_full:
             is_disk = bool(self._broker.refuse_publishing)
@@ -499,13 +501,13 @@ class IncomingLink(ReceivingLink):
                 "rejected",
                 self._queue.name if self._queue else "",
             )
-        releases = (is_full or is_unroutable) and self._has(RELEASED)
+        releases = (is_full or is_unrouted) and self._has(RELEASED)
         if is_settled(delivery):
-            if not is_unroutable:
+            if not is_unrouted:
                 self.fail_at(delivery, _named(delivery, error))
                 return
             settle(delivery)
-        elif self._has(REJECTED) and not (releases and is_unroutable):
+        elif self._has(REJECTED) and not (releases and is_unrouted):
             reject(delivery, error)
         elif releases:
             update(delivery, RELEASED)

@@ -21,6 +21,7 @@ from qpidha.amqp.peer.terminus import (
     target,
 )
 from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL
+from qpidha.broker import broker as broker_module
 from qpidha.model.encoding import Array, Described, Symbol, UInt, ULong
 from qpidha.model.message_view import build
 from tests.amqp.builders import AHost
@@ -140,6 +141,37 @@ def test_unroutable_messages_are_rejected_where_the_source_has_no_released() -> 
     assert (sent.state, sent.condition) == (REJECTED, NOT_FOUND)
     sent_by(client, build("m"), to="amq.topic", outcomes=ONLY_ACCEPTED)
     assert told(client) == (NOT_FOUND, TAG)
+
+
+@pytest.mark.parametrize("to", ["amq.topic", None])
+def test_what_finds_no_place_because_of_what_others_sent_in_its_turn_may_come_again(
+    to: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_module, "PUBLISH_STEPS", (1, 1))
+    client = Controller(a_host())
+    exchange = client.host.broker.exchanges["amq.topic"]
+    client.host.broker.bind("amq.topic", "q", "#.b.#")
+    sender = client.sender("", "others", target("amq.topic"))
+    own = client.sender("", "own", target(to))
+
+    def sent(key: str, **options: Any) -> Sent:
+        client.send(sender, build("m", properties={"subject": f"b.{key}"}))
+        found = client.send(
+            own, build("m", properties={"to": "amq.topic", "subject": f"b.b.{key}"}), **options
+        )
+        client.turn()
+        return found
+
+    first = sent("1")
+    assert (first.state, first.is_settled, exchange.dropped) == (RELEASED, True, 1)
+    sent("2", settled=True)
+    assert client.detached == {} and exchange.dropped == 2
+    own = client.sender(
+        "", "no released", target(to), mine=source("here", outcomes=ACCEPTED_AND_REJECTED)
+    )
+    last = sent("3")
+    assert (last.state, last.condition) == (REJECTED, "amqp:resource-limit-exceeded")
+    assert len(client.host.broker.queues["q"].messages) == 3
 
 
 def test_unroutable_messages_let_their_transaction_fail() -> None:
