@@ -869,9 +869,12 @@ class Broker(State):
         return deletion
 
     def _take_step(self, deletion: Deletion) -> None:
-        """Go on with a deletion now, unless as much as may be was done in this turn."""
+        """Go on with a deletion now, unless as much as may be was done in this turn. If that is not
+        its end, and there was room, it waits for steps, so for another turn.
+        """
         if self._budget > 0:
-            self._budget -= deletion.step(PASSED_ON_A_TURN)
+            self._budget -= max(deletion.step(PASSED_ON_A_TURN), 1)
+            deletion.is_short = deletion.is_resting
 
     def _finish_deletion(self, queue: Queue) -> int:
         """Take a queue away; return the sequence to wait for."""

@@ -8,6 +8,7 @@ import pytest
 
 from qpidha.broker import broker as module
 from qpidha.broker.broker import RETRY_INTERVAL, Broker
+from qpidha.broker.queues.deletion import Deletion
 from qpidha.broker.topic import TooManyKeys, TooManyWays, TopicTree
 from qpidha.broker.transaction import Post, Transaction, TransactionRolledBack
 from qpidha.model.duration import SECOND
@@ -125,6 +126,36 @@ def test_a_deletion_goes_on_in_the_next_turn_and_loses_nothing(few_steps: None) 
     assert len(counts) > 3 and "q" not in broker.queues
     assert [message.body() for message in crowded.messages.values()] == sent
     assert picture(copy_of(tape)) == picture(broker)
+
+
+def test_queues_that_end_without_steps_are_asked_once_a_turn_and_cost_it_something(
+    few_steps: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WALKED_A_TURN", 3)
+    asked: list[str] = []
+    step = Deletion.step
+
+    def noting(deletion: Deletion, most: int) -> int:
+        asked.append(deletion.queue.name)
+        return step(deletion, most)
+
+    monkeypatch.setattr(Deletion, "step", noting)
+    broker, tape = with_rejects(30)
+    names = [f"q{number}" for number in range(5)]
+    for number, name in enumerate(names):
+        broker.declare_queue(name, alternate="amq.topic")
+        broker.publish("", name, a_message(crowd_key(100 + number, 6)), headers=dict)
+    broker.dispatch(1)
+    reject_all(broker, "q")
+    for name in names:
+        broker.delete_queue(name)
+    for name in names * 3:
+        assert broker.find_queue(name) is not None
+    assert asked == names[:3]
+    while broker.walks:
+        broker.dispatch(2)
+        broker.go_on_walking(len(tape.records))
+    assert not set(names) & set(broker.queues)
 
 
 def test_rejected_messages_wait_for_steps_and_each_has_its_turn(

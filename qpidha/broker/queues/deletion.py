@@ -84,7 +84,7 @@ class Deletion(Walk):
         self._finish = finish
         """Takes the queue away; returns the sequence to wait for."""
         self.is_short = not is_long(queue)
-        """Whether it is over in one step, where nothing is in its way."""
+        """Whether it is over in one step, as far as is known."""
         self.is_resting = False
         """Whether there was no room for the next message, by who passes it on."""
 
