@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from qpidha.amqp.peer.connection import Connection
@@ -282,8 +283,8 @@ class Node:
 
     def _end_turn(self) -> list[Effect]:
         broker, cluster, log = self.broker, self.cluster, self.log
+        self.lines.go_on(self._isolate, self.streams.rests)
         if not self.streams.frozen:
-            self.lines.go_on(self._isolate)
             broker.pause_delivery(cluster is not None and not cluster.may_deliver)
             broker.dispatch(self.now)
             if broker.walks:
@@ -313,17 +314,14 @@ class Node:
             self._tell_set_aside(self.wal.news)
             self.wal.news.clear()
         self.event_log.turn(self.now, cluster, self.effects)
-        woken = self.streams.woken
-        while woken:
-            for connection_id in list(woken):
-                del woken[connection_id]
-                self._collect(connection_id)
+        self._collect_all()
         # A connection that took as much as one turn gives has its queues waiting for the next one.
         checkpointer = self.checkpointer
-        has_more = broker.runnable or broker.returns or self.lines or broker.may_walk(log.committed)
+        has_more = broker.runnable or broker.returns or broker.may_walk(log.committed)
         is_pressed = (
             (has_more and not self.streams.frozen)
             or broker.remains
+            or self.lines.goes_on(self.streams.rests)
             or self.streams.is_behind
             or (checkpointer is not None and checkpointer.is_busy)
             or self.memory.is_busy
@@ -380,6 +378,14 @@ class Node:
     def _take_effects(self) -> list[Effect]:
         effects, self.effects = self.effects, []
         return effects
+
+    def _collect_all(self) -> None:
+        """Collect what the connections that were woken have to say."""
+        woken = self.streams.woken
+        while woken:
+            for connection_id in list(woken):
+                del woken[connection_id]
+                self._collect(connection_id)
 
     def _collect(self, connection_id: int) -> None:
         connection = self.streams.by_id.get(connection_id)
@@ -481,7 +487,8 @@ class Node:
         self.login_work.forget(connection_id)
         connection = self.streams.remove(connection_id)
         self.access.let_out(connection_id)
-        self.lines.forget(connection_id)
+        # What a change of its makes for it alone ends like what it had.
+        self.lines.forget(connection_id, partial(self.broker.owner_gone, connection))
         self.channels.forget(connection_id)
         if connection is not None and connection.error is not None:
             reason = f"{connection.error.explanation} ({connection.error.condition})"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from qpidha.broker.credit import MEMORY_LIMIT
 from qpidha.broker.queues.arguments import LONGEST_NAME
 from qpidha.broker.vocabulary import INSTRUCTIONS
-from qpidha.management.methods import BY_NAME, METHODS, Method, unknown
+from qpidha.management.methods import BY_NAME, METHODS, Effect, Method, unknown
 from qpidha.management.port import Reply
 from qpidha.management.reply_link import REQUEST, Envelope, ReplyLinks, open_envelope, seal
 from qpidha.management.schema import (
@@ -109,7 +109,8 @@ class ManagementService:
         reply_to = request.text("reply_to")
         if not reply_to:
             raise request.fault or InvalidArgument("the request has no reply-to", hint=REPLY_TO)
-        if self._replies.addressed(link, reply_to) is None:
+        to_queue = self._replies.addressed(link, reply_to) is None
+        if to_queue:
             self._answers_queue(link, reply_to)
             self._check_memory()
         correlation = request.properties.get("correlation_id")
@@ -125,7 +126,15 @@ class ManagementService:
             self._send(link, reply_to, seal(fields, application, body))
 
         call = _Call(link, request, send)
-        self._node.lines.add(link, owed, partial(self._serve, call))
+        is_read = not to_queue and self._is_read(request.application.get("operation"))
+        self._node.lines.add(link, owed, partial(self._serve, call), is_read=is_read)
+
+    def _is_read(self, operation: object) -> bool:
+        name = str(operation)
+        method = BY_NAME.get(name.lower())
+        return name.upper() in self._operations or (
+            method is not None and method.effect is Effect.READ
+        )
 
     def _serve(self, call: _Call) -> None:
         try:

@@ -10,7 +10,7 @@ it is done, so that the last one of a turn may take more than there is. Knows no
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,15 @@ class Asker(Protocol):
         """Count bytes that are kept for an answer to the peer, or below 0 are no longer."""
 
 
+class _Request(NamedTuple):
+    """One that waits."""
+
+    link: Asker
+    owed: int
+    do: Callable[[], None]
+    is_read: bool
+
+
 class Lines:
     """The requests that wait, by connection."""
 
@@ -39,7 +48,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._left = READS_A_TURN
-        self._waiting: dict[int, deque[tuple[Asker, int, Callable[[], None]]]] = {}
+        self._waiting: dict[int, deque[_Request]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -52,26 +61,42 @@ class Lines:
         """Begin a turn."""
         self._left = READS_A_TURN
 
-    def add(self, link: Asker, owed: int, do: Callable[[], None]) -> None:
+    def add(self, link: Asker, owed: int, do: Callable[[], None], *, is_read: bool = False) -> None:
         """Do what a request asks for, now or when its turn comes; `owed` bytes are counted for it
-        until it is answered.
+        until it is answered. One that only reads is not done for a client that is gone.
         """
         if self._left > 0 and not self._waiting:
             self._left -= READS_OF_ONE
             do()
         else:
             number = link.connection.connection_id
-            self._waiting.setdefault(number, deque()).append((link, owed, do))
+            self._waiting.setdefault(number, deque()).append(_Request(link, owed, do, is_read))
 
-    def go_on(self, isolate: Callable[[Any, Exception], bool]) -> None:
-        """Do what waits, as far as there is something to spend. `isolate` ends a connection that
-        met a mistake of ours, or says that this is not enough.
+    def goes_on(self, rests: Callable[[Any], bool]) -> bool:
+        """Whether anything waits of a connection that does not rest."""
+        return self._next(rests) is not None
+
+    def _next(self, rests: Callable[[Any], bool]) -> int | None:
+        """Return the connection whose turn it is."""
+        for number, line in self._waiting.items():
+            if not rests(line[0].link.connection):
+                return number
+        return None
+
+    def go_on(
+        self, isolate: Callable[[Any, Exception], bool], rests: Callable[[Any], bool]
+    ) -> None:
+        """Do what waits, as far as there is something to spend, but for connections that rest,
+        which a request may change. `isolate` ends a connection that met a mistake of ours, or says
+        that this is not enough.
         """
         waiting = self._waiting
-        while waiting and self._left > 0:
-            number = next(iter(waiting))
+        while self._left > 0:
+            number = self._next(rests)
+            if number is None:
+                return
             line = waiting.pop(number)
-            link, _, do = line.popleft()
+            link, _, do, _ = line.popleft()
             if line:
                 waiting[number] = line
             self._left -= READS_OF_ONE
@@ -81,7 +106,15 @@ class Lines:
                 if not isolate(link.connection, error):
                     raise
 
-    def forget(self, connection_id: int) -> None:
-        """A connection is gone: nothing of what it still asked for is done."""
-        for link, owed, _ in self._waiting.pop(connection_id, ()):
-            link.owe(-owed)
+    def forget(self, connection_id: int, last: Callable[[], None]) -> None:
+        """A connection is gone: its changes were accepted and are still made in their turns, and
+        then `last` is done; nobody hears what it wanted to read.
+        """
+        line = self._waiting.pop(connection_id, deque())
+        for request in line:
+            if request.is_read:
+                request.link.owe(-request.owed)
+        changes = deque(request for request in line if not request.is_read)
+        if changes:
+            changes.append(_Request(changes[-1].link, 0, last, is_read=False))
+            self._waiting[connection_id] = changes

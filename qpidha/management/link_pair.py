@@ -102,7 +102,8 @@ class LinkPairService:
             )
         owed = len(payload) + REQUEST
         link.owe(owed)
-        self._node.lines.add(link, owed, partial(self._serve, requester, request, owed))
+        serve = partial(self._serve, requester, request, owed)
+        self._node.lines.add(link, owed, serve, is_read=request.text("subject") == "GET")
 
     def _serve(self, requester: _Requester, request: Envelope, owed: int) -> None:
         link = requester.link

@@ -182,7 +182,7 @@ class FakeNode:
     def end_turn(self) -> None:
         """Do what waits in lines."""
         while self.lines:
-            self.lines.go_on(lambda *_: False)
+            self.lines.go_on(lambda *_: False, lambda _: False)
             self.lines.renew()
 
     def commit_all(self) -> None:

@@ -4,15 +4,24 @@ nobody else does for long.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from qpidha.amqp.peer.connection import Connection
+from qpidha.management.amqp_management import ManagementService
 from qpidha.management.lines import READS_A_TURN, Lines
 from qpidha.model.effects import SendBytes
-from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionLost, ConnectionOpened
+from qpidha.model.events import (
+    BytesReceived,
+    ConnectionKind,
+    ConnectionLost,
+    ConnectionOpened,
+    Event,
+)
 from qpidha.model.message_view import properties
+from qpidha.model.principal import Role
 from qpidha.node import Node
 from tests.amqp.builders import SECOND, AHost, Recording, a_node
 from tests.management.builders import FakeConnection, FakeLink, a_request, open_answer
@@ -21,11 +30,16 @@ QUEUES = 1000
 NAMES = {"attributeNames": ["name"]}
 
 
+def awake(_: object) -> bool:
+    """No connection rests."""
+    return False
+
+
 class Asker:
     """A client of a broker, with links in both directions at a service."""
 
     def __init__(self, node: Node, number: int = 1, address: str = "$management") -> None:
-        self.node, self.number = node, number
+        self.node, self.number, self.address = node, number, address
         node.step([ConnectionOpened(number, "client", ConnectionKind.CLIENT)], SECOND)
         kind = ConnectionKind.OUTGOING
         self.client = Connection(
@@ -38,13 +52,12 @@ class Asker:
         for _ in range(9):
             self.turn()
 
-    def turn(self) -> None:
-        """One turn of the broker, with what this client has to say."""
+    def turn(self, *events: Event) -> None:
+        """One turn of the broker, with what this client has to say and what happens beside."""
         data = self.client.output()
-        events = [BytesReceived(self.number, data)] if data else []
-        for effect in self.node.step(events, SECOND):
-            if isinstance(effect, SendBytes):
-                assert effect.connection_id == self.number
+        said = [BytesReceived(self.number, data)] if data else []
+        for effect in self.node.step([*events, *said], SECOND):
+            if isinstance(effect, SendBytes) and effect.connection_id == self.number:
                 self.client.receive(effect.data)
 
     def ask(self, operation: str, number: int, body: Any = None, **application: Any) -> None:
@@ -53,6 +66,24 @@ class Asker:
         self.sender.send(
             a_request(body, application=application, reply_to="pair", correlation_id=number)
         )
+
+    def read(self, number: int) -> None:
+        """Ask for all queues."""
+        if self.address == "$management":
+            self.ask("QUERY", number, NAMES, entityType="queue")
+        else:
+            self._http("GET", "/queues", number, None)
+
+    def create(self, number: int, name: str, *, exclusive: bool = False) -> None:
+        """Ask for a new queue."""
+        options = {"exclusive": True} if exclusive else {}
+        if self.address == "$management":
+            self.ask("CREATE", number, options, type="queue", name=name)
+        else:
+            self._http("PUT", f"/queues/{name.replace(' ', '%20')}", number, options)
+
+    def _http(self, verb: str, path: str, number: int, body: Any) -> None:
+        self.sender.send(a_request(body, subject=verb, to=path, reply_to="$me", message_id=number))
 
     def answered(self) -> list[Any]:
         """The correlation ids of the answers that came."""
@@ -170,16 +201,33 @@ def test_the_pairs_at_management_wait_in_line_as_well(node: Node) -> None:
     assert asker.answered() == list(range(12))
 
 
-def test_nothing_is_left_of_a_client_that_leaves_its_line(node: Node) -> None:
-    asker = Asker(node)
+@pytest.mark.parametrize("address", ["$management", "/management"])
+def test_the_changes_of_a_client_that_leaves_its_line_are_made(node: Node, address: str) -> None:
+    """They were accepted; nobody is there to hear what it wanted to read."""
+    asker, other = Asker(node, address=address), Asker(node, 2)
+    other.ask("CREATE", 0, type="queue", name="answers")
+    other.turn()
     for number in range(100):
-        asker.ask("QUERY", number, NAMES, entityType="queue")
-    asker.ask("CREATE", 100, type="queue", name="new")
+        asker.read(number)
+    asker.create(100, "new")
+    asker.create(101, "its own", exclusive=True)
     asker.turn()
     assert node.lines and node.broker.use.answers > 0
-    node.step([ConnectionLost(1, "gone")], SECOND)
-    assert not node.lines and node.broker.use.answers == 0
-    assert "new" not in node.broker.queues and node.next_deadline != SECOND
+    for number in range(40):
+        other.ask("QUERY", number, NAMES, entityType="queue")
+    other.turn()
+    events: list[Any] = [ConnectionLost(1, "gone")]
+    turns = 0
+    while node.lines:
+        assert node.next_deadline == SECOND
+        answered = len(other.answered())
+        other.turn(*events)
+        events = []
+        assert len(other.answered()) > answered
+        turns += 1
+    assert turns < 10 and node.broker.use.answers == 0 and node.next_deadline != SECOND
+    assert "new" in node.broker.queues
+    assert "its own" not in node.broker.queues or node.broker.queues["its own"].owner is None
 
 
 def test_nothing_is_taken_from_lines_while_another_broker_is_to_be_primary(node: Node) -> None:
@@ -199,6 +247,41 @@ def test_nothing_is_taken_from_lines_while_another_broker_is_to_be_primary(node:
     assert asker.answered() == list(range(61)) and "new" in node.broker.queues
 
 
+def test_changes_in_line_wait_when_a_request_before_them_hands_over(node: Node) -> None:
+    asker = Asker(node)
+    service = node.services["$management"]
+    assert isinstance(service, ManagementService)
+    service._operations["READ"] = lambda _: node.freeze(True)
+    for number in range(30):
+        asker.ask("QUERY", number, NAMES, entityType="queue")
+    asker.ask("READ", 30, type="queue", name="q1")
+    asker.ask("CREATE", 31, type="queue", name="new")
+    for _ in range(9):
+        asker.turn()
+    assert node.streams.frozen and node.lines and "new" not in node.broker.queues
+    node.freeze(False)
+    asker.turn()
+    assert open_answer(asker.answers.payloads[-1])[1]["statusCode"] == 201
+
+
+def test_an_administrator_is_answered_while_another_broker_is_to_be_primary(node: Node) -> None:
+    asker, admin = Asker(node), Asker(node, 2)
+    connection = node.streams.by_id[2]
+    connection.principal = replace(connection.principal, roles=frozenset((Role.ADMINISTRATOR,)))
+    for number in range(60):
+        asker.ask("QUERY", number, NAMES, entityType="queue")
+    asker.turn()
+    node.freeze(True)
+    node.step([], SECOND)
+    for number in range(40):
+        admin.ask("QUERY", number, NAMES, entityType="queue")
+    admin.turn()
+    while len(admin.answered()) < 40:
+        assert node.next_deadline == SECOND
+        admin.turn()
+    assert node.lines and node.next_deadline != SECOND and len(asker.answered()) < 60
+
+
 def test_a_mistake_of_ours_ends_the_connection_whose_turn_it_is() -> None:
     waiting, ended = Lines(), []
     one, two = (FakeLink(FakeConnection(number), "s", "$management") for number in (1, 2))
@@ -212,8 +295,8 @@ def test_a_mistake_of_ours_ends_the_connection_whose_turn_it_is() -> None:
     waiting.add(two, 1, lambda: done.append("two"))
     waiting.add(one, 1, lambda: done.append("one"))
     assert not done
-    waiting.go_on(lambda *_: True)
+    waiting.go_on(lambda *_: True, awake)
     assert not done  # Nothing is left to spend in this turn.
     waiting.renew()
-    waiting.go_on(lambda connection, error: not ended.append((connection, str(error))))
+    waiting.go_on(lambda connection, error: not ended.append((connection, str(error))), awake)
     assert ended == [(one.connection, "'ours'")] and done == ["two", "one"]

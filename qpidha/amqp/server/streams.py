@@ -85,7 +85,7 @@ class Streams:
         for number, end in late.items():
             if number not in self.by_id:
                 continue
-            if self._rests(number):
+            if self.rests(self.by_id[number]):
                 self.late[number] = end
                 continue
             self.received(self.by_id[number], b"", now)
@@ -106,8 +106,9 @@ class Streams:
         connection.set_congested(True)
         return False
 
-    def _rests(self, number: int) -> bool:
-        return self.frozen and self.by_id[number].principal.is_ordinary
+    def rests(self, connection: Connection) -> bool:
+        """Whether nothing is done for a connection, because another broker is to be primary."""
+        return self.frozen and connection.principal.is_ordinary
 
     def computed(self, connection: Connection, event: Computed, now: int) -> None:
         """Give a connection what came of its arithmetic."""
@@ -143,7 +144,7 @@ class Streams:
     def is_behind(self) -> bool:
         """Whether there is more to hear of what was put off, or to make of what was heard."""
         if self.frozen:
-            return not all(self._rests(number) for number in self.late)
+            return not all(self.rests(self.by_id[number]) for number in self.late)
         return bool(self._put_off or self.late)
 
     def freeze(self) -> None:
