@@ -1028,6 +1028,7 @@ class Node:
                     as_told(self, connection, ConnectionForced("the broker is being stopped"))
                 )
                 self.wake(connection)
+            self.broker.returns.finish()
             self.effects.append(Stop(reason, failed))
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from qpidha.broker.queues import returns
 from qpidha.model.errors import LogDamaged
 from qpidha.model.events import LogFailed, StopRequested
 from qpidha.store.write_ahead_log import CLEAN_END, NEW_CLEAN_END
 from tests.sim.disk import Files
-from tests.store.durable import Machine
+from tests.store.durable import Machine, a_message
 from tests.store.test_damage import a_node
 
 SECOND = 1_000_000_000
@@ -148,3 +149,20 @@ def test_only_a_broker_that_is_stopped_in_good_order_says_so(failed: bool) -> No
     while disk.pump():
         pass
     assert (CLEAN_END in disk.files.written) is not failed
+
+
+def test_what_consumers_had_is_given_back_before_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(returns, "RETURNED_A_TURN", 2)
+    node, disk = a_node([])
+    node.start(SECOND)
+    queue, _ = node.broker.declare_queue("q", durable=True)
+    for number in range(9):
+        node.broker.publish("", "q", a_message(b"%d" % number), headers=dict)
+    for message in list(queue.messages.values()):
+        queue.acquire(message)
+        node.broker.returns.add(queue, [message], True)
+    node.step([StopRequested()], 2 * SECOND)
+    while disk.pump():
+        pass
+    left = Machine(disk.files).broker.queues["q"].messages.values()
+    assert [message.delivery_count for message in left] == [1] * 9

@@ -8,6 +8,7 @@ not overtake them.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Protocol
 
@@ -71,6 +72,11 @@ class Returns:
         """Give some back, and begin a turn; once, before queues are dispatched."""
         self._go_on()
         self._left = RETURNED_A_TURN
+
+    def finish(self) -> None:
+        """Give all back now, and what is still to come in this turn: it is the last one."""
+        self._left = sys.maxsize
+        self._go_on()
 
     def forget_replicas(self) -> None:
         """Another broker decides from now on, and for that one nobody has them; local queues stay
