@@ -284,8 +284,8 @@ class Connection:
         return data
 
     def backlog(self, *, answers: bool = False) -> int:
-        """Count the bytes that wait for the windows of the peer's sessions, or of those to which
-        answers were handed.
+        """Count the bytes that wait for the windows of the peer's sessions, or of those the answers
+        of services.
         """
         return self._engine.backlog(answers=answers)
 

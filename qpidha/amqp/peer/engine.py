@@ -471,14 +471,11 @@ class Engine:
         self._is_incomplete = True
 
     def backlog(self, *, answers: bool = False) -> int:
-        """Count the bytes that wait for the windows of the peer's sessions, or of those to which
-        answers were handed.
+        """Count the bytes that wait for the windows of the peer's sessions, or of those the answers
+        of services.
         """
-        return sum(
-            session.backlog()
-            for session in self._sessions.values()
-            if session.carries_answers or not answers
-        )
+        sessions = self._sessions.values()
+        return sum(one.answers_left() if answers else one.backlog() for one in sessions)
 
     def has_output(self) -> bool:
         """Write what there is to write, and tell whether there are bytes to send."""

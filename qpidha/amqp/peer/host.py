@@ -72,8 +72,8 @@ class AnswerRoom(Protocol):
         again.
         """
 
-    def handed(self, session: SessionEnd) -> None:
-        """An answer was handed to the connection."""
+    def handed(self, session: SessionEnd, size: int) -> None:
+        """An answer of so many bytes was handed to the connection."""
 
     def may_ask(self, link: AnswerLink) -> bool:
         """Whether a link may have credit for more requests; if not it hears when to ask again."""

@@ -163,9 +163,9 @@ class SessionEnd:
     """Our end of a session."""
 
     __slots__ = (
+        "answers",
         "blocked",
         "by_handle",
-        "carries_answers",
         "channel",
         "is_ended",
         "is_of_one_link",
@@ -186,8 +186,9 @@ class SessionEnd:
         """On which we answer."""
         self.by_handle: dict[int, LinkEnd] = {}
         """Links by the handles that the peer gave them."""
-        self.is_ended = self.carries_answers = False
-        """Whether it is over, and whether answers of services were handed to it."""
+        self.is_ended = False
+        self.answers = 0
+        """Bytes of answers of services that were handed to it and may wait."""
         self.links: dict[Pointer, LinkEnd] = {}
         self.unacked = self.unacked_bytes = 0
         """Deliveries sent and not yet settled, over all links."""
@@ -203,6 +204,12 @@ class SessionEnd:
     def backlog(self) -> int:
         """Count the bytes that wait for the peer's session window."""
         return int(lib.pn_session_outgoing_bytes(self.pointer))
+
+    def answers_left(self) -> int:
+        """Count those of them, at most, that are of answers."""
+        if self.answers:
+            self.answers = min(self.answers, self.backlog())
+        return self.answers
 
 
 class LinkEnd:

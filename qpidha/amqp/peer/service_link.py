@@ -208,7 +208,7 @@ class ServiceLink:
         else:
             self._numbers[delivery] = number
         if self._room is not None:
-            self._room.handed(self.end.session)
+            self._room.handed(self.end.session, len(payload))
         self.connection.wake()
 
     @property

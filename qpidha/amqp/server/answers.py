@@ -35,7 +35,7 @@ class Answers:
         self._use = broker.use
         self._credit = broker.credit
         self._held = self._backlog = 0
-        """Bytes that wait in links and services, and in the sessions that answers go by."""
+        """Bytes that wait in links and services, and in sessions."""
         self._links: dict[AnswerLink, None] = {}
         """Links that were held back."""
 
@@ -71,9 +71,9 @@ class Answers:
         self._links[link] = None
         return False
 
-    def handed(self, session: SessionEnd) -> None:
-        """An answer was handed to the connection."""
-        session.carries_answers = True
+    def handed(self, session: SessionEnd, size: int) -> None:
+        """An answer of so many bytes was handed to the connection."""
+        session.answers += size
         self._note(self._connection.backlog(answers=True))
 
     def may_ask(self, link: AnswerLink) -> bool:

@@ -214,6 +214,33 @@ def test_a_broker_is_sent_what_it_has_credit_for() -> None:
     assert len(heard.payloads) == 40
 
 
+def test_messages_that_wait_before_answers_are_none() -> None:
+    """A client that consumes and manages on one session, and does not read for a while."""
+    asker = Asker()
+    broker = asker.host.broker
+    broker.use.share_out(LIMIT)
+    queue, _ = broker.declare_queue("q")
+    for _ in range(20):
+        queue.enqueue(build(LARGE))
+    ends = Described(ULong(0x28), ["q"]), Described(ULong(0x29), ["me"])
+    attach = perform(0x12, "consumer", UInt(2), True, UByte(0), None, *ends)
+    window = (UInt(0), UInt(0), UInt(0), UInt(100))
+    asker.talk.say(frame(attach), frame(perform(FLOW, *window, UInt(2), UInt(0), UInt(100))))
+    asker.turn()
+    messages = asker.talk.connection.backlog()
+    assert messages >= broker.use.peer_share
+    for _ in range(10):
+        asker.ask()
+        asker.turn(1)
+    assert not asker.refused
+    # They are counted while they may wait, and no longer.
+    assert 10 * len(LARGE) < asker.held < 11 * len(LARGE)
+    asker.talk.say(asker.window(10_000))
+    for _ in range(50):
+        asker.talk.connection.output()
+    assert asker.talk.connection.backlog() == 0 == asker.held
+
+
 def test_messages_that_wait_on_another_session_hold_no_answers_back() -> None:
     asker = Asker(ha_flow_messages=20)
     broker = asker.host.broker
