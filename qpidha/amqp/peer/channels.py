@@ -17,9 +17,10 @@ MASK = 2**32 - 1
 UNKNOWN = -1
 LONGEST_NAME = 1024
 """Bytes of the name of a link."""
-LONGEST_DESCRIPTION, MOST_DESCRIBED = 32 << 10, 4 << 20
-"""Bytes of source, target and properties that a link may have, and all of a connection: what is
-made of them takes many times as much.
+LONGEST_DESCRIPTION, USUAL_DESCRIPTION, LEAST_DESCRIBED = 32 << 10, 1 << 10, 4 << 20
+"""Bytes of source, target and properties that a link may have, that each may of as many as a
+connection may have, and that all of a connection may in any case: what is made of them takes many
+times as much.
 """
 
 

@@ -118,8 +118,7 @@ class Connection:
             trusted_host=trusted_host,
         )
         """Who the peer is, as far as that is known by now."""
-        self.remote_container = ""
-        self.remote_hostname = ""
+        self.remote_container = self.remote_hostname = ""
         self.remote_properties: dict[Any, Any] = {}
         self.remote_offered: list[str] = []
         """Capabilities that the peer offers."""
@@ -141,6 +140,7 @@ class Connection:
             max_frame_size=settings.max_frame_size,
             channel_max=settings.channel_max,
             scratch=host.scratch,
+            max_links=settings.max_links,
         )
         self._engine.set_idle_timeout(
             2 * settings.link_heartbeat_interval // MILLISECOND if is_server else 0

@@ -122,7 +122,9 @@ class Engine:
         max_frame_size: int,
         channel_max: int,
         scratch: Scratch,
+        max_links: int = 0,
     ) -> None:
+        """`max_links` is how many its owner lets the peer have."""
         self.owner = owner
         self.scratch = scratch
         self.unfinished = 0
@@ -148,7 +150,7 @@ class Engine:
         self._sessions: dict[Pointer, SessionEnd] = {}
         self._by_channel: dict[int | None, SessionEnd] = {}
         """Sessions by the channel on which the peer speaks."""
-        self._reader = FrameReader(max_frame_size)
+        self._reader = FrameReader(max_frame_size, max_links)
         self._parting = b""
         """A close that the engine would not send."""
         self._echoes: dict[tuple[int, int | None], Flowed] = {}

@@ -23,11 +23,12 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from qpidha.amqp.peer.channels import (
+    LEAST_DESCRIBED,
     LONGEST_DESCRIPTION,
     LONGEST_NAME,
     MASK,
-    MOST_DESCRIBED,
     UNKNOWN,
+    USUAL_DESCRIPTION,
     Channel,
     DescribedAtLength,
     Link,
@@ -183,6 +184,7 @@ class FrameReader:
         "_held",
         "_is_closed",
         "_max_frame_size",
+        "_most_described",
         "_needed",
         "_rest",
         "_shape",
@@ -196,9 +198,12 @@ class FrameReader:
         "properties",
     )
 
-    def __init__(self, max_frame_size: int) -> None:
-        """Refuse frames of more than `max_frame_size` bytes."""
+    def __init__(self, max_frame_size: int, max_links: int = 0) -> None:
+        """Refuse frames of more than `max_frame_size` bytes, and what says more of its links than
+        so many need.
+        """
         self._max_frame_size = max_frame_size
+        self._most_described = max(LEAST_DESCRIBED, max_links * USUAL_DESCRIPTION)
         self._channels: dict[int, Channel] = {}
         self._described = 0
         """Bytes that the links there are were described in."""
@@ -542,12 +547,12 @@ class FrameReader:
         told = [place for index, place in enumerate(places) if index in (5, 6, 13)]
         described = sum(skip(data, place) - place for place in told)
         in_all = self._described + described
-        if described > LONGEST_DESCRIPTION or in_all > MOST_DESCRIBED:
+        if described > LONGEST_DESCRIPTION or in_all > self._most_described:
             raise DescribedAtLength(
                 f"source, target and properties of a link have {described} bytes, and with those "
                 f"of the other links {in_all}",
-                hint=f"use {LONGEST_DESCRIPTION} at most, and {MOST_DESCRIBED} for all links of a "
-                "connection",
+                hint=f"use {LONGEST_DESCRIPTION} at most, and {self._most_described} for all links "
+                "of a connection",
             )
         name, handle, receives = (value(data, places, index) for index in range(3))
         if len(name.encode()) > LONGEST_NAME:

@@ -10,9 +10,10 @@ import pytest
 from qpidha.amqp.peer import frames
 from qpidha.model.encoding import Described, Symbol, UInt, ULong
 from tests.amqp.server.test_rare_frames import DETACHED, ENDED, HEADER, OPEN, detach
-from tests.amqp.wire import SOURCE, TARGET, Talk, frame, perform, told
+from tests.amqp.wire import SOURCE, TARGET, Talk, a_host, frame, perform, told
 
 TOO_MUCH = "amqp:resource-limit-exceeded"
+BEGIN = frame(perform(0x11, None, UInt(0), UInt(9), UInt(9)))
 
 
 def of_size(size: int) -> dict[Any, Any]:
@@ -42,7 +43,7 @@ def attach(
 
 @pytest.fixture
 def talk() -> Talk:
-    return Talk(None, HEADER, OPEN, frame(perform(0x11, None, UInt(0), UInt(9), UInt(9))))
+    return Talk(None, HEADER, OPEN, BEGIN)
 
 
 @pytest.mark.parametrize("given", ["source", "target", "properties"])
@@ -60,15 +61,28 @@ def test_the_name_of_a_link_is_no_book(talk: Talk) -> None:
     assert told(talk.say(attach(1, name="x" * 1024))) == [(ENDED, "amqp:invalid-field")]
 
 
-def test_what_all_links_say_has_a_bound(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "MOST_DESCRIBED", 50_000)
+def test_as_many_links_as_there_may_be_have_a_kibibyte_each() -> None:
+    """A subscriber of JMS may have a selector on each of thousands of links."""
+    long = {Symbol("selector"): "x" * 22_000}
+    talk = Talk(a_host(max_links=5000), HEADER, OPEN, BEGIN)
+    for number in range(200):
+        talk.say(attach(number, properties=long))
+    assert told(talk.answers) == []
+    more = [attach(200 + number, properties=long) for number in range(40)]
+    assert told(talk.say(*more)) == [(ENDED, TOO_MUCH)]
+
+
+def test_what_all_links_say_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "LEAST_DESCRIBED", 50_000)
+    monkeypatch.setattr(frames, "USUAL_DESCRIPTION", 5)
+    talk = Talk(a_host(), HEADER, OPEN, BEGIN)
     for number in range(9):
         talk.say(attach(number, properties=of_size(20_000)), detach(number))
     assert {one.code for one in talk.answers} & {ENDED, DETACHED} == {DETACHED}
     talk.answers.clear()
     long = [attach(number, properties=of_size(20_000)) for number in range(3)]
     assert told(talk.say(*long)) == [(ENDED, TOO_MUCH)]
-    talk.say(frame(perform(0x17)), frame(perform(0x11, None, UInt(0), UInt(9), UInt(9))))
+    talk.say(frame(perform(0x17)), BEGIN)
     assert told(talk.say(*long[:2])) == []
 
 
