@@ -160,16 +160,14 @@ class Ping(threading.Thread):
 
 
 def fill(brokers: QpidhaBrokers, messages: int, ttl: float | None = None) -> float:
-    """Send small transient messages to the long queue; return when that began, by the monotonic
-    clock.
-    """
+    """Send small transient messages to the long queue; return how many seconds that took."""
     brokers.declare(QUEUE)
     began = time.monotonic()
     with Client(brokers.address) as client, client.sender(QUEUE, window=2000) as sender:
         for _ in range(messages):
             sender.send_nowait(Message("x", ttl=ttl))
         sender.flush()
-    return began
+    return time.monotonic() - began
 
 
 def look(brokers: QpidhaBrokers) -> None:
@@ -203,18 +201,18 @@ def longest_wait(brokers: QpidhaBrokers, way: str, empty: Callable[[], object]) 
 
 def slices(brokers: QpidhaBrokers, messages: int) -> dict[str, Any]:
     """Measure the longest wait of another connection while a long queue becomes empty."""
-    began = fill(brokers, messages)
-    seconds = time.monotonic() - began
+    seconds = fill(brokers, messages)
     found = longest_wait(brokers, "purge", lambda: brokers.ask(0, "purge_queue", name=QUEUE))
     fill(brokers, messages)
     found |= longest_wait(brokers, "delete", lambda: brokers.delete(QUEUE))
     # All are there before the first has expired.
     ttl = 2 * seconds + 10
-    began = fill(brokers, messages, ttl)
+    fill(brokers, messages, ttl)
+    last_expires = time.monotonic() + ttl
     there = depth(brokers)
     if there < messages:
         raise BenchError(f"{messages - there} messages expired before the last was sent")
-    time.sleep(max(0.0, began + ttl + 1 - time.monotonic()))
+    time.sleep(max(0.0, last_expires + 1 - time.monotonic()))
     found |= longest_wait(brokers, "expiry", lambda: look(brokers))
     return {"messages_of_a_long_queue": messages, **found}
 
