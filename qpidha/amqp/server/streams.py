@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from qpidha.amqp.peer.connection import Connection
 from qpidha.model.deadlines import Deadlines
+from qpidha.model.duration import MILLISECOND, SECOND
 from qpidha.model.events import BytesReceived, Computed, ConnectionLost
 
 FROZEN_BYTES = 64 << 20
@@ -24,6 +25,10 @@ LEAST = 1 << 10
 """Bytes that anything put off counts for beside its own."""
 AT_ONCE = 1
 """A deadline that is over."""
+TOGETHER = 50 * MILLISECOND
+"""Connections whose deadlines are in the same interval of this length, a second away or more, are
+ticked in one turn, at its end.
+"""
 PutOff = BytesReceived | Computed | ConnectionLost
 """What of a client's can be put off."""
 
@@ -59,7 +64,7 @@ class Streams:
         number = connection.connection_id
         self.by_id[number] = connection
         self._opening[number] = None
-        self._deadlines.set(number, connection.tick(now))
+        self._tick(number, connection, now)
         self.woken[number] = None
 
     @property
@@ -133,7 +138,7 @@ class Streams:
                 del self._opening[number]
             elif not connection.is_held_back:
                 return
-            self._deadlines.set(number, connection.tick(now))
+            self._tick(number, connection, now)
 
     @property
     def is_overfull(self) -> bool:
@@ -212,11 +217,18 @@ class Streams:
         for number in self._deadlines.due(now):
             connection = self.by_id[number]
             try:
-                self._deadlines.set(number, connection.tick(now))
+                self._tick(number, connection, now)
             except Exception as error:
                 if not self.isolate(connection, error):
                     raise
             self.woken[number] = None
+
+    def _tick(self, number: int, connection: Connection, now: int) -> None:
+        at = connection.tick(now)
+        # A turn for each of thousands of heartbeats would cost more than they do.
+        if at - now >= SECOND:
+            at += -at % TOGETHER
+        self._deadlines.set(number, at)
 
 
 def _size(event: PutOff) -> int:

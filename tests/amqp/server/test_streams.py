@@ -13,6 +13,7 @@ from qpidha.amqp.peer.engine import Engine
 from qpidha.amqp.peer.links import Scratch
 from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.server import streams
+from qpidha.model.duration import MILLISECOND
 from qpidha.model.effects import Disconnect, SendBytes
 from qpidha.model.encoding import Described, Symbol, UInt, ULong
 from qpidha.model.events import (
@@ -188,6 +189,28 @@ def test_code_d3_only_connections_that_are_due_are_ticked(monkeypatch: pytest.Mo
     assert not ticked
     node.step([Tick()], 11 * SECOND)
     assert ticked == [40]
+
+
+def test_code_d3_heartbeats_that_are_due_at_nearly_the_same_time_share_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = started(link_heartbeat_interval=10 * SECOND)
+    for number in range(2, 42, 2):
+        now = SECOND + number * MILLISECOND
+        node.step([ConnectionOpened(number, "h:9", ConnectionKind.CLIENT)], now)
+        node.step([BytesReceived(number, AMQP_HEADER + OPEN)], now)
+    turns: list[list[int]] = []
+    tick = Connection.tick
+    monkeypatch.setattr(
+        Connection,
+        "tick",
+        lambda one, now: (turns[-1].append(one.connection_id), tick(one, now))[1],
+    )
+    while sum(map(len, turns)) < 20:
+        assert 0 < node.next_deadline <= 30 * SECOND
+        turns.append([])
+        node.step([Tick()], node.next_deadline)
+    assert len([turn for turn in turns if turn]) <= 2
 
 
 ENDS = {
