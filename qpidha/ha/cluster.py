@@ -386,6 +386,8 @@ class Cluster:
     def _refusal(self, question: Ask) -> str:
         if abstains(self.status(), question):
             return new_text(self.peers)
+        if self.promises.is_too_far(question.epoch):
+            return f"epoch {question.epoch} is too far beyond {self.promises.promised}"
         return f"epoch {self.promises.promised} is promised already"
 
     def _yield_to(self, question: Ask, what: str) -> None:

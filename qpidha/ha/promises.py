@@ -17,6 +17,11 @@ from qpidha.ha.in_sync import InSyncSet, SavedState
 from qpidha.ha.port import Port
 from qpidha.model.errors import InvariantBroken
 
+FARTHEST = 1 << 32
+"""How far beyond the promised epoch another may be that is agreed to: no cluster has begun so many
+since. Who asks for the last number that can be written would leave none for the next primary.
+"""
+
 
 class Promises:
     """What this broker has promised, and the newest in-sync set that it knows.
@@ -142,11 +147,15 @@ class Promises:
         """
         if (epoch, candidate) == self._granted:
             return True
-        if epoch <= self._promised or self._is_new:
+        if epoch <= self._promised or self._is_new or self.is_too_far(epoch):
             return False
         self._granted = (epoch, candidate)
         self._raise(epoch)
         return True
+
+    def is_too_far(self, epoch: int) -> bool:
+        """Whether no candidate that has heard of any other can mean this epoch."""
+        return epoch > self._promised + FARTHEST
 
     def promise_self(self, epoch: int) -> None:
         """Promise an epoch to this broker itself, which is a candidate for it (S3).
@@ -196,7 +205,7 @@ class Promises:
         older set, and would be promoted by that while the smaller one came into force. To record
         a set is to agree to its epoch.
         """
-        if set_.epoch < self._promised or self._is_new:
+        if set_.epoch < self._promised or self._is_new or self.is_too_far(set_.epoch):
             return False
         if set_ > self._in_sync:
             self._promised = set_.epoch

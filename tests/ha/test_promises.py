@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qpidha.ha.in_sync import InSyncSet, SavedState
-from qpidha.ha.promises import Promises
+from qpidha.ha.promises import FARTHEST, Promises
 from qpidha.model.errors import InvariantBroken
 
 NO_SET = InSyncSet()
@@ -44,6 +44,15 @@ def test_an_epoch_is_promised_once_and_to_one_candidate() -> None:
     assert not owner.promises.grant(4, "b")
     assert owner.promises.grant(4, "a"), "the answer to the same candidate may have been lost"
     assert owner.promises.granted == (4, "a") and owner.done == ["saved"]
+
+
+def test_an_epoch_that_leaves_none_for_the_next_primary_is_not_agreed_to() -> None:
+    owner = Owner(promised=3)
+    last = 2**63 - 1
+    assert not owner.promises.grant(last, "a")
+    assert not owner.promises.record(InSyncSet(last, 1, ("a",)))
+    assert owner.promises.promised == 3 and not owner.done
+    assert owner.promises.grant(3 + FARTHEST, "a")
 
 
 def test_a_broker_promises_itself_only_a_higher_epoch() -> None:

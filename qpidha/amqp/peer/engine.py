@@ -40,7 +40,9 @@ from qpidha.amqp.peer.values import (
 from qpidha.model.errors import LimitExceeded, LinkStolen, ProtocolViolation, QpidHaError
 
 MOST_ROUNDS = 2
-"""How often in one turn a server hands out the events of thousands of deliveries."""
+"""How often in one turn a server hands out the events of thousands of deliveries, or of a hundred
+attaches.
+"""
 PUT_OFF = 4 << 20
 """Bytes that may wait for turns of their own, whatever they are: those of a dozen turns of a client
 that sends as fast as it can.
@@ -306,7 +308,8 @@ class Engine:
     def push(self, data: bytes) -> None:
         """Take bytes from the peer, after those that were put off, and hand out the events they
         make; a faulty frame ends its session, or is raised. A few bytes may be about thousands of
-        deliveries, over and over: a server puts the rest off then, for the next call.
+        deliveries, or attach links, over and over: a server puts the rest off then, for the next
+        call.
         """
         reader = self._reader
         data = reader.whole(data)
@@ -338,9 +341,9 @@ class Engine:
     def _put_off(self, data: bytes) -> None:
         if len(data) > PUT_OFF:
             raise LimitExceeded(
-                f"{len(data)} bytes wait behind states of thousands of deliveries",
-                reason=f"{PUT_OFF} are kept while those are looked at, some a turn",
-                hint="settle fewer deliveries at once, or wait before more is sent",
+                f"{len(data)} bytes wait behind states of deliveries, or attaches",
+                reason=f"{PUT_OFF} are kept while thousands of those are looked at, some a turn",
+                hint="settle or attach fewer at once, or wait for the answers",
             )
         self.put_off = data
 

@@ -85,6 +85,10 @@ that differ each time must not cost a lesson each.
 AT_ONCE = 4096
 """Deliveries of ranges, roughly, that the engine is told of at once: it makes an event of each.
 """
+ATTACH_COSTS = 64
+"""What an attach counts for beside a delivery. The engine answers them together, and looks for the
+handle of each behind those of all others.
+"""
 
 
 class IllegalState(ProtocolViolation):
@@ -559,6 +563,7 @@ class FrameReader:
             raise InvalidArgument(f"a link has a name of more than {LONGEST_NAME} bytes")
         channel.attach(handle, name, receives=receives, described=described)
         self._described = in_all
+        self._spans += ATTACH_COSTS
         self.attached.append((handle, *(value(data, places, index) for index in (5, 6, 13))))
 
 

@@ -1,0 +1,52 @@
+"""Attaches without end in few bytes: they must not keep the broker busy for long."""
+
+from __future__ import annotations
+
+from qpidha.amqp.peer.engine import PUT_OFF
+from qpidha.model.effects import SendBytes
+from qpidha.model.encoding import UInt
+from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened
+from qpidha.node import Node
+from tests.amqp.builders import a_node
+from tests.amqp.server.test_rare_frames import HEADER, OPEN, PLAIN_BEGIN
+from tests.amqp.wire import attach, frame, frames_in, perform, told
+
+NOW = 1_000_000_000
+LINKS = 1000
+ATTACH, DETACH = 0x12, 0x16
+
+
+def a_node_with_a_client() -> Node:
+    node = a_node()
+    node.start(NOW)
+    node.broker.declare_queue("q")
+    node.step([ConnectionOpened(2, "p", ConnectionKind.CLIENT, "", False)], NOW)
+    node.step([BytesReceived(2, HEADER + OPEN + PLAIN_BEGIN)], NOW)
+    return node
+
+
+def link_that_comes_and_goes(number: int) -> bytes:
+    return attach(f"s{number}", 0) + frame(perform(DETACH, UInt(0), True))
+
+
+def sent(effects: list[object]) -> bytes:
+    return b"".join(effect.data for effect in effects if isinstance(effect, SendBytes))
+
+
+def test_thousands_of_attaches_are_answered_some_a_turn() -> None:
+    node = a_node_with_a_client()
+    said = b"".join(map(link_that_comes_and_goes, range(LINKS)))
+    answers = [frames_in(sent(node.step([BytesReceived(2, said)], NOW)))]
+    while node.streams.late:
+        answers.append(frames_in(sent(node.step([], NOW))))
+    attached = [[one.fields[0] for one in turn if one.code == ATTACH] for turn in answers]
+    assert max(map(len, attached)) < LINKS / 5
+    assert sum(attached, []) == [f"s{number}" for number in range(LINKS)]
+    assert sum(one.code == DETACH for turn in answers for one in turn) == LINKS
+
+
+def test_who_attaches_without_end_is_hung_up_on() -> None:
+    node = a_node_with_a_client()
+    said = link_that_comes_and_goes(0)
+    effects = node.step([BytesReceived(2, said * (2 * PUT_OFF // len(said)))], NOW)
+    assert told(frames_in(sent(effects)))[-1] == (0x18, "amqp:resource-limit-exceeded")
