@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from qpidha.amqp.peer.engine import PUT_OFF
-from qpidha.model.effects import SendBytes
+from qpidha.model.effects import Effect, SendBytes
 from qpidha.model.encoding import UInt
 from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened
 from qpidha.node import Node
@@ -29,7 +31,7 @@ def link_that_comes_and_goes(number: int) -> bytes:
     return attach(f"s{number}", 0) + frame(perform(DETACH, UInt(0), True))
 
 
-def sent(effects: list[object]) -> bytes:
+def sent(effects: Iterable[Effect]) -> bytes:
     return b"".join(effect.data for effect in effects if isinstance(effect, SendBytes))
 
 
