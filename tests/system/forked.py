@@ -64,7 +64,7 @@ class Template:
     def __init__(self) -> None:
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.lock = threading.RLock()
-        self.codes: dict[int, int] = {}
+        self.running: dict[int, Forked] = {}
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.system.forked", str(theirs.fileno())],
@@ -79,7 +79,9 @@ class Template:
             socket.send_fds(self.socket, [json.dumps(ask | here).encode()], [output])
             while (answer := self.read())["ended"]:
                 pass
-            return Forked(self, answer["pid"])
+            # Told after the end of whoever had this pid before, as the kernel gives it out.
+            self.running[answer["pid"]] = daemon = Forked(self, answer["pid"])
+            return daemon
 
     def read(self) -> dict[str, int]:
         """Read what the template tells next, and note what ended."""
@@ -88,20 +90,19 @@ class Template:
             raise RuntimeError(f"the template of daemons ended: {self.process.wait()}")
         told: dict[str, int] = json.loads(packet)
         if told["ended"]:
-            self.codes[told["pid"]] = told["code"]
+            self.running.pop(told["pid"]).returncode = told["code"]
         return told
 
-    def code_of(self, pid: int, seconds: float | None) -> int | None:
-        """Return how a process ended, when it does so within some seconds; None is for ever."""
+    def hear_of(self, daemon: Forked, seconds: float | None) -> None:
+        """Read until a daemon has ended, some seconds at most; None is for ever."""
         end = None if seconds is None else time.monotonic() + seconds
         with self.lock, selectors.DefaultSelector() as ready:
             ready.register(self.socket, selectors.EVENT_READ)
-            while pid not in self.codes:
+            while daemon.returncode is None:
                 left = None if end is None else max(0.0, end - time.monotonic())
                 if not ready.select(left):
-                    return None
+                    return
                 self.read()
-            return self.codes[pid]
 
 
 class Forked:
@@ -114,12 +115,12 @@ class Forked:
 
     def poll(self) -> int | None:
         if self.returncode is None:
-            self.returncode = self._template.code_of(self.pid, 0)
+            self._template.hear_of(self, 0)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
-            self.returncode = self._template.code_of(self.pid, timeout)
+            self._template.hear_of(self, timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired("qpidhad", timeout or 0)
         return self.returncode
