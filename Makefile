@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test mutants lint format bench bench-pipeline bench-recovery bench-crowd bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock clean
+.PHONY: help demo quick test mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -59,9 +59,11 @@ format: ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: ## compare with RabbitMQ (when installed) in one run; BENCH_ARGS='--rounds 5'
+bench: ## compare with RabbitMQ (when installed) in one run, then kinds of queues with each other; BENCH_ARGS='--rounds 5'
 	@.ci/setup bench
 	$(BIN)/python -m tests.bench.run $(BENCH_ARGS)
+	$(BIN)/python -m tests.bench.run --kinds $(BENCH_ARGS)
+	$(BIN)/python -m tests.bench.unselected
 
 sim: ## play SEEDS simulated histories from START on; DEPTH is model, wire or both
 	@.ci/setup demo
@@ -120,6 +122,10 @@ bench-recovery: ## start-up, catch-up, rejoin and memory with millions of durabl
 	$(BIN)/python -m tests.bench.startup
 	$(BIN)/python -m tests.bench.catchup
 	$(BIN)/python -m tests.bench.memory
+
+bench-kinds: ## what a message costs inside a queue of each kind, beside one in the order of arrival
+	@.ci/setup bench
+	$(BIN)/python -m tests.bench.queue_cost --kinds
 
 bench-crowd: ## what 10,000 idle connections, 100,000 that come and go, and queues of a million messages cost others
 	@.ci/setup bench

@@ -13,7 +13,7 @@ the HA machine's Port. Source: the shape is etcd raft's RawNode and Ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -96,10 +96,10 @@ from qpidha.model.events import (
     StopRequested,
     Tick,
 )
-from qpidha.model.features import FEATURES, lacking, upgrade_text
+from qpidha.model.features import FEATURES, QUEUE_KINDS, lacking, upgrade_text
 from qpidha.model.memory import peer_share
 from qpidha.model.principal import Action, ObjectType, Principal
-from qpidha.model.records import FeatureEnabled, Record
+from qpidha.model.records import FeatureEnabled, PolicySet, Record
 from qpidha.model.settings import Settings
 from qpidha.store.checkpointer import Checkpointer
 from qpidha.store.disk import Disk
@@ -110,9 +110,9 @@ from qpidha.store.write_ahead_log import WriteAheadLog
 
 VERSION = "0.1.0"
 NOT_RELOADED = "nothing was read again, all stays as it was"
-RABBITMQ_VERSION = "4.0.0"
-"""The oldest one that RabbitMQ's AMQP 1.0 clients talk to: of a later one they expect more than is
-here (filter expressions, direct reply-to).
+RABBITMQ_VERSION = "4.3.0"
+"""The one whose filters, flow properties and places for replies are here: RabbitMQ's AMQP 1.0
+clients ask an older one for none of them.
 """
 
 
@@ -145,6 +145,7 @@ class Node:
         disk: Disk | None = None,
         features: Iterable[str] = FEATURES,
         acl: AccessList | None = None,
+        policies: Sequence[PolicySet] = (),
         memory_limit: int = 0,
     ) -> None:
         """`memory_limit` is the one of the settings, in bytes; 0 for none."""
@@ -178,6 +179,8 @@ class Node:
         if memory_limit:
             log_memory = min(log_memory, memory_limit // LOG_SHARE)
         self.log = Log(log_memory, self.wal)
+        self._tokens = 0
+        """Fencing tokens that were given."""
         self.pending = PendingAcknowledgements()
         self.saves = Saves()
         self._saving_since = 0
@@ -228,6 +231,8 @@ class Node:
         self._short_backups: dict[str, bool] = {}
         self._ends_log = False
         """Whether this turn is the last one of a stop in good order."""
+        self._policies = policies
+        """Those with which a cluster begins."""
         self.refused: dict[str, dict[str, object]] = {}
         """Brokers that were refused because they lack an enabled feature, by their addresses."""
         self.cluster: Cluster | None = None
@@ -247,12 +252,14 @@ class Node:
 
     def start(self, now: int) -> list[Effect]:
         """Begin: call once, before the first step."""
-        self.now = now
+        self.now = self.broker.now = now
         if self.cluster is not None:
             self.cluster.start()
         elif self.wal is not None:
             self.broker.log_writer = self.event_log.log_writer
             self.broker.promoted(now)
+        else:
+            self.broker.begin_with(self._policies)
         return self._end_turn()
 
     def step(self, events: Iterable[Event], now: int, ahead: int = 0) -> list[Effect]:
@@ -261,7 +268,10 @@ class Node:
         """
         if self.broken:
             return []
-        self.now, self.broker.ahead = now, ahead
+        self.now = self.broker.now = now
+        self.broker.ahead = ahead
+        if self.cluster is not None:
+            self.broker.committed = self.log.committed
         if self.wal is not None:
             self.wal.now = now
         try:
@@ -369,6 +379,8 @@ class Node:
         log.features = frozenset(
             name for name, sequence in broker.features.items() if sequence <= log.committed
         )
+        if QUEUE_KINDS in log.features:
+            broker.begin_with(self._policies)
 
     def _applied(self) -> int:
         """How far the model has the log."""
@@ -668,6 +680,13 @@ class Node:
         """Return the service at an address."""
         return self.services.get(address)
 
+    def fencing_token(self) -> tuple[int, int]:
+        """Return a token that is higher than all before it. A broker that is promoted has a higher
+        epoch than any before it, so no two brokers give the same.
+        """
+        self._tokens += 1
+        return self.log.epoch, self._tokens
+
     def when_committed(self, sequence: int, waiter: Waiter, item: object) -> None:
         """Call `waiter.on_committed(item)` when `sequence` is committed."""
         if sequence:
@@ -829,6 +848,15 @@ class Node:
     def when_saved(self, action: Callable[[], None]) -> None:
         """Go on when the state file is saved."""
         self.saves.then(action)
+
+    @property
+    def time(self) -> int:
+        """The time by which messages expire."""
+        return self.broker.time
+
+    def hear_time(self, time: int) -> None:
+        """So late it is at the primary: nothing is to expire earlier here."""
+        self.broker.former_ahead = time - self.now if time else None
 
     def announce(self, level: str, text: str, **fields: object) -> None:
         """Say what happened in the HA machine."""

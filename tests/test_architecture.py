@@ -111,13 +111,14 @@ MAY_SEE: dict[str, set[str]] = {
 }
 # A room that holds rooms and no modules of its own.
 HALLS = {"amqp", "tools"}
-# A single module that a room may see beside those: the daemon reads the users file and the acl-file
-# and hands them to the node; the built-in manager writes the users file of a secure cluster;
-# brokers and clients write events into files of one kind.
+# A single module that a room may see beside those: the daemon reads the users file, the acl-file
+# and the policy-file, and hands them to the node; the built-in manager writes the users file of a
+# secure cluster; brokers and clients write events into files of one kind.
 ALSO_SEE = {
     ("runtime", "qpidha.amqp.peer.sasl"),
     ("runtime", "qpidha.management.acl"),
     ("runtime", "qpidha.management.acl_file"),
+    ("runtime", "qpidha.management.policy_file"),
     ("manager.builtin", "qpidha.amqp.peer.sasl"),
     ("pipeline", "qpidha.runtime.event_segments"),
     ("pipeline.generate", "qpidha.runtime.event_segments"),
@@ -162,7 +163,9 @@ WORLD_CALLS = {"open", "print", "input", "hash", "id"}
 OWNED = {
     "cproton_ffi": ("qpidha.amqp.peer.engine", "qpidha.amqp.peer.links", "qpidha.amqp.peer.values"),
     "proton": (),
+    "re2": ("qpidha.broker.pattern",),
     "scramp": ("qpidha.amqp.peer.sasl",),
+    "lark": ("qpidha.broker.queues.selector",),
     "uvloop": ("qpidha.runtime",),
     "typer": ("qpidha.cli",),
     "rich": ("qpidha.cli",),
@@ -181,6 +184,8 @@ MAY_DEFER_MODULES = {
     ("qpidha.client.admin", "asyncio"),
     # A third of the daemon's start, half of a client's, and for passwords only.
     ("qpidha.amqp.peer.sasl", "scramp"),
+    # Half of a daemon's start, and for selectors only.
+    ("qpidha.broker.queues.selector", "lark"),
 }
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc", "shared"}
 FUNCTION_LINES = 60

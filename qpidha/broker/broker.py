@@ -10,7 +10,7 @@ nothing of clusters, connections, disks or clocks. Source: Qpid `Broker.cpp`, `Q
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from qpidha.broker.credit import Credit
 from qpidha.broker.declaration import (
@@ -21,16 +21,32 @@ from qpidha.broker.declaration import (
     queue_asked_for,
     resolved,
 )
-from qpidha.broker.exchange import Exchange, application_properties, subject
+from qpidha.broker.exchange import (
+    CONSISTENT_HASH,
+    Exchange,
+    application_properties,
+    bindings_to,
+    spread,
+    subject,
+)
+from qpidha.broker.levels import Levels
+from qpidha.broker.policy import MOST_POLICIES
 from qpidha.broker.queues.arguments import check_key, check_name, check_plain, fits_key
-from qpidha.broker.queues.deletion import BYTES_A_TURN, PASSED_ON_A_TURN, Deletion, passes_on, some
-from qpidha.broker.queues.expiry import Search
+from qpidha.broker.queues.dead_letters import dead_letter
+from qpidha.broker.queues.deletion import BYTES_A_TURN, PASSED_ON_A_TURN, Deletion, passes_on
+from qpidha.broker.queues.delivery_limit import DEFAULT_LIMIT, DELIVERY_LIMIT, quarantine_of
+from qpidha.broker.queues.expiry import Expiry, Search
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
+from qpidha.broker.queues.limits import UNLIMITED
+from qpidha.broker.queues.move import Move
 from qpidha.broker.queues.purge import Purge
+from qpidha.broker.queues.requeue import Requeue
+from qpidha.broker.queues.sweep import Sweep, Trim
+from qpidha.broker.queues.walk import Walk
 from qpidha.broker.state import LOCAL_UID, State
-from qpidha.broker.topic import Steps, TooManyKeys, TooManyWays
-from qpidha.broker.translation import translate
-from qpidha.broker.vocabulary import Kind
+from qpidha.broker.topic import Steps, StepsOfOne, TooManyKeys, TooManyWays
+from qpidha.broker.translation import check_enabled, check_known_to_all, translate
+from qpidha.broker.vocabulary import DURABLE, QUEUE_TYPE, QUORUM, Kind
 from qpidha.model.deadlines import Deadlines
 from qpidha.model.duration import SECOND
 from qpidha.model.effects import Announce
@@ -41,21 +57,41 @@ from qpidha.model.errors import (
     RefusedRequest,
     ResourceLocked,
 )
-from qpidha.model.event_log import QueueCreated, QueueEnded
+from qpidha.model.event_log import DepthAlert, QueueCreated, QueueEnded
+from qpidha.model.features import QUEUE_KINDS
+from qpidha.model.message import Message
 from qpidha.model.message_view import is_durable
-from qpidha.model.records import Bound, Cause, ExchangeDeleted, QueueDeleted, QueueUsed, Unbound
-from qpidha.model.replication_level import ALL, NONE, resolve
+from qpidha.model.records import (
+    DEFAULT_EXCHANGE,
+    Bound,
+    Cause,
+    ExchangeDeclared,
+    ExchangeDeleted,
+    PolicyCleared,
+    QueueDeclared,
+    QueueDeleted,
+    QueueUsed,
+    Unbound,
+)
+from qpidha.model.replication_level import ALL, NONE, REPLICATE, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from qpidha.broker.exchange import Headers
+    from qpidha.broker.exchange import Destination, Headers
+    from qpidha.broker.queues.dead_letters import DeadLetterTarget
     from qpidha.broker.queues.log_writer import LogWriter
     from qpidha.broker.queues.queue import Queue
-    from qpidha.broker.queues.walk import Walk
     from qpidha.broker.state import BrokerSettings
-    from qpidha.model.message import Message
-    from qpidha.model.records import ExchangeDeclared, QueueDeclared, Record
+    from qpidha.model.records import PolicySet, Record
+
+
+class Impatient(Protocol):
+    """Who has messages that others are to have after a while; the links of clients are such."""
+
+    def overdue(self, now: int, most: int) -> int:
+        """Give back up to `most` messages that were kept for too long; return how many."""
+        ...
 
 
 class Routed(NamedTuple):
@@ -66,20 +102,31 @@ class Routed(NamedTuple):
 
 
 UNROUTED = Routed(0, 0)
-EXPIRY_INTERVAL = 600 * SECOND
-"""How often queues without consumers are searched for expired messages; Qpid's
-queue-purge-interval.
+LOOKED_A_TURN = 2000
+"""Messages that are looked at in one turn because their time has come, and those of one page more.
 """
 WALKED_A_TURN = 5000
 """Messages that are looked at to be purged or expired in one turn of the broker, or a few more; and
 as much again for what is begun in it.
 """
+LOOKS_A_TURN = 4000
+"""Looks at names of queues in one turn, for what policies say of them now: some 200 queues, or
+fewer if there are many policies.
+"""
+SEARCHES_A_TURN = 2
+"""Queues whose dispatch took as long as one may in the turn before, and that go on in one."""
 PUT_OFF = 10 * SECOND
 """How much longer an unused queue is kept that cannot end for want of disk."""
 RETRY_INTERVAL = 1 * SECOND
-"""How often rejected messages are tried again that their alternate exchange could not place."""
+"""How often messages that died are tried again that have no place elsewhere."""
 RETRIED_A_TURN = 1000
 """Of them, how many in one turn, if they are not large."""
+LETTERS_A_TURN = 100
+"""Dead letters that are written in one turn, beside those that a newcomer makes: each takes longer
+than to pass a message on as it is.
+"""
+MOST_HOPS = 50
+"""Queues that may overflow one into the other for one message."""
 PUBLISH_STEPS, REROUTE_STEPS, COMMIT_STEPS = (200, 50_000), (50, 100_000), (20, 500_000)
 """Steps that the comparison of each key with the bindings of topic exchanges may take whatever
 others take (2,000 are about a millisecond), and those that are shared in one turn: by what is
@@ -95,6 +142,15 @@ a restart.
 class Broker(State):
     """The queues, exchanges and bindings of one broker, and every decision about them."""
 
+    now = 0
+    """Kept by the owner, as are the next three."""
+    ahead = 0
+    """What our wall clock is ahead of `now`, in ns."""
+    former_ahead: int | None = None
+    """What that of the primary that was followed last is, None if it is not known."""
+    committed = UNLIMITED
+    """Up to where the log of a cluster was committed when this turn began."""
+
     def __init__(
         self,
         settings: BrokerSettings,
@@ -108,41 +164,54 @@ class Broker(State):
         self._announce = announce
         self._make_uuid = make_uuid
         self._last_local_uid = LOCAL_UID
+        self.levels = Levels(self, announce, self._local_uid)
         self.credit = Credit()
         self._publish_steps = Steps(*PUBLISH_STEPS, "send it again, and fewer of this kind at once")
         self._reroute_steps = Steps(*REROUTE_STEPS, "reject, or delete, fewer of this kind at once")
         self.commit_steps = Steps(*COMMIT_STEPS, "commit more often")
         self._overflow_steps: dict[Queue, Steps] = {}
         """For the messages that had to make room in this turn, by the queue that they left."""
-        self._owned: dict[object, dict[Queue, None]] = {}
-        self._left_behind: dict[object, dict[Queue, None]] = {}
-        """Queues whose owner has gone and that have not heard of it."""
+        self._begin_owning()
         self._budget = WALKED_A_TURN
         """How much may still be done at once in this turn for queues that end or are purged."""
+        self._on_followed: list[Callable[[], None]] = []
         self._leaving: dict[Queue, None] = {}
         """Queues with a timeout that were left in this turn."""
         self._ending: Deadlines[Queue] = Deadlines()
         """When an unused queue is deleted, unless it gets a user before."""
-        self._next_expiry = 0
-        self._retrying: dict[Queue, None] = {}
-        """Queues with rejected messages that could not be placed."""
-        self._to_retry: dict[Queue, None] = {}
+        self._expiring: Deadlines[Queue] = Deadlines()
+        """When a queue is deleted that had no consumer since it was declared, or lost its last."""
+        self.patience: Deadlines[Impatient] = Deadlines()
+        """When a consumer has kept a message for too long; kept by the consumers."""
+        self._looks: Deadlines[Queue] = Deadlines()
+        """When a message of a queue is to be looked at."""
+        self._retrying: dict[Queue, bool] = {}
+        """Queues with messages that died and could not be placed; whether only for this turn."""
+        self._to_retry: dict[Queue, bool] = {}
         """Of those, the ones whose turn is still to come this time."""
+        self._retried: dict[Queue, Iterator[int]] = {}
+        """How far they were tried this time, of those where they were not all."""
         self._next_retry = 0
-        self.ahead = 0
-        """What the wall clock, by which messages expire on every broker, is ahead of `now`, in ns;
-        kept by the owner.
-        """
+        self._letters = LETTERS_A_TURN
+        """How many dead letters may still be written in this turn."""
+        self._hops = 0
+        """How many queues have just overflowed, one into the other."""
         self.walks: list[Walk | Search] = []
         """Queues that are being purged or deleted, and the search for expired messages, in the
         order in which that began.
         """
-        self._search: Search | None = None
-        """The last search for expired messages."""
         self._evicting: dict[Queue, Deletion | None] = {}
         """Queues whose messages are on their way to an alternate exchange, to make room or because
         the queue ends; none comes back to them.
         """
+
+    def _begin_owning(self) -> None:
+        """Nobody owns anything."""
+        self._owned: dict[object, dict[Queue, None]] = {}
+        self._temporary: dict[object, list[Exchange]] = {}
+        """Exchanges that end with their owner."""
+        self._left_behind: dict[object, dict[Queue, None]] = {}
+        """Queues whose owner has gone and that have not heard of it."""
 
     @property
     def log_writer(self) -> LogWriter | None:
@@ -179,6 +248,15 @@ class Broker(State):
             if deletion is not None and deletion.is_resting:
                 deletion.is_resting = False
                 self.walks.append(deletion)
+        self.levels.resume()
+
+    @property
+    def usable(self) -> frozenset[str]:
+        """The features that may be written: the record that enables one must be committed, else a
+        broker that lacks it could become primary.
+        """
+        committed = self.committed
+        return frozenset(name for name, place in self.features.items() if place <= committed)
 
     # Queues.
 
@@ -206,20 +284,17 @@ class Broker(State):
         )
         given = wanted.arguments
         queue = self.find_queue(name)
+        self._give_limit(arguments or {}, given, queue)
         if queue is not None:
             self._check_stays(queue)
             queue.check_access(owner)
             check_same(f"Queue {name}", queue.options, wanted)
             if wanted.exclusive and queue.owner is None and owner is not None:
                 self._own(queue, owner)
+            self.renew(queue)
             return queue, 0
         check_new_queue(self, wanted)
-        temporary = (
-            owner is not None
-            and read_lifetime(given, wanted.auto_delete) is not Lifetime.MANUAL
-            and not read_timeout(given)
-        )
-        wanted.replicate = resolve(given, NONE if temporary else self.settings.ha_replicate)
+        self._choose_level(wanted, owner)
         wanted.uuid = self._make_uuid()
         wanted.arguments = resolved(given, wanted.replicate, wanted.uuid)
         sequence = self._record(wanted)
@@ -229,6 +304,7 @@ class Broker(State):
             queue.set_fast_path_limit()
         if owner is not None:
             self._own(queue, owner)
+        self.renew(queue)
         self._announce(
             Announce(
                 "debug",
@@ -239,6 +315,40 @@ class Broker(State):
             )
         )
         return queue, sequence
+
+    def _give_limit(
+        self, asked: Mapping[str, Any], given: dict[str, Any], existing: Queue | None
+    ) -> None:
+        """Give a quorum queue that names no delivery limit the usual one; or that of the queue that
+        exists, which an earlier version may have made without one.
+        """
+        if asked.get(QUEUE_TYPE) != QUORUM or DELIVERY_LIMIT in given:
+            return
+        if existing is not None:
+            limit = existing.options.arguments.get(DELIVERY_LIMIT)
+        else:
+            is_known = self._log_writer is None or QUEUE_KINDS in self.usable
+            limit = DEFAULT_LIMIT if is_known else None
+        if limit is not None:
+            given[DELIVERY_LIMIT] = limit
+
+    def _choose_level(self, wanted: QueueDeclared, owner: object | None) -> None:
+        """Set the replicate level of a new queue: what it asks for, else what policies say from
+        time to time, but none for one that ends with its user.
+        """
+        given, default = wanted.arguments, self.settings.ha_replicate
+        if (
+            owner is not None
+            and read_lifetime(given, wanted.auto_delete) is not Lifetime.MANUAL
+            and not read_timeout(given)
+        ):
+            default = NONE
+        elif REPLICATE not in given:
+            if self._log_writer is None or QUEUE_KINDS in self.usable:
+                wanted.fallback = resolve({}, default)
+            followed = self.policies.of(wanted) if self.policies else None
+            default = (followed and followed.level) or default
+        wanted.replicate = resolve(given, default)
 
     def delete_queue(
         self, name: str, *, if_unused: bool = False, if_empty: bool = False, may_rest: bool = False
@@ -281,20 +391,75 @@ class Broker(State):
             deletion.finish()
             purge.sequence = deletion.sequence
             purge.end()
-            return purge
-        if not self.walks and self._budget > 0:
-            self._budget -= purge.step(WALKED_A_TURN)
-        if not purge.is_over:
-            self.walks.append(purge)
+        else:
+            self._begin(purge)
         return purge
+
+    def move(self, name: str, target_name: str, count: int = 0) -> Move:
+        """Move the available messages of a queue, the first `count` of them or all, to another one:
+        at once if they are few, else some with every `go_on_walking`. LimitExceeded if the target
+        has no room at all.
+        """
+        queue, target = self.queue(name), self.queue(target_name)
+        self._check_decides(queue)
+        self._check_decides(target)
+        if queue is target:
+            raise RefusedRequest(
+                f"The messages of queue {name} cannot be moved to that queue itself",
+                hint="Name another queue; there they go behind what is on it.",
+            )
+        if queue.messages:
+            target.check_open()
+            target.check_room(0)
+        move = Move(queue, target, count)
+        self._begin(move)
+        return move
+
+    def requeue(
+        self,
+        name: str,
+        count: int = 0,
+        *,
+        origin: str = "",
+        check: Callable[[Queue], None] = lambda queue: None,
+    ) -> Requeue:
+        """Move the available dead letters of a queue, the first `count` of them or all, back to
+        the queues on which they died, or those only that died on `origin`. A queue takes none if
+        `check` raises RefusedRequest.
+        """
+        queue = self.queue(name)
+        self._check_decides(queue)
+
+        def find(home: str) -> Queue:
+            found = self.queue(home)
+            self._check_decides(found)
+            check(found)
+            return found
+
+        if origin:
+            find(origin)
+        requeue = Requeue(queue, find, count, origin)
+        self._begin(requeue)
+        return requeue
+
+    def _begin(self, walk: Walk) -> None:
+        """Do something with all messages of a queue: at once if they are few, and nothing else is
+        to be done before.
+        """
+        if not self.walks and self._budget > 0:
+            self._budget -= walk.step(WALKED_A_TURN)
+        if not walk.is_over:
+            self.walks.append(walk)
 
     def may_walk(self, committed: int) -> bool:
         """Whether there is something to be done in the next turn."""
-        return bool(self._left_behind) or any(walk.sequence <= committed for walk in self.walks)
+        return bool(self._left_behind or self.to_follow) or any(
+            walk.sequence <= committed for walk in self.walks
+        )
 
     def go_on_walking(self, committed: int) -> None:
-        """Go on with queues that are being purged, searched for expired messages, or deleted; once,
-        at the end of a turn. What was recorded before is to be committed first.
+        """Go on with queues that are being purged, moved from, searched for expired messages, or
+        deleted; once, at the end of a turn. What was recorded before is to be committed first.
         """
         left = WALKED_A_TURN
         for walk in list(self.walks):
@@ -308,10 +473,14 @@ class Broker(State):
     def abandon_walks(self) -> None:
         """Leave undone what is not over: another broker decides from now on."""
         self.returns.forget_replicas()
-        self.walks, self._search = [], None
-        for deletion in list(self._evicting.values()):
+        self.walks = []
+        for queue, deletion in list(self._evicting.items()):
             if deletion is not None:
                 deletion.abandon()
+                if not queue.deleted:  # it took no heed of policies that were set meanwhile
+                    self.followed.pop(queue, None)
+                    self.to_follow[queue] = 0
+        self.levels.abandon()
         self._evicting.clear()
         left_behind, self._left_behind = self._left_behind, {}
         for queues in left_behind.values():
@@ -363,8 +532,11 @@ class Broker(State):
 
     def owner_gone(self, owner: object) -> None:
         """The owner of queues has left: they are free for others, or at their end; where they are
-        many some are so a few turns later, or when they are asked for.
+        many some are so a few turns later, or when they are asked for. Its exchanges end.
         """
+        for exchange in self._temporary.pop(owner, ()):
+            if self.by_uid.get(exchange.uid) is exchange:
+                self._delete_exchange(exchange)
         queues = self._owned.pop(owner, None)
         if queues:
             self._left_behind.setdefault(owner, {}).update(queues)
@@ -391,6 +563,63 @@ class Broker(State):
         else:
             self.left(queue)
 
+    # Policies.
+
+    def when_followed(self, on_end: Callable[[], None]) -> None:
+        """Have a function called at the end of the turn in which all queues follow the policies."""
+        self._on_followed.append(on_end)
+
+    def has_followed(self, queue: Queue) -> None:
+        """Begin to give a queue another level, if policies say one."""
+        self.levels.look(queue)
+
+    def set_policy(self, wanted: PolicySet) -> int:
+        """Set a policy, in place of one that has its name; return the sequence to wait for. Queues
+        follow it in this turn, or a few turns later where there are many.
+        """
+        self._check_sets_policies()
+        if self._log_writer is not None:
+            check_enabled("policies", QUEUE_KINDS, self.usable)
+        former = self.policies.get(wanted.name, is_operator=wanted.is_operator)
+        if former == wanted:
+            return 0
+        if former is None and len(self.policies.ranked(is_operator=wanted.is_operator)) >= (
+            MOST_POLICIES
+        ):
+            raise LimitExceeded(
+                f"Cannot set policy {wanted.name}: there are {MOST_POLICIES} already",
+                hint="Clear some.",
+            )
+        return self._change_policy(wanted, "set")
+
+    def clear_policy(self, name: str, *, is_operator: bool = False) -> int:
+        """Take a policy away; NotFound if there is none of this name. Who knows the policy knows
+        of this, too.
+        """
+        self._check_sets_policies()
+        if self.policies.get(name, is_operator=is_operator) is None:
+            what = "operator policy" if is_operator else "policy"
+            raise NotFound(f"There is no {what} {name}", hint="qpid-ha policy list shows them.")
+        return self._change_policy(PolicyCleared(name, is_operator), "cleared")
+
+    def _check_sets_policies(self) -> None:
+        if self.passive:
+            raise _refused_on_backup("Policies cannot be changed")
+
+    def begin_with(self, policies: Sequence[PolicySet]) -> None:
+        """Set policies if there never were any."""
+        if not self.policies.last:
+            for policy in policies:
+                self._change_policy(policy, "set, as policy-file has it")
+
+    def _change_policy(self, record: PolicySet | PolicyCleared, done: str) -> int:
+        sequence = self._append(record)
+        self.apply(sequence or self.policies.last + 1, record)
+        what = "operator policy" if record.is_operator else "policy"
+        text = f"{what} {record.name} {done}"
+        self._announce(Announce("info", "broker", text, {"policy": record.name}))
+        return sequence
+
     # Exchanges and bindings.
 
     def declare_exchange(
@@ -402,9 +631,10 @@ class Broker(State):
         auto_delete: bool = False,
         alternate: str = "",
         arguments: Mapping[str, Any] | None = None,
+        owner: object | None = None,
     ) -> tuple[Exchange, int]:
         """Return the exchange of this name, created if need be; PreconditionFailed if it exists as
-        something else.
+        something else. With an owner it is a new one, of this broker only, and ends with the owner.
         """
         wanted = exchange_asked_for(
             name,
@@ -421,11 +651,15 @@ class Broker(State):
                 check_same(f"Exchange {name}", exchange.options, wanted)
             return exchange, 0
         check_new_exchange(self, wanted)
-        wanted.replicate = resolve(given, self.settings.ha_replicate)
+        wanted.replicate = resolve(given, NONE if owner is not None else self.settings.ha_replicate)
         wanted.uuid = self._make_uuid()
         wanted.arguments = resolved(given, wanted.replicate, wanted.uuid)
+        if owner is not None:
+            self._check_ends(wanted)
         sequence = self._record(wanted)
         exchange = self.add_exchange(sequence or self._local_uid(), wanted)
+        if owner is not None:
+            self._temporary.setdefault(owner, []).append(exchange)
         self._announce(
             Announce(
                 "debug",
@@ -435,6 +669,17 @@ class Broker(State):
             )
         )
         return exchange, sequence
+
+    def _check_ends(self, wanted: ExchangeDeclared) -> None:
+        """Refuse an exchange that ends with its owner and that others are to know of, or a later
+        start of this broker: neither knows the owner.
+        """
+        if self.records_object(wanted.durable, wanted.replicate):
+            raise PreconditionFailed(
+                "a temporary exchange can be neither durable nor replicated",
+                reason="it ends with the link that made it, which this broker alone knows",
+                hint=f"leave {DURABLE} and {REPLICATE} out, or declare an exchange",
+            )
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> int:
         """Delete an exchange and its bindings; refused for built-in ones and for an alternate
@@ -475,41 +720,76 @@ class Broker(State):
         arguments: Mapping[str, Any] | None = None,
     ) -> int:
         """Bind a queue to an exchange; the same key again replaces the arguments."""
-        exchange, queue = self.exchange(exchange_name), self.queue(queue_name)
-        self._check_decides(exchange, queue)
-        given = translate(Kind.BINDING, arguments or {})
+        return self._bind(
+            self.exchange(exchange_name), self.queue(queue_name), key, arguments or {}
+        )
+
+    def bind_exchange(
+        self,
+        exchange_name: str,
+        destination_name: str,
+        key: str = "",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Have an exchange give what fits the binding to another one as well."""
+        destination = self.exchange(destination_name)
+        if destination.uid == DEFAULT_EXCHANGE:
+            raise RefusedRequest(
+                "The default exchange cannot be bound to another one",
+                hint="Bind the queues themselves.",
+            )
+        return self._bind(self.exchange(exchange_name), destination, key, arguments or {})
+
+    def _bind(
+        self, exchange: Exchange, destination: Destination, key: str, arguments: Mapping[str, Any]
+    ) -> int:
+        self._check_decides(exchange, destination)
+        given = translate(Kind.BINDING, arguments)
         resolve(given, ALL)
         check_key("binding key", key)
         check_name("binding key", key)
         check_plain(given)
-        exchange.check_binding(given)
-        former = exchange.binding(queue, key)
-        if former is None and len(queue.bindings) >= self.settings.max_bindings:
-            raise LimitExceeded(
-                f"Cannot bind queue {queue_name}: it has {len(queue.bindings)} bindings already",
-                hint="Remove some, or raise max-bindings.",
-            )
+        exchange.check_binding(key, given)
+        former = exchange.binding(destination, key)
         if former is not None and former.arguments == given:
             return 0
+        if former is None:
+            exchange.check_room(key)
+            count = len(bindings_to(destination))
+            if count >= self.settings.max_bindings:
+                kind = "exchange" if isinstance(destination, Exchange) else "queue"
+                raise LimitExceeded(
+                    f"Cannot bind {kind} {destination.name}: it has {count} bindings already",
+                    hint="Remove some, or raise max-bindings.",
+                )
         was_recorded = former is not None and self.records_binding(
-            exchange, queue, former.arguments
+            exchange, destination, former.arguments
         )
-        exchange.bind(queue, key, given)
-        if self.records_binding(exchange, queue, given):
-            return self._append(Bound(exchange.uid, queue.uid, key, given))
+        is_recorded = self.records_binding(exchange, destination, given)
+        if is_recorded and isinstance(destination, Exchange) and self._log_writer is not None:
+            check_enabled("a binding of an exchange", QUEUE_KINDS, self.usable)
+        exchange.bind(destination, key, given)
+        if is_recorded:
+            return self._append(Bound(exchange.uid, destination.uid, key, given))
         # A binding that others knew and shall not know any more is gone for them.
-        return self._append(Unbound(exchange.uid, queue.uid, key)) if was_recorded else 0
+        return self._append(Unbound(exchange.uid, destination.uid, key)) if was_recorded else 0
 
     def unbind(self, exchange_name: str, queue_name: str, key: str = "") -> int:
         """Remove a binding, if it exists."""
-        exchange, queue = self.exchange(exchange_name), self.queue(queue_name)
-        self._check_decides(exchange, queue)
-        binding = exchange.binding(queue, key)
+        return self._unbind(self.exchange(exchange_name), self.queue(queue_name), key)
+
+    def unbind_exchange(self, exchange_name: str, destination_name: str, key: str = "") -> int:
+        """Remove a binding of an exchange to another one, if it exists."""
+        return self._unbind(self.exchange(exchange_name), self.exchange(destination_name), key)
+
+    def _unbind(self, exchange: Exchange, destination: Destination, key: str) -> int:
+        self._check_decides(exchange, destination)
+        binding = exchange.binding(destination, key)
         if binding is None:
             return 0
-        exchange.unbind(queue, key)
-        recorded = self.records_binding(exchange, queue, binding.arguments)
-        sequence = self._append(Unbound(exchange.uid, queue.uid, key)) if recorded else 0
+        exchange.unbind(destination, key)
+        recorded = self.records_binding(exchange, destination, binding.arguments)
+        sequence = self._append(Unbound(exchange.uid, destination.uid, key)) if recorded else 0
         return max(sequence, self._end_unused_exchange(exchange))
 
     # Messages.
@@ -517,17 +797,35 @@ class Broker(State):
     def reads_keys(self, exchange_name: str) -> bool:
         """Whether it makes a difference which key a message to an exchange has."""
         exchange = self.exchanges.get(exchange_name)
-        if exchange is None or exchange.reads_keys:
+        if exchange is None or exchange.reads_keys or exchange.leads_on:
             return True
         name = exchange.options.alternate
         alternate = self.exchanges.get(name) if name else None
         return alternate is not None and alternate.reads_keys
 
+    def check_delay(self) -> None:
+        """Raise PreconditionFailed if a message cannot be kept for later yet."""
+        if self._log_writer is not None and QUEUE_KINDS not in self.usable:
+            raise PreconditionFailed(
+                "no message can be delivered later yet: not every broker of this cluster would "
+                "keep it until then",
+                reason=f"the feature {QUEUE_KINDS} is not enabled",
+                hint="Upgrade every broker, and have all of them connected once.",
+            )
+
     def publish(
-        self, exchange_name: str, key: str, payload: bytes, *, headers: Headers, expires: int = 0
+        self,
+        exchange_name: str,
+        key: str,
+        payload: bytes,
+        *,
+        headers: Headers,
+        expires: int = 0,
+        due: int = 0,
+        container: str = "",
     ) -> Routed:
-        """Put a message on the queues it is for, on all or on none; LimitExceeded if one of them is
-        full.
+        """Put a message of a connection of a container on the queues it is for, on all or on none;
+        LimitExceeded if one of them is full. With `due` nobody has it before that time.
         """
         exchange = self.exchanges.get(exchange_name)
         if exchange is None:
@@ -536,51 +834,135 @@ class Broker(State):
         exchange.bytes_received += len(payload)
         steps = self._publish_steps
         try:
-            queues = exchange.route(key, headers, steps)
-            if self._evicting or not queues:
-                queues = self._takers(exchange, queues, key, headers, steps)
+            queues: list[Queue] = exchange.route(key, headers, steps, payload)
+            if self._evicting or not queues or exchange.leads_on:
+                queues = self._takers(exchange, queues, key, headers, steps, payload)
         except TooManyKeys:
             exchange.drop(len(payload))
             raise
         if not queues:
             exchange.drop(len(payload))
             return UNROUTED
-        if len(queues) == 1:
+        if container in self.not_own:
+            return self._put_but_own(queues, payload, expires, due, container)
+        if len(queues) == 1 and not due:
             return Routed(queues[0].enqueue(payload, expires), 1)
-        return Routed(self.enqueue_on_all(queues, payload, expires), len(queues))
+        return Routed(self.enqueue_on_all(queues, payload, expires, due), len(queues))
 
-    def pass_on(self, queue: Queue, message: Message) -> int | None:
-        """Give a rejected message to the alternate exchange of its queue, if there is one; return
-        the sequence to wait for, None if it cannot be placed now.
+    def _put_but_own(
+        self, queues: list[Queue], payload: bytes, expires: int, due: int, container: str
+    ) -> Routed:
+        """Put a message on the queues it is for, but for those that do not take what its container
+        sends: it was for them, and is not there.
         """
-        exchange = self._alternate_of(queue)
-        if exchange is None:
-            return 0
+        taking = self.without_own(queues, container)
+        sequence = self.enqueue_on_all(taking, payload, expires, due) if taking else 0
+        return Routed(sequence, len(queues))
+
+    def without_own(self, queues: list[Queue], container: str) -> list[Queue]:
+        """Leave out the queues that do not take what a container sends to exchanges."""
+        not_own = self.not_own.get(container)
+        if not not_own:
+            return queues
+        for queue in queues:
+            if queue in not_own and queue.intake is not None:
+                queue.intake.left_out += 1
+        return [queue for queue in queues if queue not in not_own]
+
+    def publish_copies(
+        self,
+        exchange_name: str,
+        keys: Iterable[str],
+        payload: bytes,
+        *,
+        headers: Headers,
+        expires: int = 0,
+        due: int = 0,
+        container: str = "",
+    ) -> Routed:
+        """Do as `publish` with a message that has several keys: it is on each queue once that any
+        of them leads to.
+        """
+        exchange = self.exchange(exchange_name)
+        exchange.received += 1
+        exchange.bytes_received += len(payload)
         try:
-            routed = self._place(exchange, message, self._reroute_steps)
-        except (LimitExceeded, TooManyKeys) as error:
-            why = error.text
-        else:
+            queues = self.routes_of_all(exchange, keys, headers, self._publish_steps, payload)
+        except TooManyKeys:
+            exchange.drop(len(payload))
+            raise
+        if not queues:
+            exchange.drop(len(payload))
+            return UNROUTED
+        return self._put_but_own(queues, payload, expires, due, container)
+
+    def routes_of_all(
+        self,
+        exchange: Exchange,
+        keys: Iterable[str],
+        headers: Headers,
+        steps: Steps,
+        payload: bytes,
+    ) -> list[Queue]:
+        """Return the queues for a message with several keys. Raises TooManyWays, TooManyKeys."""
+        own = StepsOfOne(steps)
+        found: dict[Queue, None] = {}
+        try:
+            for key in keys:
+                found.update(dict.fromkeys(self.routes(exchange, key, headers, own, payload)))
+        except TooManyKeys:
+            raise steps.refusal("what the message has as keys", "it has several") from None
+        finally:
+            steps.take(own.taken)
+        return list(found)
+
+    def pass_on(self, queue: Queue, message: Message, cause: Cause) -> int | None:
+        """Give a message that dies to the dead letters of its queue, or to its alternate exchange,
+        if there is any; return the sequence to wait for, None if it cannot be placed now.
+        """
+        target = self._target_of(queue, cause)
+        is_urgent = cause is Cause.OVERFLOW
+        if target is not None and not is_urgent:
+            if self._letters <= 0:
+                self._retrying[queue] = True
+                self._next_retry = self.now
+                return None
+            self._letters -= 1
+        if is_urgent:
+            self._evicting[queue] = None
+        try:
+            routed = self._send_on(queue, message, cause, self._reroute_steps)
+            if routed is None:
+                return 0
             if routed.queues:
                 return routed.sequence
-            why = f"exchange {exchange.name} has no queue for the next one"
-        if not queue.unplaced:
-            text = f"rejected messages stay on queue {queue.name} until there is a place: {why}"
-            self._announce(Announce("warning", "broker", text, {"queue": queue.name}))
-        self._retrying[queue] = None
+            why = _no_queue(queue, target)
+        except RefusedRequest as error:
+            why = error.text
+        finally:
+            if is_urgent:
+                del self._evicting[queue]
+        queue.why_unplaced = why
+        if target is not None and not target.keeps and message.sequence not in queue.unplaced:
+            self._drop(queue, why)
+            return 0
+        if not is_urgent:
+            if not queue.unplaced:
+                text = f"messages of queue {queue.name} that died stay there until there is a place"
+                self._announce(
+                    Announce("warning", "broker", f"{text}: {why}", {"queue": queue.name})
+                )
+            self._retrying.setdefault(queue, False)
         return None
 
     def _reroute(self, queue: Queue, message: Message, steps: Steps | None = None) -> int | None:
-        """Give a message that cannot stay to the alternate exchange of its queue, if there is one;
-        return the sequence to wait for. One that finds no place is dropped; but None if too many
-        keys were looked for in this turn (with `steps`, if they are too few), or for one that can
-        wait for room on the disk, as its queue is being deleted.
+        """Give a message that cannot stay to the alternate exchange of its queue, or to its dead
+        letters, if there is one; return the sequence to wait for. One that finds no place is
+        dropped; but None if too many keys were looked for in this turn (with `steps`, if they are
+        too few), or for one that can wait for room on the disk, as its queue is being deleted.
         """
-        exchange = self._alternate_of(queue)
-        if exchange is None:
-            return 0
         try:
-            routed = self._place(exchange, message, steps or self._reroute_steps)
+            routed = self._send_on(queue, message, Cause.DELETED, steps or self._reroute_steps)
         except TooManyKeys:
             return None
         except RefusedRequest as error:  # It is full, or a copy of what another broker decides on.
@@ -590,7 +972,10 @@ class Broker(State):
                 return None
             self._drop(queue, error.text)
             return 0
-        if not routed.queues:
+        if routed is None:
+            return 0
+        exchange = self._alternate_of(queue)
+        if not routed.queues and exchange is not None:
             exchange.received += 1
             exchange.bytes_received += message.size
             exchange.drop(message.size)
@@ -605,81 +990,187 @@ class Broker(State):
         name = queue.options.alternate
         return self.exchanges.get(name) if name else None
 
-    def _place(self, exchange: Exchange, message: Message, steps: Steps) -> Routed:
-        """Put a message that leaves a queue on those that an exchange has for it; LimitExceeded if
-        one of them is full, TooManyKeys if it cannot be said now. Counted if it comes to one at
-        least.
+    def _send_on(self, queue: Queue, message: Message, cause: Cause, steps: Steps) -> Routed | None:
+        """Put a message that leaves a queue where the queue passes it on to: among its dead
+        letters, or as it is where its alternate exchange has it; None if there is neither. Raises
+        RefusedRequest.
         """
-        payload = message.body()
-        key, headers = subject(payload), partial(application_properties, payload)
+        target = self._target_of(queue, cause)
+        if target is None:
+            alternate = self._alternate_of(queue)
+            if alternate is None:
+                return None
+            payload, due = message.body(), queue.delayed.get(message.sequence, 0)
+            key, expires = subject(payload), message.expires
+            return self._place(alternate, message, payload, key, expires, steps, due=due)
+        letter = dead_letter(message, queue.name, cause, target, self.time)
+        if target is not queue.spec.dead_letters:
+            self._make_quarantine(queue, str(target.key))
+        exchange = self.exchange(target.exchange)
+        return self._place(
+            exchange,
+            message,
+            letter.payload,
+            letter.key,
+            0,
+            steps,
+            letter.barred,
+            copies=letter.copies,
+        )
+
+    @staticmethod
+    def _target_of(queue: Queue, cause: Cause) -> DeadLetterTarget | None:
+        """Return where a message that dies on a queue goes; None if its alternate exchange has it,
+        if there is one.
+        """
+        target = queue.spec.dead_letters
+        if target is None and cause is Cause.DELIVERY_LIMIT and not queue.options.alternate:
+            return quarantine_of(queue.name)
+        return None if cause is Cause.DELETED and target and not target.on_delete else target
+
+    def _make_quarantine(self, queue: Queue, name: str) -> None:
+        """Make the queue, unless there is one of this name, where messages of another are put
+        aside: as durable, and known to as many brokers, as that one is.
+        """
+        if name not in self.queues:
+            level = {REPLICATE: queue.options.replicate}
+            self.declare_queue(name, durable=queue.durable, arguments=level)
+
+    def _place(
+        self,
+        exchange: Exchange,
+        message: Message,
+        payload: bytes,
+        key: str,
+        expires: int,
+        steps: Steps,
+        barred: frozenset[str] = frozenset(),
+        due: int = 0,
+        copies: tuple[str, ...] = (),
+    ) -> Routed:
+        """Put a message that leaves a queue, as `payload`, on those that an exchange has for it, or
+        for one of the keys that it has beside its own, but for `barred` ones; LimitExceeded if one
+        of them is full, TooManyKeys if it cannot be said now. Counted if it comes to one at least.
+        """
+        headers = partial(application_properties, payload)
         if not fits_key(key):
             key = ""  # It was sent to a queue, whose messages may have any subject.
         # One that no exchange takes counts as none: nobody is there to be told.
-        try:
-            queues = self.routes(exchange, key, headers, steps)
-        except TooManyWays:
-            queues = self.routes(exchange, "", headers, steps)
+        queues: list[Queue] = []
+        for keys in dict.fromkeys(((key, *copies), ("",))):
+            try:
+                queues = (
+                    self.routes_of_all(exchange, keys, headers, steps, payload)
+                    if copies
+                    else self.routes(exchange, keys[0], headers, steps, payload)
+                )
+                break
+            except TooManyWays:
+                pass
+        if barred:
+            queues = [queue for queue in queues if queue.name not in barred]
         if not queues:
             return UNROUTED
-        sequence = (
-            queues[0].enqueue(payload, message.expires)
-            if len(queues) == 1
-            else self.enqueue_on_all(queues, payload, message.expires)
-        )
+        if self._hops >= MOST_HOPS:
+            raise LimitExceeded(f"more than {MOST_HOPS} queues would overflow into each other")
+        self._hops += 1
+        try:
+            sequence = (
+                queues[0].enqueue(payload, expires, passed=message)
+                if len(queues) == 1 and not due
+                else self.enqueue_on_all(queues, payload, expires, due, passed=message)
+            )
+        finally:
+            self._hops -= 1
         exchange.received += 1
         exchange.bytes_received += len(payload)
         return Routed(sequence, len(queues))
 
-    def routes(self, exchange: Exchange, key: str, headers: Headers, steps: Steps) -> list[Queue]:
+    def routes(
+        self, exchange: Exchange, key: str, headers: Headers, steps: Steps, payload: bytes
+    ) -> list[Queue]:
         """Return the queues for a message to an exchange. Raises TooManyWays, TooManyKeys."""
-        queues = exchange.route(key, headers, steps)
-        return self._takers(exchange, queues, key, headers, steps)
+        found = exchange.route(key, headers, steps, payload)
+        return self._takers(exchange, found, key, headers, steps, payload)
 
     def _takers(
-        self, exchange: Exchange, queues: list[Queue], key: str, headers: Headers, steps: Steps
+        self,
+        exchange: Exchange,
+        found: list[Any],
+        key: str,
+        headers: Headers,
+        steps: Steps,
+        payload: bytes,
     ) -> list[Queue]:
-        """Return those of an exchange's queues for a message that it may go to, or those that the
-        alternate exchange has for it if there are none.
+        """Return the queues for a message that it may go to, of what an exchange found, or those
+        that the alternate exchange has for it if there are none.
         """
         evicting = self._evicting
-        queues = [queue for queue in queues if queue not in evicting]
+        if exchange.leads_on:
+            found = spread(found, self.exchanges, key, headers, steps, payload)
+        queues = [queue for queue in found if queue not in evicting]
         name = exchange.options.alternate
         alternate = self.exchanges.get(name) if name and not queues else None
         if alternate is not None:
-            found = alternate.route(key, headers, steps)
+            found = alternate.route(key, headers, steps, payload)
+            if alternate.leads_on:
+                found = spread(found, self.exchanges, key, headers, steps, payload)
             queues = [queue for queue in found if queue not in evicting]
         return queues
 
     def _retry(self) -> None:
-        """Try again to place rejected messages. Where there are more than can be tried in a turn,
+        """Try again to place messages that died. Where there are more than can be tried in a turn,
         other queues have the next turn, and other messages of a queue come first the next time.
         """
         steps = self._reroute_steps
         steps.renew()
+        self._letters = LETTERS_A_TURN
         if not self._to_retry:
             self._to_retry, self._retrying = self._retrying, {}
         left = RETRIED_A_TURN
-        while self._to_retry and left > 0 and not steps.are_over():
+        while self._to_retry and left > 0 and self._letters > 0 and not steps.are_over():
             queue = next(iter(self._to_retry))
             del self._to_retry[queue]
-            tried: list[Message] = []
-            count = len(queue.unplaced)
-            for message in some(queue.unplaced.values(), left)[0]:
-                if steps.are_over():
-                    break
-                tried.append(message)
-                self.departures.leave(queue, [message], Cause.REJECTED)
-            size = sum(message.size for message in tried)
-            left -= max(len(tried), size * RETRIED_A_TURN // BYTES_A_TURN, 1)
-            if count > len(tried):
-                for message in tried:
-                    if queue.unplaced.pop(message.sequence, None) is not None:
-                        queue.unplaced[message.sequence] = message
+            left -= max(self._retry_some(queue, left), 1)
             if queue.unplaced and not queue.is_replica:
-                self._retrying[queue] = None
+                self._retrying.setdefault(queue, False)
+            else:
+                self._retried.pop(queue, None)
             if queue.ends_empty:
                 self.left(queue)
         steps.renew()
+
+    def _retry_some(self, queue: Queue, most: int) -> int:
+        """Try to place up to `most` messages of a queue, from where the last time ended; return how
+        many, with as many more for their bytes. Those that go where one before them had no place
+        are not tried: they would come before it.
+        """
+        steps, is_one_place = self._reroute_steps, self._has_one_place(queue)
+        place = self._retried.pop(queue, None) or iter(list(queue.unplaced))
+        tried = size = 0
+        for sequence in place:
+            if sequence not in queue.unplaced:
+                continue
+            message, cause = queue.unplaced[sequence]
+            tried, size = tried + 1, size + message.size
+            self.departures.leave(queue, [message], cause)
+            is_blocked = is_one_place and sequence in queue.unplaced
+            if is_blocked:
+                break
+            if tried >= most or size >= BYTES_A_TURN or steps.are_over() or self._letters <= 0:
+                self._retried[queue] = place
+                if queue.unplaced and sequence not in queue.unplaced:
+                    self._to_retry[queue] = True  # There is a place, so it goes on next turn.
+                break
+        return max(tried, size * RETRIED_A_TURN // BYTES_A_TURN)
+
+    def _has_one_place(self, queue: Queue) -> bool:
+        """Whether all that dies on a queue goes to the same place, or to none."""
+        target = queue.spec.dead_letters
+        if target is None or target.key is not None:
+            return target is not None
+        exchange = self.exchanges.get(target.exchange)
+        return exchange is None or exchange.options.type == "fanout"
 
     def evict(self, queue: Queue, messages: list[Message]) -> None:
         """Give messages that had to make room for others to the alternate exchange of their queue.
@@ -710,61 +1201,165 @@ class Broker(State):
         if queue.uid > 0:
             self._append(QueueUsed(queue.uid))
 
+    @property
+    def time(self) -> int:
+        """The time by which messages expire, in ns since the Unix epoch."""
+        return self.now + self._ahead
+
+    @property
+    def _ahead(self) -> int:
+        """What the clock is ahead of `now` by which messages expire. Expiries are those of the
+        former primary, and nothing may be early because our clock is ahead of that one's.
+        """
+        former = self.former_ahead
+        return self.ahead if former is None else min(self.ahead, former)
+
+    def look_at(self, queue: Queue, at: int) -> None:
+        """Look at a queue at a time, and not before."""
+        self._looks.set(queue, at)
+
+    def renew(self, queue: Queue) -> None:
+        """The time counts anew that a queue stays without a consumer (`x-expires`)."""
+        decides = not (queue.is_replica or queue.deleted)
+        self._expiring.set(
+            queue, self.now + queue.spec.unused if decides and queue.spec.unused else 0
+        )
+
+    def search(self, queue: Queue) -> None:
+        """Find out, some messages a turn, when each message of a queue expires."""
+        self.walks.append(Expiry(queue, self.time))
+
+    def bury(self, queue: Queue, payload: bytes) -> None:
+        """Make a dead letter of a message that was refused, as the queue is full; one that has no
+        place is dropped, for its sender is told in any case.
+        """
+        if queue.spec.dead_letters is None:
+            return
+        self._evicting[queue] = None
+        try:
+            routed = self._send_on(queue, Message(0, payload), Cause.OVERFLOW, self._reroute_steps)
+            if routed is None or not routed.queues:
+                self._drop(queue, _no_queue(queue, queue.spec.dead_letters))
+        except RefusedRequest as error:
+            self._drop(queue, error.text)
+        finally:
+            del self._evicting[queue]
+
+    def destruct(self, queue: Queue) -> None:
+        """Delete a queue that is to end when it is full."""
+        text = f"queue {queue.name} is full, and is deleted for that"
+        self._announce(Announce("warning", "broker", text, {"queue": queue.name}))
+        self._delete(queue)
+
+    def alert(self, queue: Queue, is_up: bool) -> None:
+        """Tell that a queue has come to a depth, or is down again."""
+        count, size = len(queue.messages), queue.bytes
+        text = f"queue {queue.name} has come to {count} messages of {size} bytes"
+        self._announce(
+            Announce(
+                "warning" if is_up else "info",
+                "broker",
+                text if is_up else f"{text}: it was deeper",
+                {"queue": queue.name, "messages": count, "bytes": size},
+                DepthAlert(queue.name, is_up, count),
+            )
+        )
+
+    def sweep(self, queue: Queue) -> None:
+        """Have the messages leave, some a turn, that were delivered too often."""
+        self.walks.append(Sweep(queue))
+
+    def trim(self, queue: Queue) -> None:
+        """Bring a ring down to its limits, some messages a turn."""
+        queue.ease()
+        if not any(isinstance(walk, Trim) and walk.queue is queue for walk in self.walks):
+            self.walks.append(Trim(queue))
+
     def dispatch(self, now: int) -> None:
         """Hand out what there is to hand out; once, at the end of a turn."""
+        self.now = now
         self._budget = WALKED_A_TURN
+        self._letters = LETTERS_A_TURN
         self._disown_some()
+        if self.to_follow:
+            self.follow_policies(LOOKS_A_TURN)
+        if self._on_followed and not (self.to_follow or self.levels.changing):
+            called, self._on_followed = self._on_followed, []
+            for on_end in called:
+                on_end()
         for steps in (self._publish_steps, self._reroute_steps, self.commit_steps):
             steps.renew()
         self._overflow_steps.clear()
-        if not self._next_expiry:
-            self._next_expiry = now + EXPIRY_INTERVAL
         for queue in self._leaving:
             self._ending.set(queue, now + queue.timeout)
         self._leaving.clear()
         if self._retrying and not self._next_retry:
             self._next_retry = now + RETRY_INTERVAL
         self.returns.turn()
-        queues = list(self.runnable)
+        queues, time = list(self.runnable), now + self._ahead
         self.runnable.clear()
+        searches = SEARCHES_A_TURN
+        put_off: list[Queue] = []
         for queue in queues:
-            queue.dispatch(now + self.ahead)
+            if queue.is_searching:
+                searches -= 1
+                if searches < 0:
+                    put_off.append(queue)
+                    continue
+            queue.dispatch(time)
+        if put_off:
+            self.runnable = dict.fromkeys(put_off) | self.runnable  # They are the next ones.
 
     # Time and roles.
 
     @property
     def next_deadline(self) -> int:
         """When `tick` is wanted next; 0 for never."""
-        first = self._ending.first
-        for other in (self._next_expiry, self._next_retry):
+        first, look = self._ending.first, self._looks.first
+        policy_end = 0 if self.passive else self.policies.first_end
+        for other in (
+            self._next_retry,
+            self._expiring.first,
+            self.patience.first,
+            self.levels.next,
+            look and max(look - self._ahead, 1),
+            policy_end and max(policy_end - self._ahead, 1),
+        ):
             if other and (not first or other < first):
                 first = other
         return first
 
     def tick(self, now: int) -> None:
-        """Delete queues that were unused for their timeout, and now and then begin to drop expired
-        messages.
-        """
+        """Delete queues that were unused for their timeout, and drop expired messages."""
+        self.now = now
         while self._budget > 0 and (due := self._ending.due(now, 1)):
-            self._end(due[0], now)
+            if _is_over(due[0]):
+                self._end(due[0], self._ending)
+        while self._budget > 0 and (due := self._expiring.due(now, 1)):
+            if not due[0].consumers:
+                self._end(due[0], self._expiring)
+        if not self.passive:
+            for policy in self.policies.ended(self.time):
+                self.clear_policy(policy.name, is_operator=policy.is_operator)
+        self.levels.tick(now)
         if self._next_retry and now >= self._next_retry:
             self._retry()
-            self._next_retry = now if self._to_retry else 0
-        if now >= self._next_expiry:
-            self._next_expiry = now + EXPIRY_INTERVAL
-            if self._search is None or self._search.is_over:
-                self._search = Search(self.queues.values(), now + self.ahead)
-                self.walks.append(self._search)
+            self._next_retry = now if self._to_retry or any(self._retrying.values()) else 0
+        left = LOOKED_A_TURN
+        while left > 0 and (late := self.patience.due(now, 1)):
+            left -= max(late[0].overdue(now, left), 1)
+        while left > 0 and (looks := self._looks.due(self.time, 1)):
+            left -= max(looks[0].look(self.time, left), 1)
 
-    def _end(self, queue: Queue, now: int) -> None:
+    def _end(self, queue: Queue, deadlines: Deadlines[Queue]) -> None:
         """Delete a queue that was unused for its timeout. What would have to rest stays as it is:
         its users may come back.
         """
         self._budget -= 1
-        if queue.deleted or queue.is_replica or not _is_over(queue):
+        if queue.deleted or queue.is_replica:
             return
         if self._refusal and passes_on(queue):
-            self._ending.set(queue, now + PUT_OFF)
+            deadlines.set(queue, self.now + PUT_OFF)
         else:
             self._delete(queue)
 
@@ -772,6 +1367,8 @@ class Broker(State):
         """A user, or the last message, left a queue: delete it if that was the end of it, at once
         or after its timeout.
         """
+        if queue.spec.unused and not queue.consumers:
+            self.renew(queue)
         if queue.deleted or queue.is_replica or not _is_over(queue):
             return
         if queue.timeout:
@@ -785,12 +1382,20 @@ class Broker(State):
         No queue has a user yet. One that ends without users does so after its timeout, or after a
         while in which they may come back; one that never had a user waits for its first.
         """
-        self.passive = False
+        self.passive, self.now = False, now
+        if any(queue.has_times for queue in self.queues.values()):
+            self.walks.append(Search(self.queues.values(), self.time))
         for queue in self.queues.values():
             queue.promoted()
+            if queue.messages and queue.spec.delivery_limit.most < UNLIMITED:
+                self.sweep(queue)  # The limit may have been lowered just before.
+            if queue.is_far_over:
+                self.trim(queue)  # So may this one.
             due = queue.is_used if queue.lifetime.needs_no_users else queue.timeout
             if due and queue not in self._ending and _is_over(queue):
                 self._ending.set(queue, now + (queue.timeout or RETURN))
+            self.renew(queue)
+        self.levels.promoted()
 
     def reset(self, keep_local: bool = False) -> None:
         """Forget everything but the built-in exchanges; or everything but them and the local
@@ -806,6 +1411,7 @@ class Broker(State):
     def remove_queue(self, queue: Queue) -> None:
         """Take a queue, its bindings and messages away; if it was being deleted that is over."""
         deletion = self._evicting.pop(queue, None)
+        self._forget(queue)
         super().remove_queue(queue)
         if deletion is not None:
             deletion.end()
@@ -820,9 +1426,15 @@ class Broker(State):
             return 0
         if self.passive:
             raise _refused_on_backup(f"Replicate level {wanted.replicate} cannot be had")
+        if self._log_writer is not None:
+            kind = Kind.QUEUE if isinstance(wanted, QueueDeclared) else Kind.EXCHANGE
+            check_known_to_all(kind, wanted.arguments, self.usable)
+            if isinstance(wanted, ExchangeDeclared) and wanted.type == CONSISTENT_HASH:
+                what = f"an exchange of the type {wanted.type}"
+                check_enabled(what, QUEUE_KINDS, self.usable)
         return self._append(wanted)
 
-    def _check_decides(self, *objects: Queue | Exchange) -> None:
+    def _check_decides(self, *objects: Destination) -> None:
         """Refuse a change that another broker decides about; what has a local end here is our
         own.
         """
@@ -853,7 +1465,7 @@ class Broker(State):
         """Delete a queue: now if that does not take long, else some of it every turn. Before its
         messages go it is taken out of all routes, so that none comes back to it.
         """
-        self._ending.remove(queue)
+        self._forget(queue)
         self._leaving.pop(queue, None)
         self._owned.get(queue.owner, {}).pop(queue, None)
         deletion = Deletion(queue, self._reroute, self._finish_deletion)
@@ -867,6 +1479,12 @@ class Broker(State):
         if not deletion.is_over and not deletion.is_resting:
             self.walks.append(deletion)
         return deletion
+
+    def _forget(self, queue: Queue) -> None:
+        """Nothing comes to its time on a queue that ends."""
+        for deadlines in (self._ending, self._expiring, self._looks):
+            deadlines.remove(queue)
+        self.levels.forget(queue)
 
     def _take_step(self, deletion: Deletion) -> None:
         """Go on with a deletion now, unless as much as may be was done in this turn. If that is not
@@ -882,7 +1500,7 @@ class Broker(State):
         exchanges = list(dict.fromkeys(uid for uid, _ in queue.bindings))
         self.detach_queue(queue)
         # One record says of all messages that are still here that they have left.
-        sequence = self._append(QueueDeleted(queue.uid)) if queue.uid > 0 else 0
+        sequence = self._append(QueueDeleted(queue.uid)) if queue.uid > 0 else queue.waits_for
         del self.by_uid[queue.uid]
         queue.close()
         self._announce(
@@ -901,42 +1519,70 @@ class Broker(State):
         return sequence
 
     def _delete_exchange(self, exchange: Exchange) -> int:
-        self.remove_exchange(exchange)
-        self._announce(
-            Announce(
-                "debug", "broker", f"exchange {exchange.name} deleted", {"exchange": exchange.name}
+        """Delete an exchange, and those that end with their last binding, which led to it."""
+        sequence, ending = 0, [exchange]
+        for ended in ending:
+            sources = dict.fromkeys(uid for uid, _ in ended.incoming)
+            self.remove_exchange(ended)
+            self._announce(
+                Announce(
+                    "debug", "broker", f"exchange {ended.name} deleted", {"exchange": ended.name}
+                )
             )
-        )
-        return self._append(ExchangeDeleted(exchange.uid)) if exchange.uid > 0 else 0
+            if ended.uid > 0:
+                sequence = self._append(ExchangeDeleted(ended.uid))
+            for uid in sources:
+                source = self.by_uid.get(uid)
+                if isinstance(source, Exchange) and self._is_unused(source):
+                    ending.append(source)
+        return sequence
 
     def _end_unused_exchange(self, exchange: Exchange) -> int:
         """Delete an auto-delete exchange whose last binding went."""
+        return self._delete_exchange(exchange) if self._is_unused(exchange) else 0
+
+    def _is_unused(self, exchange: Exchange) -> bool:
+        """Whether an exchange ends with its last binding, and that went."""
         is_replica = self.passive and exchange.uid > 0
-        if (
+        return not (
             is_replica
             or not exchange.options.auto_delete
             or exchange.binding_count
             or self._user_of_alternate(exchange.name)
-        ):
-            return 0
-        return self._delete_exchange(exchange)
+        )
 
-    def enqueue_on_all(self, queues: list[Queue], payload: bytes, expires: int) -> int:
+    def enqueue_on_all(
+        self,
+        queues: list[Queue],
+        payload: bytes,
+        expires: int,
+        due: int = 0,
+        *,
+        passed: Message | None = None,
+    ) -> int:
         """Put one message on several queues, and give what it makes leave them to their alternate
         exchanges.
         """
-        sequence, leaving = self.put_on_all(queues, payload, expires)
+        sequence, leaving = self.put_on_all(queues, payload, expires, due, passed=passed)
         for queue, messages in leaving:
             self.evict(queue, messages)
         return sequence
 
     def put_on_all(
-        self, queues: list[Queue], payload: bytes, expires: int
+        self,
+        queues: list[Queue],
+        payload: bytes,
+        expires: int,
+        due: int,
+        *,
+        may_exceed: bool = False,
+        passed: Message | None = None,
     ) -> tuple[int, list[tuple[Queue, list[Message]]]]:
         """Put one message on several queues, the payload once into the log; give the sequence to
-        wait for, and what leaves which queue.
+        wait for, and what leaves which queue. `may_exceed`: see `Queue.make_room`; `passed`: see
+        `Queue.passes_over`. Nobody has the message before it is `due`; 0 for at once.
         """
-        originals = [queue.duplicate_of(payload) for queue in queues]
+        originals = [queue.passes_over(payload, passed) for queue in queues]
         taking = [
             queue for queue, original in zip(queues, originals, strict=True) if original is None
         ]
@@ -950,32 +1596,62 @@ class Broker(State):
             or len(queue.messages) >= queue.fast_path_limit
             or queue.bytes + size > queue.fast_path_bytes
         ]
-        leaving = [(queue, messages) for queue in near if (messages := queue.room_for(size))]
-        for queue, messages in leaving:
-            self.departures.leave(queue, messages, Cause.OVERFLOW)
-        log_writer = self._log_writer
+        # All are asked before the first makes room. And again after, as the dead letters of one may
+        # have come to another.
+        for queue in () if may_exceed else near[1:]:
+            queue.ask(payload)
+        rooms = [(queue, queue.make_room(payload, may_exceed=may_exceed)) for queue in near]
+        if not may_exceed:
+            for queue, room in rooms[:-1]:
+                queue.check_room(size, room)
+        for queue, room in rooms:
+            queue.replace(room)
         recorded = [queue for queue in taking if queue.log_writer is not None]
-        if recorded and log_writer is not None:
-            syncing = [queue for queue in recorded if queue.durable] if is_durable(payload) else []
-            for queue in syncing:
-                log_writer.must_sync = queue.syncs = True
-            # A duplicate's original came before, so this sequence is the last to wait for.
-            sequence = log_writer.enqueue_shared(
-                tuple(queue.uid for queue in recorded), payload, expires
-            )
+        if recorded and self._log_writer is not None:
+            # A duplicate's original came before, so these are to be waited for.
+            sequence = self._insert_on_all(self._log_writer, recorded, payload, expires, due)
         for queue in taking:
             if queue.log_writer is None:
-                queue.insert_local(payload, expires)
-            else:
-                queue.insert(sequence, payload, expires)
-        for queue in near:
-            queue.judge()
-        return sequence, leaving
+                queue.insert_local(payload, queue.expiry_of(expires, due))
+                sequence = max(sequence, queue.waits_for)
+        for queue in taking if due else ():
+            queue.delay(queue.ordering.last, due)
+        come = [(queue, room, queue.ordering.last) for queue, room in rooms]
+        leaving = [(queue, queue.settle(room, newcomer)) for queue, room, newcomer in come]
+        return sequence, [(queue, messages) for queue, messages in leaving if messages]
+
+    def _insert_on_all(
+        self, log_writer: LogWriter, queues: list[Queue], payload: bytes, expires: int, due: int
+    ) -> int:
+        """Record one message that comes to several queues, and put it there; return the sequence to
+        wait for.
+        """
+        syncing = [queue for queue in queues if queue.durable] if is_durable(payload) else []
+        for queue in syncing:
+            log_writer.must_sync = queue.syncs = True
+        # One record has one expiry, and a queue may have a shorter one of its own.
+        by_expiry: dict[int, list[Queue]] = {}
+        for queue in queues:
+            own = queue.expiry_of(expires, due) if queue.spec.ttl else expires
+            by_expiry.setdefault(own, []).append(queue)
+        sequence = 0
+        for own, alike in by_expiry.items():
+            uids = tuple(queue.uid for queue in alike)
+            sequence = log_writer.enqueue_shared(uids, payload, own)
+            for queue in alike:
+                queue.insert(sequence, payload, own)
+        return sequence
 
 
 def _goes_on(walk: Walk | Search) -> bool:
     """Whether there is something left to do, and room for it."""
-    return not walk.is_over and not (isinstance(walk, Deletion) and walk.is_resting)
+    return not walk.is_over and not (isinstance(walk, Walk) and walk.is_resting)
+
+
+def _no_queue(queue: Queue, target: DeadLetterTarget | None) -> str:
+    name = queue.options.alternate if target is None else target.exchange
+    what = f"exchange {name}" if name else "the default exchange"
+    return f"{what} has no queue for the next one, or only such that it died on before"
 
 
 def _refused_on_backup(what: str) -> RefusedRequest:

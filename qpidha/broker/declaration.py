@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from qpidha.broker.exchange import EXCHANGE_TYPES
-from qpidha.broker.queues.arguments import check_name, check_plain
+from qpidha.broker.exchange import CONSISTENT_HASH, EXCHANGE_TYPES, HASH_HEADER, HASH_PROPERTY
+from qpidha.broker.queues.arguments import check_name, check_plain, is_same
 from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT
 from qpidha.broker.queues.spec import check_queue_arguments
 from qpidha.broker.translation import take_option, translate
@@ -41,6 +41,16 @@ if TYPE_CHECKING:
 
 RESERVED = ("amq.", "qpid.")
 """Beginnings of exchange names that are the broker's own."""
+REFUSED_TYPES = {
+    "xml": "messages are not parsed as XML: an exchange reads their keys, headers and properties",
+    "x-delayed-message": "an exchange gives messages to queues at once",
+    "x-modulus-hash": "to shard by the number of queues moves nearly all messages when one comes",
+    "x-random": "an exchange always gives a message to the same queues",
+    "x-local-random": "an exchange always gives a message to the same queues",
+    "x-recent-history": "exchanges keep no messages",
+    "x-jms-topic": "exchanges do not read selectors",
+}
+"""Types of exchanges that other brokers have, and why this one has them not."""
 OPTIONS = {
     DURABLE: "durable",
     EXCLUSIVE: "exclusive",
@@ -144,12 +154,29 @@ def check_new_exchange(state: State, wanted: ExchangeDeclared) -> None:
             hint="Delete some, or raise max-exchanges.",
         )
     if wanted.type not in EXCHANGE_TYPES:
+        why = REFUSED_TYPES.get(wanted.type, "")
         raise InvalidArgument(
-            f"The exchange type {wanted.type} is not known",
+            f"The exchange type {wanted.type[:40]} is not {'offered' if why else 'known'}",
+            reason=why,
             hint=f"Use one of {', '.join(EXCHANGE_TYPES)}.",
         )
+    _check_hashing(wanted)
     check_plain(wanted.arguments)
     _check_alternate(state, wanted.alternate)
+
+
+def _check_hashing(wanted: ExchangeDeclared) -> None:
+    """Raise for arguments that say what is hashed where nothing is, or two things are."""
+    given = [name for name in (HASH_HEADER, HASH_PROPERTY) if name in wanted.arguments]
+    if given and wanted.type != CONSISTENT_HASH:
+        raise InvalidArgument(
+            f"{given[0]} says nothing to an exchange of the type {wanted.type}",
+            hint=f"Leave it out, or declare the type {CONSISTENT_HASH}.",
+        )
+    if len(given) > 1:
+        raise InvalidArgument(
+            f"{HASH_HEADER} and {HASH_PROPERTY} both say what is hashed", hint="Give one of them."
+        )
 
 
 def _check_alternate(state: State, name: str) -> None:
@@ -178,7 +205,7 @@ def check_same(
     for name in dict.fromkeys((*existing.arguments, *wanted.arguments)):
         if name not in (REPLICATE, HA_UUID):
             pairs.append((name, existing.arguments.get(name), wanted.arguments.get(name)))
-    differing = [(name, has, asked) for name, has, asked in pairs if has != asked]
+    differing = [(name, has, asked) for name, has, asked in pairs if not is_same(has, asked)]
     if differing:
         has, asked = (
             ", ".join(f"{row[0]}={_shown(row[column])}" for row in differing) for column in (1, 2)

@@ -10,9 +10,13 @@ record, nor of how it is stored.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
+from qpidha.broker.policy import Followed, Policies
+from qpidha.broker.queues.dedup import DEDUP, DEDUP_WINDOW
 from qpidha.broker.queues.departures import Departures
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.queues.remains import Remains
@@ -28,6 +32,9 @@ from qpidha.model.records import (
     ExchangeDeclared,
     ExchangeDeleted,
     FeatureEnabled,
+    LevelChanged,
+    PolicyCleared,
+    PolicySet,
     QueueDeclared,
     QueueDeleted,
     QueueUsed,
@@ -38,13 +45,21 @@ from qpidha.model.records import (
 from qpidha.model.replication_level import ALL, CONFIGURATION, NONE, REPLICATE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from qpidha.broker.exchange import Destination
+    from qpidha.broker.queues.spec import QueueSpec
     from qpidha.model.message import Message
-    from qpidha.model.records import Record
+    from qpidha.model.records import Cause, Record
 
 KEYS_IN_RECORD = 1000
 """How many keys one record of a snapshot carries."""
+REMEMBERED = (DEDUP, DEDUP_WINDOW)
+"""Arguments that say what a queue remembers of each message from then on."""
+FOLLOWED = 16
+"""Looks at a name that take as long as to give a queue other settings."""
+ALL_LOOKS = 1 << 60
+"""As many as it takes."""
 LOCAL_UID = -1000
 """Uids of local objects are below this one; those above, up to -1, are built-in exchanges."""
 
@@ -123,6 +138,15 @@ class State:
         """Enabled features -> the sequence of the record that says so."""
         self.later: list[tuple[int, Unknown]] = []
         """Records of a later version: of no meaning here, and passed on with every snapshot."""
+        self.not_own: dict[str, dict[Queue, None]] = {}
+        """Containers -> the queues that do not take what they send to exchanges."""
+        self.policies = Policies()
+        self.followed: dict[Queue, Followed] = {}
+        """What policies say of queues, where they say anything."""
+        self.to_follow: dict[Queue, int] = {}
+        """Queues that are still to be given what policies say of them now, each with the sequence
+        of the last change that it knows of.
+        """
         self.departures = Departures(self.pass_on)
         """The way out of every queue."""
         self.remains = Remains()
@@ -144,9 +168,43 @@ class State:
             queue.is_replica = passive and queue.uid > 0
 
     @property
+    def usable(self) -> frozenset[str]:
+        """The features that may be written."""
+        return frozenset(self.features)
+
+    @property
     def refuse_publishing(self) -> str:
         """Nothing is refused: a state applies what a primary has decided."""
         return ""
+
+    @property
+    def time(self) -> int:
+        """Nothing expires here: the primary decides that, by records."""
+        return 0
+
+    def look_at(self, queue: Queue, at: int) -> None:
+        """Do nothing: the primary looks at what expires."""
+
+    def search(self, queue: Queue) -> None:
+        """Do nothing: the primary searches."""
+
+    def renew(self, queue: Queue) -> None:
+        """Do nothing: the primary decides when a queue ends."""
+
+    def bury(self, queue: Queue, payload: bytes) -> None:
+        """Do nothing: only the primary refuses messages."""
+
+    def destruct(self, queue: Queue) -> None:
+        """Do nothing: the primary deletes, by a record."""
+
+    def alert(self, queue: Queue, is_up: bool) -> None:
+        """Do nothing: the primary tells."""
+
+    def sweep(self, queue: Queue) -> None:
+        """Do nothing: the primary lets leave what was delivered too often."""
+
+    def trim(self, queue: Queue) -> None:
+        """Do nothing: the primary lets leave what is over the limits."""
 
     def pause_delivery(self, paused: bool) -> None:
         """Deliver no replicated message, or deliver them again."""
@@ -166,12 +224,14 @@ class State:
         """
         self.features.clear()
         self.later.clear()
+        self.policies.clear()
         for queue in list(self.queues.values()):
             if not keep_local or queue.uid > 0:
                 self.remove_queue(queue)
         for exchange in list(self.exchanges.values()):
             if exchange.uid > 0 or (exchange.uid < LOCAL_UID and not keep_local):
                 self.remove_exchange(exchange)
+        self.to_follow |= dict.fromkeys(self.followed, 0)
 
     def objects(self) -> Iterator[tuple[int, Record]]:
         """Walk through records that, applied in turn, rebuild all replicated objects; messages are
@@ -183,13 +243,15 @@ class State:
         lead to the same state. That holds for the keys of a window too, as it is a fold that knows
         no order.
 
-        Features come first: who reads on knows what he has to know for it.
+        Features come first: who reads on knows what he has to know for it. Policies come before the
+        queues that follow them.
         """
         uids = [uid for uid in self.by_uid if uid > 0]
         exchanges = list(self.exchanges.values())
         for name, sequence in list(self.features.items()):
             yield sequence, FeatureEnabled(name)
         yield from list(self.later)
+        yield from self.policies.records()
         for exchange in exchanges:
             if exchange.uid > 0 and self.by_uid.get(exchange.uid) is exchange:
                 yield exchange.uid, exchange.options
@@ -197,9 +259,12 @@ class State:
             queue = self.by_uid.get(uid)
             if isinstance(queue, Queue):
                 yield uid, queue.options
+                if queue.own_numbers:
+                    level, own_numbers = queue.options.replicate, queue.own_numbers
+                    yield 0, LevelChanged(uid, level, logged=True, own_numbers=own_numbers)
                 if queue.is_used:
                     yield 0, QueueUsed(uid)
-                yield from _remembered(queue)
+                yield from remembered(queue)
         for exchange in exchanges:
             if self.by_uid.get(exchange.uid) is not exchange:
                 continue
@@ -212,20 +277,29 @@ class State:
         return durable if self.records_durable_only else level != NONE
 
     def records_binding(
-        self, exchange: Exchange, queue: Queue, arguments: Mapping[str, Any]
+        self, exchange: Exchange, destination: Destination, arguments: Mapping[str, Any]
     ) -> bool:
         """Whether a binding belongs in the log: both its ends must, and it may say that others
         shall not learn of it.
         """
-        if queue.uid < 0 or exchange.uid < LOCAL_UID:
+        if destination.uid < LOCAL_UID or exchange.uid < LOCAL_UID:
             return False
         return self.records_durable_only or arguments.get(REPLICATE) != NONE
 
     def messages_after(self, queue: Queue, cursor: int, max_bytes: int) -> list[Message]:
         """Return the logged messages of a queue after a sequence, in order, as many as fit into
-        `max_bytes` (one at least).
+        `max_bytes` (one at least); those that are still to be recorded come with their records.
         """
-        return queue.messages_after(cursor, max_bytes) if queue.logged else []
+        if not queue.logged:
+            return []
+        recorded, last = queue.unrecorded
+        if recorded <= cursor < last:
+            cursor = last
+        found = queue.messages_after(cursor, max_bytes)
+        if cursor < recorded and found and found[-1].sequence > recorded:
+            found = [each for each in found if not recorded < each.sequence <= last]
+            return found or queue.messages_after(last, max_bytes)
+        return found
 
     def logged_queue(self, uid: int) -> Queue | None:
         """Return the queue whose messages a record tells of; None if there is none here.
@@ -246,8 +320,8 @@ class State:
         former = self.queues.get(options.name)
         if former is not None:
             self.remove_queue(former)
-        settings = self.settings
-        spec = compile_spec(options, settings.default_queue_limit, settings.queue_memory)
+        followed = self.policies.of(options) if self.policies else None
+        spec = self._compile(options, followed)
         # A level of `none` on an object with a record is that of a broker alone, now or before it
         # joined a cluster.
         logged = uid > 0 and (self.records_durable_only or options.replicate != CONFIGURATION)
@@ -255,9 +329,66 @@ class State:
         queue.is_replica = self._passive and uid > 0
         self.queues[queue.name] = queue
         self.by_uid[uid] = queue
+        if spec.no_local:
+            self.not_own.setdefault(spec.no_local, {})[queue] = None
+        if followed is not None:
+            self.followed[queue] = followed
         if self.queue_watcher is not None:
             self.queue_watcher.queue_came(queue.name)
         return queue
+
+    def _compile(self, options: QueueDeclared, followed: Followed | None) -> QueueSpec:
+        """Return the spec of a queue with what policies say of it."""
+        if followed is not None:
+            options = replace(options, arguments=followed.merged(options))
+        settings = self.settings
+        return compile_spec(options, settings.default_queue_limit, settings.queue_memory)
+
+    def policies_changed(self, records: Iterable[Record | None], last: int) -> None:
+        """Have every queue follow the policies as they are now: some in each turn, for there may be
+        many, and nothing that a replica has depends on it. But what a queue is to remember of its
+        messages it remembers from this record on, on every broker.
+        """
+        self.to_follow = dict.fromkeys(self.queues.values(), last) | self.to_follow
+        for record in records:
+            if isinstance(record, PolicySet) and any(one in record.settings for one in REMEMBERED):
+                self.follow_policies(ALL_LOOKS)
+
+    def follow_policies(self, looks: int) -> None:
+        """Give queues what the policies say of them now, with so many looks at names and a few
+        more.
+        """
+        costs: dict[int, int] = {}
+        for queue, since in list(islice(self.to_follow.items(), looks // FOLLOWED + 1)):
+            if looks <= 0:
+                break
+            if since not in costs:
+                costs[since] = FOLLOWED + self.policies.cost_since(since)
+            looks -= costs[since]
+            del self.to_follow[queue]
+            if not queue.deleted:
+                former = self.followed.pop(queue, None)
+                self._follow(queue, self.policies.of_now(queue.options, former, since))
+                self.has_followed(queue)
+
+    def has_followed(self, queue: Queue) -> None:
+        """Do nothing: the primary changes levels, by records."""
+
+    def _follow(self, queue: Queue, followed: Followed | None) -> None:
+        """Give a queue what the policies say of it."""
+        if followed is not None:
+            self.followed[queue] = followed
+        spec = self._compile(queue.options, followed)
+        if spec != queue.spec:
+            queue.reconfigure(spec)
+
+    def label(self, queue: Queue, level: str) -> None:
+        """A queue has another replicate level. Other policies may be for it then."""
+        arguments = {**queue.options.arguments, REPLICATE: level}
+        queue.options = replace(queue.options, replicate=level, arguments=arguments)
+        self.followed.pop(queue, None)
+        self.to_follow.pop(queue, None)
+        self._follow(queue, self.policies.of(queue.options))
 
     def remove_queue(self, queue: Queue) -> None:
         """Take a queue, its bindings and messages away."""
@@ -274,8 +405,14 @@ class State:
             if isinstance(exchange, Exchange):
                 exchange.unbind(queue, key)
         del self.queues[queue.name]
+        self.followed.pop(queue, None)
+        self.to_follow.pop(queue, None)
         self.runnable.pop(queue, None)
         self.over_budget.pop(queue, None)
+        not_own = self.not_own.get(queue.spec.no_local, {})
+        not_own.pop(queue, None)
+        if not not_own:
+            self.not_own.pop(queue.spec.no_local, None)
         if self.queue_watcher is not None:
             self.queue_watcher.queue_went(queue.name)
 
@@ -291,16 +428,20 @@ class State:
 
     def remove_exchange(self, exchange: Exchange) -> None:
         """Take an exchange and its bindings away."""
-        for queue, key, _ in list(exchange.bindings()):
-            exchange.unbind(queue, key)
+        for destination, key, _ in list(exchange.bindings()):
+            exchange.unbind(destination, key)
+        for uid, key in list(exchange.incoming):
+            source = self.by_uid.get(uid)
+            if isinstance(source, Exchange):
+                source.unbind(exchange, key)
         del self.exchanges[exchange.name]
         del self.by_uid[exchange.uid]
 
     def left(self, queue: Queue) -> None:
         """Do nothing: the primary decides whether this is the end of the queue, by a record."""
 
-    def pass_on(self, queue: Queue, message: Message) -> int | None:
-        """Do nothing: the primary publishes to the alternate exchange, by records."""
+    def pass_on(self, queue: Queue, message: Message, cause: Cause) -> int | None:
+        """Do nothing: the primary publishes what dies elsewhere, by records."""
         return 0
 
     def evict(self, queue: Queue, messages: list[Message]) -> None:
@@ -335,6 +476,8 @@ def _requeued(state: State, sequence: int, record: Requeued) -> None:
     queue = state.by_uid.get(record.queue)
     if isinstance(queue, Queue):
         queue.restate(record.sequence, record.delivery_count, record.annotations)
+        if record.due or queue.delayed:
+            queue.postpone(record.sequence, record.due)
 
 
 def _queue_declared(state: State, sequence: int, record: QueueDeclared) -> None:
@@ -346,6 +489,19 @@ def _queue_deleted(state: State, sequence: int, record: QueueDeleted) -> None:
     queue = state.by_uid.get(record.queue)
     if isinstance(queue, Queue):
         state.remove_queue(queue)
+
+
+def _level_changed(state: State, sequence: int, record: LevelChanged) -> None:
+    queue = state.by_uid.get(record.queue)
+    if not isinstance(queue, Queue):
+        return
+    if record.logged and not queue.logged:
+        queue.take_into_log()
+    if queue.logged and not record.logged:
+        queue.leave_messages()
+    queue.own_numbers = record.own_numbers
+    if record.level != queue.options.replicate:
+        state.label(queue, record.level)
 
 
 def _queue_used(state: State, sequence: int, record: QueueUsed) -> None:
@@ -360,7 +516,7 @@ def _dedup_remembered(state: State, sequence: int, record: DedupRemembered) -> N
         queue.window.restore(record.keys, record.sequences)
 
 
-def _remembered(queue: Queue) -> Iterator[tuple[int, Record]]:
+def remembered(queue: Queue) -> Iterator[tuple[int, Record]]:
     """Walk through the records of a queue's window; messages alone would not tell of those that
     were consumed.
     """
@@ -381,20 +537,27 @@ def _exchange_deleted(state: State, sequence: int, record: ExchangeDeleted) -> N
 
 
 def _bound(state: State, sequence: int, record: Bound) -> None:
-    exchange, queue = state.by_uid.get(record.exchange), state.by_uid.get(record.queue)
-    if isinstance(exchange, Exchange) and isinstance(queue, Queue):
+    exchange, destination = state.by_uid.get(record.exchange), state.by_uid.get(record.queue)
+    if isinstance(exchange, Exchange) and destination is not None:
         arguments = record.arguments
-        if not state.records_binding(exchange, queue, arguments):
+        if not state.records_binding(exchange, destination, arguments):
             # A broker alone recorded it, before it joined a cluster. All know of it now, as of an
             # object with that level.
             arguments = {**arguments, REPLICATE: ALL}
-        exchange.bind(queue, record.key, arguments)
+        exchange.bind(destination, record.key, arguments)
 
 
 def _unbound(state: State, sequence: int, record: Unbound) -> None:
-    exchange, queue = state.by_uid.get(record.exchange), state.by_uid.get(record.queue)
-    if isinstance(exchange, Exchange) and isinstance(queue, Queue):
-        exchange.unbind(queue, record.key)
+    exchange, destination = state.by_uid.get(record.exchange), state.by_uid.get(record.queue)
+    if isinstance(exchange, Exchange) and destination is not None:
+        exchange.unbind(destination, record.key)
+
+
+def _policy_changed(state: State, sequence: int, record: PolicySet | PolicyCleared) -> None:
+    policies = state.policies
+    former, last = policies.get(record.name, is_operator=record.is_operator), policies.last
+    if policies.apply(sequence, record):
+        state.policies_changed((record, former), last)
 
 
 def _feature_enabled(state: State, sequence: int, record: FeatureEnabled) -> None:
@@ -412,6 +575,7 @@ HANDLERS = cast(
         Dequeued: _dequeued,
         Requeued: _requeued,
         QueueDeclared: _queue_declared,
+        LevelChanged: _level_changed,
         QueueDeleted: _queue_deleted,
         QueueUsed: _queue_used,
         DedupRemembered: _dedup_remembered,
@@ -419,6 +583,8 @@ HANDLERS = cast(
         ExchangeDeleted: _exchange_deleted,
         Bound: _bound,
         Unbound: _unbound,
+        PolicySet: _policy_changed,
+        PolicyCleared: _policy_changed,
         FeatureEnabled: _feature_enabled,
         Unknown: _unknown,
     },

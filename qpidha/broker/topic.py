@@ -23,18 +23,22 @@ MOST_STEPS = 2000
 of nine words takes where there is each pattern of its words and `*`. Ordinary keys take less than
 fifty, however many patterns there are.
 """
+MANY_PATTERNS = "it has many words, and there are many patterns that it may fit"
+"""Why a key takes too long to be compared with patterns."""
 
 
 class TooManyWays(RefusedRequest):
-    """A key that fits the beginnings of too many patterns: to go on would take too long."""
+    """A key that fits the beginnings of too many patterns, or a message that something else speaks
+    of too many bindings of: to go on would take too long.
+    """
 
     condition = "amqp:resource-limit-exceeded"
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, what: str, reason: str) -> None:
         super().__init__(
-            f"the key {key[:40]!r}... takes too long to be compared with all bindings",
-            reason="it has many words, and there are many patterns that it may fit",
-            hint="use fewer words in keys, or fewer * and # in bindings",
+            f"{what} takes too long to be compared with all bindings",
+            reason=reason,
+            hint="use fewer words in keys, fewer * and # in bindings, or fewer bindings",
         )
 
 
@@ -76,15 +80,35 @@ class Steps:
         """Have all of them again."""
         self._left = self._shared
 
-    def refusal(self, key: str) -> RefusedRequest:
-        """Return what refuses a key that would have taken more than it may."""
+    def refusal(self, what: str, reason: str) -> RefusedRequest:
+        """Return what refuses a key, or another thing that is looked for, which would have taken
+        more than it may; `reason` is why it takes so much.
+        """
         if self.most == MOST_STEPS:
-            return TooManyWays(key)
+            return TooManyWays(what, reason)
         return TooManyKeys(
-            f"the key {key[:40]!r}... and those before it together take too long to be compared "
-            "with all bindings",
+            f"{what} and those before it together take too long to be compared with all bindings",
             hint=self._hint,
         )
+
+
+class StepsOfOne(Steps):
+    """What several searches for one key may take together."""
+
+    __slots__ = ()
+
+    def __init__(self, steps: Steps) -> None:
+        super().__init__(0, steps.most, "")
+
+    @property
+    def most(self) -> int:
+        """What the next search may take."""
+        return max(self._left, 0)
+
+    @property
+    def taken(self) -> int:
+        """What the searches have taken until now."""
+        return self._shared - self._left
 
 
 class _Place(Generic[Value]):
@@ -168,7 +192,7 @@ class TopicTree(Generic[Value]):
                         if following is not None:
                             _arrive(following, 1, reached)
                 if steps is not None and taken + len(reached) > most:
-                    refusal = steps.refusal(key)
+                    refusal = steps.refusal(shown(key), MANY_PATTERNS)
                     steps.take(most)
                     raise refusal
             taken += len(reached)
@@ -214,6 +238,10 @@ def _arrive(place: _Place[Value], at: int, places: dict[tuple[_Place[Value], int
             if following is None:
                 break
             place, at = following, 1
+
+
+def shown(key: str) -> str:
+    return f"the key {key[:40]!r}..."
 
 
 def split(text: str) -> list[str]:

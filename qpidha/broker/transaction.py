@@ -17,10 +17,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from qpidha.broker.exchange import UNROUTABLE_HINT, application_properties
+from qpidha.broker.queues.last_value import LastValue
 from qpidha.model.errors import LimitExceeded, NotFound, QpidHaError, RefusedRequest
 from qpidha.model.records import Cause
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
     from qpidha.broker.broker import Broker
     from qpidha.broker.queues.dispatch import Consumer
     from qpidha.broker.queues.queue import Queue
@@ -52,21 +55,40 @@ class Fate(Enum):
 class Post:
     """A message on its way to a queue, or to an exchange with a key."""
 
-    __slots__ = ("exchange", "expires", "key", "must_route", "owner", "payload", "queue")
+    __slots__ = (
+        "container",
+        "copies",
+        "due",
+        "exchange",
+        "expires",
+        "key",
+        "must_route",
+        "owner",
+        "payload",
+        "queue",
+    )
 
     def __init__(
         self,
         payload: bytes,
         expires: int,
         *,
+        due: int = 0,
         queue: Queue | None = None,
         exchange: str = "",
         key: str = "",
         must_route: bool = False,
         owner: object = None,
+        copies: Iterable[str] = (),
     ) -> None:
         self.payload = payload
+        self.container = ""
+        """Of the connection that sends it to an exchange."""
+        self.copies = tuple(copies)
+        """Keys that it has beside `key`."""
         self.expires = expires
+        self.due = due
+        """When somebody may have it; 0 for at once."""
         self.queue = queue
         self.exchange = exchange
         self.key = key
@@ -83,6 +105,7 @@ class Retirement:
 
     __slots__ = (
         "annotations",
+        "at",
         "failed",
         "fate",
         "message",
@@ -103,6 +126,7 @@ class Retirement:
         failed: bool = False,
         annotations: bytes = b"",
         not_to: Consumer | None = None,
+        at: int | None = None,
     ) -> None:
         self.transaction = transaction
         self.queue = queue
@@ -112,6 +136,8 @@ class Retirement:
         self.failed = failed
         self.annotations = annotations
         self.not_to = not_to
+        self.at = at
+        """When it is due again, if its consumer says so."""
 
     @property
     def size(self) -> int:
@@ -129,14 +155,30 @@ class Retirement:
 class _Demand:
     """The room that a transaction needs in one queue."""
 
-    __slots__ = ("bytes", "count", "has_news", "largest")
+    __slots__ = ("bytes", "count", "has_news", "keys", "largest")
 
     def __init__(self) -> None:
-        self.count = self.bytes = self.largest = 0
+        self.count = self.bytes = 0
+        self.largest = b""
+        self.keys: set[str] = set()
+        """Of a queue of last values, the keys of what is posted."""
         self.has_news = False
         """Whether there is a message that the queue has not had. If so all are counted: a new one
         may make it forget an old one.
         """
+
+    def is_more(self, queue: Queue, payload: bytes, leaving: Container[Message]) -> bool:
+        """Whether there is one message more on a queue with this one, apart from those that leave:
+        of last values the former one of the key leaves, too.
+        """
+        order = queue.ordering
+        if not isinstance(order, LastValue):
+            return True
+        key = order.key(payload)
+        former = order.replaced_by(payload)
+        is_new = key not in self.keys and (former is None or former in leaving)
+        self.keys.add(key)
+        return is_new
 
 
 class Transaction:
@@ -267,24 +309,35 @@ class Transaction:
         if exchange is None:
             raise NotFound(f"there is no exchange '{post.exchange}'", hint="declare it first")
         headers = partial(application_properties, post.payload)
-        queues = self._broker.routes(exchange, post.key, headers, self._broker.commit_steps)
+        steps = self._broker.commit_steps
+        broker, payload = self._broker, post.payload
+        queues = (
+            broker.routes_of_all(exchange, (post.key, *post.copies), headers, steps, payload)
+            if post.copies
+            else broker.routes(exchange, post.key, headers, steps, payload)
+        )
         if not queues and post.must_route:
             raise NotFound(
                 f"exchange '{post.exchange}' has no queue for key '{post.key}'",
                 hint=UNROUTABLE_HINT,
             )
-        return queues
+        return broker.without_own(queues, post.container)
 
     def _check(self, routes: list[list[Queue]]) -> None:
         """Raise what refuses the commit; after this nothing does."""
         demands: dict[Queue, _Demand] = {}
+        accepted = {
+            retirement.message
+            for retirement in self.retirements
+            if retirement.fate is Fate.ACCEPT and retirement.is_there
+        }
         for post, queues in zip(self.posts, routes, strict=True):
             size = len(post.payload)
             for queue in queues:
                 demand = demands.setdefault(queue, _Demand())
-                demand.count += 1
+                demand.count += demand.is_more(queue, post.payload, accepted)
                 demand.bytes += size
-                demand.largest = max(demand.largest, size)
+                demand.largest = max(demand.largest, post.payload, key=len)
                 demand.has_news = (
                     demand.has_news
                     or queue.window is None
@@ -297,7 +350,7 @@ class Transaction:
                     f"Queue {retirement.queue.name} is a copy here", hint="Ask the primary."
                 )
             leaving = demands.get(retirement.queue)
-            if leaving is not None and retirement.fate is Fate.ACCEPT and retirement.is_there:
+            if leaving is not None and retirement.message in accepted:
                 leaving.count -= 1
                 leaving.bytes -= retirement.message.size
         for queue, demand in demands.items():
@@ -343,12 +396,16 @@ class Transaction:
             self._enqueue(queues, post) for post, queues in zip(self.posts, routes, strict=True)
         ]
         for retirement in by_fate[Fate.RELEASE]:
-            retirement.queue.release(retirement.message)
+            sequences.append(retirement.queue.release(retirement.message))
         for retirement in by_fate[Fate.REQUEUE]:
             queue, message = retirement.queue, retirement.message
             sequences.append(
                 queue.requeue(
-                    message, retirement.failed, retirement.annotations, not_to=retirement.not_to
+                    message,
+                    retirement.failed,
+                    retirement.annotations,
+                    not_to=retirement.not_to,
+                    at=retirement.at,
                 )
             )
         for queue, messages in self._evicted.items():
@@ -370,7 +427,9 @@ class Transaction:
             if not queues:
                 exchange.drop(len(post.payload))
                 return 0
-        sequence, leaving = self._broker.put_on_all(queues, post.payload, post.expires)
+        sequence, leaving = self._broker.put_on_all(
+            queues, post.payload, post.expires, post.due, may_exceed=True
+        )
         # Not rerouted before the last post is in its place: it might take the room that was found
         # for that one.
         for queue, messages in leaving:

@@ -7,7 +7,7 @@ with the nearest right ones.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -61,11 +61,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("verification.bench", "measure throughput and latency"),
     "send": ("broker.messages", "send messages"),
     "receive": ("broker.messages", "receive messages"),
-    "queue": ("broker.objects", "manage queues: add, del, list, purge"),
+    "queue": ("broker.objects", "manage queues: add, del, list, show, peek, move, requeue, purge"),
     "exchange": ("broker.objects", "manage exchanges: add, del, list"),
     "bind": ("broker.objects", "bind a queue to an exchange"),
     "unbind": ("broker.objects", "remove a binding"),
     "user": ("broker.users", "manage the users of a users file: add, del, list"),
+    "policy": (
+        "broker.policies",
+        "settings for queues by their names: set, list, clear, explain, patch, override",
+    ),
+    "operator-policy": (
+        "broker.policies",
+        "settings that come before what queues and policies ask for: set, list, clear",
+    ),
     "acl": ("broker.acl", "look at the rules of who may do what: check, show, reload"),
     "pipeline": (
         "verification.pipeline",
@@ -86,6 +94,8 @@ GROUPS = (
     "queue",
     "exchange",
     "user",
+    "policy",
+    "operator-policy",
     "acl",
     "vip",
     "rgmanager",
@@ -100,8 +110,6 @@ GONE = {
     "(qpid-ha queue add --replicate) say what a cluster replicates",
     "set": "a broker reads its settings when it starts: change its configuration and restart it",
     "ready": "qpid-ha status --expect ready tests it, qpid-ha wait --for state=ready waits for it",
-    "policy": "policies are not offered yet: give each queue its arguments when it is declared "
-    "(qpid-ha queue add --argument)",
 }
 """Commands of Qpid and RabbitMQ that are not offered, and what to do instead."""
 MANAGER_COMMANDS = ("promote",)
@@ -259,6 +267,16 @@ def settings_of(context: Any) -> Options:
     """The global options of a call."""
     options: Options = context.obj
     return options
+
+
+def add_group(
+    app: typer.Typer, name: str, text: str, commands: Mapping[str, Callable[..., Any]]
+) -> None:
+    """Put a word into the tree that has commands of its own, with what its help says."""
+    group = typer.Typer(help=text, epilog=EPILOG, no_args_is_help=True)
+    for word, command in commands.items():
+        group.command(word, epilog=EPILOG)(command)
+    app.add_typer(group, name=name)
 
 
 def add(app: typer.Typer) -> None:

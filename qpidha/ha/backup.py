@@ -131,6 +131,7 @@ class Backup:
     def _on_begin(self, message: Begin) -> None:
         """The primary tells where its log and ours part."""
         self.began = True
+        self.port.hear_time(message.time)
         self.confirmed = (0, 0, 0)
         self.chunks = self.last_chunk = 0
         self.history_end = message.last

@@ -591,7 +591,9 @@ class Cluster:
             return
         # False: it is a member that lost its content, and must leave the set before it may come in
         # again (S2).
-        if self.primary.subscribe(connection_id, caller.system_id, caller.name, request):
+        if self.primary.subscribe(
+            connection_id, caller.system_id, caller.name, request, caller.features
+        ):
             self._note_set()
         else:
             self._drop_restarted(connection_id, caller, request)

@@ -13,11 +13,11 @@ know, by
    with this one: they begin a cluster. The first of them that has heard enough is new no longer,
    and the others may hear it only then. So it goes on telling with whom it began: its founders.
 
-It takes up the highest promise and the newest set of what it was told, each when it hears it, for
-a broker that has lost its memory may be at that address later. That is saved before it votes, and
-then it is new no longer. Until then it may follow a primary, confirm, and be a member of
-the in-sync set: none of that is a vote. Where votes do not count nobody is new: with a manager that
-is trusted, or whose store is the recorder.
+It takes up the highest promise, but for those of its founders, and the newest set of what it was
+told, each when it hears it, for a broker that has lost its memory may be at that address later.
+That is saved before it votes, and then it is new no longer. Until then it may follow a primary,
+confirm, and be a member of the in-sync set: none of that is a vote. Where votes do not count nobody
+is new: with a manager that is trusted, or whose store is the recorder.
 
 Not known to it: a vote of the former broker that belongs to a majority which is being gathered just
 now. A candidate that hears of the new broker does not count it (`peers.py`). Must not know who
@@ -53,8 +53,11 @@ def recollect(promises: Promises, peers: Peers) -> None:
         founders = ()
     witnesses = sum(not status.is_new for status in told)
     if 2 * witnesses >= brokers or len(told) == others or 2 * (1 + len(founders)) > brokers:
+        # Who began the cluster with this broker has promised nothing before it, but itself perhaps
+        # since, and asks now for the promise of this one.
+        elders = [status for status in told if peers.system_id not in status.founders]
         promises.recollect(
-            max((status.promised for status in told), default=0),
+            max((status.promised for status in elders), default=0),
             max((_set_of(status) for status in told), default=InSyncSet()),
             founders,
         )

@@ -28,6 +28,13 @@ class Port(Protocol):
     def event_log(self) -> EventSink:
         """Where events for the event log go."""
 
+    @property
+    def time(self) -> int:
+        """The time by which messages expire, in ns since the Unix epoch."""
+
+    def hear_time(self, time: int) -> None:
+        """So late it is at the primary, or a moment later; 0 if it does not say."""
+
     def dial(self, host: str, port: int, encrypted: bool) -> int:
         """Open a replication connection to another broker and return its id."""
 

@@ -38,6 +38,7 @@ from qpidha.ha.wire import (
     encode,
     encode_logged,
 )
+from qpidha.model.features import QUEUE_KINDS
 from qpidha.model.records import InSyncChanged
 from qpidha.model.settings import Settings
 
@@ -217,17 +218,19 @@ class Primary:
         """Wait for all required backups, until `deadline` for those that do not even connect."""
         self.expected = dict.fromkeys(self.required, deadline)
 
-    def subscribe(self, connection_id: int, system_id: str, name: str, request: Subscribe) -> bool:
-        """Begin to send the log to a backup; False if it is in the set and needs a snapshot: it
-        must leave the set first.
+    def subscribe(
+        self,
+        connection_id: int,
+        system_id: str,
+        name: str,
+        request: Subscribe,
+        features: frozenset[str] = frozenset(),
+    ) -> bool:
+        """Begin to send the log to a backup, which knows `features`; False if it is in the set and
+        needs a snapshot: it must leave the set first.
         """
         log = self.log
-        old = self.backups.pop(system_id, None)
-        if old is not None:
-            self.port.announce(
-                "error", f"backup {name} subscribed again before its old link closed"
-            )
-            self.port.hang_up(old.connection_id)
+        self._replace(system_id)
         backup = RemoteBackup(connection_id, system_id, name)
         point = self._resume_point(request)
         # A member with nothing gets no difference, though the whole log could be sent as one: half
@@ -260,6 +263,9 @@ class Primary:
             set_.epoch,
             set_.version,
             set_.members,
+            # The base takes no message with a field that it does not know. Who knows of the feature
+            # has to hear it now: the first backups of a cluster come before it is enabled.
+            max(self.port.time, 0) if QUEUE_KINDS in features else 0,
         )
         self.port.send(connection_id, encode(begin))
         how = "a snapshot" if snapshot else f"the log from {point + 1}"
@@ -270,6 +276,15 @@ class Primary:
             "info", f"{kind}: {name}, catching up with {how}", backup=name, snapshot=snapshot
         )
         return True
+
+    def _replace(self, system_id: str) -> None:
+        """Give up the link of a backup that subscribes again."""
+        old = self.backups.pop(system_id, None)
+        if old is not None:
+            self.port.announce(
+                "error", f"backup {old.name} subscribed again before its old link closed"
+            )
+            self.port.hang_up(old.connection_id)
 
     def _resume_point(self, request: Subscribe) -> int:
         """Return the last sequence that both have, or -1 if only a snapshot will do."""

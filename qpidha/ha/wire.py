@@ -131,6 +131,8 @@ class Begin:
     in_sync_epoch: int
     in_sync_version: int
     in_sync_members: tuple[str, ...]
+    time: int = 0
+    """The time by which messages expire, in ns since the Unix epoch; 0 if it is not said."""
 
 
 @dataclass(slots=True)
@@ -205,6 +207,7 @@ LATER: dict[str, object] = {
     "replicate": "",
     "is_new": False,
     "founders": (),
+    "time": 0,
 }
 """Fields that came after the first version, and what their absence says."""
 WRITTEN_AS = {"is_complete": "is_live"}

@@ -9,15 +9,16 @@ The rules:
   address: to who is on this machine, or at an address of `ha-brokers-url`; but a broker that takes
   local programs without a login while `auth=yes` has its administrators on its admin socket.
 - The replication service is for brokers.
-- Commands to the broker itself (update broker) are for administrators, and so is a look at the
-  access control list.
+- Commands to the broker itself (update broker) are for administrators, and so are the policies of
+  operators and a look at the access control list.
 - The record of the in-sync set (membership) is for the cluster manager, which speaks over the admin
   socket.
 - Who has logged in sends messages in no other name: their user-id is empty, the name, or the name
   with the realm. Who has a role, and the user of `ha-username`, may send those of others, as tools
   that copy messages do.
 - Who makes a queue or exchange with an alternate exchange may publish to that with any key: the
-  broker does so with what he rejects.
+  broker does so with what he rejects. So it is with dead letters, but with their key if they have
+  one.
 - What else there is to ask is decided by the access control list (acl.py), and without one every
   admitted principal may do it. Whoever uses the admin socket may do all of it.
 
@@ -32,6 +33,7 @@ from collections.abc import Mapping
 from typing import NoReturn, Protocol
 
 from qpidha.broker.declaration import properties_of
+from qpidha.broker.queues.dead_letters import read_dead_letters
 from qpidha.broker.state import State
 from qpidha.broker.vocabulary import ALTERNATE
 from qpidha.ha.channels import REPLICATION
@@ -56,10 +58,18 @@ CREATE, PUBLISH, ALLOW = Action.CREATE, Action.PUBLISH, Decision.ALLOW
 """Named here because a look into an enumeration for each message costs more than the question."""
 NAME = 255
 """Characters of a name that are told."""
-LISTED = (ObjectType.CONNECTION, ObjectType.LINK, ObjectType.METHOD, ObjectType.QUERY)
+LISTED = (
+    ObjectType.CONNECTION,
+    ObjectType.LINK,
+    ObjectType.METHOD,
+    ObjectType.POLICY,
+    ObjectType.QUERY,
+)
 """What the access control list alone decides about, beside queues and exchanges."""
 TELLING = (CREATE, Action.BIND, Action.UNBIND)
 """Questions about queues and exchanges that tell themselves what is done."""
+ONWARD = "destinationexchange"
+"""What a question about a binding says of the exchange that it leads to, if it leads to one."""
 VERBS = {Action.BIND: "bind to", Action.CONSUME: "consume from", Action.PUBLISH: "publish to"}
 ASK = "ask who keeps the broker's acl-file"
 QUOTA_HINT = f"close or delete some, or {ASK}"
@@ -231,9 +241,15 @@ class Access:
         if action is CREATE:
             alternate = properties.get(ALTERNATE)
             if alternate:
-                self._check_alternate(acl, principal, object_type, name, str(alternate))
+                text = f"create {object_type} {name[:NAME]!r} with the alternate exchange"
+                self._check_onward(acl, principal, object_type, text, str(alternate))
+            if object_type is QUEUE or object_type is ObjectType.POLICY:
+                self._check_dead_letters(acl, principal, object_type, name, properties)
             if object_type is QUEUE:
                 self._check_queues(acl, principal, name)
+        elif action is Action.BIND and properties.get(ONWARD):
+            text = f"bind to exchange {name[:NAME]!r} the exchange"
+            self._check_onward(acl, principal, object_type, text, str(properties[ONWARD]))
 
     def _heed(
         self,
@@ -253,22 +269,43 @@ class Access:
         if self._ears is not None:
             self._ears.allowed(principal, text, source=source)
 
-    def _check_alternate(
+    def _check_onward(
+        self,
+        acl: AccessList,
+        principal: Principal,
+        object_type: ObjectType,
+        text: str,
+        exchange: str,
+    ) -> None:
+        """Refuse to have messages go on to an exchange to who may not publish to it whatever the
+        key: he could have the broker do that, with messages that he sends, or sends and rejects.
+        """
+        verdict = acl.publish_any(principal.name, exchange)
+        if verdict.decision is not ALLOW:
+            reason = f"messages would go there, and {principal} may not publish to it with any key"
+            self._heed(acl, verdict, principal, object_type, f"{text} {exchange[:NAME]!r}", reason)
+
+    def _check_dead_letters(
         self,
         acl: AccessList,
         principal: Principal,
         object_type: ObjectType,
         name: str,
-        alternate: str,
+        properties: Mapping[str, object],
     ) -> None:
-        """Refuse an alternate exchange to who may not publish to it whatever the key: he could have
-        the broker do that, with messages that he sends and rejects.
-        """
-        verdict = acl.publish_any(principal.name, alternate)
+        """Refuse dead letters to who may not publish where they go, for the same reason."""
+        target = read_dead_letters(properties)
+        if target is None:
+            return
+        if target.key is None:
+            verdict = acl.publish_any(principal.name, target.exchange)
+        else:
+            verdict = acl.publish(principal.name, target.exchange, target.key)
         if verdict.decision is not ALLOW:
-            text = f"create {object_type} {name[:NAME]!r} with the alternate exchange "
-            reason = f"messages would go there, and {principal} may not publish to it with any key"
-            self._heed(acl, verdict, principal, object_type, f"{text}{alternate[:NAME]!r}", reason)
+            where = target.exchange or f"/queues/{target.key or ''}"
+            text = f"create {object_type} {name[:NAME]!r} with the dead letters to {where[:NAME]!r}"
+            reason = f"messages would go there, and {principal} may not publish to it"
+            self._heed(acl, verdict, principal, object_type, text, reason)
 
     def _options(self, object_type: ObjectType, name: str) -> Mapping[str, object]:
         """Return what there is to say of a queue or exchange that exists."""
@@ -324,6 +361,13 @@ class Access:
                 raise Unauthorized(
                     f"{name} is for the cluster manager",
                     hint="it speaks to the broker over the admin socket",
+                )
+        elif object_type is ObjectType.OPERATOR_POLICY:
+            if not principal.is_administrator:
+                raise Unauthorized(
+                    f"{principal} may not {action} {object_type} {name[:NAME]!r}",
+                    reason="operator policies are for administrators",
+                    hint="log in as one, or set a policy",
                 )
         elif object_type is ObjectType.ACL or (
             object_type is ObjectType.BROKER and action is Action.UPDATE

@@ -56,6 +56,13 @@ OF_EXCHANGE = {
     "alternate": ALTERNATE,
 }
 OF_BINDING = {"queuename": "queuename", "routingkey": "routingkey"}
+OF_POLICY = {
+    "pattern": "pattern",
+    "applyto": "apply_to",
+    "policytype": "qpid.policy_type",
+    "queuemaxcount": "qpid.max_count",
+    "queuemaxsize": "qpid.max_size",
+}
 OF_METHOD = {"schemapackage": "schemapackage", "schemaclass": "schemaclass"}
 TOLD: dict[tuple[str, str], dict[str, str]] = {
     PUBLISH: {"routingkey": "routingkey"},
@@ -64,6 +71,8 @@ TOLD: dict[tuple[str, str], dict[str, str]] = {
     ("access", "query"): {"schemaclass": "schemaclass"},
     ("access", "method"): OF_METHOD,
     ("create", "link"): {},
+    ("create", "policy"): OF_POLICY,
+    ("delete", "policy"): {},
     **{(action, "exchange"): OF_EXCHANGE for action in ("access", "create", "delete")},
     **{
         (action, "queue"): OF_QUEUE for action in ("access", "consume", "create", "delete", "purge")

@@ -57,12 +57,23 @@ OBJECTS = (
     "exchange",
     "link",
     "method",
+    "policy",
     "query",
     "queue",
     "route",
     "virtualhost",
 )
-TEXTS = ("alternate", "exchangename", "name", "queuename", "schemaclass", "schemapackage", "type")
+TEXTS = (
+    "alternate",
+    "applyto",
+    "exchangename",
+    "name",
+    "pattern",
+    "queuename",
+    "schemaclass",
+    "schemapackage",
+    "type",
+)
 CHOICES = {
     **dict.fromkeys(("autodelete", "durable", "exclusive", "paging"), ("true", "false")),
     "policytype": ("reject", "ring", "ring-strict", "flow-to-disk", "self-destruct"),

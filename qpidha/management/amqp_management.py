@@ -32,6 +32,7 @@ from qpidha.management.schema import (
     ObjectClass,
     attribute_names,
     attributes,
+    binding_parts,
     plain,
     rows,
 )
@@ -457,14 +458,14 @@ def _folded(name: str) -> str:
 
 
 def _binding_parts(name: str) -> dict[str, Any]:
-    parts = name.split("/")
-    if len(parts) != 3:
+    parts = binding_parts(name)
+    if parts is None:
         raise InvalidArgument(
             f"DELETE: {name!r} does not name a binding",
-            hint="a binding's name is EXCHANGE/QUEUE/KEY, each part percent-encoded, as QUERY "
-            "shows it",
+            hint="a binding's name is EXCHANGE/QUEUE/KEY or EXCHANGE/>EXCHANGE/KEY, each part "
+            "percent-encoded, as QUERY shows it",
         )
-    return dict(zip(("exchange", "queue", "key"), map(decode_part, parts), strict=True))
+    return dict(parts)
 
 
 def _ok(result: Any) -> tuple[int, Any]:

@@ -30,12 +30,18 @@ DEEDS = {
     Action.CREATE: "created",
     Action.DELETE: "deleted",
     Action.PURGE: "purged",
+    Action.CONSUME: "moved messages from",
     Action.BIND: "bound",
     Action.UNBIND: "unbound",
 }
 """What is done -> the word for it when it was done."""
-DETAILS = {"queuename": "queue", "routingkey": "key"}
-"""What access control is told of a binding -> how it is written."""
+DETAILS = {
+    "queuename": "queue",
+    "destinationexchange": "destination",
+    "routingkey": "key",
+    "target": "target",
+}
+"""What access control is told of a binding, or of where messages go -> how it is written."""
 
 
 class Audit:

@@ -24,6 +24,7 @@ from qpidha.management.tracing import Tracing
 from qpidha.model.duration import SECOND
 from qpidha.model.effects import Announce, Effect, WriteEvents
 from qpidha.model.event_log import (
+    DepthAlert,
     DiskSpaceChange,
     EventSink,
     LogTrouble,
@@ -192,6 +193,9 @@ class EventLog(EventSink):
             case Withholding(limit, is_reached):
                 done = "withholding credit" if is_reached else "giving credit"
                 self.add("limit", f=limit, x=done, cnt=1)
+            case DepthAlert(queue, is_up, messages):
+                done = "crossed upward" if is_up else "crossed downward"
+                self.add("limit", f="alert", x=done, q=queue, cnt=messages)
             case LogTrouble(what):
                 self.add("error", err=effect.text, x=what)
             case None:

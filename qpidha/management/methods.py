@@ -11,16 +11,21 @@ Source: Qpid qpid/broker/Broker.cpp (ManagementMethod) and qpid/ha/HaBroker.cpp.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.declaration import exchange_asked_for, properties_of, queue_asked_for
+from qpidha.broker.pattern import LONGEST as LONGEST_PATTERN
+from qpidha.broker.policy import APPLY_TO, PRIORITIES, described, listed, policy_asked_for
+from qpidha.broker.policy import explained as explained_policies
 from qpidha.broker.queues.arguments import check_key
-from qpidha.broker.translation import translate
+from qpidha.broker.translation import policy_key, translate
 from qpidha.broker.vocabulary import Kind
+from qpidha.management.access import ONWARD
 from qpidha.management.parameters import Parameter, Type
+from qpidha.management.peek import MOST, peeked
 from qpidha.management.port import Reply
 from qpidha.management.report import explained
 from qpidha.management.schema import (
@@ -35,13 +40,16 @@ from qpidha.management.schema import (
     bindings_of,
     describe,
 )
+from qpidha.model.duration import SECOND
 from qpidha.model.errors import InvalidArgument, NotFound, NotImplementedHere, RefusedRequest
 from qpidha.model.principal import Action, ObjectType
 
 if TYPE_CHECKING:
+    from qpidha.broker.broker import Broker
     from qpidha.broker.queues.queue import Queue
     from qpidha.management.port import Answer, ManagedNode
     from qpidha.management.schema import ObjectClass
+    from qpidha.model.records import PolicySet
 
 IN_BROKER = ("org.apache.qpid.broker", "broker")
 IN_QUEUE = ("org.apache.qpid.broker", "queue")
@@ -76,7 +84,7 @@ class Call:
         reply: Answer,
         later: Callable[[Answer], Later],
         done: Callable[[], None],
-        check: Callable[[Action, ObjectType, str], None],
+        check: Callable[..., None],
     ) -> None:
         self.node = node
         self.values = values
@@ -175,7 +183,13 @@ def _of_new_binding(values: dict[str, Any]) -> dict[str, Any]:
 
 def _of_binding(values: dict[str, Any]) -> dict[str, Any]:
     arguments = translate(Kind.BINDING, values.get("arguments", {}))
-    return {**arguments, "queuename": values["queue"], "routingkey": values["key"]}
+    other = values.get("destination_exchange", "")
+    end = {ONWARD: other} if other else {"queuename": values["queue"]}
+    return {**arguments, **end, "routingkey": values["key"]}
+
+
+def _of_move(values: dict[str, Any]) -> dict[str, Any]:
+    return {"target": values["target"]}
 
 
 # -- reads ----------------------------------------------------------------------------------------
@@ -230,6 +244,7 @@ def _list(kind: ObjectClass) -> Callable[[Call], None]:
 
 def _list_bindings(call: Call) -> None:
     exchange, queue, key = call["exchange"], call["queue"], call["key"]
+    destination = call["destination_exchange"]
     bindings = list(bindings_of(call.node.broker))
     call.node.lines.spend(len(bindings))
     call.answer(
@@ -239,8 +254,19 @@ def _list_bindings(call: Call) -> None:
             if exchange in ("", binding.exchange)
             and queue in ("", binding.queue)
             and key in ("", binding.key)
+            and destination in ("", binding.destination_exchange)
         ]
     )
+
+
+def _peek_messages(call: Call) -> None:
+    queue = call.node.broker.queues.get(call["name"])
+    if queue is None:
+        raise NotFound(f"There is no queue {call['name']}", hint="list_queues shows what there is")
+    if call.owner is not None:
+        queue.check_access(call.owner)
+    call.node.lines.spend(LOOKS * call["count"] + call["position"] // LOOKS)
+    call.answer(peeked(queue, call["position"], call["count"]))
 
 
 # -- changes --------------------------------------------------------------------------------------
@@ -295,6 +321,46 @@ def _purge_queue(call: Call) -> None:
     purge.when_over(lambda: answer(purge.sequence, {"messages": purge.count}))
 
 
+def _move_messages(call: Call) -> None:
+    target = call["target"]
+    call.check(Action.PUBLISH, ObjectType.QUEUE, target)
+    _queue(call, target)
+    move = call.node.broker.move(_queue(call, call["name"]).name, target, call["count"])
+    call.done()
+    answer = call.later()
+    move.when_over(
+        lambda: answer(
+            move.sequence,
+            {"messages": move.count, "left": len(move.queue.messages), "stopped": move.stopped},
+        )
+    )
+
+
+def _requeue_messages(call: Call) -> None:
+    def check(home: Queue) -> None:
+        call.check(Action.PUBLISH, ObjectType.QUEUE, home.name)
+        if call.owner is not None:
+            home.check_access(call.owner)
+
+    queue = _queue(call, call["name"])
+    requeue = call.node.broker.requeue(
+        queue.name, call["count"], origin=call["origin"], check=check
+    )
+    call.done()
+    answer = call.later()
+    requeue.when_over(
+        lambda: answer(
+            requeue.sequence,
+            {
+                "messages": requeue.count,
+                "left": len(queue.messages),
+                "unknown": requeue.unknown,
+                "stopped": requeue.why,
+            },
+        )
+    )
+
+
 def _declare_exchange(call: Call) -> None:
     broker, name = call.node.broker, call["name"]
     created = name not in broker.exchanges
@@ -324,25 +390,46 @@ def _delete_exchange(call: Call) -> None:
 
 
 def _bind(call: Call) -> None:
-    exchange, queue, key = call["exchange"], call["queue"], call["key"]
-    _queue(call, queue)
-    sequence = call.node.broker.bind(exchange, queue, key, call["arguments"])
+    broker, exchange, queue, key, other = _binding(call)
+    if other:
+        sequence = broker.bind_exchange(exchange, other, key, call["arguments"])
+    else:
+        _queue(call, queue)
+        sequence = broker.bind(exchange, queue, key, call["arguments"])
     call.done()
-    view = BindingView(exchange, queue, key, call["arguments"])
+    view = BindingView(exchange, queue, key, call["arguments"], other)
     call.answer_when_committed(sequence, describe(BINDING, view, call.node))
 
 
 def _unbind(call: Call) -> None:
-    exchange, queue, key = call["exchange"], call["queue"], call["key"]
-    if binding_of(call.node.broker, exchange, queue, key) is None:
+    broker, exchange, queue, key, other = _binding(call)
+    if binding_of(broker, exchange, queue, key, other) is None:
+        what = f"exchange {other}" if other else f"queue {queue}"
         raise NotFound(
-            f"unbind: no binding from exchange {exchange} to queue {queue} with key {key!r}",
+            f"unbind: no binding from exchange {exchange} to {what} with key {key!r}",
             hint="list_bindings shows what there is",
         )
-    _queue(call, queue)
-    sequence = call.node.broker.unbind(exchange, queue, key)
+    if other:
+        sequence = broker.unbind_exchange(exchange, other, key)
+    else:
+        _queue(call, queue)
+        sequence = broker.unbind(exchange, queue, key)
     call.done()
     call.answer_when_committed(sequence, {})
+
+
+def _binding(call: Call) -> tuple[Broker, str, str, str, str]:
+    """Return the broker and the parts of a binding: the exchange, the queue, the key, and the other
+    exchange, which or the queue is empty.
+    """
+    queue, other = call["queue"], call["destination_exchange"]
+    if bool(queue) == bool(other):
+        raise InvalidArgument(
+            "a binding leads to a queue or to an exchange, and "
+            + ("both are named" if queue else "none is named: queue is missing or empty"),
+            hint="give queue, or destination_exchange",
+        )
+    return call.node.broker, call["exchange"], queue, call["key"], other
 
 
 def _queue(call: Call, name: str, *, or_resting: bool = False) -> Queue:
@@ -366,6 +453,122 @@ def _declared(call: Call, uid: int) -> int:
     yet.
     """
     return uid if uid > 0 and call.node.broker.log_writer is not None else 0
+
+
+# -- policies -------------------------------------------------------------------------------------
+
+
+def _list_policies(is_operator: bool) -> Callable[[Call], None]:
+    def handler(call: Call) -> None:
+        broker = call.node.broker
+        call.node.lines.spend((len(broker.followed) + len(broker.policies)) // LOOKS)
+        call.answer(listed(broker.policies, broker.followed.values(), is_operator=is_operator))
+
+    return handler
+
+
+def _explain_policies(call: Call) -> None:
+    broker = call.node.broker
+    queue = broker.queue(call["queue"], or_resting=True)
+    call.node.lines.spend(LOOKS * len(broker.policies))
+    found = explained_policies(broker.policies, queue.options, broker.followed.get(queue))
+    call.answer({**found, "waiting": broker.levels.waiting.get(queue, "")})
+
+
+def _policy_of(values: dict[str, Any], is_operator: bool = False) -> PolicySet:
+    return policy_asked_for(
+        values["name"],
+        values["pattern"],
+        values["definition"],
+        priority=values["priority"],
+        apply_to=values["apply_to"],
+        is_operator=is_operator,
+        is_layer=values["merge"],
+    )
+
+
+def _set_policy(call: Call) -> None:
+    _put_policy(call, _policy_of(call.values))
+
+
+def _set_operator_policy(call: Call) -> None:
+    _put_policy(call, _policy_of(call.values, is_operator=True))
+
+
+def _patch_policy(call: Call) -> None:
+    _put_policy(call, _changed_policy(call, _policy(call)))
+
+
+def _override_policy(call: Call) -> None:
+    seconds, present = call["seconds"], _policy(call)
+    if not 0 < seconds <= LONGEST_OVERRIDE:
+        raise InvalidArgument(
+            f"override_policy: parameter seconds is {seconds}", hint=f"use 1 to {LONGEST_OVERRIDE}"
+        )
+    above = replace(
+        present,
+        name=f"{OVERRIDE}{present.name}",
+        priority=min(present.priority + ABOVE, PRIORITIES - 1),
+        expires=call.node.broker.time + seconds * SECOND,
+    )
+    _put_policy(call, _changed_policy(call, above))
+
+
+def _policy(call: Call) -> PolicySet:
+    name = call["name"]
+    found = call.node.broker.policies.get(name)
+    if found is None:
+        raise NotFound(f"there is no policy {name}", hint="list_policies shows what there is")
+    return found
+
+
+def _changed_policy(call: Call, present: PolicySet) -> PolicySet:
+    """Return a policy with other keys, null for those that it is to have no longer. Who asks must
+    be allowed to set it.
+    """
+    changed = {policy_key(key) for key in call["definition"]}
+    kept = {
+        key: value for key, value in present.definition.items() if policy_key(key) not in changed
+    }
+    definition = {**kept, **call["definition"]}
+    wanted = policy_asked_for(
+        present.name,
+        present.pattern,
+        {key: value for key, value in definition.items() if value is not None},
+        priority=present.priority,
+        apply_to=present.apply_to,
+        is_layer=present.is_layer,
+        expires=present.expires,
+    )
+    call.check(Action.CREATE, ObjectType.POLICY, wanted.name, _told_of_policy(wanted))
+    return wanted
+
+
+def _put_policy(call: Call, wanted: PolicySet) -> None:
+    _answer_when_followed(call, call.node.broker.set_policy(wanted), described(wanted))
+
+
+def _clear_policy(is_operator: bool) -> Callable[[Call], None]:
+    def handler(call: Call) -> None:
+        sequence = call.node.broker.clear_policy(call["name"], is_operator=is_operator)
+        _answer_when_followed(call, sequence, {})
+
+    return handler
+
+
+def _answer_when_followed(call: Call, sequence: int, result: object) -> None:
+    call.done()
+    answer = call.later()
+    broker = call.node.broker
+    broker.when_followed(lambda: answer(max(sequence, broker.levels.sequence), result))
+
+
+def _of_policy(values: dict[str, Any]) -> dict[str, Any]:
+    return _told_of_policy(_policy_of(values))
+
+
+def _told_of_policy(wanted: PolicySet) -> dict[str, Any]:
+    return {**wanted.settings, "pattern": wanted.pattern, "apply_to": wanted.apply_to}
 
 
 # -- commands -------------------------------------------------------------------------------------
@@ -431,9 +634,38 @@ _QUEUE_NAME = Parameter("name", Type.NAME, "name of the queue")
 _EXCHANGE_NAME = Parameter("name", Type.NAME, "name of the exchange")
 _BINDING = (
     Parameter("exchange", Type.NAME, "name of the exchange"),
-    Parameter("queue", Type.NAME, "name of the queue"),
+    Parameter("queue", Type.TEXT, "name of the queue"),
     Parameter("key", Type.TEXT, "binding key", aliases=("bindingKey",)),
+    Parameter("destination_exchange", Type.TEXT, "in place of the queue: name of another exchange"),
 )
+
+_POLICY_NAME = Parameter("name", Type.NAME, "name of the policy")
+_DEFINITION = Parameter("definition", Type.MAP, "what it sets, such as `max-length`")
+_POLICY = (
+    _POLICY_NAME,
+    Parameter(
+        "pattern",
+        Type.TEXT,
+        "regular expression, looked for anywhere in the name of a queue",
+        longest=LONGEST_PATTERN,
+    ),
+    _DEFINITION,
+    Parameter(
+        "priority", Type.NUMBER, "of several that match the highest counts", least=-PRIORITIES
+    ),
+    Parameter(
+        "apply_to",
+        Type.TEXT,
+        f"kind of queues: {', '.join(APPLY_TO)}",
+        default="all",
+        aliases=("apply-to",),
+    ),
+    Parameter("merge", Type.FLAG, "let it count beside others, as a layer"),
+)
+OVERRIDE, ABOVE = "override.", 100
+"""How the name of an override begins, and how much higher its priority is."""
+LONGEST_OVERRIDE = 366 * 86400
+"""Seconds."""
 
 METHODS: tuple[Method, ...] = (
     Method(
@@ -514,6 +746,25 @@ METHODS: tuple[Method, ...] = (
         properties=_of_class("queue"),
     ),
     Method(
+        "peek_messages",
+        Effect.READ,
+        Action.CONSUME,
+        ObjectType.QUEUE,
+        "Show messages of a queue in the order in which they came, and change nothing; on a backup "
+        "what it has.",
+        "a list of messages: `position`, `sequence`, `bytes`, `acquired`, `delivery_count`, "
+        "`expires` (ns since 1970, 0 is never), `header`, `properties`, `application_properties`, "
+        "`message_annotations` (null if it is large), `body`: `text` or `hex`, and `is_cut`",
+        _peek_messages,
+        (
+            _QUEUE_NAME,
+            Parameter("position", Type.NUMBER, "the first one to show; 1 is the oldest", default=1),
+            Parameter("count", Type.NUMBER, f"how many, up to {MOST}", default=1),
+        ),
+        operations=((QUEUE, "PEEK"),),
+        schema=IN_QUEUE,
+    ),
+    Method(
         "list_exchanges",
         Effect.READ,
         Action.ACCESS,
@@ -537,6 +788,7 @@ METHODS: tuple[Method, ...] = (
             Parameter("exchange", Type.TEXT, "list those of this exchange"),
             Parameter("queue", Type.TEXT, "list those of this queue"),
             Parameter("key", Type.TEXT, "list those with this key"),
+            Parameter("destination_exchange", Type.TEXT, "list those to this exchange"),
         ),
         routes=("GET /bindings",),
         properties=_of_class("binding"),
@@ -555,6 +807,40 @@ METHODS: tuple[Method, ...] = (
         ),
         routes=("GET /connections",),
         properties=_of_class("connection"),
+    ),
+    Method(
+        "list_policies",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.QUERY,
+        "List policies, the one that counts most first.",
+        "a list of policies as they were given, with `matches`, `in_effect_on`, `shadowed_by` and "
+        "`warning`",
+        _list_policies(False),
+        routes=("GET /policies",),
+        properties=_of_class("policy"),
+    ),
+    Method(
+        "list_operator_policies",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.QUERY,
+        "List operator policies, the one that counts most first.",
+        "a list as of `list_policies`",
+        _list_policies(True),
+        routes=("GET /operator-policies",),
+        properties=_of_class("policy"),
+    ),
+    Method(
+        "explain_policies",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.QUERY,
+        "Say of each policy why it counts for a queue or does not, and what comes of them all.",
+        "`queue`, `policies`, `settings`, and `waiting`: why it keeps its replicate level",
+        _explain_policies,
+        (Parameter("queue", Type.NAME, "name of the queue"),),
+        properties=_of_class("policy"),
     ),
     Method(
         "acl",
@@ -621,6 +907,44 @@ METHODS: tuple[Method, ...] = (
         qpid_name="purge",
     ),
     Method(
+        "move_messages",
+        Effect.CHANGE,
+        Action.CONSUME,
+        ObjectType.QUEUE,
+        "Move messages that no consumer has to another queue, each exactly once.",
+        "`messages`: how many were moved, `left`: how many are on the queue still, and `stopped`: "
+        "why no more, if the target has no room",
+        _move_messages,
+        (
+            _QUEUE_NAME,
+            Parameter("target", Type.NAME, "name of the other queue"),
+            Parameter("count", Type.NUMBER, "so many of them, the first ones; 0 is all"),
+        ),
+        operations=((QUEUE, "MOVE"),),
+        properties=_of_move,
+        schema=IN_BROKER,
+        qpid_name="queueMoveMessages",
+    ),
+    Method(
+        "requeue_messages",
+        Effect.CHANGE,
+        Action.CONSUME,
+        ObjectType.QUEUE,
+        "Send dead letters, and what was delivered too often, back to the queues on which they "
+        "died, each exactly once.",
+        "`messages`: how many went back, `left`: how many are on the queue still, `unknown`: how "
+        "many were looked at that do not say on which queue they died, and `stopped`: why others "
+        "stay, if their queues do not take them",
+        _requeue_messages,
+        (
+            _QUEUE_NAME,
+            Parameter("count", Type.NUMBER, "so many of them, the first ones; 0 is all"),
+            Parameter("origin", Type.TEXT, "only those that died on the queue of this name"),
+        ),
+        operations=((QUEUE, "REQUEUE"),),
+        schema=IN_QUEUE,
+    ),
+    Method(
         "declare_exchange",
         Effect.CHANGE,
         Action.CREATE,
@@ -667,7 +991,7 @@ METHODS: tuple[Method, ...] = (
         Effect.CHANGE,
         Action.BIND,
         ObjectType.EXCHANGE,
-        "Bind a queue to an exchange.",
+        "Bind a queue, or another exchange, to an exchange.",
         "the fields of the class `binding`",
         _bind,
         (*_BINDING, Parameter("arguments", Type.MAP, "what a headers exchange is to match")),
@@ -691,6 +1015,77 @@ METHODS: tuple[Method, ...] = (
         properties=_of_binding,
         schema=IN_BROKER,
         qpid_name="delete",
+    ),
+    Method(
+        "set_policy",
+        Effect.CHANGE,
+        Action.CREATE,
+        ObjectType.POLICY,
+        "Set a policy, in place of one that has its name; answered when all queues follow it.",
+        "the policy",
+        _set_policy,
+        _POLICY,
+        routes=("PUT /policies/{name}",),
+        properties=_of_policy,
+        schema=IN_BROKER,
+    ),
+    Method(
+        "patch_policy",
+        Effect.CHANGE,
+        Action.CREATE,
+        ObjectType.POLICY,
+        "Change some keys of a policy; null drops one.",
+        "the policy",
+        _patch_policy,
+        (_POLICY_NAME, _DEFINITION),
+        schema=IN_BROKER,
+    ),
+    Method(
+        "override_policy",
+        Effect.CHANGE,
+        Action.CREATE,
+        ObjectType.POLICY,
+        "Set a policy `override.NAME` with other keys and a higher priority, for a time.",
+        "the new policy",
+        _override_policy,
+        (_POLICY_NAME, _DEFINITION, Parameter("seconds", Type.NUMBER, "when it ends by itself")),
+        schema=IN_BROKER,
+    ),
+    Method(
+        "clear_policy",
+        Effect.CHANGE,
+        Action.DELETE,
+        ObjectType.POLICY,
+        "Take a policy away; answered when no queue follows it.",
+        "nothing",
+        _clear_policy(False),
+        (_POLICY_NAME,),
+        routes=("DELETE /policies/{name}",),
+        schema=IN_BROKER,
+    ),
+    Method(
+        "set_operator_policy",
+        Effect.CHANGE,
+        Action.CREATE,
+        ObjectType.OPERATOR_POLICY,
+        "Set a policy that comes before what queues and policies ask for.",
+        "the policy",
+        _set_operator_policy,
+        _POLICY,
+        routes=("PUT /operator-policies/{name}",),
+        schema=IN_BROKER,
+    ),
+    Method(
+        "clear_operator_policy",
+        Effect.CHANGE,
+        Action.DELETE,
+        ObjectType.OPERATOR_POLICY,
+        "Take an operator policy away.",
+        "nothing",
+        _clear_policy(True),
+        (_POLICY_NAME,),
+        routes=("DELETE /operator-policies/{name}",),
+        schema=IN_BROKER,
     ),
     Method(
         "promote",

@@ -26,6 +26,7 @@ class Type(StrEnum):
     NAME = "name"  # a string of 1 to 255 characters; required
     TEXT = "string"  # of 0 to 255 characters; empty if it is left out
     FLAG = "boolean"  # false if it is left out, unless the parameter says otherwise
+    NUMBER = "integer"  # 0 if it is left out, unless the parameter says otherwise
     MAP = "map"  # with strings as keys; empty if it is left out
 
 
@@ -38,6 +39,10 @@ class Parameter:
     help: str
     default: Any = None
     """What it is if it is left out; None stands for the empty value of its type."""
+    longest: int = LONGEST_NAME
+    """Characters of a text."""
+    least: int = 0
+    """The smallest number that is allowed."""
     aliases: tuple[str, ...] = ()
     """Names that AMQP management knows it by, beside its own in any spelling."""
 
@@ -94,6 +99,19 @@ def _flag(method: str, parameter: Parameter, value: Any) -> bool:
     return value
 
 
+def _number(method: str, parameter: Parameter, value: Any) -> int:
+    if value is None:
+        return int(parameter.default or 0)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not (parameter.least <= value < 2**63)
+    ):
+        hint = f"give a whole number from {parameter.least}"
+        raise _bad(method, parameter, f"is {_kind(value)}", hint)
+    return int(value)
+
+
 def _map(method: str, parameter: Parameter, value: Any) -> dict[str, Any]:
     if value is None:
         return {}
@@ -105,14 +123,19 @@ def _map(method: str, parameter: Parameter, value: Any) -> dict[str, Any]:
     }
 
 
-_READERS = {Type.NAME: _name, Type.TEXT: _text, Type.FLAG: _flag, Type.MAP: _map}
+_READERS = {
+    Type.NAME: _name,
+    Type.TEXT: _text,
+    Type.FLAG: _flag,
+    Type.NUMBER: _number,
+    Type.MAP: _map,
+}
 
 
 def _check_text(method: str, parameter: Parameter, value: str) -> None:
-    if len(value) > LONGEST_NAME:
-        raise _bad(
-            method, parameter, f"is {len(value)} characters long", f"use at most {LONGEST_NAME}"
-        )
+    if len(value) > parameter.longest:
+        hint = f"use at most {parameter.longest}"
+        raise _bad(method, parameter, f"is {len(value)} characters long", hint)
     if flaw := flaw_in_name(value):
         raise _bad(method, parameter, *flaw)
 

@@ -147,7 +147,7 @@ def explained(node: ManagedNode) -> dict[str, Any]:
         ],
         "unplaced_queues": len(unplaced),
         "unplaced": [
-            {"name": queue.name, "unplaced": len(queue.unplaced)}
+            {"name": queue.name, "unplaced": len(queue.unplaced), "why": queue.why_unplaced}
             for queue in unplaced[:SHOWN_QUEUES]
         ],
         "set_aside": status.get("set_aside", []),

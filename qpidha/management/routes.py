@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from qpidha.broker.queues.lifetime import LIFETIME_POLICY, Lifetime
+from qpidha.broker.queues.limits import FLOW_STOP_COUNT, FLOW_STOP_SIZE
 from qpidha.management.methods import METHODS
 from qpidha.management.parameters import Parameter, Type, read
 from qpidha.management.port import Reply
@@ -71,11 +73,14 @@ EXCHANGE_BODY = (
 BINDING_BODY = (
     Parameter("source", Type.TEXT, "exchange"),
     Parameter("destination_queue", Type.TEXT, "queue"),
-    Parameter("destination_exchange", Type.TEXT, "not offered"),
+    Parameter("destination_exchange", Type.TEXT, "another exchange"),
     Parameter("binding_key", Type.TEXT, "key"),
     _ARGUMENTS,
 )
 """What RabbitMQ's clients send; its defaults differ from those of the methods."""
+REJECTING = ("reject-publish", "reject-publish-dlx")
+NO_FLOW_STOP = {FLOW_STOP_COUNT: 0, FLOW_STOP_SIZE: 0}
+"""What a queue that rejects has there beside: no sender waits before the queue is full."""
 
 
 class Routes:
@@ -97,6 +102,10 @@ class Routes:
             "delete_exchange": self._delete_exchange,
             "bind": self._bind,
             "unbind": self._unbind,
+            "set_policy": self._set_policy,
+            "clear_policy": self._clear_policy,
+            "set_operator_policy": self._set_policy,
+            "clear_operator_policy": self._clear_policy,
         }
         """Methods whose request or answer RabbitMQ words otherwise."""
 
@@ -147,6 +156,20 @@ class Routes:
 
     def _declare_queue(self, call: _Call) -> None:
         given, name = read("queue", QUEUE_BODY, call.map_body()), call.name
+        existing = self._node.broker.queues.get(name)
+        if given["arguments"].get("x-overflow") in REJECTING and (
+            existing is None or FLOW_STOP_COUNT in existing.options.arguments
+        ):
+            # RabbitMQ's clients wait for an outcome and not for credit.
+            given["arguments"] = {**NO_FLOW_STOP, **given["arguments"]}
+        if given["exclusive"]:
+            # RabbitMQ's are of one connection and of one broker, and of no disk.
+            given["durable"] = False
+            if not given["auto_delete"] and "lifetime-policy" not in given["arguments"]:
+                given["arguments"] = {
+                    LIFETIME_POLICY: Lifetime.ON_CLOSE.value,
+                    **given["arguments"],
+                }
 
         def declared(result: Any) -> tuple[int, Any]:
             # Somebody may have deleted it again while the declaration was being committed.
@@ -185,9 +208,7 @@ class Routes:
 
     def _list_bindings(self, call: _Call) -> None:
         query = call.query
-        if "dste" in query:
-            raise _no_exchange_bindings()
-        wanted = {"exchange": "src", "queue": "dstq", "key": "key"}
+        wanted = {"exchange": "src", "queue": "dstq", "destination_exchange": "dste", "key": "key"}
 
         def found(rows: Any) -> tuple[int, Any]:
             # An empty value in a query asks for the empty one, where a method takes it for any.
@@ -201,12 +222,11 @@ class Routes:
 
     def _bind(self, call: _Call) -> None:
         given = read("binding", BINDING_BODY, call.map_body())
-        if given["destination_exchange"]:
-            raise _no_exchange_bindings()
         _refuse_default(given["source"])
         params = {
             "exchange": given["source"],
             "queue": given["destination_queue"],
+            "destination_exchange": given["destination_exchange"],
             "key": given["binding_key"],
             "arguments": given["arguments"],
         }
@@ -220,18 +240,26 @@ class Routes:
                 "percent-encoded, or the location that GET gave"
             )
             raise InvalidArgument(f"{call.raw_part[:SHOWN]!r} does not name a binding", hint=hint)
-        source, kind, queue, key, arguments = match.groups()
-        if kind == "e":
-            raise _no_exchange_bindings()
-        source, queue, key = decode_part(source), decode_part(queue), decode_part(key)
+        source, kind, name, key, arguments = match.groups()
+        source, name, key = decode_part(source), decode_part(name), decode_part(key)
+        queue, other = ("", name) if kind == "e" else (name, "")
         _refuse_default(source)
-        params = {"exchange": source, "queue": queue, "key": key}
-        binding = binding_of(self._node.broker, source, queue, key)
+        params = {"exchange": source, "queue": queue, "key": key, "destination_exchange": other}
+        binding = binding_of(self._node.broker, source, queue, key, other)
         if binding is None or arguments_hash(binding.arguments) == arguments:
             self._do(call, params, _nothing, absent={})
             return
         self._requests.check(call.method, params, call.connection.principal)
         call.answer(NO_CONTENT, None, None)
+
+    # Policies.
+
+    def _set_policy(self, call: _Call) -> None:
+        params = {**call.map_body(), "name": call.name}
+        self._do(call, params, lambda result: (OK, plain(result)))
+
+    def _clear_policy(self, call: _Call) -> None:
+        self._do(call, {"name": call.name}, _nothing, absent={})
 
     def _list(self, call: _Call, kind: str, show: Callable[[dict[str, Any]], Any]) -> None:
         """List all, or show the one that the path names."""
@@ -371,16 +399,18 @@ def _queue_map(row: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
 
 
 def _binding_map(binding: BindingView) -> dict[str, Any]:
-    source, queue, key = (
-        quote(part, safe="") for part in (binding.exchange, binding.queue, binding.key)
+    other = binding.destination_exchange
+    kind, destination = ("exchange", other) if other else ("queue", binding.queue)
+    source, name, key = (
+        quote(part, safe="") for part in (binding.exchange, destination, binding.key)
     )
     arguments = arguments_hash(binding.arguments)
     return {
         "source": binding.exchange,
-        "destination_queue": binding.queue,
+        f"destination_{kind}": destination,
         "binding_key": binding.key,
         "arguments": binding.arguments,
-        "location": f"/bindings/src={source};dstq={queue};key={key};args={arguments}",
+        "location": f"/bindings/src={source};dst{kind[0]}={name};key={key};args={arguments}",
     }
 
 
@@ -398,10 +428,3 @@ def _refuse_default(exchange: str) -> None:
             "the default exchange cannot be changed",
             hint="every queue is bound to it by its name; use another exchange",
         )
-
-
-def _no_exchange_bindings() -> QpidHaError:
-    return NotImplementedHere(
-        "bindings from exchange to exchange are not offered",
-        hint="bind a queue: destination_queue or dstq",
-    )

@@ -17,6 +17,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from qpidha.broker.queues.queue import Queue
 from qpidha.model.events import ConnectionKind
 from qpidha.model.percent import decode_part
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from qpidha.broker.broker import Broker
-    from qpidha.broker.queues.queue import Queue
     from qpidha.management.port import ConnectionView, ManagedNode
     from qpidha.model.principal import Principal
 
@@ -67,12 +67,15 @@ class ObjectClass:
 
 @dataclass(slots=True)
 class BindingView:
-    """A binding as it is shown: the names are those of the exchange and the queue."""
+    """A binding as it is shown: the names are those of the exchange and of the queue, or of the
+    other exchange, that it leads to.
+    """
 
     exchange: str
     queue: str
     key: str
     arguments: dict[str, Any] = field(default_factory=dict)
+    destination_exchange: str = ""
 
 
 def describe(kind: ObjectClass, entry: Any, node: ManagedNode) -> dict[str, Any]:
@@ -143,10 +146,25 @@ def plain(value: Any) -> Any:
 
 
 def binding_name(binding: BindingView) -> str:
-    """Give a binding one name: its three parts percent-encoded, so that each may contain
-    anything.
+    """Give a binding one name: its three parts percent-encoded, so that each may contain anything;
+    in the place of the queue stands another exchange with `>` before it.
     """
-    return "/".join(quote(part, safe="") for part in (binding.exchange, binding.queue, binding.key))
+    other = binding.destination_exchange
+    parts = [
+        quote(part, safe="") for part in (binding.exchange, other or binding.queue, binding.key)
+    ]
+    return "/".join((parts[0], f">{parts[1]}" if other else parts[1], parts[2]))
+
+
+def binding_parts(name: str) -> dict[str, str] | None:
+    """Take the name of a binding apart; None if it is none."""
+    parts = name.split("/")
+    if len(parts) != 3:
+        return None
+    exchange, queue, key = map(decode_part, parts)
+    other = queue[1:] if parts[1].startswith(">") else ""
+    named = {"exchange": exchange, "queue": "" if other else queue}
+    return {**named, "key": key, "destination_exchange": other}
 
 
 def bindings_of(broker: Broker) -> Iterator[BindingView]:
@@ -154,19 +172,32 @@ def bindings_of(broker: Broker) -> Iterator[BindingView]:
     the queues.
     """
     for exchange in broker.exchanges.values():
-        for queue, key, arguments in exchange.bindings():
-            yield BindingView(exchange.name, queue.name, key, arguments)
+        for destination, key, arguments in exchange.bindings():
+            name = destination.name
+            is_queue = isinstance(destination, Queue)
+            yield (
+                BindingView(exchange.name, name, key, arguments)
+                if is_queue
+                else BindingView(exchange.name, "", key, arguments, name)
+            )
 
 
-def binding_of(broker: Broker, exchange_name: str, queue_name: str, key: str) -> BindingView | None:
+def binding_of(
+    broker: Broker, exchange_name: str, queue_name: str, key: str, destination_exchange: str = ""
+) -> BindingView | None:
     """Find one binding."""
-    exchange, queue = broker.exchanges.get(exchange_name), broker.queues.get(queue_name)
-    if exchange is None or queue is None:
-        return None
-    binding = exchange.binding(queue, key)
-    return (
-        None if binding is None else BindingView(exchange_name, queue_name, key, binding.arguments)
+    exchange = broker.exchanges.get(exchange_name)
+    destination = (
+        broker.exchanges.get(destination_exchange)
+        if destination_exchange
+        else broker.queues.get(queue_name)
     )
+    if exchange is None or destination is None:
+        return None
+    binding = exchange.binding(destination, key)
+    if binding is None:
+        return None
+    return BindingView(exchange_name, queue_name, key, binding.arguments, destination_exchange)
 
 
 def _same(name: str, attribute: str = "") -> Property:
@@ -178,9 +209,11 @@ def _option(name: str, attribute: str = "") -> Property:
 
 
 def _get_binding(node: ManagedNode, name: str) -> BindingView | None:
-    parts = name.split("/")
-    return (
-        binding_of(node.broker, *(decode_part(part) for part in parts)) if len(parts) == 3 else None
+    parts = binding_parts(name)
+    if parts is None:
+        return None
+    return binding_of(
+        node.broker, parts["exchange"], parts["queue"], parts["key"], parts["destination_exchange"]
     )
 
 
@@ -236,8 +269,28 @@ def _is_backup(connection: ConnectionView, node: ManagedNode) -> bool:
     return connection.principal.is_broker and connection.kind is not ConnectionKind.OUTGOING
 
 
+def _policies(queue: Queue, node: ManagedNode, is_operator: bool) -> str:
+    """Name the policies that a queue follows, the one that counts most last."""
+    followed = node.broker.followed.get(queue)
+    if followed is None:
+        return ""
+    layers = followed.operators if is_operator else followed.users
+    return ", ".join(policy.record.name for policy in layers.used)
+
+
+def _effective(queue: Queue, node: ManagedNode) -> dict[str, Any]:
+    """Return what counts for a queue because a policy says so."""
+    followed = node.broker.followed.get(queue)
+    return {} if followed is None else followed.effective(queue.options)
+
+
 def _process(connection: Any, node: ManagedNode) -> Any:
     return plain(connection.remote_properties.get("qpid.client_process", ""))
+
+
+def why_pending(queue: Any, node: ManagedNode) -> str:
+    """Say why messages that died on a queue are still there."""
+    return queue.why_unplaced if queue.unplaced else ""
 
 
 QUEUE = ObjectClass(
@@ -251,6 +304,11 @@ QUEUE = ObjectClass(
         _option("alternate", "altExchange"),
         _option("replicate"),
         _option("arguments"),
+        Property("policy", "policy", lambda queue, node: _policies(queue, node, False)),
+        Property(
+            "operator_policy", "operatorPolicy", lambda queue, node: _policies(queue, node, True)
+        ),
+        Property("effective_policy", "effectivePolicy", _effective),
         # Depths of this moment, then totals since this broker began to decide; Qpid's names where
         # Qpid counts the same.
         _length("messages", "msgDepth"),
@@ -262,18 +320,27 @@ QUEUE = ObjectClass(
         Property("flow_stopped", "flowStopped", lambda queue, node: queue.is_stopped),
         _same("flow_stops", "flowStoppedCount"),
         Property("waiting_senders", "waitingSenders", lambda queue, node: len(queue.waiting)),
-        _length("unplaced", "msgUnplaced"),
+        Property("dlx_pending", "msgDlxPending", lambda queue, node: len(queue.unplaced)),
+        _length("unplaced", "msgUnplaced"),  # the former name
+        Property("dlx_pending_why", "dlxPendingWhy", why_pending),
+        _same("not_rerouted", "discardsDlx"),
+        _same("refused", "discardsOverflow"),
         _length("consumers", "consumerCount"),
         _length("bindings", "bindingCount"),
-        _same("acquired", "unackedMessages"),
+        Property(
+            "acquired", "unackedMessages", lambda queue, node: queue.acquired - len(queue.delayed)
+        ),
+        _length("delayed", "msgDelayed"),
         _same("enqueued", "msgTotalEnqueues"),
         _same("dequeued", "msgTotalDequeues"),
         _same("departures", "departuresByCause"),
+        _same("priorities", "msgDepthByPriority"),
         _same("released", "releases"),
         _same("expired", "discardsTtl"),
         _same("rejected", "discardsSubscriber"),
         _same("discarded", "discardsPurge"),
         _same("deduplicated", "discardsDuplicate"),
+        _same("left_out", "discardsFilter"),
     ),
     find=lambda node: node.broker.queues.values(),
     get=lambda node, name: node.broker.queues.get(name),
@@ -307,7 +374,13 @@ EXCHANGE = ObjectClass(
 
 BINDING = ObjectClass(
     "binding",
-    (_same("exchange"), _same("queue"), _same("key", "bindingKey"), _same("arguments")),
+    (
+        _same("exchange"),
+        _same("queue"),
+        _same("key", "bindingKey"),
+        _same("arguments"),
+        _same("destination_exchange", "destinationExchange"),
+    ),
     find=lambda node: bindings_of(node.broker),
     get=_get_binding,
     name=binding_name,

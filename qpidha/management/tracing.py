@@ -31,6 +31,7 @@ CAUSES: dict[int, str] = {
     Cause.PURGED: "purged",
     Cause.DELETED: "deleted",
     Cause.MOVED: "moved",
+    Cause.UNDELIVERABLE: "undeliverable",
 }
 """Cause of a departure -> its name in the event format."""
 MOST_SAMPLED = 1_000_000
@@ -85,7 +86,7 @@ class Tracing(Tracer):
         """Append any record."""
         if isinstance(record, QueueDeleted):
             queue = self._broker.by_uid.get(record.queue)
-            if isinstance(queue, Queue):
+            if isinstance(queue, Queue) and queue.logged:
                 self._gone(record.queue, queue.ordered(), Cause.DELETED, may_be_left_out=False)
         return self._log.append(record)
 
@@ -100,6 +101,16 @@ class Tracing(Tracer):
         sequence = self._log.enqueue_shared(queue_uids, payload, expires)
         self._came(queue_uids, payload, sequence)
         return sequence
+
+    def enqueue_numbered(
+        self, queue_uid: int, sequences: list[int], payloads: list[bytes], expiries: list[int]
+    ) -> int:
+        """Append messages that were on the queue before."""
+        return self._log.enqueue_numbered(queue_uid, sequences, payloads, expiries)
+
+    def pass_over(self, sequence: int) -> int:
+        """Give no sequence up to this one."""
+        return self._log.pass_over(sequence)
 
     def dequeue(self, queue_uid: int, sequence: int, cause: int = 0) -> int:
         """Append that a message left."""

@@ -140,10 +140,10 @@ def encode(value: Any) -> bytes:
     return bytes(out)
 
 
-def skip(buf: bytes, offset: int) -> int:
-    """Give the offset after the value at `offset` without building it."""
+def skip(buf: bytes, offset: int, count: int = 1) -> int:
+    """Give the offset after the value at `offset`, or after so many, without building them."""
     try:
-        end = _skip(buf, offset)
+        end = _skip(buf, offset, count)
     except (IndexError, struct.error) as error:
         raise ProtocolViolation(f"malformed AMQP value at byte {offset}: {error}") from None
     if end > len(buf):
@@ -198,7 +198,10 @@ def walk(payload: bytes) -> Iterator[tuple[int, int]]:
     """
     offset = count = 0
     while offset < len(payload):
-        code, body = _section_code(payload, offset)
+        if payload[offset : offset + 2] == b"\x00\x53" and offset + 2 < len(payload):
+            code, body = payload[offset + 2], offset + 3
+        else:
+            code, body = _section_code(payload, offset)
         if not 0x70 <= code <= 0x78:
             raise ProtocolViolation(f"message section {code:#x} at byte {offset} is unknown")
         count += 1
@@ -220,8 +223,8 @@ def _section_code(payload: bytes, offset: int) -> tuple[int, int]:
     return (descriptor if isinstance(descriptor, ULong) else 0), body
 
 
-def _skip(buf: bytes, offset: int) -> int:
-    wanted, described = 1, 0
+def _skip(buf: bytes, offset: int, wanted: int = 1) -> int:
+    described = 0
     while wanted:
         code = buf[offset]
         width = _FIXED_WIDTH[code >> 4]

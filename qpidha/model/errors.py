@@ -118,6 +118,10 @@ class LimitExceeded(RefusedRequest):
     condition = "amqp:resource-limit-exceeded"
 
 
+class QueueFull(LimitExceeded):
+    """A message finds no room on its queue."""
+
+
 class MessageTooLarge(RefusedRequest):
     """A message over max-message-size."""
 

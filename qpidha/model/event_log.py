@@ -69,7 +69,16 @@ class LogTrouble:
     what: str
 
 
-Happening = QueueCreated | QueueEnded | DiskSpaceChange | Withholding | LogTrouble
+@dataclass(frozen=True, slots=True)
+class DepthAlert:
+    """A queue has come up to a depth that is to be told, or down again."""
+
+    queue: str
+    is_up: bool
+    messages: int
+
+
+Happening = QueueCreated | QueueEnded | DiskSpaceChange | Withholding | LogTrouble | DepthAlert
 """What an announcement is about, where the event log has a kind of event for it."""
 
 

@@ -22,8 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 DEPARTURE_CAUSES = "departure-causes"
+QUEUE_KINDS = "queue-kinds"
 
-FEATURES: dict[str, str] = {DEPARTURE_CAUSES: "records say why messages left their queue"}
+FEATURES: dict[str, str] = {
+    DEPARTURE_CAUSES: "records say why messages left their queue",
+    QUEUE_KINDS: "queues of every kind, policies, dead letters and times of delivery",
+}
 """What this version knows beyond the base: name -> what it adds, in words for an operator."""
 
 

@@ -59,11 +59,18 @@ class Message:
         """An encoded message-annotations section that replaces the one in the payload, or empty."""
         self.acquired = False
         """Whether a consumer has it at present."""
-        self.released = False
-        """Whether a consumer had it and gave it back to this broker."""
+        self.released = 0
+        """How often a consumer had it and gave it back to this broker."""
 
     def __repr__(self) -> str:
         return f"Message({self.sequence}, {self.size} bytes{', acquired' if self.acquired else ''})"
+
+    @property
+    def acquired_count(self) -> int:
+        """How often a consumer had it and gave it back, whether or not that counts as failed; of
+        the time before this broker was primary only what failed is known.
+        """
+        return max(self.released, self.delivery_count)
 
     def body(self) -> bytes:
         """Return the encoded message; read it first if it is not in memory."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Protocol
 
 from qpidha.model.duration import MILLISECOND
 from qpidha.model.encoding import (
     MAX_EMPTY_ITEMS,
+    Array,
     Described,
     Symbol,
     Timestamp,
@@ -27,7 +29,7 @@ from qpidha.model.encoding import (
     skip,
     walk,
 )
-from qpidha.model.errors import ProtocolViolation, Unauthorized
+from qpidha.model.errors import InvalidArgument, ProtocolViolation, Unauthorized
 from qpidha.model.sizes import TooManyValues, check, pass_map, pass_over
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
@@ -49,12 +51,23 @@ PROPERTY_FIELDS = (
     "group_sequence",
     "reply_to_group_id",
 )
+EXPIRY_TIME, GROUP_ID = map(PROPERTY_FIELDS.index, ("absolute_expiry_time", "group_id"))
+NO_PRIORITY = 256
+"""Above all priorities: the header names none."""
 LATEST = 2**63 - 1
 """The last nanosecond that fits into 64 bits, in the year 2262; what expires later never does."""
+LAST_EXPIRY = LATEST // MILLISECOND
 FIRST_EXPIRY = 1_000_000_000_000
 """The first millisecond that can be an absolute expiry, of the year 2001: there was no AMQP 1.0
 before. What is less is a reading of a clock that began with its machine (oslo.messaging).
 """
+DELIVERY_TIMES = ("x-opt-delivery-time", "x-opt-scheduled-enqueue-time", "_AMQ_SCHED_DELIVERY")
+"""Annotations that say when a message is to be delivered, in ms since the epoch: those of JMS and
+Artemis, of Azure's Service Bus, and the older one of Artemis.
+"""
+DELIVERY_DELAY = "x-opt-delivery-delay"
+"""The annotation that says after how many ms."""
+LONGEST_DELAY = 10 * 365 * 86400 * 1000 * MILLISECOND
 LARGEST = {"priority": 2**8 - 1, "ttl": 2**32 - 1, "delivery_count": 2**32 - 1}
 """Largest values of the numbers in a header."""
 MOST_DECODED = 1 << 15
@@ -104,6 +117,40 @@ def is_durable(payload: bytes) -> bool:
         return False
 
 
+def priority(payload: bytes) -> int:
+    """Return the priority in the header, NO_PRIORITY if there is none; seen from a few bytes, as
+    queues that order by it ask it of all messages.
+    """
+    try:
+        if payload[0] or payload[1] != 0x53:
+            return _priority(payload)
+        if payload[2] != HEADER:
+            return NO_PRIORITY
+        kind = payload[3]
+        if kind == 0x45:
+            return NO_PRIORITY
+        if kind == 0xC0:
+            if payload[5] < 2:
+                return NO_PRIORITY
+            at = 7 if payload[6] != 0x56 else 8
+            if payload[at] == 0x50:
+                return payload[at + 1]
+        return _priority(payload)
+    except IndexError:
+        return NO_PRIORITY
+
+
+def _priority(payload: bytes) -> int:
+    """Do as `priority`, for a header that is not written in the shortest way."""
+    try:
+        found = header(payload).get("priority")
+    except ProtocolViolation:
+        return NO_PRIORITY
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < NO_PRIORITY:
+        return NO_PRIORITY
+    return found
+
+
 def _is_durable(payload: bytes) -> bool:
     """Do as `is_durable`, for a message whose first section is named in a longer way."""
     try:
@@ -117,9 +164,50 @@ def properties(payload: bytes) -> dict[str, Any]:
     return _fields(_section(payload, PROPERTIES, [MOST_FIELDS]), PROPERTY_FIELDS)
 
 
+def group_of(payload: bytes) -> tuple[str, int]:
+    """Read the group-id and the group-sequence of the properties; empty and 0 if they are absent.
+    Only what stands before them is passed over, as some queues ask it of all messages; a short name
+    is seen from a few bytes.
+    """
+    try:
+        at = _usual(payload, PROPERTIES)
+        count = payload[at + 2] if at > 0 and payload[at] == 0xC0 else 0
+        if at == 0 or 0 < count <= GROUP_ID:
+            return "", 0
+        if count:
+            at = pass_over(payload, at + 3, GROUP_ID)
+            end = at + 2 + payload[at + 1]
+            # The group-sequence is not there, or nothing, or 0.
+            if payload[at] == 0xA1 and (count == GROUP_ID + 1 or payload[end] in b"\x40\x43"):
+                return payload[at + 2 : end].decode(), 0
+    except (IndexError, struct.error, UnicodeDecodeError, ProtocolViolation):
+        pass
+    found: list[Any] = ["", 0]
+    for code, start in walk(payload):
+        if code == PROPERTIES:
+            kind = payload[start]
+            if kind not in (0xC0, 0xD0):
+                break
+            at = start + (3 if kind == 0xC0 else 9)
+            count = payload[at - 1] if kind == 0xC0 else int.from_bytes(payload[at - 4 : at])
+            if count > GROUP_ID:
+                found[0], at = decode(payload, skip(payload, at, GROUP_ID), [MOST_FIELDS])
+                if count > GROUP_ID + 1:
+                    found[1] = decode(payload, at, [MOST_FIELDS])[0]
+        if code >= PROPERTIES:
+            break
+    name, sequence = found
+    return (name if isinstance(name, str) else "", sequence if isinstance(sequence, int) else 0)
+
+
 def application_properties(payload: bytes) -> dict[Any, Any]:
     """Read the application properties."""
     return _map(_section(payload, APPLICATION_PROPERTIES, _budget(payload)))
+
+
+def delivery_annotations(payload: bytes) -> dict[Any, Any]:
+    """Read the delivery annotations, which only a message has that a broker has written."""
+    return _map(_section(payload, DELIVERY_ANNOTATIONS, _budget(payload)))
 
 
 def message_annotations(payload: bytes) -> dict[Any, Any]:
@@ -195,6 +283,111 @@ def read_parts(payload: bytes, parts: Parts) -> None:
     parts.body = _joined(found)
 
 
+class Sections:
+    """What the sections before the body say, each read when it is asked for."""
+
+    def __init__(self, payload: bytes, annotations: bytes = b"") -> None:
+        self._payload = payload
+        self._annotations = annotations or payload
+
+    @cached_property
+    def header(self) -> dict[str, Any]:
+        """The header."""
+        return header(self._payload)
+
+    @cached_property
+    def properties(self) -> dict[str, Any]:
+        """The properties."""
+        return properties(self._payload)
+
+    @cached_property
+    def annotations(self) -> dict[Any, Any]:
+        """The message annotations."""
+        return message_annotations(self._annotations)
+
+
+def pick(payload: bytes, names: Mapping[bytes, int], values: list[Any]) -> None:
+    """Read those application properties that have one of `names`, and put each value into its
+    place.
+    """
+    try:
+        at = _usual(payload, APPLICATION_PROPERTIES)
+        if at < 0:
+            sections_of = {code: start for code, start in walk(payload) if code < DATA}
+            at = sections_of.get(APPLICATION_PROPERTIES, 0)
+        if at:
+            _pick(payload, at, names, values)
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise ProtocolViolation(f"malformed message: {error}") from None
+
+
+def application_property(payload: bytes, name: bytes) -> Any:
+    """Read one application property, None if it is absent."""
+    values: list[Any] = [None]
+    pick(payload, {name: 0}, values)
+    return values[0]
+
+
+def _usual(payload: bytes, wanted: int) -> int:
+    """Return where the value of a section before the body begins, 0 if there is none; -1 if one
+    before it is named or built in an unusual way.
+    """
+    at, size = 0, len(payload)
+    while at < size:
+        if payload[at] or payload[at + 1] != 0x53:
+            return -1
+        code, kind = payload[at + 2], payload[at + 3]
+        if code >= wanted:
+            return at + 3 if code == wanted else 0
+        if kind == 0xC0 or kind == 0xC1:
+            at += 5 + payload[at + 4]
+        elif kind == 0x45:
+            at += 4
+        elif kind == 0xD0 or kind == 0xD1:
+            at += 8 + _U32.unpack_from(payload, at + 4)[0]
+        else:
+            return -1
+    return 0
+
+
+def _pick(payload: bytes, at: int, names: Mapping[bytes, int], values: list[Any]) -> None:
+    kind = payload[at]
+    if kind == 0xC1:
+        count, at = payload[at + 2], at + 3
+    elif kind == 0xD1:
+        count, at = _U32.unpack_from(payload, at + 5)[0], at + 9
+    else:
+        _map(decode(payload, at, [MOST_FIELDS])[0])
+        return
+    left: list[int] = []
+    wanted, size = len(names), len(payload)
+    for _ in range(count // 2):
+        kind = payload[at]
+        if kind == 0xA1:
+            end = at + 2 + payload[at + 1]
+            place = names.get(payload[at + 2 : end])
+        elif kind == 0xB1:
+            end = at + 5 + _U32.unpack_from(payload, at + 1)[0]
+            place = names.get(payload[at + 5 : end])
+        else:
+            end, place = skip(payload, at), None
+        start = end + 2
+        at = start + payload[end + 1] if payload[end] == 0xA1 else 0
+        if at > size:
+            raise ProtocolViolation(f"AMQP value at byte {end} passes the end of the data")
+        if place is None:
+            at = at or skip(payload, end)
+            continue
+        if at:
+            values[place] = payload[start:at].decode()
+        else:
+            left = left or _budget(payload)
+            values[place], at = decode(payload, end, left)
+        wanted -= 1
+        if not wanted:
+            return
+
+
 def build(
     content: Any = None,
     *,
@@ -254,15 +447,31 @@ def add_annotation(payload: bytes, current: bytes, name: str, value: Any) -> byt
     return bytes((0, 0x53, MESSAGE_ANNOTATIONS)) + size + content
 
 
-def arrival(payload: bytes, now: int) -> tuple[bytes, int]:
-    """Take a message as it came: give what is to be kept of it, and when it expires (ns since the
-    epoch, 0 never).
+class Copies(Exception):
+    """A message that came, and is to go to further places: raised by `arrival`, so that what has no
+    copies, as nearly all that comes, pays nothing for the question.
+    """
 
-    Most messages have no delivery annotations, no time to live and no absolute expiry; that is seen
-    from a few bytes. Whatever is unusual goes the long way.
+    def __init__(self, payload: bytes, expires: int, due: int, keys: list[str]) -> None:
+        super().__init__()
+        self.payload = payload
+        """What is to be kept of it."""
+        self.expires = expires
+        self.due = due
+        self.keys = keys
+        """The keys beside its own, each once."""
+
+
+def arrival(payload: bytes, now: int) -> tuple[bytes, int, int]:
+    """Take a message as it came: give what is to be kept of it, when it expires and when it is due
+    (ns since the epoch, 0 for never and for at once). One that names further keys in its
+    annotations (`x-cc`, `x-bcc`) raises Copies, or InvalidArgument if those are none.
+
+    Most messages have no delivery annotations, and say in the usual way when they expire, if they
+    do; that is seen from a few bytes. Whatever is unusual goes the long way.
     """
     try:
-        offset = 0
+        offset = expires = 0
         if payload[0] or payload[1] != 0x53:
             return _arrival(payload, now)
         code = payload[2]
@@ -270,30 +479,70 @@ def arrival(payload: bytes, now: int) -> tuple[bytes, int]:
             kind = payload[3]
             if kind == 0x45:
                 offset = 4
-            elif kind == 0xC0 and payload[5] < 3:
+            elif kind == 0xC0 and payload[5] < 4:
                 offset = 5 + payload[4]
+                if payload[5] == 3:
+                    expires = _end_in_header(payload, offset, now)
             else:
                 return _arrival(payload, now)
-            if payload[offset] or payload[offset + 1] != 0x53:
+            if expires < 0 or payload[offset] or payload[offset + 1] != 0x53:
                 return _arrival(payload, now)
             code = payload[offset + 2]
         if code == MESSAGE_ANNOTATIONS and payload[offset + 3] == 0xC1:
-            offset += 5 + payload[offset + 4]
+            start, offset = offset, offset + 5 + payload[offset + 4]
             if payload[offset] or payload[offset + 1] != 0x53:
+                return _arrival(payload, now)
+            if _asks_for_more(payload, start, offset):
                 return _arrival(payload, now)
             code = payload[offset + 2]
         if PROPERTIES < code <= FOOTER:
-            return payload, 0
-        if code == PROPERTIES and (
-            payload[offset + 3] == 0x45 or (payload[offset + 3] == 0xC0 and payload[offset + 5] < 9)
-        ):
-            return payload, 0
+            return payload, expires, 0
+        if code == PROPERTIES:
+            kind = payload[offset + 3]
+            if kind == 0x45 or (kind == 0xC0 and payload[offset + 5] < 9):
+                return payload, expires, 0
+            end = _end_in_properties(payload, offset + 6) if kind == 0xC0 else -1
+            if end >= 0:
+                return payload, min(expires, end) if expires and end else expires or end, 0
     except IndexError:
         pass
     return _arrival(payload, now)
 
 
-def arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[bytes, int]:
+def _end_in_header(payload: bytes, end: int, now: int) -> int:
+    """Return when a message expires whose header has three fields and ends at `end`; -1 if these
+    are not written in the usual way, 0 for never.
+    """
+    if payload[6] not in b"\x40\x41\x42" or payload[7] not in b"\x40\x50":
+        return -1
+    at = 9 if payload[7] == 0x50 else 8
+    kind = payload[at]
+    if kind == 0x70 and at + 5 == end:
+        ttl = _U32.unpack_from(payload, at + 1)[0]
+    elif kind == 0x52 and at + 2 == end:
+        ttl = payload[at + 1]
+    else:
+        return -1
+    # One of 0 is for who can have it in this turn.
+    expires = now + max(ttl * MILLISECOND, 1)
+    return expires if 0 < expires <= LATEST else 0
+
+
+def _end_in_properties(payload: bytes, start: int) -> int:
+    """Return when a message expires, by the properties whose fields, nine or more, begin at
+    `start`; -1 if that takes a closer look, 0 for never.
+    """
+    try:
+        at = pass_over(payload, start, EXPIRY_TIME)
+        if payload[at] == 0x83:
+            expires = int(_I64.unpack_from(payload, at + 1)[0])
+            return expires * MILLISECOND if FIRST_EXPIRY <= expires <= LAST_EXPIRY else 0
+        return 0 if payload[at] == 0x40 else -1
+    except (IndexError, struct.error, ProtocolViolation):
+        return -1
+
+
+def arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[bytes, int, int]:
     """Do as `arrival`, with a message that says in its user-id, if it has one, that one of `names`
     has sent it; raise Misnamed for another. What not everybody reads in the same way raises
     ProtocolViolation: sections out of order, of another type than theirs, or with anything in them
@@ -307,17 +556,21 @@ def arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[byt
         if width:
             size = payload[at + 4] if width == 1 else _U32.unpack_from(payload, at + 4)[0]
             if at + 4 + width + size == len(payload):
-                return payload, 0
+                return payload, 0, 0
         elif at and payload[:at] not in _HEADERS:
             if _USUAL.get(payload[:4]) != HEADER:
                 return _arrival_from(names, payload, now)
             at, is_usual = pass_over(payload, 3, 1), False
         code = _USUAL.get(payload[at : at + 4], 0)
         if code == MESSAGE_ANNOTATIONS:
-            at = pass_map(payload, at + 3)
+            start, at = at, pass_map(payload, at + 3)
+            if _asks_for_more(payload, start, at):
+                return _arrival_from(names, payload, now)
             code = _USUAL.get(payload[at : at + 4], 0)
         if code == PROPERTIES:
             at = _past_properties(names, payload, at + 3)
+            if at < -1:
+                at, is_usual = -at, False
             code = _USUAL.get(payload[at : at + 4], 0)
         if code == APPLICATION_PROPERTIES:
             at = pass_map(payload, at + 3)
@@ -326,7 +579,7 @@ def arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[byt
             is_short = payload[at + 3] in b"\xa0\xa1"
             at = at + 5 + payload[at + 4] if is_short else pass_map(payload, at + 3)
             if at == len(payload):
-                return (payload, 0) if is_usual else _arrival(payload, now)
+                return (payload, 0, 0) if is_usual else arrival(payload, now)
     except (LookupError, struct.error, ProtocolViolation):
         pass
     return _arrival_from(names, payload, now)
@@ -334,7 +587,7 @@ def arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[byt
 
 _HEADERS = frozenset(
     b"\x00\x53\x70" + fields
-    for durable in (b"\x41", b"\x42")
+    for durable in (b"\x40", b"\x41", b"\x42")
     for fields in (
         b"\x45",
         b"\xc0\x02\x01" + durable,
@@ -370,12 +623,13 @@ _USUAL = {
 """How the sections begin that most messages have -> their code."""
 _WIDTHS = {0x40: 1, 0x44: 1, 0x53: 2, 0x80: 9, 0x98: 17}
 """Format code -> bytes of a message-id that always has as many."""
-_U32, _SIZE_AND_COUNT = struct.Struct(">I"), struct.Struct(">II")
+_U32, _I64, _SIZE_AND_COUNT = struct.Struct(">I"), struct.Struct(">q"), struct.Struct(">II")
 
 
 def _past_properties(names: frozenset[bytes], payload: bytes, at: int) -> int:
     """Return where the properties end whose format code is at `at`; -1 if a closer look is needed:
-    they have a user-id that is none of `names`, an absolute expiry, or another size than they say.
+    they have a user-id that is none of `names`, or another size than they say. The negative of it,
+    if they have an absolute expiry.
     """
     kind = payload[at]
     if kind == 0x45:
@@ -398,19 +652,21 @@ def _past_properties(names: frozenset[bytes], payload: bytes, at: int) -> int:
             if payload[start - 2] != 0xA0 or payload[start:place] not in names:
                 return -1
         count -= 1
-    if count > 6:
-        place = pass_over(payload, place, 6)
-        if payload[place] != 0x40:
-            return -1
-        count -= 6
     if count > len(PROPERTY_FIELDS):
         return -1
+    is_timed = False
+    if count > 6:
+        place = pass_over(payload, place, 6)
+        is_timed = payload[place] != 0x40
+        count -= 6
     if count:
         place = pass_over(payload, place, count)
-    return end if place == end else -1
+    if place != end:
+        return -1
+    return -end if is_timed else end
 
 
-def _arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[bytes, int]:
+def _arrival_from(names: frozenset[bytes], payload: bytes, now: int) -> tuple[bytes, int, int]:
     """Do as `arrival_from`, by looking at everything."""
     left = [MOST_WALKED]
     for code, _, start, end in sections(payload):
@@ -476,7 +732,7 @@ _TEXTS = frozenset((b"\xa0", b"\xa1", b"\xa3", b"\xb0", b"\xb1", b"\xb3"))
 """Format codes of values that have others in them, and of bytes and text."""
 
 
-def _arrival(payload: bytes, now: int) -> tuple[bytes, int]:
+def _arrival(payload: bytes, now: int) -> tuple[bytes, int, int]:
     """Do as `arrival`, by looking at everything. A message without a body is none by the book, but
     proton makes them.
     """
@@ -485,44 +741,139 @@ def _arrival(payload: bytes, now: int) -> tuple[bytes, int]:
         raise ProtocolViolation("the message has no sections")
     ends = []
     kept = []
+    keys: dict[str, None] = {}
+    due = 0
     for code, start, body_start, end in found:
-        if code != DELIVERY_ANNOTATIONS:
+        if code == MESSAGE_ANNOTATIONS and payload.find(_CC, start, end) >= 0:
+            kept.append(_take_copies(payload[start:end], body_start - start, keys))
+        elif code != DELIVERY_ANNOTATIONS:
             kept.append(payload[start:end])
         if code == HEADER:
             ttl = _listed_at(payload, body_start, HEADER_FIELDS).get("ttl")
             if isinstance(ttl, int) and ttl >= 0:
-                ends.append(now + ttl * MILLISECOND)
+                # One of 0 is for who can have it in this turn.
+                ends.append(now + max(ttl * MILLISECOND, 1))
+        elif code == MESSAGE_ANNOTATIONS and _may_be_due_later(payload, start, end):
+            due = due_at(_map(decode(payload, body_start, _budget(payload))[0]), now)
         elif code == PROPERTIES:
             absolute = _listed_at(payload, body_start, PROPERTY_FIELDS).get("absolute_expiry_time")
             if isinstance(absolute, int) and absolute >= FIRST_EXPIRY:
                 ends.append(absolute * MILLISECOND)
     expires = min(ends, default=0)
-    return payload if len(kept) == len(found) else b"".join(
-        kept
-    ), expires if 0 < expires <= LATEST else 0
+    expires = expires if 0 < expires <= LATEST else 0
+    if keys:
+        raise Copies(b"".join(kept), expires, due, list(keys))
+    return payload if len(kept) == len(found) else b"".join(kept), expires, due
+
+
+CC, BCC = "x-cc", "x-bcc"
+_CC = b"cc"
+"""What is in both."""
+MOST_COPIES = 100
+"""Further keys that a message may name: for each the exchange is asked once more."""
+
+
+def _take_copies(section: bytes, start: int, keys: dict[str, None]) -> bytes:
+    """Read the further keys that annotations name; return the section that is kept, without those
+    that nobody shall see.
+    """
+    annotations = _map(decode(section, start, _budget(section))[0])
+    for name in (CC, BCC):
+        value = annotations.get(name)
+        items = value.items if isinstance(value, Array) else value
+        if items is None:
+            continue
+        if not isinstance(items, list) or not all(type(item) is str for item in items):
+            raise InvalidArgument(
+                f"the annotation {name} is no list of text",
+                reason="it names further keys of the message",
+                hint="send a list of strings, or leave it out",
+            )
+        keys.update(dict.fromkeys(items))
+    if len(keys) > MOST_COPIES:
+        raise InvalidArgument(
+            f"the annotations {CC} and {BCC} name {len(keys)} keys",
+            hint=f"name {MOST_COPIES} at most, or bind the queues to an exchange",
+        )
+    if BCC not in annotations:
+        return section
+    del annotations[BCC]
+    return _section_of(MESSAGE_ANNOTATIONS, annotations) if annotations else b""
+
+
+def due_at(annotations: Mapping[Any, Any], now: int) -> int:
+    """Return when a message with these annotations is to be delivered, in ns since the epoch; 0 for
+    at once. Raise InvalidArgument if that cannot be said, or is too far. Of several the latest one
+    holds, so that it is too early for none.
+    """
+    due = 0
+    for name in (*DELIVERY_TIMES, DELIVERY_DELAY):
+        value = annotations.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InvalidArgument(
+                f"the annotation {name} is no number of milliseconds",
+                hint="give a timestamp or a long",
+            )
+        at = value * MILLISECOND + (now if name == DELIVERY_DELAY else 0)
+        if at > now + LONGEST_DELAY:
+            raise InvalidArgument(
+                f"the annotation {name} says {value}: that is more than ten years from now",
+                hint="deliver it earlier",
+            )
+        due = max(due, at)
+    return due if due > now else 0
+
+
+def _asks_for_more(payload: bytes, start: int, end: int) -> bool:
+    """Whether the annotations between two offsets may name further keys of the message, or say when
+    it is to be delivered.
+    """
+    return payload.find(_CC, start, end) >= 0 or _may_be_due_later(payload, start, end)
+
+
+def _may_be_due_later(payload: bytes, start: int, end: int) -> bool:
+    find = payload.find
+    return (
+        find(b"x-opt-delivery-", start, end) >= 0
+        or find(b"x-opt-sched", start, end) >= 0
+        or find(b"_AMQ_SCHED", start, end) >= 0
+    )
 
 
 def departure(
-    payload: bytes, delivery_count: int, annotations: bytes, *, acquired_before: bool = False
+    payload: bytes,
+    delivery_count: int,
+    annotations: bytes,
+    *,
+    acquired_before: bool = False,
+    delivery_annotations: bytes = b"",
+    has_ttl: bool = True,
 ) -> bytes:
     """Make the message that is sent on: with its delivery count in a fresh header, and with other
     annotations if there are any. `acquired_before` is whether another link may have acquired it:
-    its header then does not say first-acquirer (AMQP 1.0 section 3.2.1).
+    its header then does not say first-acquirer (AMQP 1.0 section 3.2.1). Without `has_ttl` its
+    header says nothing of a time to live.
     """
     fields: dict[str, Any] = {}
     parts = []
     for code, start, body_start, end in sections(payload):
         if code == HEADER:
             fields = _legal(_listed_at(payload, body_start, HEADER_FIELDS))
+        elif code == DELIVERY_ANNOTATIONS:
+            delivery_annotations = delivery_annotations or payload[start:end]
         elif code != MESSAGE_ANNOTATIONS or not annotations:
             parts.append(payload[start:end])
+    if not has_ttl:
+        fields.pop("ttl", None)
     if delivery_count:
         fields["delivery_count"] = min(
             fields.get("delivery_count", 0) + delivery_count, LARGEST["delivery_count"]
         )
     if delivery_count or acquired_before:
         fields["first_acquirer"] = False
-    return _header(fields) + annotations + b"".join(parts)
+    return _header(fields) + delivery_annotations + annotations + b"".join(parts)
 
 
 def place_of_annotations(payload: bytes) -> int:

@@ -3,7 +3,8 @@
 A `Principal` is made when a connection begins, completed by the login (name, mechanism) and by
 admission (roles), and never changed in place: each step replaces it. Every room asks one question,
 `AccessControl.check`; the rules are in management/access.py. Actions and object types are those of
-Qpid's ACL files (qpid/acl/AclModule.h), with `role`, `service`, `membership` and `acl` added.
+Qpid's ACL files (qpid/acl/AclModule.h), with `role`, `service`, `membership`, `acl` and policies
+added.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class ObjectType(StrEnum):
     LINK = "link"  # of another broker
     METHOD = "method"  # of management, by its name in Qpid
     QUERY = "query"  # of the objects of a class, or of one
+    POLICY = "policy"  # of users
+    OPERATOR_POLICY = "operator-policy"
     ACL = "acl"  # the access control list itself
     ROLE = "role"  # named by the role that is claimed
     SERVICE = "service"  # an address that is neither queue nor exchange

@@ -46,6 +46,8 @@ class Cause(IntEnum):
     """The queue ended."""
     MOVED = 8
     """They went to another queue."""
+    UNDELIVERABLE = 9
+    """A consumer said that they cannot be delivered where it is."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,6 +93,27 @@ class QueueDeclared(WithLaterFields):
     alternate: str = ""
     replicate: str = "all"
     arguments: dict[str, Any] = field(default_factory=dict)
+    fallback: str = ""
+    """The replicate level while no policy says one; empty for a queue that was declared with a
+    level, whatever policies say. It belongs to the feature `queue-kinds`, and is left out while
+    it is empty.
+    """
+
+
+@dataclass(slots=True)
+class LevelChanged(WithLaterFields):
+    """A queue has another replicate level from here on, or its messages come into the log. Belongs
+    to the feature `queue-kinds`.
+
+    With `logged` the messages of the queue are in the log: those that come, and those that follow
+    under numbers of their own, up to `own_numbers`. Without, they are on the primary only, and all
+    others forget what they have of them.
+    """
+
+    queue: int
+    level: str
+    logged: bool
+    own_numbers: int = 0
 
 
 @dataclass(slots=True)
@@ -103,7 +126,8 @@ class QueueDeleted(WithLaterFields):
 @dataclass(slots=True)
 class Bound(WithLaterFields):
     """A binding exists from here on; the same exchange, queue and key again replaces its
-    arguments.
+    arguments. In the place of the queue may stand another exchange, if the feature `queue-kinds` is
+    in use.
     """
 
     exchange: int
@@ -148,13 +172,16 @@ class Dequeued:
 @dataclass(slots=True)
 class Requeued:
     """A message came back to its place with this delivery count; `annotations` is an encoded map
-    section or empty.
+    section or empty. `due` is when somebody may have it, in ns since the Unix epoch, 0 for at once;
+    so says the record of a new message too that is to be delivered later. It belongs to the feature
+    `queue-kinds`.
     """
 
     queue: int
     sequence: int
     delivery_count: int
     annotations: bytes = b""
+    due: int = 0
 
 
 @dataclass(slots=True)
@@ -177,6 +204,37 @@ class DedupRemembered(WithLaterFields):
     queue: int
     keys: list[str]
     sequences: list[int]
+
+
+@dataclass(slots=True)
+class PolicySet(WithLaterFields):
+    """A policy holds from here on, in place of one that has its name and is an operator's as it is
+    or is not. Belongs to the feature `queue-kinds`.
+    """
+
+    name: str
+    pattern: str
+    definition: dict[str, Any]
+    """As it was given."""
+    settings: dict[str, Any]
+    """The same in known names."""
+    implied: dict[str, Any] = field(default_factory=dict)
+    """Known names that come with it where nobody says otherwise."""
+    priority: int = 0
+    apply_to: str = "all"
+    is_operator: bool = False
+    is_layer: bool = False
+    """Whether it counts beside others."""
+    expires: int = 0
+    """When it ends by itself, in ns since the Unix epoch; 0 for never."""
+
+
+@dataclass(slots=True)
+class PolicyCleared(WithLaterFields):
+    """That policy is gone."""
+
+    name: str
+    is_operator: bool = False
 
 
 @dataclass(slots=True)
@@ -217,6 +275,7 @@ Record = (
     ExchangeDeclared
     | ExchangeDeleted
     | QueueDeclared
+    | LevelChanged
     | QueueDeleted
     | Bound
     | Unbound
@@ -225,6 +284,8 @@ Record = (
     | Requeued
     | QueueUsed
     | DedupRemembered
+    | PolicySet
+    | PolicyCleared
     | EpochStarted
     | InSyncChanged
     | FeatureEnabled

@@ -314,6 +314,20 @@ class Settings:
     default_queue_limit: int = option(
         100 << 20, Size(), "qpid.max_size of queues that name none; 0 is no limit.", group=QUEUES
     )
+    policy_file: str = option(
+        "",
+        FilePath(),
+        "File of policies, as qpid-ha policy list -o json prints them, that are set where there "
+        "never were any.",
+        group=QUEUES,
+    )
+    consumer_timeout: int = option(
+        0,
+        Duration(),
+        "Release messages that consumers keep for longer, where neither they nor the queue say for "
+        "how long; 0 is never.",
+        group=QUEUES,
+    )
     max_queues: int = option(100_000, Integer(1), "Queues at the same time.", group=QUEUES)
     max_exchanges: int = option(
         10_000, Integer(1), "Exchanges at the same time, the built-in ones included.", group=QUEUES

@@ -254,7 +254,8 @@ CHECKS = (
     ),
     Check(
         "mutex",
-        "A queue of one message as a lock is held by one process at a time.",
+        "A queue of one message as a lock is held by one process at a time, and what it protects "
+        "takes no order from a former holder.",
         "clients",
         (
             ("locks", "number of queues with acquire operations"),
@@ -272,12 +273,24 @@ CHECKS = (
                 "the same with end = min(end, min at of `lost` events of that lock and "
                 "process with at > start)",
             ),
+            ("tokens", "holds whose acquire has a fencing token (`e`, `p`)"),
+            ("writes", "write pairs that ended ok"),
+            ("refused", "write pairs that failed"),
+            (
+                "stale",
+                "writes with a token and with begin > ε + min end of the lock's writes with a "
+                "higher token; tokens are compared by `e`, then `p`",
+            ),
+            (
+                "regressions",
+                "holds with a token and with begin of the acquire > ε + min end of the lock's "
+                "other acquires that ended ok with the same `e`, and a `p` that is not lower",
+            ),
         ),
         "",
-        "overlaps > 0 (setting mutex = strict); lease_overlaps > 0 (lease); never "
-        "(report). Without fencing tokens a lock on a "
-        "queue is "
-        "expected to fail under faults",
+        "stale or regressions > 0; overlaps > 0 (setting mutex = strict); lease_overlaps > 0 "
+        "(lease). Holds of a lock on a queue are expected to overlap under faults: with tokens "
+        "that does no harm (docs/fencing.md)",
         "–",
         "holds > 0",
         "certain holds are disjoint exactly if the history is linearizable "
@@ -439,6 +452,7 @@ CHECKS = (
     ),
 )
 CHECK = {check.name: check for check in CHECKS}
+MUTEX = tuple(name for name, _ in CHECK["mutex"].counts)
 
 BROKEN = {
     "lost": "accepted messages were never delivered",
@@ -451,6 +465,8 @@ BROKEN = {
     "lease_overlaps": (
         "holds of a lock began while another process held it and had not lost its session"
     ),
+    "stale": "writes of former holders of a lock were taken, after one with a higher token",
+    "regressions": "holders of a lock were given tokens that are not higher than one before",
     "unsafe": "messages were accepted in batches that not every in-sync backup had whole",
     "client_unsafe": "clients were told `accepted` before every in-sync backup had the message",
     "shared_epochs": "epochs had more than one primary",
@@ -485,7 +501,7 @@ def judge(finding: Finding, settings: Settings, *, is_whole: bool = True) -> Che
         for name in found
         if not (is_whole or name in PRESENT)
     ]
-    if finding.name == "mutex" and broken:
+    if broken and not {"overlaps", "lease_overlaps"}.isdisjoint(found) and finding.name == "mutex":
         broken.append(NO_FENCING)
     if finding.name == "availability" and 0 < settings.max_unavailable_ns < counts["certain_ns"]:
         longest, allowed = counts["certain_ns"] / SECOND, settings.max_unavailable_ns / SECOND
@@ -510,7 +526,8 @@ def promises(name: str, settings: Settings) -> tuple[str, ...]:
         )
         return ("lost", "unexpected", "phantom", *more)
     if name == "mutex":
-        return {"strict": ("overlaps",), "lease": ("lease_overlaps",)}.get(settings.mutex, ())
+        more = {"strict": ("overlaps",), "lease": ("lease_overlaps",)}.get(settings.mutex, ())
+        return ("stale", "regressions", *more)
     return {
         "order": ("violations",),
         "accepted-before-safe": ("unsafe", "client_unsafe"),

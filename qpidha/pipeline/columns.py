@@ -68,12 +68,14 @@ _MESSAGE: tuple[Column, ...] = (
 _OPERATION: tuple[Column, ...] = (
     ("op_id", "bigint", "", ""),
     ("queue", "string", "", ""),
-    ("op", "tinyint", "", "enqueue, acquire or release"),
+    ("op", "tinyint", "", "enqueue, acquire, release or write"),
     ("process", "bigint", "", ""),
     ("begin_at", "bigint", "ns", "invocation, or the intended time"),
     ("end_at", "bigint", "ns", "null: it never ended"),
     ("outcome", "tinyint", "", "0: it never ended"),
     ("is_paired", "boolean", "", "one invocation and at most one end"),
+    ("epoch", "bigint", "", "of its fencing token"),
+    ("position", "bigint", "count", "the number of its fencing token"),
 )
 _PLACE: tuple[Column, ...] = (
     ("msg", "string", "", "message id"),
@@ -133,7 +135,7 @@ _TRAFFIC: tuple[Column, ...] = (
 TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
     "message_facts": ("one row a value: everything that the counting checks need", _MESSAGE),
     "ops": (
-        "one row an operation that has a begin and an end: enqueue, acquire, release",
+        "one row an operation that has a begin and an end: enqueue, acquire, release, write",
         _OPERATION,
     ),
     "places": (

@@ -41,9 +41,10 @@ OPERATIONS = {
     "acquire": 5,
     "release": 6,
     "lost": 7,
+    "write": 8,
 }
 """What a client does -> code. `lost` is the moment in which the holder of a lock learns that its
-session is gone.
+session is gone; `write` an order to what the lock protects, with the holder's fencing token.
 """
 OUTCOMES = {"invoke": 0, "ok": 1, "fail": 2, "info": 3}
 """How an operation stands -> code: begun, done, certainly without effect, not known."""
@@ -131,8 +132,20 @@ FIELDS = (
         "the other side or the object: peer node, client address, target of a fault, reason",
     ),
     Field("r", "role", "string", "", "state of the broker from now on"),
-    Field("e", "epoch", "bigint", "", "epoch of the primary that writes, or that is followed"),
-    Field("p", "position", "bigint", "count", "sequence in the replication log; first of a range"),
+    Field(
+        "e",
+        "epoch",
+        "bigint",
+        "",
+        "epoch of the primary that writes, or that is followed; of a fencing token",
+    ),
+    Field(
+        "p",
+        "position",
+        "bigint",
+        "count",
+        "sequence in the replication log; first of a range; of a fencing token its number",
+    ),
     Field("hi", "position_to", "bigint", "count", "last of the range `p`..`hi`; absent: `p` alone"),
     Field("z", "bytes", "bigint", "bytes", "size"),
     Field("dt", "took_ns", "bigint", "ns", "how long it took"),
@@ -167,7 +180,7 @@ KINDS = (
         1,
         "op",
         ("run", "o", "c", "y", "f", "q"),
-        ("w", "u", "d", "fa", "j", "i", "err"),
+        ("w", "u", "d", "fa", "j", "i", "e", "p", "err"),
         "a step of a client's operation",
         tuple(OPERATIONS),
     ),

@@ -9,6 +9,8 @@ the fields those of `events.py`. Files: docs/pipeline.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from qpidha.model.event_log import quoted
 from qpidha.runtime.event_segments import SegmentWriter
 
@@ -30,14 +32,15 @@ class History(SegmentWriter):
         i: str = "",
         fa: int | None = None,
         j: int | None = None,
+        token: Sequence[int] = (),
         err: str = "",
     ) -> None:
         """Note one step of an operation: `o` its number, `c` the process, `y` how it stands, `f`
         what it does.
 
         The value is (`w` producer, `u` sequence); `d` the delivery count, `fa` the first-acquirer,
-        `i` the message id and `j` the intended begin in ns of the monotonic clock. Queue, id and
-        error may hold any text.
+        `i` the message id, `j` the intended begin in ns of the monotonic clock, and `token` a
+        fencing token. Queue, id and error may hold any text.
         """
         rest = (
             f'"k":"op","run":{quoted(self.run)},"o":{o},"c":{c},"y":"{y}","f":"{f}","q":{quoted(q)}'
@@ -50,6 +53,8 @@ class History(SegmentWriter):
             rest += f',"fa":{fa}'
         if j is not None:
             rest += f',"j":{j}'
+        if token:
+            rest += f',"e":{token[0]},"p":{token[1]}'
         if i:
             rest += f',"i":{quoted(i)}'
         if err:

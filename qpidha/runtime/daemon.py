@@ -46,6 +46,7 @@ from qpidha.runtime.log_lines import Log
 from qpidha.runtime.memory import available, limit_of, limit_text, watch
 from qpidha.runtime.network import Network
 from qpidha.runtime.node_loop import NodeLoop
+from qpidha.runtime.policy_file import load_policies
 from qpidha.runtime.reload import Reread, Surroundings, open_log, read_again
 from qpidha.runtime.sockets import (
     admin_socket_path,
@@ -56,8 +57,8 @@ from qpidha.runtime.sockets import (
     own_address,
 )
 from qpidha.runtime.state_saver import StateSaver
-from qpidha.runtime.tls import client_context, server_context
-from qpidha.runtime.users import SECRET, check_login_of_brokers, load_users
+from qpidha.runtime.tls import check_certificate, client_context, server_context
+from qpidha.runtime.users import SECRET, check_users, load_users
 
 _FLUSH = 2.0
 """Seconds that the last bytes may take to leave when the daemon stops."""
@@ -213,6 +214,7 @@ class Daemon:
                 make_uuid=new_uuid,
                 disk=log_disk,
                 acl=acl,
+                policies=load_policies(self._settings),
                 memory_limit=memory_limit,
             )
         except StateLost as error:
@@ -424,7 +426,8 @@ class Daemon:
             found.log, selectors=found.settings.log_level, form=found.settings.log_format
         )
         self._network.renew(found.settings, found.tls)
-        text = "users, access control, certificates and the log's options were read again"
+        users = f"users ({len(found.users.verifiers)})"  # Fewer than there were: a file was cut.
+        text = f"{users}, access control, certificates and the log's options were read again"
         self._log.write("notice", "broker", text)
         for warning in found.warnings:
             self._log.write("warning", "broker", warning)
@@ -488,10 +491,12 @@ def _check(configuration: Configuration) -> None:
     CannotStart.
     """
     settings = configuration.settings
-    configuration.warnings += check_login_of_brokers(settings, load_users(settings))
+    configuration.warnings += check_users(settings, load_users(settings))
     configuration.warnings += load_access_list(settings)[1]
+    load_policies(settings)
     if settings.ssl_cert:
         server_context(settings)
+        configuration.warnings += check_certificate(settings)
     if settings.ssl_trusted:
         client_context(settings)
 

@@ -10,6 +10,7 @@ are owed. Must not know AMQP.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 import socket
@@ -53,8 +54,12 @@ TURN_BYTES = 128 << 10
 them take some tenths of a second. Half as many would cost those who send large messages.
 """
 ALL_TURN_BYTES = 2 << 20
-"""Bytes of all clients together after which the others wait for the next turn: what the disk, other
-brokers and the clock have to say waits for the end of each.
+"""Bytes of all clients together after which the others wait for the next turn, at most: what the
+disk, other brokers and the clock have to say waits for the end of each.
+"""
+TURN = 0.1
+"""Seconds that what clients sent should take in a turn: where a turn took longer the next has fewer
+of their bytes, for a small request may cost a thousand times what it has.
 """
 SMALL = 4 << 10
 """Bytes that do not wait: logins, heartbeats, outcomes."""
@@ -81,6 +86,7 @@ class Stream(Visitor):
         "connection_id",
         "host",
         "is_closing",
+        "is_lost",
         "is_open",
         "kind",
         "linger",
@@ -103,6 +109,8 @@ class Stream(Visitor):
         self.reason = ""
         self.is_open = False
         self.is_closing = False
+        self.is_lost = False
+        """Whether the peer is gone, and not all was heard that it had said."""
         self.takes_place = False
         """Whether the peer was let in, so that another cannot be."""
         self.linger: asyncio.TimerHandle | None = None
@@ -116,13 +124,12 @@ class Stream(Visitor):
             self.transport.abort()
             return
         self.is_open = True
-        self._shares = self.kind is ConnectionKind.CLIENT and not opened.encrypted
+        self._shares = self.kind is ConnectionKind.CLIENT
         self._put(opened)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on; of a client without TLS no more in one turn than its share, and than all
-        may have, while nothing more is read of it. With TLS a read has two shares at most, and may
-        not be put off: what is still to be decrypted when the peer hangs up, uvloop throws away.
+        """Pass bytes on; of a client no more in one turn than its share, and than all may have,
+        while nothing more is read of it.
         """
         if self.is_closing:
             return
@@ -146,7 +153,7 @@ class Stream(Visitor):
         """Pass `most` of what was kept on, the next of it when the turn is over, and then read
         again.
         """
-        if not self.is_open or self.is_closing:
+        if self.is_closing or not (self.is_open or self.is_lost):
             return
         share = self._kept[self._passed : self._passed + most]
         self._passed += len(share)
@@ -154,9 +161,17 @@ class Stream(Visitor):
             self._put(BytesReceived(self.connection_id, share))
             self._network.took(len(share))
             self._network.rest(self)
+        elif self.is_lost:
+            self.finish()
         else:
             self._kept, self._passed = b"", 0
             self.transport.resume_reading()  # type: ignore[union-attr]
+
+    def finish(self) -> None:
+        """Tell that the stream has ended; what is still kept is heard no more."""
+        self.is_lost = False
+        self._kept = b""
+        self._network.lost(self.connection_id, self.reason)
 
     def admitted(self, comes_first: bool) -> None:
         """Its peer was let in."""
@@ -165,6 +180,9 @@ class Stream(Visitor):
 
     def crowded_out(self) -> None:
         """Make room for somebody else."""
+        if self.is_lost:
+            self.finish()
+            return
         self.reason = "too many connections were not let in yet"
         self.is_closing = True
         if self.transport is not None:
@@ -194,20 +212,41 @@ class Stream(Visitor):
             self._put(ConnectionCongested(self.connection_id, False))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The stream has ended; what came before its end counts, though its turn is still to come:
-        nothing else tells of messages that were sent settled.
+        """The stream has ended; what came before its end counts, though its turns are still to
+        come: nothing else tells of messages that were sent settled. Then the end is told.
         """
         if self.linger is not None:
             self.linger.cancel()
-        if self.is_open:
-            self.is_open = False
-            rest = self._kept[self._passed :]
+        if not self.is_open:
+            return
+        self.is_open, self.is_lost = False, True
+        self.reason = self.reason or (
+            f"{exc.__class__.__name__}: {exc}" if exc else "closed by the peer"
+        )
+        rests = bool(self._kept)
+        rest, self._passed = self._kept[self._passed :] + self._encrypted(), 0
+        if self.is_closing or not self._shares or len(rest) <= SMALL:
             if rest and not self.is_closing:
                 self._put(BytesReceived(self.connection_id, rest))
-            why = self.reason or (
-                f"{exc.__class__.__name__}: {exc}" if exc else "closed by the peer"
-            )
-            self._network.lost(self.connection_id, why)
+            self.finish()
+            return
+        self._kept = rest
+        if self._network.is_full and not rests:
+            self._network.rest(self)
+        elif not rests:
+            self.go_on()
+
+    def _encrypted(self) -> bytes:
+        """Decrypt what had come of a peer with TLS while nothing was read of it: uvloop has it, and
+        tells nobody.
+        """
+        assert self.transport is not None
+        tls = self.transport.get_extra_info("ssl_object")
+        rest = b""
+        with contextlib.suppress(ssl.SSLError):
+            while tls is not None and (data := tls.read(TURN_BYTES)):
+                rest += data
+        return rest
 
 
 class Network:
@@ -244,6 +283,10 @@ class Network:
         """Streams whose clients sent more than a turn may have of them."""
         self._took = 0
         """Bytes of clients that this turn has."""
+        self._began = 0.0
+        """When it had the first of them."""
+        self._most = TURN_BYTES
+        """Of how many it has enough, until it is known what they cost."""
         self.peer_share = CONGESTED
         """Bytes that may wait for one peer before it gets no more messages, for want of memory."""
         self.handlers: dict[type, Callable[[Any], None]] = {
@@ -387,13 +430,14 @@ class Network:
     @property
     def is_full(self) -> bool:
         """Whether this turn has enough of clients."""
-        return self._took >= ALL_TURN_BYTES
+        return self._took >= self._most
 
     def took(self, size: int) -> None:
         """So many bytes of a client were put into this turn."""
         if not self._took:
             # Behind the step that they have asked for.
             self._loop.call_soon(self._next_turn)
+            self._began = self._loop.time()
         self._took += size
 
     def rest(self, stream: Stream) -> None:
@@ -401,15 +445,22 @@ class Network:
         self._resting.append(stream)
 
     def _next_turn(self) -> None:
-        """Share a turn among all that rest: one that was not heard for long would be taken for
-        dead.
+        """Share a turn among those that rest; those for whom there was nothing are the first in the
+        next one.
         """
-        self._took = 0
+        took, self._took = self._took, 0
+        seconds = self._loop.time() - self._began
+        if seconds > TURN:
+            self._most = max(SMALL, int(took * TURN / seconds))
+        elif took >= self._most:
+            self._most = min(ALL_TURN_BYTES, 2 * self._most)
         resting, self._resting = self._resting, []
-        if resting:
-            most = min(TURN_BYTES, max(SMALL, ALL_TURN_BYTES // len(resting)))
-            for stream in resting:
-                stream.go_on(most)
+        share = min(TURN_BYTES, max(SMALL, self._most // max(len(resting), 1)))
+        for place, stream in enumerate(resting):
+            if self.is_full:
+                self._resting = resting[place:] + self._resting
+                break
+            stream.go_on(share)
 
     def close_soon(self, stream: Stream) -> None:
         """Close a stream that nothing more comes from, once answers have had time to leave."""
@@ -419,7 +470,7 @@ class Network:
 
     def _send(self, effect: SendBytes) -> None:
         stream = self._streams.get(effect.connection_id)
-        if stream is not None and not stream.is_closing:
+        if stream is not None and stream.is_open and not stream.is_closing:
             transport = stream.transport
             assert transport is not None
             transport.write(effect.data)
@@ -488,13 +539,24 @@ class Network:
             # Disconnect came before the answer.
             pass
         if stream.is_open:
-            self._end(stream, reason)
+            self._give_up(stream, reason)
         elif effect.connection_id not in self._streams:
             self.put(
                 ConnectionLost(
                     effect.connection_id, f"cannot connect to {effect.host}:{effect.port}: {reason}"
                 )
             )
+
+    @staticmethod
+    def _give_up(stream: Stream, reason: str) -> None:
+        """End a stream that opened when nobody waited for it any more. The loop may have closed its
+        socket, and tells neither TLS, which would try to write there, nor us.
+        """
+        assert stream.transport is not None
+        stream.is_closing = True
+        stream.reason = stream.reason or reason
+        stream.transport.abort()
+        stream.connection_lost(None)
 
     # The rest.
 
@@ -547,7 +609,9 @@ class Network:
 
     def _end(self, stream: Stream, reason: str) -> None:
         """Close a stream after what was written has left, or after LINGER."""
-        if stream.is_closing or stream.transport is None:
+        if stream.is_lost:
+            stream.finish()
+        if stream.is_closing or not stream.is_open or stream.transport is None:
             return
         stream.is_closing = True
         stream.reason = reason

@@ -21,8 +21,8 @@ from qpidha.model.settings import FIELD_OF, OPTIONS, Settings
 from qpidha.runtime.access_list import load_access_list
 from qpidha.runtime.configuration import Configuration
 from qpidha.runtime.exits import CannotStart, reason_of
-from qpidha.runtime.tls import client_context, server_context
-from qpidha.runtime.users import check_login_of_brokers, load_users
+from qpidha.runtime.tls import check_certificate, client_context, server_context
+from qpidha.runtime.users import check_users, load_users
 
 READ_AGAIN = (
     "users-file",
@@ -72,10 +72,11 @@ def read_again(configuration: Configuration, old: Settings, secret: bytes) -> Su
     ]
     users = load_users(settings, secret)
     acl, warnings = load_access_list(settings)
-    warnings += check_login_of_brokers(settings, users)
+    warnings += check_users(settings, users)
     if later:
         warnings.append(f"{', '.join(later)}: a restart is needed for what has changed")
     tls = server_context(settings) if settings.ssl_cert else None
+    warnings += check_certificate(settings)
     if settings.ssl_trusted:
         client_context(settings)
     return Surroundings(settings, users, acl, tls, open_log(settings), warnings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from qpidha.model.exit_codes import CONFIG
@@ -38,6 +39,31 @@ def client_context(settings: Settings) -> ssl.SSLContext:
     if not settings.ssl_trusted:
         context.load_default_certs()
     return context
+
+
+def check_certificate(settings: Settings) -> list[str]:
+    """Look at our certificate as peers will; whoever issued it is believed. Return what they would
+    not like: the time may be wrong here, and not there, so that is a warning.
+    """
+    if not settings.ssl_cert:
+        return []
+    shown = server_context(settings)
+    shown.verify_mode = ssl.CERT_NONE
+    looking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    looking.check_hostname = False
+    looking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    looking.load_verify_locations(settings.ssl_cert)
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (looking.wrap_bio(here, there), shown.wrap_bio(there, here, server_side=True))
+    try:
+        for end in (*ends, ends[0]):
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        return [f"ssl-cert {settings.ssl_cert}: peers that look at it say: {error.verify_message}"]
+    except ssl.SSLError:
+        return []  # It is a matter of the two ends, not of the certificate.
+    return []
 
 
 def _load(context: ssl.SSLContext, settings: Settings) -> None:

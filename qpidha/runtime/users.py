@@ -5,7 +5,9 @@ Must not know how anybody logs in. Source: Qpid's sasldb, in whose place the use
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 from qpidha.amqp.peer.sasl import HASHES, Users
 from qpidha.model.errors import QpidHaError
@@ -28,6 +30,9 @@ def load_users(settings: Settings, secret: bytes = b"") -> Users:
         return Users.parse("")
     hint = "make its lines with qpid-ha user add"
     try:
+        # Neither a pipe, which nobody may ever write to, nor a device without end.
+        if not stat.S_ISREG(os.stat(settings.users_file).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
         with open(settings.users_file, encoding="utf-8") as file:
             secret = secret or os.urandom(SECRET)
             return Users.parse(file.read(), realm=settings.realm, secret=secret)
@@ -45,17 +50,22 @@ def load_users(settings: Settings, secret: bytes = b"") -> Users:
         ) from error
 
 
-def check_login_of_brokers(settings: Settings, users: Users) -> list[str]:
-    """Look whether another broker with these settings could log in here. Raises CannotStart if it
-    could not; what may be a change of passwords that is under way is a warning.
+def check_users(settings: Settings, users: Users) -> list[str]:
+    """Look whether anybody could log in here with a password, and another broker with these
+    settings. Raises CannotStart if that broker could not; what may be a change that is under way is
+    a warning.
     """
+    if settings.auth and settings.users_file and not users.verifiers:
+        empty = [f"users-file {settings.users_file} has no users: nobody logs in with a password"]
+    else:
+        empty = []
     name, offered = settings.ha_username, settings.sasl_mechanisms or PASSWORD_MECHANISMS
     is_by_password = (settings.ha_mechanism or "PLAIN") in PASSWORD_MECHANISMS and any(
         mechanism in PASSWORD_MECHANISMS for mechanism in offered
     )
     has_others = settings.ha_cluster and len(settings.ha_brokers_url) > 1
     if not (has_others and settings.auth and settings.users_file and name and is_by_password):
-        return []
+        return empty
     if users.bare(name) not in users.verifiers:
         raise CannotStart(
             f"users-file {settings.users_file} has no user {name}, as whom the brokers log in to "

@@ -40,6 +40,9 @@ from qpidha.model.records import (
     ExchangeDeleted,
     FeatureEnabled,
     InSyncChanged,
+    LevelChanged,
+    PolicyCleared,
+    PolicySet,
     QueueDeclared,
     QueueDeleted,
     QueueUsed,
@@ -49,7 +52,7 @@ from qpidha.model.records import (
     Unknown,
 )
 
-ENQUEUES, DEQUEUES, REQUEUE, SHARED, OTHER = 1, 2, 3, 4, 5
+ENQUEUES, DEQUEUES, REQUEUE, SHARED, OTHER, DELAY = 1, 2, 3, 4, 5, 6
 RUN_HEAD = struct.Struct("<BqIB")  # kind, queue, count, which columns follow
 EXPIRIES, CAUSE = 1, 2
 """Columns of a run, in the order of their bits. Expiries are one u64 a message, as they always
@@ -60,6 +63,7 @@ ALONE = struct.Struct("<QI")  # sequence, length of payload: the columns of a ru
 REQUEUE_HEAD = struct.Struct(
     "<BqQII"
 )  # kind, queue, sequence of the message, delivery count, length of annotations
+DELAY_HEAD = struct.Struct("<BqQIIQ")  # the same, and when the message is due
 SHARED_HEAD = struct.Struct("<BQIIQ")  # kind, sequence, number of queues, length of payload, expiry
 OTHER_HEAD = struct.Struct("<BQI")  # kind, sequence, length of the JSON text
 
@@ -69,11 +73,14 @@ JSON_RECORDS: dict[str, type] = {
         ExchangeDeclared,
         ExchangeDeleted,
         QueueDeclared,
+        LevelChanged,
         QueueDeleted,
         Bound,
         Unbound,
         QueueUsed,
         DedupRemembered,
+        PolicySet,
+        PolicyCleared,
         EpochStarted,
         InSyncChanged,
         FeatureEnabled,
@@ -151,8 +158,11 @@ def encode_record(sequence: int, record: Record) -> bytes:
     if isinstance(record, Dequeued):
         return encode_dequeues(record.queue, record.sequences, record.cause)
     if isinstance(record, Requeued):
-        head = REQUEUE_HEAD.pack(
-            REQUEUE, record.queue, record.sequence, record.delivery_count, len(record.annotations)
+        values = record.queue, record.sequence, record.delivery_count, len(record.annotations)
+        head = (
+            DELAY_HEAD.pack(DELAY, *values, record.due)
+            if record.due
+            else REQUEUE_HEAD.pack(REQUEUE, *values)
         )
         return head + record.annotations
     if isinstance(record, Enqueued):
@@ -169,6 +179,8 @@ def _json_fields(record: Record) -> dict[str, Any]:
     if isinstance(record, Unknown):
         return record.fields
     values = asdict(record)
+    if isinstance(record, QueueDeclared) and not record.fallback:
+        del values["fallback"]
     return {"record": type(record).__name__, **values.pop("later"), **values}
 
 
@@ -248,6 +260,13 @@ def _decode_requeue(data: bytes, offset: int) -> tuple[Entry, int]:
     return (0, Requeued(queue, sequence, count, data[start : start + length])), start + length
 
 
+def _decode_delay(data: bytes, offset: int) -> tuple[Entry, int]:
+    _, queue, sequence, count, length, due = DELAY_HEAD.unpack_from(data, offset)
+    start = offset + DELAY_HEAD.size
+    end = start + length
+    return (0, Requeued(queue, sequence, count, data[start:end], due)), end
+
+
 def _decode_shared(data: bytes, offset: int) -> tuple[Entry, int]:
     _, sequence, count, length, expires = SHARED_HEAD.unpack_from(data, offset)
     queues, start = _read("q", data, offset + SHARED_HEAD.size, count)
@@ -288,6 +307,7 @@ DECODERS = {  # by the first byte; another one is a KeyError, and refused with i
     REQUEUE: _decode_requeue,
     SHARED: _decode_shared,
     OTHER: _decode_other,
+    DELAY: _decode_delay,
 }
 
 

@@ -63,6 +63,7 @@ Pending = (
     | tuple[int, list[int]]
     | tuple[int, list[int], int, None]
     | Record
+    | bytes
     | None
 )
 
@@ -122,10 +123,12 @@ class Log:
         self._bytes = 0
         # One slot for each sequence since `last`: (queue, payload, expires) of a message, None
         # where it was taken out again, (queue, [sequences]) of dequeues, with (cause, None) where
-        # that is not acceptance, or any other record.
+        # that is not acceptance, any other record, or what is encoded already.
         self._pending: list[Pending] = []
         self.pending_bytes = 0
         """Bytes of the messages that were appended since the last batch was sealed."""
+        self._pass_over = 0
+        """The next batch ends here at least."""
         self._shared: set[int] = set()
         self._run_queue = 0
         self._run: list[int] = []
@@ -149,6 +152,22 @@ class Log:
         self._shared.add(sequence)
         self.pending_bytes += len(payload)
         return sequence
+
+    def enqueue_numbered(
+        self, queue: int, sequences: list[int], payloads: list[bytes], expiries: list[int]
+    ) -> int:
+        """Append messages on one queue that have numbers already, none above what is committed."""
+        self._pending.append(encode_enqueues(queue, sequences, payloads, expiries))
+        self.pending_bytes += sum(map(len, payloads))
+        self._run_queue = 0
+        return self.last + len(self._pending)
+
+    def pass_over(self, sequence: int) -> int:
+        """Give no sequence up to this one, from the next batch on; return the last that is given
+        or passed over.
+        """
+        self._pass_over = max(self._pass_over, sequence)
+        return max(self._pass_over, self.end)
 
     def dequeue(self, queue: int, sequence: int, cause: int = Cause.ACCEPTED) -> int:
         """Append that a message left; if it is not sealed yet, take it out of the batch instead."""
@@ -219,7 +238,7 @@ class Log:
     @property
     def has_pending(self) -> bool:
         """Whether something is appended and not sealed."""
-        return bool(self._pending)
+        return bool(self._pending) or self._pass_over > self.last
 
     @property
     def durable_to(self) -> int:
@@ -236,7 +255,7 @@ class Log:
     def seal(self) -> None:
         """Close what is pending into a batch and keep it."""
         pending = self._pending
-        if not pending:
+        if not pending and self._pass_over <= self.last:
             return
         # One batch for all of a turn: one transfer to each backup, one frame on disk, at most one
         # sync, one confirmation. A backup keeps and applies it whole or not at all, so what one
@@ -245,7 +264,7 @@ class Log:
         batch = Batch(
             self.epoch,
             first,
-            self.last + len(pending),
+            max(self.last + len(pending), self._pass_over),
             self._control,
             self._encode(pending, first),
             self.must_sync,
@@ -282,6 +301,8 @@ class Log:
                 run_queue, sequences, payloads, expiries = 0, [], [], []
             if type(entry) is tuple:
                 parts.append(encode_dequeues(*entry[:3]))
+            elif type(entry) is bytes:
+                parts.append(entry)
             else:
                 parts.append(encode_record(sequence, entry))  # type: ignore[arg-type]
         if sequences:
@@ -321,6 +342,7 @@ class Log:
         while self.history and self.history[-1][1] > self.last:
             self.history.pop()
         self.epoch = self.history[-1][0] if self.history else 0
+        self._pass_over = 0
         wal = self.wal
         if wal is None:
             return
@@ -358,7 +380,7 @@ class Log:
         self._batches.clear()
         self._bytes = 0
         self._pending = []
-        self._run_queue = self.pending_bytes = 0
+        self._run_queue = self.pending_bytes = self._pass_over = 0
         self._shared = set()
         self.consumed = []
         self.last = self.committed = sequence

@@ -107,14 +107,13 @@ def message_chunks(broker: Broker, last: int) -> Iterator[tuple[bytes, list[Mess
                 [message.body() for message in found],
                 [message.expires for message in found],
             )
+            delayed = queue.delayed
             for message in found:
-                if message.delivery_count or message.annotations:
-                    data += encode_record(
-                        0,
-                        Requeued(
-                            queue.uid, message.sequence, message.delivery_count, message.annotations
-                        ),
-                    )
+                sequence, count = message.sequence, message.delivery_count
+                if count or message.annotations or sequence in delayed:
+                    due = delayed.get(sequence, 0)
+                    record = Requeued(queue.uid, sequence, count, message.annotations, due)
+                    data += encode_record(0, record)
             passed = 0
             yield data, found
 
@@ -132,17 +131,16 @@ def page_out(broker: Broker, part: Chunk, *, whole: bool = False) -> None:
                 if isinstance(found, Queue):
                     broker.over_budget[found] = None
     if part.first:
-        budget = broker.settings.queue_memory
         for queue in list(broker.over_budget):
             queue.page_out(part.first, part.last, part.body)
-            if not budget or queue.resident <= budget:
+            if queue.resident <= queue.spec.limits.memory:
                 del broker.over_budget[queue]
         return
     for entry in decode(part.data):
         if isinstance(entry, EnqueueRun):
             found = broker.by_uid.get(entry.queue)
             if isinstance(found, Queue) and found in broker.over_budget:
-                found.page_out(entry.sequences[0], entry.sequences[-1], part.body)
+                found.page_out_range(entry.sequences[0], entry.sequences[-1], part.body)
 
 
 def _queues_of(entry: Entry) -> tuple[int, ...]:

@@ -53,7 +53,8 @@ class Weighing:
                 keys = len(window) if window is not None else 0
                 self._weight += queue.bytes + PER_MESSAGE * (len(queue.messages) + keys)
         if not self._left:
-            self.weight = self._weight + PER_OBJECT * len(broker.exchanges)
+            objects = sum(1 + len(exchange.incoming) for exchange in broker.exchanges.values())
+            self.weight = self._weight + PER_OBJECT * objects
             self.memory = IN_MEMORY * self._messages
         return self.weight
 

@@ -13,7 +13,7 @@ from qpidha.amqp.peer.service_link import ServiceLink
 from qpidha.amqp.server.registry import LinkRegistry
 from qpidha.amqp.server.served_connection import ServedConnection
 from qpidha.broker.broker import Broker
-from qpidha.model.errors import QpidHaError, RefusedRequest, Unauthorized
+from qpidha.model.errors import NotServing, QpidHaError, Unauthorized
 from qpidha.model.event_log import EventSink
 from qpidha.model.events import ConnectionKind
 from qpidha.model.message_view import body
@@ -92,10 +92,11 @@ class AHost:
         self.admitted: list[Connection] = []
         self.gone: list[Connection] = []
         self.delaying = False
+        self.epoch, self.tokens = 1, 0
         self.pending: list[tuple[Any, Any]] = []
 
     def refusal(self) -> QpidHaError:
-        return RefusedRequest("this broker is a backup")
+        return NotServing("this broker is a backup")
 
     def make_uuid(self) -> str:
         self._numbers += 1
@@ -117,6 +118,10 @@ class AHost:
 
     def service(self, address: str) -> Any:
         return self.services.get(address)
+
+    def fencing_token(self) -> tuple[int, int]:
+        self.tokens += 1
+        return self.epoch, self.tokens
 
     def when_committed(self, sequence: int, waiter: Any, item: object) -> None:
         if sequence and self.delaying:

@@ -26,7 +26,13 @@ from qpidha.model.events import ConnectionKind
 class RawClient:
     """Owner of an engine, of its links, and of the server's connection to it."""
 
-    def __init__(self, host: Any, container_id: str = "raw", number: int = 99) -> None:
+    def __init__(
+        self,
+        host: Any,
+        container_id: str = "raw",
+        number: int = 99,
+        properties: dict[str, Any] | None = None,
+    ) -> None:
         self.host = host
         self.server = ServedConnection(
             number, host, kind=ConnectionKind.CLIENT, peer="raw"
@@ -34,7 +40,7 @@ class RawClient:
         self.engine = Engine(
             self, is_server=False, max_frame_size=65536, channel_max=10, scratch=Scratch()
         )
-        self.engine.open(container_id, {})
+        self.engine.open(container_id, properties or {})
         self.session = self.engine.new_session()
         self.received: dict[int, list[tuple[Any, bytes]]] = {}
         self.detached: dict[str, str] = {}
@@ -80,12 +86,13 @@ class RawClient:
         max_message_size: int = 0,
         terminus: Terminus | None = None,
         settles_second: bool = False,
+        properties: dict[str, Any] | None = None,
     ) -> LinkEnd:
         end = self.engine.new_link(name, sender=False, session=self.session)
         end.owner = _Owner(self, end)
         end.set_limit(max_message_size)
         lib.pn_link_set_rcv_settle_mode(end.pointer, int(settles_second))
-        end.open(terminus or source(address), target("raw"), mode=mode)
+        end.open(terminus or source(address), target("raw"), mode=mode, properties=properties)
         if credit:
             end.flow(credit)
         self.turn()

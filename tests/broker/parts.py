@@ -17,6 +17,7 @@ from qpidha.broker.queues.queue import Queue
 from qpidha.broker.state import State
 from qpidha.broker.topic import MOST_STEPS, Steps
 from qpidha.model.encoding import Described, ULong, encode
+from qpidha.model.features import FEATURES
 from qpidha.model.message import Message
 from qpidha.model.records import Dequeued, Enqueued, Record
 from qpidha.model.settings import Settings
@@ -39,6 +40,14 @@ class Tape:
 
     def enqueue_shared(self, queue_uids: tuple[int, ...], payload: bytes, expires: int) -> int:
         return self.append(Enqueued(queue_uids, payload, expires))
+
+    def enqueue_numbered(
+        self, queue_uid: int, sequences: list[int], payloads: list[bytes], expiries: list[int]
+    ) -> int:
+        raise NotImplementedError
+
+    def pass_over(self, sequence: int) -> int:
+        raise NotImplementedError
 
     def dequeue(self, queue_uid: int, sequence: int, cause: int = 0) -> int:
         return self.append(Dequeued(queue_uid, (sequence,), cause))
@@ -68,6 +77,14 @@ class Reels:
         return record.payload
 
 
+@dataclass(frozen=True)
+class Wants:
+    """A selector of a consumer."""
+
+    selects: Callable[[Message], bool]
+    cost: int = 1
+
+
 @dataclass(eq=False)
 class Taker:
     """A consumer; with `settles` it accepts at once, as a pre-settled link does."""
@@ -76,21 +93,27 @@ class Taker:
     credit: int = 0
     browse: bool = False
     exclusive: bool = False
-    cursor: int = 0
+    priority: int = 0
     settles: bool = False
     got: list[Message] = field(default_factory=list)
     is_told: bool = False
     searches: int = 0
+    active: list[bool] = field(default_factory=list)
+    """What it was told of being the single active one."""
     wants: Callable[[Message], bool] | None = None
     """Its selector."""
     refused: set[int] = field(default_factory=set)
+
+    @property
+    def selector(self) -> Wants | None:
+        return None if self.wants is None else Wants(self.wants)
 
     @property
     def is_selective(self) -> bool:
         return bool(self.refused) or self.wants is not None
 
     def accepts(self, message: Message) -> bool:
-        return message.sequence not in self.refused and (self.wants is None or self.wants(message))
+        return message.sequence not in self.refused
 
     def refuse(self, message: Message) -> None:
         self.refused.add(message.sequence)
@@ -100,6 +123,9 @@ class Taker:
         self.got.append(message)
         if self.settles and self.queue is not None:
             self.queue.dequeue(message)
+
+    def activated(self, is_active: bool) -> None:
+        self.active.append(is_active)
 
     def searched(self) -> None:
         self.searches += 1
@@ -138,14 +164,18 @@ def a_poster(queue: Queue, size: int = 1) -> Poster:
 
 
 def a_broker(tape: LogWriter | None = None, **settings: Any) -> Broker:
-    """A broker whose objects are replicated unless they say no; its announcements are dropped."""
+    """A broker whose objects are replicated unless they say no, in a cluster that knows all there
+    is; its announcements are dropped.
+    """
     numbers = count(1)
-    return Broker(
+    broker = Broker(
         Settings(**{"ha_replicate": "all", **settings}),
         tape,
         lambda announce: None,
         lambda: f"uuid-{next(numbers)}",
     )
+    broker.features.update(dict.fromkeys(FEATURES, 0))
+    return broker
 
 
 def a_taker(queue: Queue, credit: int = 0, **options: Any) -> Taker:
@@ -198,6 +228,16 @@ def expire(queue: Queue, now: int) -> None:
     Expiry(queue, now).step(1 << 60)
 
 
+def at(broker: Broker, now: int) -> None:
+    """Let it be that time: a turn, and what becomes due until then."""
+    broker.now = now
+    while broker.walks:
+        broker.go_on_walking(1 << 60)
+    while 0 < broker.next_deadline <= now:
+        broker.tick(now)
+    broker.dispatch(now)
+
+
 def contents(state: State, queue: str) -> list[str]:
     """What is on a queue, in order, acquired or not."""
     return [message.body().decode() for message in state.queues[queue].messages_after(-1, 1 << 60)]
@@ -218,7 +258,7 @@ def picture(state: State) -> dict[str, Any]:
         "queues": {
             queue.uid: (
                 queue.options,
-                queue.bytes if queue.logged else 0,
+                queue.bytes == sum(m.size for m in queue.messages.values()),
                 [
                     (m.sequence, m.body(), m.expires, m.delivery_count, m.annotations)
                     for m in state.messages_after(queue, -1, 1 << 60)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qpidha.broker.broker import EXPIRY_INTERVAL
 from qpidha.model.errors import LimitExceeded
-from qpidha.model.records import Cause, Dequeued, Enqueued
+from qpidha.model.records import Enqueued
 from tests.broker.parts import Tape, a_broker, a_taker, contents, send
 
 
@@ -51,21 +50,6 @@ def test_message_goes_to_all_queues_or_to_none() -> None:
     broker.purge("full")
     broker.publish("amq.fanout", "", b"new", headers=dict)
     assert contents(broker, "ring") == contents(broker, "full") == ["new"]
-
-
-def test_expired_messages_that_nobody_asks_for_go_in_the_end() -> None:
-    tape = Tape()
-    broker = a_broker(tape)
-    queue, _ = broker.declare_queue("q")
-    sequences = send(broker, "q", "a", "b", expires=5)
-    send(broker, "q", "c")
-    broker.dispatch(1)
-    assert broker.next_deadline == 1 + EXPIRY_INTERVAL
-    broker.tick(broker.next_deadline)
-    broker.go_on_walking(0)
-    assert contents(broker, "q") == ["c"]
-    assert tape.last == Dequeued(queue.uid, tuple(sequences), Cause.EXPIRED)
-    assert broker.next_deadline == 1 + 2 * EXPIRY_INTERVAL
 
 
 def test_dispatch_reaches_every_queue_with_something_to_hand_out() -> None:

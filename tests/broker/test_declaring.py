@@ -4,12 +4,15 @@ them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from qpidha.model.errors import InvalidArgument, LimitExceeded, PreconditionFailed
-from qpidha.model.records import Bound, QueueDeclared, Unbound
+from qpidha.broker.vocabulary import BY_NAME, Kind
+from qpidha.model.errors import InvalidArgument, LimitExceeded, PreconditionFailed, RefusedRequest
+from qpidha.model.features import QUEUE_KINDS
+from qpidha.model.records import Bound, FeatureEnabled, QueueDeclared, Unbound
 from tests.broker.parts import Tape, a_broker, contents, send
 
 
@@ -22,7 +25,24 @@ def test_declared_queue_is_recorded_under_the_sequence_that_is_its_uid() -> None
         "uuid-1",
         durable=True,
         arguments={"mine": 1, "qpid.replicate": "all", "qpid.ha-uuid": "uuid-1"},
+        fallback="all",
     )
+
+
+def test_what_an_older_broker_would_not_follow_is_refused_until_all_are_upgraded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is not recorded is followed by this broker only."""
+    entry = BY_NAME[Kind.QUEUE, "qpid.max_count"]
+    monkeypatch.setitem(BY_NAME, (Kind.QUEUE, entry.name), replace(entry, feature=QUEUE_KINDS))
+    broker = a_broker(Tape())
+    del broker.features[QUEUE_KINDS]
+    with pytest.raises(PreconditionFailed, match="every broker of this cluster"):
+        broker.declare_queue("q", arguments={"x-max-length": 3})
+    assert "q" not in broker.queues
+    broker.declare_queue("mine", arguments={"x-max-length": 3, "qpid.replicate": "none"})
+    broker.apply(1, FeatureEnabled(QUEUE_KINDS))
+    broker.declare_queue("q", arguments={"x-max-length": 3})
 
 
 def test_same_declaration_again_gives_the_same_queue() -> None:
@@ -55,6 +75,16 @@ def test_different_declaration_of_an_existing_queue_is_refused(other: dict[str, 
         broker.declare_queue("q", **other)
 
 
+def test_a_number_that_comes_as_text_asks_for_the_same() -> None:
+    broker = a_broker()
+    broker.declare_queue("q", arguments={"x-max-length": 5, "x-message-ttl": "9"})
+    same = {"qpid.max_count": "5", "x-max-length": 5, "x-message-ttl": 9, "x-overflow": "drop-head"}
+    broker.declare_queue("q", arguments=same)
+    for other in ({"qpid.max_count": "6"}, {"qpid.max_count": True}, {"qpid.max_count": " 5"}):
+        with pytest.raises(RefusedRequest):
+            broker.declare_queue("q", arguments={**same, **other})
+
+
 def test_a_different_declaration_is_told_what_exists_and_what_it_asked_for() -> None:
     broker = a_broker()
     broker.declare_queue("q", arguments={"qpid.max_count": 5})
@@ -72,11 +102,26 @@ def test_a_different_declaration_is_told_what_exists_and_what_it_asked_for() -> 
     "arguments",
     [
         {"qpid.replicate": "bogus"},
-        {"qpid.policy_type": "self-destruct"},
+        {"qpid.policy_type": "self-destroy"},
+        {"qpidha.overflow-low-water": 0},
+        {"qpidha.overflow-low-water": 101},
+        {"qpidha.overflow-low-water": 80, "x-max-length": 5},
         {"qpid.policy_type": "flow_to_disk"},
-        {"qpid.priorities": 10},
-        {"x-qpid-priorities": 10},
-        {"qpid.last_value_queue_key": "k"},
+        {"qpid.priorities": 257},
+        {"qpid.priorities": -1},
+        {"qpid.priorities": 10, "x-max-priority": 9},
+        {"qpid.group_header_key": "group", "qpid.priorities": 10},
+        {"x-max-priority": 0},
+        {"x-max-priority": 256},
+        {"x-priority-mode": "loose"},
+        {"x-priority-mode": "fair", "qpid.fairshare": 5, "qpid.priorities": 3},
+        {"x-priority-mode": "strict", "x-priority-weight": 2},
+        {"x-priority-weight": 0},
+        {"qpid.fairshare": 5},
+        {"qpid.fairshare-0": 5},
+        {"qpid.fairshare-3": 5, "qpid.priorities": 3},
+        {"qpid.fairshare-N": 5, "qpid.priorities": 3},
+        {"qpid.fairshare-\u0661": 5, "qpid.priorities": 3},
         {"qpid.no_such_thing": 1},
         {"qpid.max_count": -1},
         {"qpid.max_count": "many"},

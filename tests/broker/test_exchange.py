@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from qpidha.broker import exchange as exchange_module
 from qpidha.broker.broker import Broker
 from qpidha.broker.exchange import matches
+from qpidha.broker.topic import MOST_STEPS, TooManyWays
 from qpidha.model.errors import InvalidArgument, NotFound, PreconditionFailed, RefusedRequest
 from tests.broker.parts import a_broker, contents, enough_steps
 
@@ -153,6 +154,49 @@ def test_performance_4_a_headers_exchange_looks_at_few_of_many_bindings(
     )
     assert routed(broker, "amq.match", kind="order", customer=7) == ["q7"]
     assert len(looked) <= 2
+
+
+def test_a_headers_exchange_finds_bindings_that_want_a_header_to_be_there_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = a_broker()
+    for number in range(100):
+        broker.declare_queue(f"q{number}")
+        mode = ("all", "any")[number % 2]
+        broker.bind("amq.match", f"q{number}", "k", {"x-match": mode, f"h{number}": None})
+    broker.declare_queue("never")
+    broker.bind("amq.match", "never", "k", {"x-match": "any"})
+    looked = []
+    monkeypatch.setattr(
+        exchange_module,
+        "matches",
+        lambda wanted, given: (looked.append(1), matches(wanted, given))[1],
+    )
+    assert routed(broker, "amq.match", h7="x", h8=[1], other=1) == ["q7", "q8"]
+    assert len(looked) <= 2
+
+
+def test_a_message_that_has_something_of_what_thousands_of_bindings_want_is_refused() -> None:
+    broker = a_broker()
+    broker.declare_queue("q")
+    exchange, queue = broker.exchanges["amq.match"], broker.queues["q"]
+    for number in range(MOST_STEPS + 1):
+        pairs = {f"h{digit}": number >> digit & 1 for digit in range(12)}
+        exchange.bind(queue, f"k{number}", {**pairs, "never": None, "x-match": "all"})
+    for number in range(MOST_STEPS + 2):
+        exchange.bind(queue, f"any{number}", {"x-match": "any", "a": 1, f"b{number}": 1})
+    with pytest.raises(TooManyWays, match="headers takes too long"):
+        routed(broker, "amq.match", a=1, c=1)
+    assert routed(broker, "amq.match", b7=1) == ["q"]
+
+
+def test_as_many_queues_as_want_a_message_get_it() -> None:
+    broker = a_broker()
+    exchange = broker.exchanges["amq.match"]
+    for number in range(MOST_STEPS + 1):
+        broker.declare_queue(f"q{number}")
+        exchange.bind(broker.queues[f"q{number}"], "k", {"kind": "news"})
+    assert len(routed(broker, "amq.match", kind="news")) == MOST_STEPS + 1
 
 
 def test_headers_are_not_looked_at_without_need() -> None:

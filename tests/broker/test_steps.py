@@ -226,7 +226,8 @@ def test_rejected_messages_that_no_exchange_takes_are_not_compared_each_second(
         broker.publish("", "q", a_message(crowd_key(number, 10)), headers=dict)
     for message in list(queue.messages.values()):
         queue.reject(message)
-    assert len(compared) == 21 and len(queue.unplaced) == 20  # And once what has no key.
+    # The others wait behind the first one.
+    assert len(compared) == 2 and len(queue.unplaced) == 20  # And once what has no key.
     for turn in range(3):
         broker.dispatch(turn * SECOND + 1)
         broker.tick((turn + 2) * SECOND)

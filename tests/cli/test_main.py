@@ -270,13 +270,7 @@ def test_objects_are_changed_with_the_flags_of_qpid_config(
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "queue add q --replicate some",
-        "exchange add odd e",
-        "bind e q k some a=b",
-        "queue add q --argument x",
-    ],
+    "line", ["queue add q --replicate some", "bind e q k some a=b", "queue add q --argument x"]
 )
 def test_wrong_values_are_found_before_anything_is_asked(
     broker: FakeBroker, qpid_ha: Run, line: str

@@ -16,9 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from qpidha.broker.declaration import REFUSED_TYPES
+from qpidha.broker.exchange import EXCHANGE_TYPES
 from qpidha.broker.vocabulary import TABLE, Entry, Fate, Kind
 from qpidha.cli.broker import messages
+from qpidha.cli.broker.objects import TYPES
 from tests.cli.conftest import Said
+from tests.management.test_vocabulary import NEEDS, one_of
 from tests.patience import STATE
 from tests.system.cluster import wait_for
 
@@ -70,6 +74,15 @@ def test_a_standalone_broker_says_so_over_amqp(at: Run) -> None:
 def test_what_was_sent_is_received_in_order(at: Run) -> None:
     assert at("send", "q", "one", "two", "three").code == 0
     assert at("receive", "q", "-m", "3").out == "one\ntwo\nthree\n"
+
+
+def test_a_selector_takes_what_it_selects(at: Run) -> None:
+    at("send", "q", "one", "--subject", "a")
+    at("send", "q", "two", "--subject", "b")
+    assert at("receive", "q", "-m", "1", "--selector", "JMSType = 'b'").out == "two\n"
+    wrong = at("receive", "q", "--selector", "JMSType =")
+    assert wrong.code and "at character 10" in wrong.err
+    assert at("receive", "q", "-m", "1").out == "one\n"
 
 
 def test_browsing_leaves_the_messages(at: Run) -> None:
@@ -193,12 +206,55 @@ def test_bindings_are_listed(at: Run) -> None:
         ("amq.match", "q", "h"),
         ("amq.topic", "q", "a.#"),
     ]
+    at("bind", "amq.fanout", "amq.topic", "--to-exchange")
+    rows = json.loads(at("exchange", "list", "--bindings", "fanout", "-o", "json").out)["bindings"]
+    assert [row["destination_exchange"] for row in rows] == ["amq.topic"]
+    at("unbind", "amq.fanout", "amq.topic", "--to-exchange")
+    assert at("unbind", "amq.fanout", "amq.topic", "--to-exchange").code == 1
     said = at("exchange", "list", "--bindings", "match").out.splitlines()
     assert (
         len(said) == 2
         and said[1].split()[:3] == ["amq.match", "q", "h"]
         and "colour=red" in said[1]
     )
+
+
+def test_row_120_messages_are_shown_and_moved(at: Run) -> None:
+    at("send", "q", "one", "two")
+    said = at("queue", "peek", "q", "2")
+    assert said.out.splitlines()[1].split()[0] == "2" and "two" in said.out
+    found = json.loads(at("queue", "peek", "q", "--count", "5", "-o", "json").out)["messages"]
+    assert [message["body"]["text"] for message in found] == ["one", "two"]
+    said = at("queue", "peek", "q", "3")
+    assert said.code == 1 and "has 2 messages" in said.err
+    at("queue", "add", "small", "--max-queue-count", "1")
+    said = at("queue", "move", "q", "small")
+    assert said.code == 1 and "1 messages moved to small, 1 left" in said.err
+    assert "small is full" in said.err
+    assert at("queue", "move", "small", "q").code == 0
+    shown = json.loads(at("queue", "show", "q", "-o", "json").out)["queue"]
+    assert (shown["name"], shown["messages"]) == ("q", 2)
+    assert "messages" in at("queue", "show", "q").out
+    assert at("queue", "show", "nowhere").code == 1
+
+
+def test_dead_letters_are_sent_back(at: Run) -> None:
+    target = "x-dead-letter-exchange=/queues/dead"
+    at("queue", "add", "dead")
+    at("queue", "add", "dies", "--argument", target, "--argument", "x-max-length=1")
+    at("send", "dies", "one", "two", "three")
+    said = at("queue", "requeue", "dead")
+    assert said.code == 1 and "0 messages sent back, 2 left" in said.err
+    assert "dies is full" in said.err
+    at("receive", "dies")
+    said = at("queue", "requeue", "dead", "--from", "dies", "--count", "1")
+    assert (said.code, said.err) == (0, "queue dead: 1 messages sent back, 1 left\n")
+    assert at("receive", "dies").out == "one\n"
+    at("send", "dead", "plain")
+    said = at("queue", "requeue", "dead", "-o", "json")
+    found = {"schema_version": 1, "messages": 1, "left": 1, "unknown": 1, "stopped": ""}
+    assert json.loads(said.out) == found
+    assert said.code == 1 and "1 messages do not say" in said.err and "queue move dead" in said.err
 
 
 def test_what_differs_from_an_existing_queue_is_named_with_both_values(at: Run) -> None:
@@ -308,16 +364,26 @@ def check_said(said: Said, entry: Entry) -> None:
 @pytest.mark.parametrize("entry", entries(Kind.QUEUE, Kind.POLICY, Kind.EXCHANGE))
 def test_each_argument_is_done_or_refused_by_name(address: str, qpid_ha: Run, entry: Entry) -> None:
     is_exchange = entry.kind is Kind.EXCHANGE
-    words = ["exchange", "add", "fanout", "new"] if is_exchange else ["queue", "add", "new"]
+    kind = "x-consistent-hash" if entry.name.startswith("hash-") else "fanout"
+    words = ["exchange", "add", kind, "new"] if is_exchange else ["queue", "add", "new"]
     words += ["--durable"] if entry.name == "x-queue-type" else []
-    words += (
-        ["--argument", "qpidha.dedup=message-id"] if entry.name == "qpidha.dedup_window" else []
-    )
-    said = qpid_ha(*words, "--argument", f"{entry.name}={_text(entry.example)}", "-b", address)
+    for name, value in NEEDS.get(entry.name, {}).items():
+        words += ["--argument", f"{name}={_text(value)}"]
+    given = f"{one_of(entry.name)}={_text(entry.example)}"
+    said = qpid_ha(*words, "--argument", given, "-b", address)
     check_said(said, entry)
     if said.code == 0:
         force = [] if is_exchange else ["--force"]
         qpid_ha(words[0], "del", "new", *force, "-b", address)
+
+
+@pytest.mark.parametrize(("kind", "why"), [*REFUSED_TYPES.items(), ("odd", "is not known")])
+def test_an_exchange_of_another_type_is_refused_with_the_reason_and_what_there_is(
+    at: Run, kind: str, why: str
+) -> None:
+    said = at("exchange", "add", kind, "new")
+    assert said.code == 1 and kind in said.err and why in said.err
+    assert all(known in said.err for known in EXCHANGE_TYPES) and set(EXCHANGE_TYPES) == set(TYPES)
 
 
 @pytest.mark.parametrize("entry", entries(Kind.BINDING))

@@ -401,14 +401,13 @@ def test_explain_says_which_queues_stop_senders_and_keep_what_has_no_place(
         "stopped_queues": 3,
         "stopped": [{"name": "q", "messages": 1200, "bytes": 1, "waiting_senders": 2}],
         "unplaced_queues": 1,
-        "unplaced": [{"name": "orders", "unplaced": 1}],
+        "unplaced": [{"name": "orders", "unplaced": 1, "why": "there is no exchange x"}],
     }
     assert qpid_ha("status", "--explain", "-b", broker.socket).out.splitlines() == [
         "b1 is active",
         "senders of queue q get no credit until less is on it: 1,200 messages, 1 byte, "
         "2 senders waiting",
-        "queue orders keeps 1 rejected message for which its alternate exchange has no room or "
-        "no queue",
+        "queue orders keeps 1 dead message without a place elsewhere: there is no exchange x",
         "and 2 more queues like these: qpid-ha queue list",
     ]
 

@@ -284,6 +284,8 @@ def test_locks_are_held_by_one_at_a_time_as_long_as_sessions_last(
             check.counts["holds"] > 3
             and check.counts["overlaps"] == check.counts["lease_overlaps"] == 0
         )
+        assert check.counts["tokens"] == check.counts["holds"] and check.counts["writes"] > 3
+        assert check.counts["stale"] == check.counts["regressions"] == 0
         assert "--mutex report" in said.out
 
 

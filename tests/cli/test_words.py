@@ -74,12 +74,7 @@ def test_first_use_m17_only_a_word_that_is_near_was_meant(word: str, meant: str)
 
 @pytest.mark.parametrize(
     ("command", "instead"),
-    [
-        ("replicate", "qpid.replicate"),
-        ("set", "configuration"),
-        ("ready", "--expect ready"),
-        ("policy", "--argument"),
-    ],
+    [("replicate", "qpid.replicate"), ("set", "configuration"), ("ready", "--expect ready")],
 )
 def test_first_use_m31_a_command_of_others_that_is_not_offered_says_so(
     qpid_ha: Run, command: str, instead: str
@@ -91,7 +86,7 @@ def test_first_use_m31_a_command_of_others_that_is_not_offered_says_so(
 def test_first_use_m18_a_misspelt_subcommand_is_answered_in_one_clean_line(qpid_ha: Run) -> None:
     assert qpid_ha("queue", "ad", "x").err == (
         "error: no such command 'ad'. Try: did you mean 'add'? "
-        "qpid-ha queue with one of add, del, list, purge\n"
+        "qpid-ha queue with one of add, del, list, show, peek, move, requeue, purge\n"
     )
 
 
@@ -104,7 +99,7 @@ def test_first_use_m19_help_may_stand_before_the_command(qpid_ha: Run, word: str
     ("line", "offered"),
     [
         ("st", ["status"]),
-        ("queue ", ["add", "del", "list", "purge", "--help"]),
+        ("queue ", ["add", "del", "list", "show", "peek", "move", "requeue", "purge", "--help"]),
         ("-b host queue add --du", ["--durable"]),
         ("queue list --time", ["--timeout"]),
         ("promo", []),

@@ -340,7 +340,8 @@ def test_every_outcome_reaches_the_broker() -> None:
     stage.turn()
     other = stage.receiver("q")
     first, second = other.take(), other.take()
-    assert (first.body, second.message_annotations) == (b"c", {"x-opt-seen": 1})
+    seen = {"x-opt-seen": 1, "x-acquired-count": 1}
+    assert (first.body, second.message_annotations) == (b"c", seen)
 
 
 def test_a_message_has_one_outcome() -> None:

@@ -12,6 +12,8 @@ from itertools import count
 from random import Random
 
 from qpidha.amqp.peer.sasl import AMQP_HEADER, Users
+from qpidha.broker.queues.selector import parse
+from qpidha.broker.queues.selector_names import Dialect
 from qpidha.ha import wire
 from qpidha.management.reply_link import open_envelope
 from qpidha.model.encoding import Described, UInt, ULong, decode, sections, skip
@@ -24,6 +26,7 @@ from qpidha.model.events import (
     ConnectionOpened,
     Tick,
 )
+from qpidha.model.message import Message
 from qpidha.model.message_view import (
     Misnamed,
     add_annotation,
@@ -33,6 +36,7 @@ from qpidha.model.message_view import (
     build,
     departure,
     is_durable,
+    pick,
     properties,
 )
 from qpidha.model.records import Bound, Enqueued, EpochStarted, Requeued
@@ -58,6 +62,7 @@ RECORDS = (
     wire.encode(wire.Confirm(1, 2, 3)),
     wire.encode(wire.Chunk(1, b"data")),
 )
+SELECTOR = parse(Dialect.SQL, "a.a = 1 or p.subject like '%a' or h.priority > 4 or m.x is null")
 DECODERS: dict[str, Callable[[bytes], object]] = {
     "decode": decode,
     "skip": lambda data: skip(data, 0),
@@ -71,6 +76,8 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
     "sizes": lambda data: check(data, 0),
     "request": open_envelope,
     "arrival_from": lambda data: arrival_from(frozenset((b"", b"ann")), data, SECOND),
+    "picked": lambda data: pick(data, {b"a": 0, b"b": 1}, [None, None]),
+    "selected": lambda data: SELECTOR.selects(Message(1, data)),
     "wire": wire.decode,
     "records": lambda data: list(codec.decode(data)),
 }

@@ -171,6 +171,7 @@ class Machine:
         self.frozen = False
         self.disk_hangs = False
         self.inbox: deque[tuple[str, int, bytes]] = deque()
+        self.ahead = self.heard_time = 0
 
     @property
     def now(self) -> int:
@@ -200,6 +201,13 @@ class Machine:
         self.disk.pump()
         self.cluster.flush(self.now)
         return True
+
+    @property
+    def time(self) -> int:
+        return self.world.now + self.ahead
+
+    def hear_time(self, time: int) -> None:
+        self.heard_time = time
 
     def dial(self, host: str, port: int, encrypted: bool) -> int:
         return self.world.connect(self, port - 5000)
@@ -512,3 +520,18 @@ class World:
         for connection_id, ends in list(self.ends.items()):
             if self.machines[index] in ends:
                 self.close(connection_id)
+
+
+def after(world: World, machine: Machine, **options: Any) -> str:
+    """Return why a broker was refused, empty if it was promoted."""
+    replies: list[QpidHaError | None] = machine.promote(**options)
+    world.run(6)
+    (reply,) = replies
+    return "" if reply is None else reply.text
+
+
+def publish(world: World, index: int, word: str) -> bool:
+    """Return whether a primary accepts a word."""
+    world.machines[index].publish(word)
+    world.run(0.5)
+    return word in world.machines[index].accepted

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from qpidha.ha.explanation import explain
 from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.duration import SECOND
+from qpidha.model.features import QUEUE_KINDS
 from qpidha.model.records import QueueDeclared
 from qpidha.store.codec import encode_record
 from tests.ha.cluster_world import Machine, World
@@ -122,3 +124,17 @@ def test_a_backup_that_catches_up_says_how_far_it_is() -> None:
     assert entries[0]["address"] == "host0:5000"
     world.run(1)
     assert explain(late.cluster) == []
+
+
+def test_row_109_a_backup_hears_how_late_it_is_at_the_primary() -> None:
+    world = World(3, safety="strict")
+    world.machines[0].ahead = 5 * SECOND
+    late, base = world.machines[1:]
+    for caller in world.machines[0].cluster.inbound.values():
+        if caller.system_id == base.system_id:
+            caller.features = frozenset()
+    world.machines[0].promote()
+    world.run(0.5)
+    assert QUEUE_KINDS not in world.machines[0].log.features  # as in a cluster that is new
+    assert 4 * SECOND < late.heard_time - world.now <= 5 * SECOND
+    assert not base.heard_time

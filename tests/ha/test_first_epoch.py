@@ -3,25 +3,9 @@
 from __future__ import annotations
 
 from qpidha.model.broker_states import BrokerStatus
-from qpidha.model.errors import QpidHaError
-from tests.ha.cluster_world import SECOND, Machine, World
+from tests.ha.cluster_world import SECOND, World, after, publish
 
 ACTIVE, READY = BrokerStatus.ACTIVE, BrokerStatus.READY
-
-
-def after(world: World, machine: Machine) -> str:
-    """Return why a broker was refused, empty if it was promoted."""
-    replies: list[QpidHaError | None] = machine.promote()
-    world.run(6)
-    (reply,) = replies
-    return "" if reply is None else reply.text
-
-
-def publish(world: World, index: int, word: str) -> bool:
-    """Return whether a primary accepts a word."""
-    world.machines[index].publish(word)
-    world.run(0.5)
-    return word in world.machines[index].accepted
 
 
 def test_the_first_set_has_those_that_promised_and_is_active_at_once() -> None:

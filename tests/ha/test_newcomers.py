@@ -12,8 +12,7 @@ import pytest
 from qpidha.ha.explanation import explain
 from qpidha.ha.in_sync import SavedState, newest_of
 from qpidha.model.broker_states import BrokerStatus
-from qpidha.model.errors import QpidHaError
-from tests.ha.cluster_world import SECOND, Machine, World
+from tests.ha.cluster_world import SECOND, Machine, World, after, publish
 
 ACTIVE, READY, JOINING = BrokerStatus.ACTIVE, BrokerStatus.READY, BrokerStatus.JOINING
 
@@ -25,21 +24,6 @@ def started(n: int = 3, **options: Any) -> World:
     world.run(0.5)
     assert world.machines[0].state is ACTIVE
     return world
-
-
-def after(world: World, machine: Machine, **options: Any) -> str:
-    """Return why a broker was refused, empty if it was promoted."""
-    replies: list[QpidHaError | None] = machine.promote(**options)
-    world.run(6)
-    (reply,) = replies
-    return "" if reply is None else reply.text
-
-
-def publish(world: World, index: int, word: str) -> bool:
-    """Return whether a primary accepts a word."""
-    world.machines[index].publish(word)
-    world.run(0.5)
-    return word in world.machines[index].accepted
 
 
 def new(world: World) -> list[int]:
@@ -349,6 +333,23 @@ def test_a_new_cluster_is_promoted_while_it_connects(n: int) -> None:
         world.revive(index)
     replies = world.machines[0].promote()
     world.run(1)
+    assert replies == [None] and world.machines[0].state is ACTIVE
+
+
+def test_who_hears_of_a_founder_when_that_is_a_candidate_promises_to_it() -> None:
+    """The others of a new cluster are heard one after the other, and a manager does not wait."""
+    world = World(3, safety="strict", durable=True, absent=(0, 1, 2))
+    world.refused = {(1, 0), (1, 2)}
+    for index in range(3):
+        world.revive(index)
+    world.run(0.5)
+    assert new(world) == [1]
+    world.machines[2].state_hangs = True
+    replies = world.machines[0].promote()
+    world.run(0.1)
+    world.refused = set()
+    world.run(0.5)
+    assert new(world) == []
     assert replies == [None] and world.machines[0].state is ACTIVE
 
 

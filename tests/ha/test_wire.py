@@ -55,6 +55,7 @@ SPOKEN: list[Message] = [
     TakenOver(1, 0, "why not"),
     Subscribe(3, 99, 2, 80),
     Begin(3, 99, 120, True, [(1, 1), (3, 70)], 3, 2, ("id",)),
+    Begin(3, 99, 120, False, [], 3, 2, ("id",), 10**18),
     SnapshotEnd(4, 130),
     Logged(7, Batch(3, 8, 12, True, b"\x00records")),
     Committed(12),

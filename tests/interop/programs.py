@@ -84,9 +84,13 @@ class Program:
     def __enter__(self) -> Program:
         return self
 
-    def __exit__(self, *ignored: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        ended = self._process.poll()
         self._process.kill()
         self._process.wait()
+        if error is not None:
+            state = "still ran" if ended is None else f"had ended with {ended}"
+            error.add_note(f"the application {state}: {self.told()}")
 
     def events(self, *kinds: str) -> list[dict[str, Any]]:
         lines = self._output.read_text().rpartition("\n")[0].splitlines()
@@ -148,6 +152,16 @@ class Rhea(Node):
             str(HERE / "application.js"),
             *(queue, access.user, access.password, str(access.authority or ""), addresses),
         ]
+
+
+class SelectingRhea(Rhea):
+    """rhea, with an SQL filter of RabbitMQ's."""
+
+    selector = "a.n % 3 = 1 AND properties.subject LIKE 'no-%'"
+
+    def command(self, queue: str, access: Access) -> list[str]:
+        addresses = ",".join(url.partition("://")[2] for url in access.urls)
+        return [self._node, str(HERE / "selecting.js"), queue, self.selector, addresses]
 
 
 class Amqp10(Node):
@@ -220,10 +234,39 @@ class Jms(Client):
         subprocess.run(command, check=True, capture_output=True, timeout=STATE)
 
 
+class JmsSubscriptions(Jms):
+    """Qpid JMS with subscriptions to a topic."""
+
+    application = "Subscriptions"
+
+
+class JmsDelays(Jms):
+    """Qpid JMS with a delivery delay."""
+
+    application = "Delays"
+
+
 class JmsTransactions(Jms):
     """Qpid JMS with sessions that are transacted, or acknowledge when their client says so."""
 
     application = "Transactions"
+
+
+class SelectingJms(Jms):
+    """Qpid JMS with a selector, on a queue and on a topic."""
+
+    application = "Selecting"
+    selector = "JMSType LIKE 'no-%' AND (n - 1) / 3 * 3 = n - 1"
+
+    def command(self, queue: str, access: Access) -> list[str]:
+        arguments = (queue, self.selector, "amq.fanout", self.url(access))
+        return [
+            *(self._java, "-XX:TieredStopAtLevel=1"),
+            "-cp",
+            self._classpath,
+            "Selecting",
+            *arguments,
+        ]
 
 
 class Cpp(Client):

@@ -113,16 +113,31 @@ class Application(MessagingHandler):
     def on_connection_error(self, event):
         self.errors.append(str(event.connection.remote_condition))
 
+    def wait_received(self, most, what):
+        """Wait until more than so many messages were received."""
+        try:
+            wait_for(lambda: len(self.received), lambda seen: seen > most, what=what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.progress()}") from None
+
+    def progress(self):
+        """Return what may keep it waiting; its thread must have nothing to do."""
+        ends = [
+            (link.state, link.credit, link.connection.state)
+            for link in (self.sender, self.receiver)
+        ]
+        return self.thread.is_alive(), self.sent, self.waiting, len(self.accepted), ends
+
     def stop(self):
         """Let it end when all that was accepted is received."""
         self.stopping = True
         self.thread.join(PATIENCE)
-        assert not self.thread.is_alive(), (self.sent, len(self.accepted), len(self.received))
+        assert not self.thread.is_alive(), self.progress()
 
 
 def go_on(application, cluster, fault):
     """What was accepted is received, no error is told, and it goes on with the next primary."""
-    wait_for(lambda: len(application.received), lambda seen: seen > 20, what="received before")
+    application.wait_received(20, "received before")
     befall(cluster, fault, lambda: len(application.accepted))
     application.stop()
     assert application.errors == []
@@ -159,7 +174,7 @@ def test_an_application_waits_for_the_first_primary(request, brokers):
     with Application(access) as application:
         wait_for(lambda: application.refused, lambda seen: seen > 6, what="attempts")
         cluster[0].promote()
-        wait_for(lambda: len(application.received), lambda seen: seen > 20, what="received")
+        application.wait_received(20, "received")
         application.stop()
         assert application.errors == []
 

@@ -10,10 +10,12 @@ from contextlib import suppress
 import pytest
 from rabbitmq_amqp_python_client import (
     AddressHelper,
+    AmqpMessageRejectedException,
     AMQPMessagingHandler,
     Converter,
     Environment,
     ExchangeSpecification,
+    ExchangeToExchangeBindingSpecification,
     ExchangeToQueueBindingSpecification,
     ExchangeType,
     Message,
@@ -96,6 +98,100 @@ def test_d5_what_its_documentation_shows_works(a_cluster):
         management.unbind(binding)
         management.delete_exchange("e")
         management.delete_queue("q")
+        connection.close()
+
+
+class Rejecter(AMQPMessagingHandler):
+    """Discards each message, and notes the annotations of those that died before."""
+
+    def __init__(self, seen, *, discards):
+        super().__init__()
+        self.seen, self.discards = seen, discards
+
+    def on_amqp_message(self, event):
+        self.seen.append(dict(event.message.annotations or {}))
+        if self.discards:
+            self.delivery_context.discard(event)
+        else:
+            self.delivery_context.accept(event)
+
+
+def consume(connection, queue, count, *, discards=False):
+    """Take messages from a queue; return their annotations."""
+    seen = []
+    handler = Rejecter(seen, discards=discards)
+    consumer = connection.consumer(AddressHelper.queue_address(queue), message_handler=handler)
+    container = consumer._receiver.container
+    while len(seen) < count:
+        container.process()
+    consumer.close()
+    return seen
+
+
+def test_what_its_examples_do_with_quorum_queues_works(a_cluster):
+    """Bindings between exchanges, dead letters and limits, as its examples `getting_started` and
+    `rejected_messages` have or mention them.
+    """
+    (broker,) = a_cluster(1, announce_product="rabbitmq")
+    with Environment(uri=f"amqp://{broker.address}") as environment:
+        connection = environment.connection()
+        connection.dial()
+        management = connection.management()
+        for name, kind in (("orders", ExchangeType.topic), ("audit", ExchangeType.fanout)):
+            management.declare_exchange(ExchangeSpecification(name=name, exchange_type=kind))
+        queue = QuorumQueueSpecification(
+            name="shop", dead_letter_exchange="audit", dead_letter_routing_key="dead"
+        )
+        management.declare_queue(queue)
+        management.declare_queue(QuorumQueueSpecification(name="archive"))
+        onward = ExchangeToExchangeBindingSpecification(
+            source_exchange="orders", destination_exchange="audit", binding_key="order.#"
+        )
+        bindings = [
+            management.bind(
+                ExchangeToQueueBindingSpecification(
+                    source_exchange="orders", destination_queue="shop", binding_key="order.*"
+                )
+            ),
+            management.bind(
+                ExchangeToQueueBindingSpecification(
+                    source_exchange="audit", destination_queue="archive", binding_key=""
+                )
+            ),
+            management.bind(onward),
+        ]
+        publisher = connection.publisher(AddressHelper.exchange_address("orders", "order.new"))
+        assert publisher.publish(text(1)).remote_state == OutcomeState.ACCEPTED
+        publisher.close()
+        assert len(consume(connection, "shop", 1, discards=True)) == 1
+        first, dead = consume(connection, "archive", 2)
+        assert "x-first-death-queue" not in first
+        assert (dead["x-first-death-queue"], dead["x-first-death-reason"]) == ("shop", "rejected")
+        management.declare_queue(QuorumQueueSpecification(name="full", max_len=5))
+        publisher = connection.publisher(AddressHelper.queue_address("full"))
+        for number in range(7):
+            assert publisher.publish(text(number)).remote_state == OutcomeState.ACCEPTED
+        publisher.close()
+        assert management.purge_queue("full") == 5
+        rejecting = QuorumQueueSpecification(
+            name="rejecting", max_len=5, overflow_behaviour="reject-publish"
+        )
+        for _ in range(2):
+            management.declare_queue(rejecting)
+        publisher = connection.publisher(AddressHelper.queue_address("rejecting"))
+        for number in range(5):
+            assert publisher.publish(text(number)).remote_state == OutcomeState.ACCEPTED
+        for number in range(2):
+            with pytest.raises(AmqpMessageRejectedException, match="rejecting is full"):
+                publisher.publish(text(number))
+        publisher.close()
+        assert management.purge_queue("rejecting") == 5
+        for binding in reversed(bindings):
+            management.unbind(binding)
+        for name in ("shop", "archive", "full", "rejecting"):
+            management.delete_queue(name)
+        for name in ("orders", "audit"):
+            management.delete_exchange(name)
         connection.close()
 
 

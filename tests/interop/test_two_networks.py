@@ -81,7 +81,7 @@ def test_clients_go_on_after_a_kill_of_the_primary(on_two_networks, public):
         Application(Access.to(cluster, 1)) as application,
     ):
         sender.wait_accepted(50)
-        wait_for(lambda: len(application.received), lambda seen: seen > 20, what="received before")
+        application.wait_received(20, "received before")
         kill(cluster)
         before = len(application.accepted)
         sender.wait_accepted(50)

@@ -14,6 +14,7 @@ from qpidha.management.port import Reply
 from qpidha.model import message_view
 from qpidha.model.errors import NotFound
 from qpidha.model.events import ConnectionKind
+from qpidha.model.features import FEATURES
 from qpidha.model.principal import Principal, Role
 from qpidha.model.records import Record
 from qpidha.model.settings import Settings
@@ -84,6 +85,7 @@ class FakeNode:
         self.broker = Broker(
             self.settings, self.log if recorded else None, lambda *_: None, self.make_uuid
         )
+        self.broker.features = dict.fromkeys(FEATURES, 1)
         self.committed = 0
         self.pending: list[tuple[int, Any, object]] = []
         self.open_connections: list[FakeConnection] = []
@@ -189,6 +191,7 @@ class FakeNode:
         """End the turn, and let everything appended so far be committed."""
         self.lines.renew()
         self.end_turn()
+        self.broker.dispatch(self.broker.now)
         self.committed = self.log.committed = self.log.sequence
         pending, self.pending = self.pending, []
         for sequence, waiter, item in pending:

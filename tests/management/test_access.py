@@ -204,6 +204,8 @@ def test_every_command_to_the_broker_itself_needs_a_role() -> None:
         "shutdown",
         "recording",
         "recorded",
+        "set_operator_policy",
+        "clear_operator_policy",
     }
 
 

@@ -14,6 +14,7 @@ from qpidha.management.acl import AccessList
 from qpidha.management.acl_file import read
 from qpidha.management.admission import admit
 from qpidha.management.methods import METHODS
+from qpidha.management.requests import Requests
 from qpidha.model.effects import Announce
 from qpidha.model.errors import LimitExceeded, QpidHaError, Unauthorized
 from qpidha.model.principal import Action, ObjectType, Principal, Role
@@ -364,6 +365,19 @@ def test_who_names_an_alternate_exchange_may_publish_to_it(kind: ObjectType) -> 
     assert not rights.may(ANN, *question), "and may create it"
 
 
+def test_who_binds_an_exchange_to_another_one_may_publish_to_it() -> None:
+    node, replies = FakeNode(), list[Any]()
+    acl = ("acl allow ann publish exchange name=amq.fanout", "acl allow all bind exchange")
+    node.access.use(a_list(*acl, "acl allow all access method"))
+    asked = {"exchange": "amq.topic", "destination_exchange": "amq.fanout", "key": "#"}
+    for who in (BOB, ANN):
+        Requests(node).call("bind", asked, replies.append, principal=who)
+    assert replies[0].error is not None and replies[0].error.text == (
+        "bob@QPID may not bind to exchange 'amq.topic' the exchange 'amq.fanout'"
+    )
+    assert node.broker.exchanges["amq.topic"].binding_count == 1
+
+
 @pytest.mark.parametrize("method", ["declare_queue", "declare_exchange"])
 @pytest.mark.parametrize("spelled", ["alternate", "arguments"])
 def test_an_alternate_exchange_is_asked_about_however_it_is_spelled(
@@ -378,6 +392,24 @@ def test_an_alternate_exchange_is_asked_about_however_it_is_spelled(
     assert asker.answers[0].error is not None
     assert asker.answers[0].error.condition == "amqp:unauthorized-access"
     assert "new" not in node.broker.queues and "new" not in node.broker.exchanges
+
+
+def test_row_103_who_has_dead_letters_may_publish_where_they_go() -> None:
+    rights = Rights(
+        "acl allow ann publish exchange name=x routingkey=a",
+        "acl allow ann publish exchange name=amq.default routingkey=dead",
+        "acl allow all create queue",
+    )
+
+    def may(**arguments: object) -> bool:
+        given = {f"x-dead-letter-{name}": value for name, value in arguments.items()}
+        given = {name.replace("_", "-"): value for name, value in given.items()}
+        return rights.may(ANN, Action.CREATE, ObjectType.QUEUE, "new", given)
+
+    assert may(exchange="x", routing_key="a") and may(exchange="/exchanges/x/a")
+    assert may(exchange="/queues/dead") and may(exchange="", routing_key="dead")
+    assert not may(exchange="x") and not may(exchange="x", routing_key="b")
+    assert not may(exchange="/queues/other") and not may(exchange="")
 
 
 # -- management -----------------------------------------------------------------------------------
@@ -441,6 +473,26 @@ def test_who_creates_what_exists_already_needs_access_to_it() -> None:
             assert (error is None) is (name in allowed.split()), (name, further)
             assert error is None or error.condition == "amqp:unauthorized-access"
         assert node.broker.queues["own"].owner is (owner if "own" in allowed else None)
+
+
+def test_who_sends_dead_letters_back_needs_the_right_to_publish_where_they_died() -> None:
+    node = FakeNode()
+    node.broker.declare_queue("dead")
+    for name in ("one", "two"):
+        given = {"x-dead-letter-exchange": "/queues/dead"}
+        queue, _ = node.broker.declare_queue(name, arguments=given)
+        queue.enqueue(b"\x00\x53\x77\xa1\x01x")
+        queue.reject(next(iter(queue.messages.values())))
+    rules = ("access method", "consume queue", "publish exchange name=amq.default routingkey=two")
+    node.access.use(a_list(*(f"acl allow guest {rule}" for rule in rules)))
+    asker = Asker(node)
+    asker.call("requeue_messages", {"name": "dead"}, FakeConnection(1))
+    asker.call("requeue_messages", {"name": "dead", "origin": "one"}, FakeConnection(1))
+    node.commit_all()
+    denied, done = asker.answers  # The one that waits for nothing is answered first.
+    assert done.result["messages"] == 1 and "publish" in done.result["stopped"]
+    assert denied.error is not None and denied.error.condition == "amqp:unauthorized-access"
+    assert [len(node.broker.queues[name].messages) for name in ("dead", "one", "two")] == [1, 0, 1]
 
 
 def test_commands_need_the_role_and_the_method() -> None:

@@ -147,6 +147,11 @@ def test_exchanges_and_bindings(client: Client) -> None:
     assert client.ask("UNBIND", unbound)[0] == 204  # known by its key, whatever was bound with it
     assert client.ask("UNBIND", {"exchange": "x", "queue": "a/b", "key": "k.#"})[0] == 404
     assert client.ask("QUERY", entityType="binding")[2]["results"] == []
+    onward = {"exchange": "x", "destinationExchange": "amq.topic", "bindingKey": "l"}
+    assert client.ask("CREATE", onward, type="binding")[0] == 201
+    read = client.ask("READ", type="binding", name="x/>amq.topic/l")[2]
+    assert (read["queue"], read["destinationExchange"]) == ("", "amq.topic")
+    assert client.ask("DELETE", type="binding", name="x/>amq.topic/l")[0] == 204
     assert client.ask("DELETE", type="exchange", name="x")[0] == 204
 
 
@@ -232,7 +237,7 @@ def test_types_attributes_and_operations_describe_every_class(client: Client) ->
     assert list(client.ask("GET-TYPES")[2]) == list(CLASSES)
     assert "msgDepth" in client.ask("GET-ATTRIBUTES", entityType="queue")[2]["queue"]
     assert client.ask("GET-OPERATIONS", entityType="queue")[2] == {
-        "queue": ["READ", "CREATE", "DELETE", "PURGE"]
+        "queue": ["READ", "PEEK", "CREATE", "DELETE", "PURGE", "MOVE", "REQUEUE"]
     }
     assert client.ask("GET-TYPES", entityType="nothing")[0] == 404
 

@@ -257,11 +257,15 @@ def test_qpid_15_what_was_changed_is_told_with_who_did_it() -> None:
     assert fields[-1] == {**who_fields, "exchange": "e", "queue": "q", "key": "k"}
 
 
+POLICY = {"name": "p", "pattern": ".*", "definition": {"max-length": 5}}
 CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("declare_queue", {"name": "q"}, "created queue 'q'"),
     ("declare_queue", {"name": "q"}, ""),
     ("list_queues", {}, ""),
     ("purge_queue", {"name": "q"}, "purged queue 'q'"),
+    ("declare_queue", {"name": "r"}, "created queue 'r'"),
+    ("move_messages", {"name": "q", "target": "r"}, "moved messages from queue 'q', target 'r'"),
+    ("requeue_messages", {"name": "q"}, "moved messages from queue 'q'"),
     ("declare_exchange", {"name": "e"}, "created exchange 'e'"),
     ("declare_exchange", {"name": "e"}, ""),
     ("bind", {"exchange": "e", "queue": "q", "key": "k"}, "bound exchange 'e', queue 'q', key 'k'"),
@@ -271,6 +275,18 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
         "unbound exchange 'e', queue 'q', key 'k'",
     ),
     ("unbind", {"exchange": "e", "queue": "q", "key": "k"}, ""),
+    (
+        "bind",
+        {"exchange": "e", "destination_exchange": "amq.topic", "key": "k"},
+        "bound exchange 'e', destination 'amq.topic', key 'k'",
+    ),
+    ("set_policy", POLICY, "created policy 'p'"),
+    ("patch_policy", {"name": "p", "definition": {"max-length": 6}}, "created policy 'p'"),
+    ("override_policy", {"name": "p", "definition": {}, "seconds": 9}, "created policy 'p'"),
+    ("clear_policy", {"name": "p"}, "deleted policy 'p'"),
+    ("clear_policy", {"name": "p"}, ""),
+    ("set_operator_policy", POLICY, "created operator-policy 'p'"),
+    ("clear_operator_policy", {"name": "p"}, "deleted operator-policy 'p'"),
     ("delete_exchange", {"name": "e"}, "deleted exchange 'e'"),
     ("delete_queue", {"name": "q"}, "deleted queue 'q'"),
     ("delete_queue", {"name": "q"}, ""),

@@ -15,6 +15,7 @@ from qpidha.management.event_log import EventLog
 from qpidha.management.tracing import Tracing
 from qpidha.model.effects import Announce, Effect, WriteEvents
 from qpidha.model.event_log import (
+    DepthAlert,
     DiskSpaceChange,
     Happening,
     LogTrouble,
@@ -67,6 +68,16 @@ def events(log: EventLog, effects: list[Effect]) -> list[dict[str, Any]]:
             "notice",
             DiskSpaceChange(False),
             {"k": "limit", "f": "disk-free-limit", "x": "taking messages", "cnt": 1},
+        ),
+        (
+            "warning",
+            DepthAlert("q", is_up=True, messages=7),
+            {"k": "limit", "f": "alert", "x": "crossed upward", "q": "q", "cnt": 7},
+        ),
+        (
+            "info",
+            DepthAlert("q", is_up=False, messages=3),
+            {"k": "limit", "f": "alert", "x": "crossed downward", "q": "q", "cnt": 3},
         ),
         ("error", None, {"k": "error", "err": "said deleted", "x": "broker"}),
         ("critical", None, {"k": "error", "err": "said deleted", "x": "broker"}),

@@ -13,7 +13,7 @@ from qpidha.management.acl_file import read
 from qpidha.management.link_pair import LinkPairService
 from qpidha.management.requests import Requests
 from qpidha.model.encoding import Array
-from qpidha.model.errors import InvalidArgument, LimitExceeded, RefusedRequest
+from qpidha.model.errors import InvalidArgument, LimitExceeded, RefusedRequest, ResourceLocked
 from tests.management.builders import FakeConnection, FakeLink, FakeNode, a_request, open_answer
 
 
@@ -155,6 +155,23 @@ def test_exchanges_and_bindings_come_and_go(client: Client) -> None:
     assert client.ask("GET", "/bindings") == (200, [])
     for _ in range(2):
         assert client.ask("DELETE", "/exchanges/x%2F1") == (204, None)
+
+
+def test_bindings_between_exchanges_come_and_go(client: Client) -> None:
+    client.ask("PUT", "/exchanges/x%2F1", {"type": "fanout"})
+    client.ask("PUT", "/queues/q", {})
+    binding = {"source": "amq.topic", "destination_exchange": "x/1", "binding_key": "a.*"}
+    for _ in range(2):
+        assert client.ask("POST", "/bindings", {**binding, "arguments": {}}) == (204, None)
+    both = {**binding, "destination_queue": "q"}
+    assert client.ask("POST", "/bindings", both)[0] == 400
+    location = "/bindings/src=amq.topic;dste=x%2F1;key=a.%2A;args="
+    expected = {**binding, "arguments": {}, "location": location}
+    assert client.ask("GET", "/bindings?src=amq.topic&dste=x%2F1&key=a.*") == (200, [expected])
+    assert client.ask("GET", "/bindings?src=amq.topic&dstq=q&key=a.*") == (200, [])
+    for _ in range(2):
+        assert client.ask("DELETE", location) == (204, None)
+    assert client.ask("GET", "/bindings") == (200, [])
 
 
 def test_a_binding_with_arguments_is_deleted_by_its_location_only(client: Client) -> None:
@@ -307,11 +324,16 @@ def test_a_queue_deleted_while_its_declaration_waits_is_still_answered(client: C
         (
             "POST",
             "/bindings",
+            {"source": "amq.topic", "destination_exchange": "", "binding_key": "k"},
+            400,
+        ),
+        (
+            "POST",
+            "/bindings",
             {"source": "amq.topic", "destination_exchange": "x", "binding_key": "k"},
-            501,
+            404,
         ),
         ("DELETE", "/bindings/src=x", None, 400),
-        ("DELETE", "/bindings/src=x;dste=y;key=;args=", None, 501),
         ("GET", "/bindings?src=a&src=b", None, 400),
         ("GET", "/ha/nothing", None, 404),
     ],
@@ -399,20 +421,17 @@ RABBITMQ_ARGUMENTS = {
     "x-max-length": -5,
     "x-overflow": "nonsense",
     "x-message-ttl": -5,
-    "x-expires": 1000,
-    "x-dead-letter-exchange": "dlx",
-    "x-dead-letter-routing-key": "k",
-    "x-dead-letter-strategy": "at-least-once",
-    "x-delivery-limit": 2,
-    "x-max-priority": 10,
-    "x-single-active-consumer": True,
+    "x-expires": 0,
+    "x-dead-letter-exchange": 1,
+    "x-max-priority": -5,
+    "x-single-active-consumer": "nonsense",
     "x-quorum-initial-group-size": 3,
     "x-quorum-target-group-size": 3,
     "x-queue-leader-locator": "balanced",
     "x-ha-policy": "nodes",
-    "x-consumer-timeout": 1000,
+    "x-consumer-timeout": -1,
     "x-queue-mode": "lazy",
-    "ha-mode": "all",
+    "ha-mode": "exactly",
 }
 
 
@@ -454,6 +473,22 @@ def test_rabbitmq_d2_and_code_d4_a_maximum_length_limits(client: Client) -> None
     assert client.ask("PUT", "/queues/full", {"arguments": {"x-max-length": 3}})[0] == 409
 
 
+@pytest.mark.parametrize("policy", ["reject-publish", "drop-head"])
+def test_a_queue_that_rejects_lets_no_sender_of_rabbitmqs_wait(client: Client, policy: str) -> None:
+    broker = client.target.broker
+    limited = {"x-max-length": 5, "x-overflow": policy}
+    for _ in range(2):
+        assert client.ask("PUT", "/queues/q", {"arguments": limited})[0] in (200, 201)
+    stop = broker.queues["q"].options.arguments.get("qpid.flow_stop_count")
+    assert stop == (0 if policy == "reject-publish" else None)
+    broker.declare_queue("former", durable=True, arguments=limited)
+    assert client.ask("PUT", "/queues/former", {"arguments": limited})[0] == 200
+    if policy == "reject-publish":
+        asked = {"arguments": {**limited, "qpid.flow_stop_count": 3}}
+        assert client.ask("PUT", "/queues/own", asked)[0] == 201
+        assert broker.queues["own"].options.arguments["qpid.flow_stop_count"] == 3
+
+
 def test_rabbitmq_d2_a_quorum_queue_is_durable_and_on_every_broker(client: Client) -> None:
     quorum = {"arguments": {"x-queue-type": "quorum"}}
     for other in ({"durable": False}, {"exclusive": True}):
@@ -464,6 +499,22 @@ def test_rabbitmq_d2_a_quorum_queue_is_durable_and_on_every_broker(client: Clien
     assert found.durable and found.replicate == "all"
     local = {"arguments": {"x-queue-type": "quorum", "qpid.replicate": "none"}}
     assert client.ask("PUT", "/queues/r", local)[0] == 409
+
+
+@pytest.mark.parametrize("auto_delete", [False, True])
+def test_rabbitmq_d10_an_exclusive_queue_is_of_one_connection_and_one_broker(
+    client: Client, auto_delete: bool
+) -> None:
+    broker = client.target.broker
+    asked = {"durable": True, "exclusive": True, "auto_delete": auto_delete}
+    assert [client.ask("PUT", "/queues/q", asked)[0] for _ in range(2)] == [201, 200]
+    queue = broker.queues["q"]
+    assert (queue.owner, queue.options.replicate) == (client.connection, "none")
+    assert not queue.options.durable and queue.uid < 0
+    with pytest.raises(ResourceLocked):
+        broker.declare_queue("q", exclusive=True, owner=object())
+    broker.owner_gone(client.connection)
+    assert "q" not in broker.queues
 
 
 def test_two_spellings_of_one_thing_may_not_contradict_each_other(client: Client) -> None:

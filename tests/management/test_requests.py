@@ -185,18 +185,23 @@ def test_a_long_purge_of_a_broker_that_is_demoted_is_answered_once(
     assert len(asker.answers) == 1
 
 
-def test_a_long_deletion_is_answered_when_its_last_record_is_committed(
-    asker: Asker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def begin_long_deletion(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a queue deleted whose five messages go to another one, two a turn."""
     monkeypatch.setattr("qpidha.broker.queues.deletion.PASSED_ON_A_TURN", 2)
-    target = asker.target
     asker.ask("declare_queue", name="orphans")
     asker.ask("bind", exchange="amq.fanout", queue="orphans")
     asker.ask("declare_queue", name="q", alternate="amq.fanout")
     for _ in range(5):
-        target.broker.publish("", "q", b"m", headers=dict)
+        asker.target.broker.publish("", "q", b"m", headers=dict)
     asker.answers.clear()
     asker.call("delete_queue", {"name": "q"})
+
+
+def test_a_long_deletion_is_answered_when_its_last_record_is_committed(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_long_deletion(asker, monkeypatch)
+    target = asker.target
     while target.broker.walks:
         target.commit_all()
         assert asker.answers == []
@@ -209,15 +214,8 @@ def test_a_long_deletion_is_answered_when_its_last_record_is_committed(
 def test_a_queue_whose_deletion_rests_is_purged_and_both_are_answered(
     asker: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qpidha.broker.queues.deletion.PASSED_ON_A_TURN", 2)
+    begin_long_deletion(asker, monkeypatch)
     target = asker.target
-    asker.ask("declare_queue", name="orphans")
-    asker.ask("bind", exchange="amq.fanout", queue="orphans")
-    asker.ask("declare_queue", name="q", alternate="amq.fanout")
-    for _ in range(5):
-        target.broker.publish("", "q", b"m", headers=dict)
-    asker.answers.clear()
-    asker.call("delete_queue", {"name": "q"})
     target.broker.refuse_publishing = "the disk is nearly full"
     target.broker.go_on_walking(target.committed)
     assert asker.refusal("delete_queue", name="q").condition == "amqp:resource-locked"
@@ -246,7 +244,13 @@ def test_exchanges_and_bindings_come_and_go(asker: Asker) -> None:
     asker.ask("declare_queue", name="q")
     asker.ask("bind", exchange="x", queue="q", key="a.#", arguments={"n": 1})
     assert isinstance(asker.target.log.records[-1], Bound)
-    expected = {"exchange": "x", "queue": "q", "key": "a.#", "arguments": {"n": 1}}
+    expected = {
+        "exchange": "x",
+        "queue": "q",
+        "key": "a.#",
+        "arguments": {"n": 1},
+        "destination_exchange": "",
+    }
     assert asker.ask("list_bindings") == [expected]
     assert asker.ask("list_bindings", queue="q", exchange="x", key="a.#") == [expected]
     assert asker.ask("list_bindings", queue="other") == []
@@ -256,6 +260,21 @@ def test_exchanges_and_bindings_come_and_go(asker: Asker) -> None:
     assert asker.refusal("unbind", exchange="x", queue="q", key="a.#").condition == "amqp:not-found"
     asker.ask("delete_exchange", name="x")
     assert "x" not in [row["name"] for row in asker.ask("list_exchanges")]
+
+
+def test_an_exchange_is_bound_to_another_one(asker: Asker) -> None:
+    asker.ask("declare_exchange", name="x", type="fanout")
+    bound = asker.ask("bind", exchange="amq.topic", destination_exchange="x", key="a.#")
+    assert isinstance(asker.target.log.records[-1], Bound)
+    assert (bound["queue"], bound["destination_exchange"]) == ("", "x")
+    assert asker.ask("list_bindings", destination_exchange="x") == [bound]
+    assert asker.ask("list_bindings", destination_exchange="y") == []
+    for wrong in ({"queue": "q", "destination_exchange": "x"}, {}):
+        error = asker.refusal("bind", exchange="amq.topic", key="k", **wrong)
+        assert error.condition == "amqp:invalid-field" and error.hint
+    asker.ask("unbind", exchange="amq.topic", destination_exchange="x", key="a.#")
+    again = {"exchange": "amq.topic", "destination_exchange": "x", "key": "a.#"}
+    assert asker.refusal("unbind", **again).condition == "amqp:not-found"
 
 
 def test_built_in_exchanges_are_listed_and_cannot_be_deleted(asker: Asker) -> None:
@@ -511,7 +530,8 @@ def test_the_explanation_names_queues_that_stop_senders_and_messages_without_a_p
     queue.reject(next(iter(queue.messages.values())))
     found = asker.ask("explain")
     assert found["stopped"] == [{"name": "full", "messages": 1, "bytes": 1, "waiting_senders": 0}]
-    assert found["unplaced"] == [{"name": "q", "unplaced": 1}]
+    why = "exchange amq.fanout has no queue for the next one, or only such that it died on before"
+    assert found["unplaced"] == [{"name": "q", "unplaced": 1, "why": why}]
     assert (found["stopped_queues"], found["unplaced_queues"]) == (1, 1)
     (full,) = asker.ask("list_queues", name="full")
     assert (full["flow_stopped"], full["flow_stops"], full["unplaced"]) == (True, 1, 0)

@@ -199,9 +199,9 @@ def test_a_built_message_reads_as_it_was_given() -> None:
 def test_arrival_drops_delivery_annotations_and_nothing_else() -> None:
     bare = build("x", properties={"to": "q"})
     annotated = encode(Described(ULong(0x71), {Symbol("hop"): 1})) + bare
-    assert arrival(annotated, 5) == (bare, 0)
+    assert arrival(annotated, 5) == (bare, 0, 0)
     with_header = build("x", header={"durable": True})
-    assert arrival(with_header, 5) == (with_header, 0)
+    assert arrival(with_header, 5) == (with_header, 0, 0)
 
 
 def test_arrival_finds_when_a_message_expires() -> None:
@@ -278,13 +278,13 @@ def test_a_header_that_makes_no_sense_leaves_as_one_that_does(
 def test_a_message_that_expires_in_another_age_never_does(fields: dict[str, list[Any]]) -> None:
     code = 0x70 if "header" in fields else 0x73
     payload = encode(Described(ULong(code), next(iter(fields.values())))) + build("x")
-    assert arrival(payload, 1) == (payload, 0)
+    assert arrival(payload, 1) == (payload, 0, 0)
 
 
 def test_nothing_is_no_message_but_a_body_may_be_missing() -> None:
     with pytest.raises(ProtocolViolation):
         arrival(b"", 0)
-    assert arrival(b"\x00\x53\x70\x45", 0) == (b"\x00\x53\x70\x45", 0)
+    assert arrival(b"\x00\x53\x70\x45", 0) == (b"\x00\x53\x70\x45", 0, 0)
 
 
 @given(
@@ -301,7 +301,7 @@ def test_the_short_way_to_the_expiry_of_a_message_finds_what_the_long_one_does(
         for name, value in given.items()
     }
     payload = build("x", header={"durable": True}, properties=fields)
-    assert arrival(payload, 5) == (payload, 1_000_000 * given.get("absolute_expiry_time", 0))
+    assert arrival(payload, 5) == (payload, 1_000_000 * given.get("absolute_expiry_time", 0), 0)
 
 
 def test_a_key_is_written_as_what_it_is_though_its_text_was_written_before() -> None:

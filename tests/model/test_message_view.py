@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 from unittest.mock import Mock
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpidha.model import encoding
+from qpidha.model import encoding, message_view
 from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong, Uuid, encode
 from qpidha.model.errors import ProtocolViolation
 from qpidha.model.message_view import (
@@ -187,8 +188,34 @@ def test_a_section_that_lies_about_its_size_is_refused(size: int) -> None:
 def test_faults_b8d_before_1970_a_message_with_a_ttl_has_no_end() -> None:
     """It could not be recorded."""
     payload = build("x", header={"ttl": UInt(1000)})
-    assert arrival(payload, -(10**18)) == (payload, 0)
-    assert arrival(payload, 1) == (payload, 1_000_000_001)
+    assert arrival(payload, -(10**18)) == (payload, 0, 0)
+    assert arrival(payload, 1) == (payload, 1_000_000_001, 0)
+
+
+FAR = 1_900_000_000_000
+
+
+@pytest.mark.parametrize("absolute", [None, 0, 5_000, FAR, 2**62])
+@pytest.mark.parametrize("group", [None, "g"])
+def test_when_a_message_expires_is_seen_from_a_few_bytes_as_by_looking_at_everything(
+    monkeypatch: pytest.MonkeyPatch, absolute: int | None, group: str | None
+) -> None:
+    fields = {"absolute_expiry_time": absolute, "group_id": group, "message_id": "m", "to": "q"}
+    for durable, priority, ttl, now in product(
+        (None, True, False), (None, 0, 9), (None, 0, 7, 60_000, 2**32 - 1), (1, FAR * 10**6)
+    ):
+        payload = build(
+            "x",
+            header={"durable": durable, "priority": priority, "ttl": ttl},
+            properties={name: value for name, value in fields.items() if value is not None},
+            application_properties={"a": 1},
+        )
+        expected = message_view._arrival(payload, now)
+        with monkeypatch.context() as patch:
+            for name in ("_arrival", "_arrival_from") if ttl != 0 else ():  # 0 has no byte.
+                patch.setattr(message_view, name, Mock(side_effect=AssertionError))
+            assert arrival(payload, now) == expected
+            assert arrival_from(frozenset(), payload, now) == expected
 
 
 def listed(count: int, content: bytes) -> bytes:

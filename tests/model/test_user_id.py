@@ -305,7 +305,7 @@ def test_the_absolute_expiry_is_seen_behind_the_user_id(count: int, wide: bool) 
     fields = [raw.NULL, raw.binary(b"ann"), *[raw.NULL] * 6, b"\x83" + day.to_bytes(8)]
     fields += [raw.NULL] * (count - len(fields))
     payload = section(PROPERTIES, raw.list_of(fields, wide=wide)) + BODY
-    assert arrival_from(NAMES, payload, 1) == (payload, day * 10**6)
+    assert arrival_from(NAMES, payload, 1) == (payload, day * 10**6, 0)
 
 
 @pytest.mark.parametrize("count", [0, 14, 20, 21, 22, 200, 255])
@@ -318,7 +318,7 @@ def test_properties_with_another_number_of_fields_than_they_say_are_refused(
     content = raw.NULL + raw.binary(b"ann") + raw.NULL * (has - 2)
     payload = section(PROPERTIES, sized(code, count, content)) + BODY
     if count == has:
-        assert arrival_from(NAMES, payload, 1) == (payload, 0)
+        assert arrival_from(NAMES, payload, 1) == (payload, 0, 0)
         return
     with pytest.raises(Malformed):
         sections(payload)
@@ -372,7 +372,7 @@ LARGE = {
 def test_a_body_is_taken_whatever_its_size_and_depth(value: bytes, code: int) -> None:
     for before in (b"", ANN, section(0x70, b"\x45") + ANN):
         payload = before + section(code, value)
-        assert arrival_from(NAMES, payload, 1) == (payload, 0)
+        assert arrival_from(NAMES, payload, 1) == (payload, 0, 0)
     with pytest.raises(Misnamed):
         arrival_from(NAMES, BOB + section(code, value), 1)
 
@@ -380,7 +380,7 @@ def test_a_body_is_taken_whatever_its_size_and_depth(value: bytes, code: int) ->
 def test_an_array_of_many_values_without_bytes_is_taken() -> None:
     """As proton-j writes a thousand times true."""
     for payload in (ANN + section(0x77, TRUE), ANN + section(0x77, raw.list_of([TRUE]))):
-        assert arrival_from(NAMES, payload, 1) == (payload, 0)
+        assert arrival_from(NAMES, payload, 1) == (payload, 0, 0)
 
 
 NUMBERS = [b"\x53\x73", b"\x80" + bytes(7) + b"\x73", b"\x52\x73", b"\x50\x73", b"\x54\x73"]

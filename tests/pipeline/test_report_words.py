@@ -90,9 +90,11 @@ def offenders() -> list[tuple[str, str, dict[str, Any]]]:
     story.drain()
     story.send(9, q="never drained")
     for process in (1, 2):
-        story.op(
-            "acquire", "ok", "lock", story.op("acquire", "invoke", "lock", c=process), c=process
-        )
+        o = story.op("acquire", "invoke", "lock", c=process)
+        story.op("acquire", "ok", "lock", o, process, e=1, p=9 - process)
+    for number in (8, 7):
+        o = story.op("write", "invoke", "lock", e=1, p=number)
+        story.op("write", "ok", "lock", o, e=1, p=number)
     story.op("release", "ok", "lock", story.op("release", "invoke", "lock", c=1), c=1)
     story.at += 5_000_000_000
     for node, epoch in (("a", 2), ("a", 1)):
@@ -131,6 +133,8 @@ def test_every_kind_of_example_has_a_title_and_a_sentence() -> None:
         ("availability", "windows"),
         ("mutex", "overlaps"),
         ("mutex", "lease_overlaps"),
+        ("mutex", "stale"),
+        ("mutex", "regressions"),
         ("accepted-before-safe", "unsafe"),
         ("accepted-before-safe", "client_unsafe"),
         ("primaries", "shared_epochs"),

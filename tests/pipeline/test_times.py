@@ -8,6 +8,7 @@ import math
 import random
 from functools import cache
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,6 +85,59 @@ def test_a_lock_history_is_linearizable_exactly_if_its_certain_holds_are_disjoin
         assert is_linearizable(ops) == (overlaps == 0), ops
         verdicts[overlaps > 0] += 1
     assert min(verdicts) > 1000
+
+
+def acquire(story: Story, process: int, token: tuple[int, int]) -> None:
+    o = story.op("acquire", "invoke", "lock", c=process)
+    story.op("acquire", "ok", "lock", o, process, e=token[0], p=token[1])
+
+
+def write(story: Story, process: int, token: tuple[int, int], outcome: str = "ok") -> None:
+    o = story.op("write", "invoke", "lock", c=process, e=token[0], p=token[1])
+    story.op("write", outcome, "lock", o, process, e=token[0], p=token[1])
+
+
+@pytest.mark.parametrize(("outcome", "valid"), [("fail", True), ("ok", False)])
+def test_a_lock_is_safe_if_what_it_protects_refuses_a_stale_token(
+    outcome: str, valid: bool
+) -> None:
+    story = Story()
+    acquire(story, 1, (1, 7))
+    write(story, 1, (1, 7))
+    acquire(story, 2, (2, 1))  # the first holder's session was lost, and it does not know
+    write(story, 2, (2, 1))
+    write(story, 2, (2, 1))
+    write(story, 1, (1, 7), outcome)
+    check = story.judged(mutex="report")["mutex"]
+    assert check.valid is valid and check.counts["overlaps"] == 1
+    names = ("tokens", "writes", "refused", "stale", "regressions")
+    taken = outcome == "ok"
+    assert [check.counts[name] for name in names] == [2, 3 + taken, 1 - taken, taken, 0]
+    if taken:
+        (row,) = check.offenders["stale"]
+        assert (row["queue"], row["op"], row["other_op"]) == ("lock", 6, 4)
+        assert not any("fencing" in reason for reason in check.reasons)
+
+
+def test_a_write_beside_one_with_a_higher_token_may_have_come_before_it() -> None:
+    story = Story()
+    acquire(story, 1, (1, 1))
+    acquire(story, 2, (1, 2))
+    late = story.op("write", "invoke", "lock", c=1, e=1, p=1)
+    write(story, 2, (1, 2))
+    story.op("write", "ok", "lock", late, 1, e=1, p=1)
+    assert story.judged(mutex="report")["mutex"].valid is True
+
+
+@pytest.mark.parametrize(
+    ("second", "regressions"), [((1, 6), 1), ((1, 5), 1), ((2, 1), 0), ((0, 9), 0)]
+)
+def test_tokens_of_an_epoch_rise(second: tuple[int, int], regressions: int) -> None:
+    story = Story()
+    acquire(story, 1, (1, 6))
+    acquire(story, 2, second)
+    check = story.judged(mutex="report")["mutex"]
+    assert check.counts["regressions"] == regressions and check.valid is not bool(regressions)
 
 
 def test_a_lease_that_its_holder_knew_to_be_lost_excuses_an_overlap() -> None:

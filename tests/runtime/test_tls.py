@@ -10,8 +10,9 @@ import pytest
 from qpidha.model.exit_codes import CONFIG
 from qpidha.model.settings import Settings
 from qpidha.runtime.exits import CannotStart
-from qpidha.runtime.tls import client_context, server_context
+from qpidha.runtime.tls import check_certificate, client_context, server_context
 from tests.runtime.daemons import run
+from tests.system.cluster import wait_for
 from tests.system.credentials import Authority
 
 
@@ -63,3 +64,17 @@ def test_nobody_is_asked_on_the_terminal_for_the_password_of_a_key(settings: Set
     code, _, log = run("--check", "--ssl-cert", settings.ssl_cert, "--ssl-key", settings.ssl_key)
     assert code == CONFIG and "the key needs a password" in log
     assert "next: " in log and "ssl-key-password-file" in log
+
+
+def test_a_certificate_whose_time_is_over_is_told(tmp_path: Path) -> None:
+    """By --check, at the start and when it is read again; peers would only say that to us."""
+    authority = Authority(tmp_path)
+    good, key = authority.issue("broker")
+    settings = Settings(
+        ssl_cert=str(good), ssl_key=str(key), ssl_require_client_authentication=True
+    )
+    assert check_certificate(settings) == check_certificate(Settings()) == []
+    certificate, key = authority.issue("former", days=0)
+    former = replace(settings, ssl_cert=str(certificate), ssl_key=str(key))
+    [told] = wait_for(lambda: check_certificate(former))
+    assert "former.pem" in told and "certificate has expired" in told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from qpidha.model.exit_codes import CONFIG
 from qpidha.model.settings import Settings
 from qpidha.model.url import parse_url
 from qpidha.runtime.exits import CannotStart
-from qpidha.runtime.users import check_login_of_brokers, load_users
+from qpidha.runtime.users import check_users, load_users
 from tests.system.credentials import users_file
 
 
@@ -32,7 +33,7 @@ def settings(tmp_path: Path) -> Settings:
 def found(settings: Settings) -> str:
     """Return what is found, in one text."""
     try:
-        return " ".join(check_login_of_brokers(settings, load_users(settings)))
+        return " ".join(check_users(settings, load_users(settings)))
     except CannotStart as error:
         assert error.code == CONFIG and "qpid-ha user add" in error.hint
         return f"refused: {error.text}"
@@ -79,3 +80,20 @@ def test_first_use_d9_a_login_of_the_brokers_that_is_none_is_found(
 ) -> None:
     text = found(replace(settings, **changes))
     assert says in text if says else not text
+
+
+def test_a_users_file_without_users_is_told(settings: Settings) -> None:
+    """It was emptied, or cut while it was written."""
+    Path(settings.users_file).write_text(f"{line_of_secret(bytes)}\n")
+    assert found(settings).startswith("refused: ")  # The brokers' own login is missing.
+    alone = replace(settings, ha_cluster=False)
+    assert "has no users: nobody logs in with a password" in found(alone)
+    assert not found(replace(alone, auth=False))
+
+
+def test_a_users_file_that_is_a_pipe_or_a_device_is_refused(settings: Settings) -> None:
+    """Nobody may ever write to the one, and the other has no end."""
+    pipe = Path(settings.users_file).with_name("pipe")
+    os.mkfifo(pipe)
+    for path in (str(pipe), "/dev/zero"):
+        assert "it is no regular file" in found(replace(settings, users_file=path))

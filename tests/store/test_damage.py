@@ -24,6 +24,8 @@ class Reader:
     """A consumer that needs the bytes."""
 
     browse = exclusive = is_selective = False
+    selector = None
+    priority = 0
     credit = 100
     cursor = 0
 

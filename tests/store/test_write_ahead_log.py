@@ -9,7 +9,9 @@ from zlib import crc32
 
 import pytest
 
+from qpidha.broker.policy import policy_asked_for
 from qpidha.model.errors import LogDamaged
+from qpidha.model.features import QUEUE_KINDS
 from qpidha.store.frames import decode_frame, encode_frame, sound_frames
 from qpidha.store.log_reader import NAME, SegmentReader
 from tests.store.durable import Machine
@@ -260,9 +262,21 @@ def test_space_is_reclaimed_on_an_idle_broker() -> None:
     assert machine.wal.size < 4 * 4096
 
 
-def test_bodies_of_a_long_queue_are_read_back_from_segments_and_checkpoints() -> None:
-    machine = Machine(queue_memory=300, log_memory=100, log_disk=0)
-    machine.broker.declare_queue("q", durable=True)
+@pytest.mark.parametrize(
+    ("queue_memory", "arguments"), [(300, {}), (0, {"qpidha.memory": 300}), (9000, {"memory": 300})]
+)
+def test_bodies_of_a_long_queue_are_read_back_from_segments_and_checkpoints(
+    queue_memory: int, arguments: dict[str, int]
+) -> None:
+    """By the option, the argument or a policy."""
+    machine = Machine(queue_memory=queue_memory, log_memory=100, log_disk=0)
+    machine.broker.features[QUEUE_KINDS] = 0
+    if "memory" in arguments:
+        machine.broker.declare_queue("q", durable=True)
+        machine.broker.set_policy(policy_asked_for("p", "^q$", arguments))
+        machine.broker.follow_policies(1)
+    else:
+        machine.broker.declare_queue("q", durable=True, arguments=arguments)
     for start in range(0, 600, 30):
         machine.publish("q", *words(600)[start : start + 30])
         machine.turn()
@@ -274,7 +288,7 @@ def test_bodies_of_a_long_queue_are_read_back_from_segments_and_checkpoints() ->
     machine.checkpointer.checkpoint(machine.log.last)
     machine.settle()
     assert machine.bodies("q") == words(600)[200:]
-    again = machine.restart("lose", queue_memory=300, log_memory=100, log_disk=0)
+    again = machine.restart("lose", queue_memory=queue_memory, log_memory=100, log_disk=0)
     assert again.broker.queue("q").paged_out > 0
     assert again.bodies("q") == words(600)[200:]
 

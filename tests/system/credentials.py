@@ -59,9 +59,9 @@ class Authority:
         )
 
     def issue(
-        self, name: str, alternatives: str = "DNS:localhost,IP:127.0.0.1"
+        self, name: str, alternatives: str = "DNS:localhost,IP:127.0.0.1", *, days: int = 2
     ) -> tuple[Path, Path]:
-        """Return a certificate for CN=`name` and its key."""
+        """Return a certificate for CN=`name` that lasts so many days, and its key."""
         request, key, certificate = (
             self.directory / f"{name}.{kind}" for kind in ("csr", "key", "pem")
         )
@@ -93,7 +93,7 @@ class Authority:
             self.key,
             "-CAcreateserial",
             "-days",
-            "2",
+            days,
             "-copy_extensions",
             "copy",
             "-out",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -32,7 +33,7 @@ SILENT = 600.0
 """A heartbeat with which a client stays with a frozen broker."""
 
 
-class FailoverClient:
+class FailoverClient(ABC):
     """A thread with a client in it; others only read the lists that it keeps.
 
     With `follow` false it ends with its first connection. A `pinned` one tries its own addresses
@@ -89,12 +90,12 @@ class FailoverClient:
         if self.failure is not None:
             raise self.failure
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - most need nothing
         """Do what the thread needs before it dials."""
 
+    @abstractmethod
     def work(self, client: Client) -> None:
         """Attach, and go on until it `is_over`."""
-        raise NotImplementedError
 
     def is_over(self) -> bool:
         """Whether the client is to end."""
@@ -268,9 +269,14 @@ class FailoverReceiver(FailoverClient):
                 continue
             self.received.append(str(message.body))
             try:
-                message.accept()
+                self.judge(message)
             except DeliveryLost:
                 pass  # It comes again.
+
+    @staticmethod
+    def judge(message: Delivery) -> None:
+        """Say what becomes of a message."""
+        message.accept()
 
     def numbers(self) -> list[int]:
         return [int(body) for body in list(self.received)]

@@ -202,19 +202,86 @@ def test_reject(a_cluster):
     assert backup.state == "ready"
 
 
+def send_ranked(primary: Broker, queue: str, priorities: list[int]) -> None:
+    """Send messages whose bodies are their priorities."""
+    with connect(primary) as client:
+        sender = client.sender(queue)
+        for number in priorities:
+            sender.send_nowait(Message(number, priority=number))
+        sender.flush()
+
+
+def in_shares(priorities: list[int], shares: dict[int, int]) -> list[int]:
+    """The reference's order of 8 levels with shares: up to so many of each in turn, 0 for all."""
+    left = sorted(priorities, key=lambda number: -min(max(number - 1, 0), 7))
+    found: list[int] = []
+    while left:
+        postponed: list[int] = []
+        count, last = 0, -1
+        for number in left:
+            level = min(max(number - 1, 0), 7)
+            count = count + 1 if level == last else 1
+            last = level
+            share = shares.get(level, 0)
+            (postponed if share and count > share else found).append(number)
+        left = postponed
+    return found
+
+
+def test_qpid_12_15_16_17_orders_on_a_backup_that_takes_over(a_cluster):
+    """test_lvq, test_priority, test_priority_fairshare and test_priority_ring, on one cluster."""
+    cluster = a_cluster(2)
+    primary, backup = cluster
+    mixed = [8, 9, 5, 1, 2, 2, 3, 4, 9, 7, 8, 9, 9, 2]
+    many = [4, 5, 3, 7, 8, 8, 2, 8, 2, 8, 8, 16, 6, 6, 6, 6, 6, 6, 8, 3]
+    many += [5, 8, 3, 5, 5, 3, 3, 8, 8, 3, 7, 3, 7, 7, 7, 8, 8, 8, 2, 3]
+    shares = {7: 0, 6: 4, 5: 3, 4: 2, 3: 2, 2: 2, 1: 2}
+    primary.declare_queue("strict", priorities=10)
+    primary.declare_queue(
+        "fair",
+        priorities=8,
+        fairshare=5,
+        **{f"fairshare-{level}": share for level, share in shares.items()},
+    )
+    primary.declare_queue("ring", priorities=10, policy_type="ring", max_count=5)
+    primary.declare_queue("last", last_value_queue_key="lvq-key")
+    send_ranked(primary, "strict", mixed)
+    send_ranked(primary, "fair", many)
+    send_ranked(primary, "ring", mixed)
+    values: dict[str, str] = {}
+    with connect(primary) as client:
+        sender = client.sender("last")
+        for value in ("a-1", "b-1", "a-2", "a-3", "c-1", "c-2", "b-2", "c-3", "d-1"):
+            values.pop(value[0], None)
+            values[value[0]] = value
+            sender.send(Message(value, application_properties={"lvq-key": value[0]}))
+            wait_browse(backup, "last", list(values.values()))
+    # Browsers, those of a backup too, see the highest priority first.
+    wait_browse(backup, "strict", sorted(mixed, reverse=True))
+    assert browse(primary, "ring") == sorted(mixed, reverse=True)[:5]
+    wait_browse(backup, "ring", sorted(mixed, reverse=True)[:5])
+    cluster.kill(0, promote=1)
+    assert receive(backup, "strict", len(mixed)) == sorted(mixed, reverse=True)
+    assert receive(backup, "fair", len(many)) == in_shares(many, shares)
+    assert receive(backup, "ring", 5) == sorted(mixed, reverse=True)[:5]
+    assert receive(backup, "last", 4) == ["a-3", "b-2", "c-3", "d-1"]
+
+
 def test_backup_acquired(a_cluster):
     """Messages that a consumer has, but did not accept, are on every backup, also on one that was
     away.
-
-    FIFO and ring queues; priority, fairshare and last-value queues join this test when they exist.
     """
     cluster = a_cluster(3)
     primary = cluster[0]
-    cluster[2].kill()
     everything = list(range(10))
-    held = {"fifo": everything, "ring": everything[5:]}
+    held = dict.fromkeys(("fifo", "priority", "fairshare"), everything)
+    held |= {"ring": everything[5:], "last": everything[-1:]}
     primary.declare_queue("fifo")
     primary.declare_queue("ring", policy_type="ring", max_count=5)
+    primary.declare_queue("priority", priorities=10)
+    primary.declare_queue("fairshare", priorities=10, fairshare=5)
+    primary.declare_queue("last", last_value_queue_key="no-such")
+    cluster[2].kill()
     client = connect(primary)
     for queue, expected in held.items():
         send(primary, queue, everything)

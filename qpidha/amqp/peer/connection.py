@@ -47,7 +47,7 @@ MIN_IDLE_TIMEOUT = 10
 """Milliseconds of silence that a peer must put up with: less would keep the broker busy with
 heartbeats (2.4.5).
 """
-CAPABILITIES = ("ANONYMOUS-RELAY",)
+CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY")
 
 
 class Counters:
@@ -249,6 +249,14 @@ class Connection:
             # Its traceback would keep this connection, for that has frames with the error in them.
             self.close(error.with_traceback(None))
         self.wake()
+
+    def receive_later(self, data: bytes) -> None:
+        """Take bytes from the peer behind those that were put off, for a later turn."""
+        self.counters.bytes_in += len(data)
+        try:
+            self._engine.wait(data)
+        except QpidHaError as error:
+            self.close(error.with_traceback(None))
 
     @property
     def goes_on(self) -> bool:

@@ -11,7 +11,7 @@ addresses. Source: proton 0.40, proton/engine.h and its neighbours.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cproton_ffi import ffi, lib
 
@@ -39,9 +39,12 @@ from qpidha.amqp.peer.values import (
 )
 from qpidha.model.errors import LimitExceeded, LinkStolen, ProtocolViolation, QpidHaError
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 MOST_ROUNDS = 2
-"""How often in one turn a server hands out the events of thousands of deliveries, or of a hundred
-attaches.
+"""How often in one turn a server hands out the events of thousands of deliveries, of hundreds of
+flows, or of some sixty attaches.
 """
 PUT_OFF = 4 << 20
 """Bytes that may wait for turns of their own, whatever they are: those of a dozen turns of a client
@@ -92,6 +95,7 @@ class Engine:
     """One connection, after any security layer: it starts with the AMQP protocol header."""
 
     __slots__ = (
+        "_ahead",
         "_begun",
         "_by_channel",
         "_channel_max",
@@ -137,6 +141,8 @@ class Engine:
         self._is_server = is_server
         self._is_stuck = False
         self._is_incomplete = False
+        self._ahead = b""
+        """What was fetched already, and is to be sent before the rest."""
         """Whether the engine's output is to be looked at."""
         self._idle_timeout = 0
         self._frames = 0
@@ -316,9 +322,10 @@ class Engine:
         if self.put_off:
             data, self.put_off = self.put_off + data, b""
         start, size, rounds = 0, len(data), 0
+        reader.renew()
         while start < size:
             if rounds == MOST_ROUNDS:
-                self._put_off(data[start:])
+                self.wait(data[start:])
                 return
             end, following, found = reader.look(data, start)
             if end > start:
@@ -336,12 +343,16 @@ class Engine:
                 else:
                     self.end_session(session, found.error)
             start = following
-            rounds += reader.is_full and self._is_server
+            if reader.is_full:
+                reader.renew()
+                rounds += self._is_server
 
-    def _put_off(self, data: bytes) -> None:
+    def wait(self, data: bytes) -> None:
+        """Put bytes from the peer off, behind those that were put off before."""
+        data = self.put_off + data
         if len(data) > PUT_OFF:
             raise LimitExceeded(
-                f"{len(data)} bytes wait behind states of deliveries, or attaches",
+                f"{len(data)} bytes wait behind states of deliveries, flows or attaches",
                 reason=f"{PUT_OFF} are kept while thousands of those are looked at, some a turn",
                 hint="settle or attach fewer at once, or wait for the answers",
             )
@@ -411,9 +422,31 @@ class Engine:
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         return self._completed(data) if self._is_incomplete else data
 
+    def tell(self, end: LinkEnd, properties: Mapping[str, Any], available: int | None) -> None:
+        """Say something of a link on which we send in a flow, before all that is sent from now
+        on.
+        """
+        ahead, session = self.pull(), end.session
+        if end.pointer is not None and end.own_handle >= 0 and not session.is_ended:
+            # Setting what is set makes the engine say all of its state.
+            lib.pn_session_set_incoming_capacity(session.pointer, 0)
+            credit = max(end.credit() + lib.pn_link_queued(end.pointer), 0)
+            ahead += with_link(
+                self.pull(),
+                end.own_handle,
+                self._reader.granted(session.channel, end.remote_handle) - credit,
+                credit,
+                drain=end.is_draining(),
+                available=available,
+                properties=properties,
+            )
+        self._ahead = ahead
+        self._is_incomplete = True
+
     def _completed(self, data: bytes) -> bytes:
         """See to what the engine leaves undone in its output."""
         self._is_incomplete = bool(self._shifts)
+        ahead, self._ahead = self._ahead, b""
         if self._expected:
             links = (self._links[one] for one in self._expected if one in self._links)
             note_numbers(data, self._by_channel, links)
@@ -438,7 +471,7 @@ class Engine:
         if self._parting:
             data += self._parting
             self._parting = b""
-        return data
+        return ahead + data
 
     def _answer_echoes(self) -> bytes:
         """Make the flows that the peer asked for: of a session, or of one of its links."""

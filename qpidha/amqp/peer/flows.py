@@ -15,7 +15,7 @@ from qpidha.amqp.peer.channels import MASK
 from qpidha.amqp.peer.links import LinkEnd, SessionEnd
 from qpidha.amqp.peer.performatives import ATTACH, BEGIN, FLOW
 from qpidha.amqp.peer.sasl import AMQP_HEADER
-from qpidha.model.encoding import Described, UInt, ULong, decode, encode
+from qpidha.model.encoding import Described, Symbol, UInt, ULong, decode, encode
 
 HEADER = Struct(">IBBH")
 DESCRIPTOR = 3
@@ -44,9 +44,21 @@ def note_numbers(
                 link.own_handle = handle
 
 
-def with_link(data: bytes, handle: int, used: int, credit: int, *, drain: bool) -> bytes:
+def with_link(
+    data: bytes,
+    handle: int,
+    used: int,
+    credit: int,
+    *,
+    drain: bool,
+    available: int | None = None,
+    properties: Mapping[str, Any] | None = None,
+) -> bytes:
     """Make a flow of a session one of a link on which we send: `used` is its delivery-count."""
-    of_link = [UInt(handle), UInt(used & MASK), UInt(credit), None, drain]
+    waiting = None if available is None else UInt(available)
+    of_link: list[Any] = [UInt(handle), UInt(used & MASK), UInt(credit), waiting, drain]
+    if properties:
+        of_link += [False, {Symbol(name): value for name, value in properties.items()}]
     return _changed(data, lambda channel, fields: [*fields[:4], *of_link])
 
 

@@ -85,10 +85,23 @@ that differ each time must not cost a lesson each.
 AT_ONCE = 4096
 """Deliveries of ranges, roughly, that the engine is told of at once: it makes an event of each.
 """
+FRAME_COSTS = 8
+"""What a frame counts for that is no transfer, and is like no other; a flow for instance."""
 ATTACH_COSTS = 64
 """What an attach counts for beside a delivery. The engine answers them together, and looks for the
 handle of each behind those of all others.
 """
+BYTES_OF_A_SPAN = 4
+"""Of what an attach describes, so many bytes count for a delivery: a selector of 8 KiB takes 5 ms.
+"""
+
+LONG_STATE = 1024
+"""Bytes of a state that is more than an outcome: annotations, or the description of an error."""
+MOST_STATED = 256 << 10
+"""Bytes that long states may come to in one disposition: the engine copies them for each delivery.
+"""
+STATE_COSTS = 64
+"""Bytes of a long state, for one delivery, that count as much as a delivery without."""
 
 
 class IllegalState(ProtocolViolation):
@@ -223,7 +236,7 @@ class FrameReader:
         self._twins: dict[bytes, Shape] = {}
         """Others that begin the same: of parts with more to come, or of the last ones."""
         self._spans = 0
-        """Deliveries in the ranges of the dispositions that the engine is to have next."""
+        """What was looked at since `renew`, in deliveries."""
         self._strange = 0
         """Frames that were unlike the shape of their beginning."""
         self._greeted = self._is_closed = False
@@ -261,7 +274,6 @@ class FrameReader:
         go on looking, and what is wrong there, or to be seen to.
         """
         position, total = start, len(data)
-        self._spans = 0
         if self._rest:
             position += min(self._rest, total - start)
             self._rest -= position - start
@@ -278,6 +290,7 @@ class FrameReader:
                 return total, total, None
             if self.is_full:
                 return position, position, None
+            self._spans += 1
             try:
                 keeps, following = self._frame(data, position)
             # Without their tracebacks: those have the frames of the callers, which have these.
@@ -301,8 +314,12 @@ class FrameReader:
 
     @property
     def is_full(self) -> bool:
-        """Whether there was more to look at than the engine is to be told of at once."""
+        """Whether the engine is to be told of what was looked at, before there is more."""
         return self._spans > AT_ONCE
+
+    def renew(self) -> None:
+        """Look at as much again."""
+        self._spans = 0
 
     def _drop(self, following: int, total: int) -> int:
         self._rest, self._drops = max(following - total, 0), True
@@ -394,6 +411,12 @@ class FrameReader:
         for channel in self._channels.values():
             channel.is_answered = True
 
+    def granted(self, number: int, handle: int) -> int:
+        """Tell up to which delivery-count the peer has given credit to a link."""
+        channel = self._channels.get(number)
+        link = channel.links.get(handle) if channel is not None else None
+        return link.granted if link is not None else 0
+
     def ignore(self, number: int) -> None:
         """Drop what still comes on a channel whose session we have ended."""
         channel = self._channels.get(number)
@@ -430,6 +453,8 @@ class FrameReader:
         if not is_short and there < size:
             return self._hold(start, size)
         code, fields = (data[body + 2], body + 3) if is_short else _descriptor(data, body)
+        if code != TRANSFER:
+            self._spans += FRAME_COSTS
         channel = self._expect(code, number)
         if channel is not None and channel.is_ended and code != END:
             return False, end
@@ -510,7 +535,7 @@ class FrameReader:
             span = _span(given)
             if not _changes_anything(given):
                 raise Restated(b"", end, None)
-            self._spans += span
+            self._spans += span + _weight(given[4], span)
             if given[0] in TRUE and _is_transactional(given[4]):
                 self._after = _retire(channel, given)
         if match is None:
@@ -519,6 +544,8 @@ class FrameReader:
                 (_words(code, number, given, state, numbered, rest), rest) if numbered else (b"", 0)
             )
         is_alike = part is not None if code == TRANSFER else self._after is None
+        if code != TRANSFER and len(given[4]) > LONG_STATE:
+            return b"", 0
         if is_alike and (match.lastindex or 0) >= 3:
             self._learn(data, start, match.start(), match.end(), largest, part)
         return b"", 0
@@ -563,7 +590,7 @@ class FrameReader:
             raise InvalidArgument(f"a link has a name of more than {LONGEST_NAME} bytes")
         channel.attach(handle, name, receives=receives, described=described)
         self._described = in_all
-        self._spans += ATTACH_COSTS
+        self._spans += ATTACH_COSTS + described // BYTES_OF_A_SPAN
         self.attached.append((handle, *(value(data, places, index) for index in (5, 6, 13))))
 
 
@@ -631,6 +658,20 @@ def _span(given: Sequence[bytes]) -> int:
             f"disposition is for the deliveries {_number(first)} to {_number(last)}, which are none"
         )
     return span
+
+
+def _weight(state: bytes, span: int) -> int:
+    """Tell what a state counts for beside its deliveries; raise if it says too much of too many."""
+    if len(state) <= LONG_STATE:
+        return 0
+    size = len(state) * (span + 1)
+    if size > MOST_STATED:
+        raise InvalidArgument(
+            f"disposition has a state of {len(state)} bytes for {span + 1} deliveries",
+            hint=f"of one disposition {MOST_STATED} bytes are taken, each delivery counted; say so "
+            "much of fewer deliveries at once",
+        )
+    return size // STATE_COSTS
 
 
 def _changes_anything(given: Sequence[bytes]) -> bool:

@@ -8,7 +8,7 @@ forget theirs when a link is lost. Must not know brokers, services or addresses.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cproton_ffi import ffi, lib
 
@@ -21,6 +21,9 @@ from qpidha.amqp.peer.values import (
     write_terminus,
 )
 from qpidha.model.errors import MessageTooLarge, ProtocolViolation, QpidHaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 BUFFER_SIZE = 65536
 """Bytes read or written in one call; larger messages get a buffer of their own."""
@@ -157,6 +160,9 @@ class LinkHolder(Protocol):
 
     def expect_frame(self, pointer: Pointer) -> None:
         """Remember that opening this endpoint must produce a frame."""
+
+    def tell(self, end: LinkEnd, properties: Mapping[str, Any], available: int | None) -> None:
+        """Say something of a link in a flow."""
 
 
 class SessionEnd:
@@ -377,6 +383,10 @@ class LinkEnd:
     def drained(self) -> None:
         """Give back what credit is left."""
         lib.pn_link_drained(self.pointer)
+
+    def tell(self, properties: Mapping[str, Any], available: int | None) -> None:
+        """Say something of the link in a flow, before what is sent from now on."""
+        self.engine.tell(self, properties, available)
 
     def send(self, payload: bytes) -> Pointer:
         """Send a message; give its delivery, which the peer will settle or give an outcome."""

@@ -25,8 +25,8 @@ from qpidha.model.message_view import body, build
 DECLARE, DISCHARGE, DECLARED, TRANSACTIONAL = 0x31, 0x32, 0x33, 0x34
 ERROR = 0x1D
 CAPABILITIES = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn")
-"""What our coordinators can do. There is no word for transactional acquisition, which proton's
-engine does not show us.
+"""What our coordinators can do. There is no word for transactional acquisition: proton's engine
+passes over the properties of a flow, and writes none (docs/conformance.md, 4.4.3).
 """
 CONTROLS = {
     DECLARE: DECLARE,

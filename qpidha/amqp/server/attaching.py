@@ -31,16 +31,32 @@ from qpidha.amqp.server.outgoing import OutgoingLink
 from qpidha.amqp.server.receiving_link import TransferLimitExceeded
 from qpidha.broker.declaration import OPTIONS, exchange_asked_for, properties_of, queue_asked_for
 from qpidha.broker.queues.arguments import check_key
+from qpidha.broker.queues.intake import LANGUAGES, NO_LOCAL
 from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, Lifetime
 from qpidha.broker.translation import (
-    BindingFilter,
-    binding_of,
+    SourceFilters,
     check_capabilities,
     check_link_properties,
+    filters_in,
+    filters_of,
+    patience_of,
+    priority_of,
     take_option,
     translate,
+    wants,
 )
-from qpidha.broker.vocabulary import CREATE, DURABLE, EXCHANGE_TYPE, EXCLUSIVE, SHARED, Kind
+from qpidha.broker.vocabulary import (
+    CREATE,
+    DURABLE,
+    EXCHANGE_TYPE,
+    EXCLUSIVE,
+    EXCLUSIVE_LINK,
+    FENCING_LINK,
+    LEAVE_OUT,
+    SHARED,
+    VOLATILE,
+    Kind,
+)
 from qpidha.model.encoding import Array, Described, Symbol, ULong
 from qpidha.model.errors import (
     InvalidArgument,
@@ -65,7 +81,13 @@ DISTRIBUTION_MODES = "supported-dist-modes"
 """`copy` for an exchange, `move` for a queue."""
 JMS_PRODUCT = "QpidJMS"
 QUEUE, EXCHANGE = "a queue", "an exchange"
-KINDS = {"queue": QUEUE, "temporary-queue": QUEUE, "topic": EXCHANGE}
+KINDS = {
+    "queue": QUEUE,
+    "temporary-queue": QUEUE,
+    VOLATILE: QUEUE,
+    "topic": EXCHANGE,
+    "temporary-topic": EXCHANGE,
+}
 """What kind of node the capabilities of a terminus ask for."""
 LIFETIMES = {
     0x2B: "delete-on-close",
@@ -98,7 +120,7 @@ class Attaching:
     """A link between the peer's attach and our answer."""
 
     __slots__ = (
-        "_binding",
+        "_filters",
         "_broker",
         "_connection",
         "_deletes",
@@ -133,7 +155,7 @@ class Attaching:
         self._incoming: IncomingLink | None = None
         self._outgoing: OutgoingLink | None = None
         self._queue: Queue | None = None
-        self._binding = BindingFilter({})
+        self._filters = SourceFilters({})
         self._deletes = False
         self._sequence = 0
 
@@ -157,7 +179,7 @@ class Attaching:
         service = self._host.service(terminus.address) if terminus.address else None
         if service is not None:
             if end.is_sender:
-                binding_of(terminus.filter, "")
+                _refuse_filters(terminus)
             self._check(Action.ACCESS, ObjectType.SERVICE, terminus.address or "")
             room = None if self._connection.principal.is_broker else self._served.answers
             link = ServiceLink(self._connection, end, service, terminus.address or "", room)
@@ -311,16 +333,25 @@ class Attaching:
         browse = source.distribution == "copy"
         found = None if source.dynamic else find_address(self._broker, source.address or "")
         shared = SHARED in source.capabilities
-        is_subscription = found is not None and found.exchange is not None
+        is_subscription = (
+            _asks_for_exchange(source) if found is None else found.exchange is not None
+        )
         link = OutgoingLink(
             self._served,
             end,
             browse=browse and not is_subscription,
-            exclusive=is_subscription and not shared,
+            exclusive=is_subscription
+            and not shared
+            or wants(EXCLUSIVE_LINK, end.remote_properties()),
+            priority=priority_of(end.remote_properties()),
+            patience=patience_of(end.remote_properties()),
+            fences=wants(FENCING_LINK, end.remote_properties()),
         )
         self._outgoing = link
         self._host.links.attach(self._connection, end.name, True, link)
         address = self._find(source, link)
+        if address.queue is not None and address.queue.spec.browse_only:
+            link.browse = True
         source.distribution = "copy" if link.browse else "move"
         outcomes = list(OUTCOME_NAMES.values())
         source.outcomes = [name for name in outcomes if name in source.outcomes] or outcomes
@@ -339,8 +370,11 @@ class Attaching:
         there, as Qpid JMS does to end a durable subscription.
         """
         container = self._connection.remote_container
-        queue = self._broker.find_queue(f"{container}_{end.name}")
-        if queue is None or not (queue.options.exclusive and queue.bindings):
+        queue = self._broker.find_queue(
+            self._subscription_name(end.name) if self._is_jms() else self._own_name(end.name)
+        )
+        # A shared one ends with its last link by itself, unless it is durable.
+        if queue is None or not queue.bindings or shares(queue) and queue.options.auto_delete:
             raise NotFound(
                 f"there is no subscription '{end.name}' of container '{container}'",
                 hint="give a source address",
@@ -355,13 +389,35 @@ class Attaching:
             timeout=int(options.arguments.get(AUTO_DELETE_TIMEOUT, 0)),
             distribution="move",
             outcomes=list(OUTCOME_NAMES.values()),
+            filter=filters_in(options.arguments),
         )
         link = OutgoingLink(self._served, end, browse=False, exclusive=True)
         self._outgoing = link
         self._host.links.attach(self._connection, end.name, True, link)
-        self._take_over(queue, link, shared=False)
+        self._take_over(queue, link, shared=shares(queue))
+        self._check(Action.DELETE, ObjectType.QUEUE, queue.name)
         self._check_serving(queue.uid)
         self._queue, self._deletes = queue, True
+
+    def _is_jms(self) -> bool:
+        return bool(self._connection.remote_properties.get("product") == JMS_PRODUCT)
+
+    def _own_name(self, link: str) -> str:
+        """Return the name of the queue of a subscription that one container has."""
+        return f"{self._connection.remote_container}_{link}"
+
+    def _subscription_name(self, link: str) -> str:
+        """Return the name of the queue of a shared subscription, which is that of its links. Those
+        of Qpid JMS end with what kind it is and a number: NAME and NAME|2 are durable and of one
+        client ID, NAME|volatile1 lives with its links, NAME|global and NAME|global-volatile1 are
+        of any connection without a client ID.
+        """
+        if not self._is_jms():
+            return link
+        name, bar, end = link.rpartition("|")
+        kind = end.rstrip("0123456789") if bar else ""
+        name = f"{name}|{kind}" if kind else name or link
+        return name if kind.startswith("global") else self._own_name(name)
 
     def _take_over(self, queue: Queue, link: OutgoingLink, *, shared: bool) -> None:
         """Refuse a queue that exists unless it is that of such a subscription, and the peer may do
@@ -383,6 +439,28 @@ class Attaching:
             self._check(Action.DELETE, ObjectType.QUEUE, name)
         self._check_queue(queue, link)
 
+    def _intake(self) -> dict[str, str]:
+        """Return what the filters of a subscription say of its queue."""
+        wanted = dict(self._filters.intake)
+        if self._filters.no_local:
+            wanted[NO_LOCAL] = self._connection.remote_container
+        return wanted
+
+    def _check_intake(self, queue: Queue) -> None:
+        """Refuse a subscription that exists with another selector, or with what its own container
+        sends where the peer wants none of that: what it has is not what the peer wants.
+        """
+        wanted = self._intake()
+        for name in (*LANGUAGES, NO_LOCAL):
+            present = queue.options.arguments.get(name)
+            if present != wanted.get(name):
+                what = "no-local" if name == NO_LOCAL else "selector"
+                raise PreconditionFailed(
+                    f"the subscription {queue.name} exists with another {what}",
+                    reason=f"{name} is {present!r:.200} there",
+                    hint="close it first, or give the link another name",
+                )
+
     def _find(self, terminus: Terminus, link: object) -> Address:
         """Find the node of a terminus, or make it if the peer asks for that; the terminus comes to
         say what it is.
@@ -394,7 +472,8 @@ class Attaching:
                     f"a dynamic node has no address yet, but '{terminus.address}' was given",
                     hint="leave the address out, or ask for a node of that name without dynamic",
                 )
-            terminus.address = f"TempQueue{self._host.make_uuid()}"
+            kind = "TempTopic" if _asks_for_exchange(terminus) else "TempQueue"
+            terminus.address = f"{kind}{self._host.make_uuid()}"
             found = self._create(Address(terminus.address), terminus, link)
         else:
             found = find_address(self._broker, terminus.address or "")
@@ -445,35 +524,26 @@ class Attaching:
         """Find out what the filters of a source mean, before anything is made for it."""
         if self._outgoing is None:
             return
-        self._binding = binding_of(self._source.filter, exchange_type)
-        self._source.filter = self._binding.in_effect
-        if None not in (self._binding.key, address.key) and self._binding.key != address.key:
+        self._filters = filters_of(self._source.filter, exchange_type)
+        self._source.filter = self._filters.in_effect
+        self._outgoing.select(self._filters.selector)
+        key = self._filters.key
+        if None not in (key, address.key) and key != address.key:
             raise InvalidArgument(
-                f"the address says the key {address.key!r}, the filter {self._binding.key!r}",
+                f"the address says the key {address.key!r}, the filter {key!r}",
                 hint="give one of them",
             )
 
     def _create(self, address: Address, terminus: Terminus, link: object) -> Address:
         """Make a queue or exchange from node properties."""
-        is_exchange = (
-            EXCHANGE_TYPE in terminus.properties
-            or "topic" in terminus.capabilities
-            or terminus.properties.get(DISTRIBUTION_MODES) == "copy"
-            or address.wanted == "exchange"
-        )
+        is_exchange = _asks_for_exchange(terminus) or address.wanted == "exchange"
         asked = asked_of(terminus, is_exchange=is_exchange)
         kind = str(terminus.properties.get(EXCHANGE_TYPE) or "topic") if is_exchange else ""
-        if is_exchange and terminus.dynamic:
-            raise NotImplementedHere(
-                "a dynamic exchange is not offered",
-                reason="dynamic nodes are queues",
-                hint="declare an exchange, or ask for a queue",
-            )
         self._read_filter(address, kind)
-        if terminus.dynamic:
-            asked = {LIFETIME_POLICY: Lifetime.ON_CLOSE.value, **asked}
-        else:
+        if is_exchange or not terminus.dynamic:
             self._check_serving(0)
+        else:
+            asked = {LIFETIME_POLICY: Lifetime.ON_CLOSE.value, **asked}
         object_type = ObjectType.EXCHANGE if is_exchange else ObjectType.QUEUE
         self._check(
             Action.CREATE,
@@ -486,8 +556,9 @@ class Attaching:
             ),
         )
         if is_exchange:
-            exchange, sequence = self._broker.declare_exchange(address.name, kind, arguments=asked)
-            address.exchange = exchange
+            address.exchange, sequence = self._broker.declare_exchange(
+                address.name, kind, arguments=asked, owner=link if terminus.dynamic else None
+            )
         else:
             ends_with_link = terminus.dynamic or asked.get(LIFETIME_POLICY) == "delete-on-close"
             holder = link if ends_with_link else self._connection if asked.get(EXCLUSIVE) else None
@@ -495,9 +566,12 @@ class Attaching:
                 address.name, arguments=asked, owner=holder
             )
             address.queue = queue
-            if terminus.dynamic:
-                code = LIFETIME_CODES.get(str(asked[LIFETIME_POLICY]), 0x2B)
-                terminus.properties = {Symbol("lifetime-policy"): Described(ULong(code), [])}
+        if terminus.dynamic:
+            code = LIFETIME_CODES.get(str(asked.get(LIFETIME_POLICY)), 0x2B)
+            terminus.properties = {Symbol("lifetime-policy"): Described(ULong(code), [])}
+            if VOLATILE in terminus.capabilities:
+                # The clients who ask so send replies to no other form of address.
+                terminus.address = f"/queues/{address.name}"
         self._done(Action.CREATE, object_type, address.name)
         self._sequence = max(self._sequence, sequence)
         return address
@@ -508,8 +582,14 @@ class Attaching:
         source, end = self._source, self._end
         assert end is not None
         exchange = address.exchange
-        name = end.name if shared else f"{self._connection.remote_container}_{end.name}"
-        arguments = self._subscription_arguments()
+        if shared and self._filters.no_local:
+            raise NotImplementedHere(
+                "a shared subscription cannot leave out what its own connections send",
+                reason="what one of its links does not want is for another one",
+                hint="attach without the capability shared, or without the filter no-local",
+            )
+        name = self._subscription_name(end.name) if shared else self._own_name(end.name)
+        arguments = {**self._subscription_arguments(), **self._intake()}
         lives = self._lives
         if source.timeout and not lives:
             arguments[AUTO_DELETE_TIMEOUT] = source.timeout
@@ -531,7 +611,8 @@ class Attaching:
             self._sequence = max(self._sequence, sequence)
         else:
             self._take_over(queue, link, shared=shared)
-        key = self._binding.key if address.key is None else address.key
+            self._check_intake(queue)
+        key = self._filters.key if address.key is None else address.key
         if key is None:
             key = (
                 "#"
@@ -557,7 +638,7 @@ class Attaching:
     def _bind(self, exchange: Exchange, queue: Queue, key: str, *, is_new: bool) -> None:
         """Bind the queue of a subscription, which may be new, unless it is bound so."""
         check_key("binding key", key)
-        arguments = dict(self._binding.arguments)
+        arguments = dict(self._filters.arguments)
         asked = {**arguments, "queuename": queue.name, "routingkey": key}
         self._check(Action.BIND, ObjectType.EXCHANGE, exchange.name, asked)
         is_bound = exchange.binding(queue, key) is not None
@@ -584,15 +665,6 @@ class Attaching:
             return
         check_link_properties(end.remote_properties())
         check_capabilities(Kind.SOURCE if end.is_sender else Kind.TARGET, terminus.capabilities)
-        if (
-            SHARED in terminus.capabilities
-            and self._connection.remote_properties.get("product") == JMS_PRODUCT
-        ):
-            raise NotImplementedHere(
-                f"the {Kind.SOURCE} {SHARED} is not offered for JMS",
-                reason="shared subscriptions of JMS are not offered yet",
-                hint="let the consumers share a queue that is bound to the exchange",
-            )
 
     def _check(
         self,
@@ -641,10 +713,26 @@ def asked_of(terminus: Terminus, *, is_exchange: bool) -> dict[str, Any]:
                 hint=f"use one of {', '.join(str(key) for key in LIFETIMES)}",
             )
         given["lifetime-policy"] = LIFETIMES[policy.descriptor]
+    if is_exchange and terminus.dynamic and given.get("lifetime-policy") == "delete-on-close":
+        del given["lifetime-policy"]  # As it is with every dynamic one.
     asked = translate(Kind.EXCHANGE if is_exchange else Kind.QUEUE, given)
     if take_option(asked, DURABLE, DURABLE in terminus.capabilities):
         asked[DURABLE] = True
     return asked
+
+
+def _asks_for_exchange(terminus: Terminus) -> bool:
+    """Whether a node that is made for a terminus is to be an exchange."""
+    return (
+        EXCHANGE_TYPE in terminus.properties
+        or any(KINDS.get(name) == EXCHANGE for name in terminus.capabilities)
+        or terminus.properties.get(DISTRIBUTION_MODES) == "copy"
+    )
+
+
+def shares(queue: Queue) -> bool:
+    """Whether several links may have the subscription of a queue."""
+    return not queue.options.exclusive
 
 
 def _check_kind(found: Address, capabilities: list[str]) -> None:
@@ -654,6 +742,16 @@ def _check_kind(found: Address, capabilities: list[str]) -> None:
     if kinds and SHARED not in capabilities and all(KINDS[name] != kind for name in kinds):
         raise PreconditionFailed(
             f"'{found.name}' is {kind}, but the capability {kinds[0]} asks for {KINDS[kinds[0]]}"
+        )
+
+
+def _refuse_filters(terminus: Terminus) -> None:
+    """Refuse filters of what is no queue or exchange."""
+    for name in filters_of(terminus.filter, "").in_effect:
+        raise NotImplementedHere(
+            f"the filter {name} is not offered for '{terminus.address}'",
+            reason="it is a service of this broker, and its answers are for who asks",
+            hint=LEAVE_OUT,
         )
 
 

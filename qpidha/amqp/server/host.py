@@ -60,6 +60,11 @@ class Host(PeerHost, Protocol):
     def service(self, address: str) -> Service | None:
         """The service at an address, if there is one."""
 
+    def fencing_token(self) -> tuple[int, int]:
+        """Return a token that is higher than all before it: the epoch, 0 if there are none here,
+        and a number.
+        """
+
     def when_committed(self, sequence: int, waiter: Waiter, item: object) -> None:
         """Call `waiter.on_committed(item)` when `sequence` is committed, which may be at once."""
 

@@ -14,9 +14,10 @@ never given: the link ends with the error instead, and so it does for a settled 
 cannot be taken, for that has no outcome; a settled one of those that are released otherwise is
 counted and forgotten, for its sender asked for no more. A message of a transaction goes into that,
 and is settled at once with the outcome it will have if the transaction is committed; one that
-cannot be taken leaves its transaction no way but back.
-Source: AMQP 1.0 section 2.6.12, 2.7.5, 3.5.3, 4.4.1; Using the Anonymous Terminus for Message
-Routing 1.0, section 2.2.2; Qpid: src/qpid/broker/amqp/Incoming.cpp.
+cannot be taken leaves its transaction no way but back. A message whose annotations name further
+keys (`x-cc`, and `x-bcc`, which nobody gets to see) goes where those lead as well, all in one
+record. Source: AMQP 1.0 section 2.6.12, 2.7.5, 3.5.3, 4.4.1; Using the Anonymous Terminus for
+Message Routing 1.0, section 2.2.2; Qpid: src/qpid/broker/amqp/Incoming.cpp.
 """
 
 from __future__ import annotations
@@ -42,12 +43,17 @@ from qpidha.model.errors import (
     LinkStolen,
     MessageTooLarge,
     NotFound,
+    NotServing,
     ProtocolViolation,
     QpidHaError,
+    QueueFull,
     RefusedRequest,
     ResourceDeleted,
+    ResourceLocked,
+    Unauthorized,
 )
 from qpidha.model.message_view import (
+    Copies,
     Misnamed,
     add_annotation,
     application_properties,
@@ -70,7 +76,7 @@ PUBLISH, QUEUE, EXCHANGE = Action.PUBLISH, ObjectType.QUEUE, ObjectType.EXCHANGE
 """Named here because a look into an enumeration for each message costs more than the question."""
 
 
-Arrival = Callable[[bytes, int], tuple[bytes, int]]
+Arrival = Callable[[bytes, int], tuple[bytes, int, int]]
 
 
 FIRST_CREDIT, LARGE = 64, 1 << 20
@@ -87,6 +93,17 @@ a few, for who counts another way than we do.
 
 DELIVERY = 2 << 10
 """Bytes that the engine takes for a message until it has its outcome, beside its own, roughly."""
+
+
+REASONS: dict[type[QpidHaError], str] = {
+    QueueFull: "maxlen",
+    Unauthorized: "acl",
+    MessageTooLarge: "too-large",
+    NotServing: "suspended",
+    ResourceLocked: "unavailable",
+    ResourceDeleted: "unavailable",
+}
+"""Why a message is not taken, in one word; with a full disk it is `readonly`."""
 
 
 class DecodeError(RefusedRequest):
@@ -201,7 +218,7 @@ class IncomingLink(ReceivingLink):
         try:
             payload = end.take(delivery)
         except MessageTooLarge as error:
-            self.fail_at(delivery, error)
+            self.fail_at(delivery, self._with_reason(error))
             return
         if payload is None:
             if remote_state(delivery) == TRANSACTIONAL:
@@ -230,16 +247,19 @@ class IncomingLink(ReceivingLink):
                 ),
             )
             return
-        expires = 0
+        expires = due = 0
         try:
-            payload, expires = self._arrival(payload, self._host.now + self._host.broker.ahead)
+            payload, expires, due = self._arrival(payload, self._broker.time)
             sequence = (
                 self._queue.enqueue(payload, expires)
-                if self._queue is not None
-                else self._publish(payload, expires)
+                if self._queue is not None and not due
+                else self._publish(payload, expires, due)
             )
+        except Copies as copies:
+            self._take_with_copies(delivery, copies)
+            return
         except ResourceDeleted as error:
-            self._queue_gone(delivery, payload, expires, error)
+            self._queue_gone(delivery, payload, expires, due, error)
             return
         except (RefusedRequest, ProtocolViolation) as error:
             self._refuse(delivery, error)
@@ -332,8 +352,10 @@ class IncomingLink(ReceivingLink):
         if work is None:
             return
         try:
-            kept, expires = self._arrival(payload, self._host.now + self._host.broker.ahead)
-            transactions.post(work, self._address(kept, expires))
+            post = self._post_of(payload)
+            if post.exchange:
+                post.container = self._connection.remote_container
+            transactions.post(work, post)
         except ResourceDeleted as error:
             transactions.mark_rollback_only(work, error)
             self.fail_at(delivery, error)
@@ -363,6 +385,29 @@ class IncomingLink(ReceivingLink):
         settle(delivery)
         self._use()
         self._connection.wake()
+
+    def _post_of(self, payload: bytes) -> Post:
+        """Return what a transaction is to do for a message."""
+        try:
+            kept, expires, due = self._arrival(payload, self._broker.time)
+        except Copies as copies:
+            if copies.due:
+                self._broker.check_delay()
+            exchange, (key, *others) = self._keys_of(copies)
+            return Post(
+                copies.payload,
+                copies.expires,
+                due=copies.due,
+                exchange=exchange,
+                key=key,
+                must_route=self._must_route,
+                copies=others,
+            )
+        if due:
+            self._broker.check_delay()
+        post = self._address(kept, expires)
+        post.due = due
+        return post
 
     def _address(self, payload: bytes, expires: int) -> Post:
         """Find out where a message of a transaction is to go; what is there is looked at when it is
@@ -394,11 +439,18 @@ class IncomingLink(ReceivingLink):
 
     # Where a message goes.
 
-    def _arrival_with_route(self, payload: bytes, now: int) -> tuple[bytes, int]:
+    def _arrival_with_route(self, payload: bytes, now: int) -> tuple[bytes, int, int]:
         """Do as `arrival`, and annotate where the message was sent, as RabbitMQ does: its clients
         look at the annotations of each message and expect some.
         """
-        payload, expires = self._take_in(payload, now)
+        try:
+            payload, expires, due = self._take_in(payload, now)
+        except Copies as copies:
+            copies.payload = self._with_route(copies.payload)
+            raise
+        return self._with_route(payload), expires, due
+
+    def _with_route(self, payload: bytes) -> bytes:
         queue, exchange, key = self._queue, self._exchange, self._key
         if queue is None and not exchange:
             queue, exchange, key = self._find(payload)
@@ -408,19 +460,28 @@ class IncomingLink(ReceivingLink):
             key = _text(properties(payload).get("subject"))
         annotations = add_annotation(payload, b"", "x-exchange", exchange)
         annotations = add_annotation(payload, annotations, "x-routing-key", key)
-        return departure(payload, 0, annotations), expires
+        return departure(payload, 0, annotations)
 
-    def _publish(self, payload: bytes, expires: int) -> int:
+    def _publish(self, payload: bytes, expires: int, due: int) -> int:
+        """Put a message where it is to go; one that is due later also where this link sends all."""
+        if due:
+            self._broker.check_delay()
         self._payload = payload
-        exchange, key = self._exchange, self._key
-        if not exchange:
+        queue, exchange, key = self._queue, self._exchange, self._key
+        if queue is None and not exchange:
             queue, exchange, key = self._find(payload)
-            if queue is not None:
-                return queue.enqueue(payload, expires)
-        elif key is None:
+        if queue is not None:
+            return self._enqueue(queue, payload, expires, due)
+        if key is None:
             key = self._key_of(payload)
         sequence, queues = self._broker.publish(
-            exchange, key or "", payload, headers=self._headers, expires=expires
+            exchange,
+            key,
+            payload,
+            headers=self._headers,
+            expires=expires,
+            due=due,
+            container=self._connection.remote_container,
         )
         if not queues and self._must_route:
             raise Unroutable(
@@ -428,13 +489,71 @@ class IncomingLink(ReceivingLink):
             )
         return sequence
 
+    def _enqueue(self, queue: Queue, payload: bytes, expires: int, due: int) -> int:
+        """Put a message on one queue, which is less when it may be had at once."""
+        if due:
+            return self._broker.enqueue_on_all([queue], payload, expires, due)
+        return queue.enqueue(payload, expires)
+
+    def _take_with_copies(self, delivery: Pointer, copies: Copies) -> None:
+        """Take a message that is to go to further places."""
+        self._payload = copies.payload
+        try:
+            if copies.due:
+                self._broker.check_delay()
+            exchange, keys = self._keys_of(copies)
+            sequence, queues = self._broker.publish_copies(
+                exchange,
+                keys,
+                copies.payload,
+                headers=self._headers,
+                expires=copies.expires,
+                due=copies.due,
+                container=self._connection.remote_container if exchange else "",
+            )
+            if not queues and self._must_route:
+                raise Unroutable(
+                    f"exchange '{exchange}' has no queue for any of the keys '{', '.join(keys)}'",
+                    hint=UNROUTABLE_HINT,
+                )
+        except ResourceDeleted as error:
+            self.fail_at(delivery, error)
+        except (RefusedRequest, ProtocolViolation) as error:
+            self._refuse(delivery, error)
+        else:
+            self._taken(delivery, sequence)
+
+    def _keys_of(self, copies: Copies) -> tuple[str, list[str]]:
+        """Return the exchange and all keys of a message that is to go to further places, the own
+        key first; raise if one of them may not be. A queue is the default exchange with its name.
+        """
+        queue, exchange, key = self._queue, self._exchange, self._key
+        if queue is not None:
+            if queue.deleted:
+                queue = self._replace_queue(ResourceDeleted(f"queue '{queue.name}' was deleted"))
+        elif not exchange:
+            queue, exchange, key = self._find(copies.payload)
+        elif key is None:
+            key = self._key_of(copies.payload)
+        keys = list(dict.fromkeys((queue.name if queue is not None else key or "", *copies.keys)))
+        for other in keys[1:]:
+            check_key("key in x-cc or x-bcc", other, "send shorter ones")
+            if queue is None:
+                self._check_publish(exchange, other)
+            elif (further := self._broker.find_queue(other)) is not None:
+                self._check_queue(further)
+        return exchange, keys
+
+    def _check_publish(self, exchange: str, key: str) -> None:
+        """Raise unless the peer may send to an exchange with a key."""
+        principal = self._connection.principal
+        self._host.access.check(principal, PUBLISH, EXCHANGE, exchange, {"routingkey": key})
+
     def _key_of(self, payload: bytes) -> str:
         """Return the key that a message to the exchange of this link has, if it may have that."""
         key = self._subject(properties(payload), self._exchange)
-        access = self._host.access
-        if access.each_message:
-            principal = self._connection.principal
-            access.check(principal, PUBLISH, EXCHANGE, self._exchange, {"routingkey": key})
+        if self._host.access.each_message:
+            self._check_publish(self._exchange, key)
         return key
 
     def _subject(self, found: Mapping[str, Any], exchange: str) -> str:
@@ -453,7 +572,6 @@ class IncomingLink(ReceivingLink):
         found = properties(payload)
         to = _text(found.get("to"))
         address = find_address(self._broker, to)
-        access, principal = self._host.access, self._connection.principal
         if address.queue is not None:
             self._check_queue(address.queue)
             return address.queue, "", ""
@@ -463,7 +581,7 @@ class IncomingLink(ReceivingLink):
                 hint="create it, or correct the message's 'to'",
             )
         key = address.key if address.key is not None else self._subject(found, address.name)
-        access.check(principal, PUBLISH, EXCHANGE, address.name, {"routingkey": key})
+        self._check_publish(address.name, key)
         if not self._host.serving:
             raise self._host.refusal()
         return None, address.name, key
@@ -485,7 +603,21 @@ class IncomingLink(ReceivingLink):
         if isinstance(error, ProtocolViolation):
             error = DecodeError(error.text)
         is_anonymous = self._queue is None and not self._exchange
+        error = self._with_reason(error)
         return _named(delivery, error) if is_anonymous else error
+
+    def _with_reason(self, error: QpidHaError) -> QpidHaError:
+        """Make an error say in one word why a message was not taken, and by which queue, as
+        RabbitMQ's clients look for it, unless it says more.
+        """
+        word = next((word for kind, word in REASONS.items() if isinstance(error, kind)), "")
+        if not word and isinstance(error, LimitExceeded) and self._broker.refuse_publishing:
+            word = "readonly"
+        if not word or error.reason:
+            return error
+        named = {"queue": self._queue.name} if self._queue is not None else {}
+        error.info = {**named, **error.info, "reason": word}
+        return error
 
     def _refuse(self, delivery: Pointer, error: QpidHaError) -> None:
         """Say that one message was not taken, and go on: by an outcome that the sender's source
@@ -503,7 +635,9 @@ class IncomingLink(ReceivingLink):
             )
         releases = (is_full or is_unrouted) and self._has(RELEASED)
         if is_settled(delivery):
-            if not is_unrouted:
+            # A queue that is full has counted it; to end the link would say no more to its sender,
+            # who does not want to know.
+            if not is_unrouted and not isinstance(error, QueueFull):
                 self.fail_at(delivery, _named(delivery, error))
                 return
             settle(delivery)
@@ -519,11 +653,12 @@ class IncomingLink(ReceivingLink):
         self._connection.wake()
 
     def _queue_gone(
-        self, delivery: Pointer, payload: bytes, expires: int, error: ResourceDeleted
+        self, delivery: Pointer, payload: bytes, expires: int, due: int, error: ResourceDeleted
     ) -> None:
         """The queue was deleted: one of the same name takes its place, else the link ends."""
         try:
-            self._taken(delivery, self._replace_queue(error).enqueue(payload, expires))
+            queue = self._replace_queue(error)
+            self._taken(delivery, self._enqueue(queue, payload, expires, due))
         except ResourceDeleted:
             self.fail_at(delivery, error)
         except RefusedRequest as refusal:

@@ -32,20 +32,26 @@ from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL, read_state
 from qpidha.amqp.peer.values import remote_fields, remote_outcome
 from qpidha.amqp.server.client_link import ClientLink
 from qpidha.amqp.server.open_transactions import UnknownTransaction
+from qpidha.broker.queues.dead_letters import is_of_deaths
 from qpidha.broker.queues.dispatch import MAX_REFUSALS, Refusals
 from qpidha.broker.transaction import Fate, Retirement, TransactionRolledBack
-from qpidha.model.encoding import Symbol
+from qpidha.model.encoding import Described, Symbol, ULong, encode
 from qpidha.model.errors import (
     LimitExceeded,
     LinkStolen,
     MessageTooLarge,
+    PreconditionFailed,
     ProtocolViolation,
     QpidHaError,
+    RefusedRequest,
     ResourceDeleted,
 )
 from qpidha.model.message_view import (
+    DELIVERY_ANNOTATIONS,
+    DELIVERY_TIMES,
     add_annotation,
     departure,
+    due_at,
     merge_annotations,
     place_of_annotations,
 )
@@ -56,22 +62,33 @@ if TYPE_CHECKING:
     from qpidha.amqp.server.host import LinkHome
     from qpidha.amqp.server.open_transactions import Work
     from qpidha.broker.queues.queue import Queue
+    from qpidha.broker.queues.selection import Selector
     from qpidha.model.message import Message
 
 FAILED_OVER = "x-opt-ha-failover"
 """The message annotation of a message that was on its queue when its primary changed. Who had it
 then is not replicated, so it may have been with a consumer or not.
 """
+ACQUIRED_COUNT = "x-acquired-count"
+"""The message annotation of a message that a consumer had before and gave back: how often, whether
+or not that counts as a failed delivery.
+"""
 _FAILED_OVER_SECTION = add_annotation(b"", b"", FAILED_OVER, True)
+ACTIVE = ("rabbitmq:active", "qpidha:active")
+"""Properties of a flow that say whether the peer is the single active consumer of its queue."""
+FENCING_TOKEN = "x-opt-qpidha-fencing-token"
+"""The delivery annotation with the token of a delivery, for who asks for it: the primary's epoch
+and a number. Of two deliveries from one queue the later one has the higher token.
+"""
 TURN_BYTES = 4 << 20
 """Bytes of messages put into one connection in one turn, so that one consumer of a deep queue does
 not hold up all others.
 """
 
 
-MAX_ANNOTATIONS = 64 << 10
-"""Bytes of annotations that outcomes may put beside a message; more are not taken, for each outcome
-may add some.
+MAX_ANNOTATIONS = 1 << 10
+"""Bytes of annotations that outcomes may put beside a message, beyond as many as it has itself.
+More are not taken: they are in no limit, and each outcome may add some.
 """
 FATES = {
     ACCEPTED: Fate.ACCEPT,
@@ -100,10 +117,14 @@ class OutgoingLink(ClientLink):
         "_default",
         "_deletes",
         "_enlisted",
+        "_fences",
+        "_given",
+        "_is_timed",
         "_limit",
         "_max_bytes",
         "_max_size",
         "_most_at_once",
+        "_patience",
         "_queue",
         "_refusals",
         "_resume",
@@ -113,21 +134,36 @@ class OutgoingLink(ClientLink):
         "address",
         "browse",
         "credit",
-        "cursor",
         "exclusive",
         "is_selective",
+        "priority",
+        "selector",
     )
 
     def __init__(
-        self, served: LinkHome, end: LinkEnd, *, browse: bool, exclusive: bool = False
+        self,
+        served: LinkHome,
+        end: LinkEnd,
+        *,
+        browse: bool,
+        exclusive: bool = False,
+        priority: int = 0,
+        fences: bool = False,
+        patience: int | None = None,
     ) -> None:
+        """`patience`: how long the peer may keep a message, in ns; 0 for ever, None if it does not
+        say.
+        """
         super().__init__(served, end)
         self._broker = self._host.broker
         self.address = ""
         self.credit = 0
         self.browse = browse
         self.exclusive = exclusive
-        self.cursor = 0
+        self.priority = priority
+        self._fences = fences
+        """Whether each delivery has a fencing token."""
+        self.selector: Selector | None = None
         self.is_selective = False
         self._refusals = Refusals()
         self._queue: Queue | None = None
@@ -138,6 +174,12 @@ class OutgoingLink(ClientLink):
         released, and modified with delivery-failed.
         """
         self._unsettled: dict[Pointer, Message] = {}
+        self._patience = patience
+        self._is_timed = patience is not None or self._host.settings.consumer_timeout > 0
+        self._given: dict[Pointer, int] = {}
+        """When deliveries were made that may not be kept for ever, oldest first; some are settled
+        since.
+        """
         self._enlisted: dict[Pointer, Retirement] = {}
         """Unsettled too, but with an outcome in a transaction; they are in one of the two, so that
         others cost nothing more.
@@ -152,6 +194,11 @@ class OutgoingLink(ClientLink):
         self._deletes = False
         self._broken: QpidHaError | None = None
 
+    def select(self, selector: Selector | None) -> None:
+        """Take only what this selects; before `start`."""
+        self.selector = selector
+        self.is_selective = selector is not None
+
     def start(
         self, queue: Queue, source: Terminus, target: Terminus, *, deletes: bool = False
     ) -> None:
@@ -161,6 +208,15 @@ class OutgoingLink(ClientLink):
         end = self.end
         if end is None:
             return
+        self.browse = self.browse or queue.spec.browse_only
+        self._fences = (self._fences or queue.spec.fences) and not self.browse
+        if self._fences and not self._host.fencing_token()[0]:
+            raise PreconditionFailed(
+                "there are no fencing tokens on a broker alone",
+                reason="a token has the epoch of the primary in it, and brokers of a cluster alone "
+                "have epochs",
+                hint="start the broker with ha-cluster=yes; a cluster of one will do",
+            )
         queue.subscribe(self)
         self._queue = queue
         self._deletes = deletes
@@ -174,7 +230,9 @@ class OutgoingLink(ClientLink):
     # What the queue does.
 
     def accepts(self, message: Message) -> bool:
-        """Whether the peer may have a message: it has not said that it is undeliverable here."""
+        """Whether the peer may have a message that it selects: it has not said that it is
+        undeliverable here.
+        """
         return message.sequence not in self._refusals
 
     def refuse(self, message: Message) -> None:
@@ -200,8 +258,16 @@ class OutgoingLink(ClientLink):
             return
         payload = message.body()
         inherited = message.sequence <= queue.inherited
-        if inherited or message.delivery_count or message.annotations or message.released:
+        if (
+            inherited
+            or message.delivery_count
+            or message.annotations
+            or message.released
+            or self._fences
+        ):
             payload = _departing(message, payload, inherited=inherited)
+            if self._fences:
+                payload = _with_token(payload, self._host.fencing_token())
         if self._max_size and len(payload) > self._max_size:
             self._break(message, queue)
             return
@@ -222,6 +288,8 @@ class OutgoingLink(ClientLink):
                 queue.dequeue(message)
         else:
             self._unsettled[delivery] = message
+            if self._is_timed or queue.spec.patience:
+                self._time(delivery, queue)
             session = end.session
             session.unacked += 1
             session.unacked_bytes += message.size
@@ -256,6 +324,12 @@ class OutgoingLink(ClientLink):
         self.credit = 0
         self._served.out_of_turn_budget[self] = None
         self._connection.wake()
+
+    def activated(self, is_active: bool) -> None:
+        """Tell the peer, before the first message that it gets for it."""
+        if self.end is not None:
+            self.end.tell(dict.fromkeys(ACTIVE, is_active), None if is_active else 0)
+            self._connection.wake()
 
     def searched(self) -> None:
         """Credit that is asked back is given back now."""
@@ -356,6 +430,49 @@ class OutgoingLink(ClientLink):
         if session.blocked:
             self._unblock(session)
 
+    def _time(self, delivery: Pointer, queue: Queue) -> None:
+        """Take note of when a delivery was made, if it may not be kept for ever."""
+        patience = self._patience_with(queue)
+        if not patience or self.browse:
+            return
+        # The engine may have given a delivery the address of one that was settled.
+        self._given.pop(delivery, None)
+        self._given[delivery] = now = self._broker.now
+        if self not in self._broker.patience:
+            self._broker.patience.set(self, now + patience)
+
+    def _patience_with(self, queue: Queue) -> int:
+        """Return how long the peer may keep messages, in ns; 0 for ever."""
+        if self._patience is not None:
+            return self._patience
+        of_queue = queue.spec.patience
+        return self._host.settings.consumer_timeout if of_queue is None else of_queue
+
+    def overdue(self, now: int, most: int) -> int:
+        """Release messages that the peer has kept for too long; it hears of it, and its link goes
+        on. None counts as a delivery that failed.
+        """
+        end, queue = self.end, self._queue
+        if end is None or queue is None:
+            return 0
+        patience, unsettled, given = self._patience_with(queue), self._unsettled, self._given
+        late: list[Pointer] = []
+        for delivery, at in given.items():
+            if delivery in unsettled:
+                if len(late) >= most or at + patience > now:
+                    break
+                late.append(delivery)
+        messages = [unsettled.pop(delivery) for delivery in late] if patience else []
+        while given and (not patience or next(iter(given)) not in unsettled):
+            del given[next(iter(given))]
+        for delivery, message in zip(late, messages, strict=False):
+            self.answer(delivery, RELEASED)
+            queue.release(message)
+        self._forget(messages)
+        if given:
+            self._broker.patience.set(self, next(iter(given.values())) + patience)
+        return len(messages)
+
     def _unblock(self, session: SessionEnd) -> None:
         """Go on with links that waited for deliveries to be settled."""
         if session.unacked < self._resume and session.unacked_bytes < self._max_bytes:
@@ -371,12 +488,26 @@ class OutgoingLink(ClientLink):
             return queue.reject(message)
         outcome = self._default if state not in FATES else remote_outcome(delivery)
         if outcome is None or outcome.state != MODIFIED:
-            queue.release(message)
-            return 0
+            return queue.release(message)
         not_to = self if outcome.undeliverable else None
         return queue.requeue(
-            message, outcome.failed, self._annotations(message, outcome), not_to=not_to
+            message,
+            outcome.failed,
+            self._annotations(message, outcome),
+            not_to=not_to,
+            at=self._due(outcome),
         )
+
+    def _due(self, outcome: Outcome) -> int | None:
+        """Return when a message is due again, if an outcome says that; 0 for at once."""
+        annotations = outcome.annotations
+        if not annotations or DELIVERY_TIMES[0] not in annotations:
+            return None
+        at = annotations[DELIVERY_TIMES[0]]
+        try:
+            return due_at({DELIVERY_TIMES[0]: at}, self._broker.time)
+        except RefusedRequest:
+            return None  # An outcome cannot be refused.
 
     @staticmethod
     def _annotations(message: Message, outcome: Outcome) -> bytes:
@@ -386,13 +517,13 @@ class OutgoingLink(ClientLink):
             changes = {
                 Symbol(key): value
                 for key, value in outcome.annotations.items()
-                if isinstance(key, str)
+                if isinstance(key, str) and not is_of_deaths(key)
             }
             try:
                 annotations = merge_annotations(message.body(), message.annotations, changes)
             except ProtocolViolation:
                 annotations = b""
-            if len(annotations) > MAX_ANNOTATIONS:
+            if len(annotations) > message.size + MAX_ANNOTATIONS:
                 annotations = b""
         return annotations
 
@@ -482,6 +613,7 @@ class OutgoingLink(ClientLink):
             retirement.failed = outcome.failed
             retirement.annotations = self._annotations(retirement.message, outcome)
             retirement.not_to = self if outcome.undeliverable else None
+            retirement.at = self._due(outcome)
 
     def discharged(self, work: Work, sequence: int, committed: bool) -> None:
         """A transaction came to its end: its unsettled deliveries with it, or they are as they were
@@ -501,6 +633,8 @@ class OutgoingLink(ClientLink):
                 self._host.when_committed(sequence, answers, (delivery, STATES[retirement.fate]))
             else:
                 self._unsettled[delivery] = retirement.message
+                if self._queue is not None:
+                    self._time(delivery, self._queue)
         if committed:
             self._forget([retirement.message for retirement in mine.values()])
 
@@ -560,6 +694,7 @@ class OutgoingLink(ClientLink):
                 # Nobody is left to say what becomes of it if there is no commit.
                 retirement.transaction.settle(retirement)
             queue.unsubscribe(self)
+        self._broker.patience.remove(self)
         self._broker.owner_gone(self)
 
 
@@ -589,11 +724,24 @@ def _departing(message: Message, payload: bytes, *, inherited: bool) -> bytes:
                 return payload[:at] + _FAILED_OVER_SECTION + payload[at:]
         if inherited:
             annotations = add_annotation(payload, annotations, FAILED_OVER, True)
+        if message.acquired_count:
+            count = ULong(message.acquired_count)
+            annotations = add_annotation(payload, annotations, ACQUIRED_COUNT, count)
         return departure(
             payload,
             message.delivery_count,
             annotations,
-            acquired_before=inherited or message.released,
+            acquired_before=inherited or message.released > 0,
         )
+    except ProtocolViolation:
+        return payload
+
+
+def _with_token(payload: bytes, token: tuple[int, int]) -> bytes:
+    """Make the message with a fencing token. One that cannot be read leaves as it came."""
+    told = {Symbol(FENCING_TOKEN): [ULong(part) for part in token]}
+    section = encode(Described(ULong(DELIVERY_ANNOTATIONS), told))
+    try:
+        return departure(payload, 0, b"", delivery_annotations=section)
     except ProtocolViolation:
         return payload

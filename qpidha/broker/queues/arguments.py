@@ -7,6 +7,7 @@ Source: Qpid `QueueSettings.cpp`, `QueueFactory.cpp`.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -96,14 +97,35 @@ def _check_plain(name: str, value: Any, depth: int) -> None:
         )
 
 
-def check_whole_number(name: str, value: Any) -> None:
+def short_name(name: str) -> str:
+    """Return a name that a message says, and that is kept in memory as long as the message is
+    there; a digest of it if it is long.
+    """
+    if len(name) <= LONGEST_NAME:
+        return name
+    return sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values of an argument say the same: 5 and "5" do, 1 and true do not."""
+    if isinstance(one, bool) != isinstance(other, bool):
+        return False
+    if isinstance(one, str) != isinstance(other, str):
+        text, number = (one, other) if isinstance(one, str) else (other, one)
+        return isinstance(number, int) and _is_number(text) and int(text) == number
+    return bool(one == other)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
+
+
+def check_whole_number(name: str, value: Any, hint: str = "0 means no limit.") -> None:
     """Raise InvalidArgument unless `value` is a number from 0; tools send it as text too."""
     if isinstance(value, str):
-        acceptable = value.isascii() and value.isdecimal() and len(value) <= MOST_DIGITS
+        acceptable = _is_number(value)
     else:
         acceptable = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if not acceptable:
         shown = value[:40] if isinstance(value, str) else value
-        raise InvalidArgument(
-            f"{name}={shown!r} is not a whole number from 0", hint="0 means no limit."
-        )
+        raise InvalidArgument(f"{name}={shown!r} is not a whole number from 0", hint=hint)

@@ -14,8 +14,6 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from qpidha.broker.queues.limits import UNLIMITED
-from qpidha.broker.queues.ordering import Fifo
-from qpidha.model.message import Message
 from qpidha.model.records import Cause
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
     from qpidha.broker.queues.ordering import Ordering
     from qpidha.model.memory import MemoryUse
-    from qpidha.model.message import PagedPayload
+    from qpidha.model.message import Message, PagedPayload
 
     Place = Callable[[int], tuple[PagedPayload, int] | None]
     """Tells, of a sequence, from where that message can be read, and up to which sequence others of
@@ -35,29 +33,60 @@ class Backlog:
     """The messages of one queue."""
 
     __slots__ = (
+        "_make_ordering",
         "_page_out_above",
         "_use",
         "acquired",
         "bytes",
+        "delayed",
         "departed",
+        "heeds",
+        "kind",
+        "left",
         "logged",
         "messages",
         "ordering",
+        "own_numbers",
         "paged_out",
         "released",
+        "unrecorded",
     )
 
-    def __init__(self, logged: bool, memory: int, use: MemoryUse) -> None:
+    def __init__(
+        self,
+        logged: bool,
+        memory: int,
+        use: MemoryUse,
+        make_ordering: Callable[[dict[int, Message]], Ordering],
+    ) -> None:
         self._use = use
+        self._make_ordering = make_ordering
         self.logged = logged
         """Whether the log has these messages; their sequences are a queue's own otherwise."""
+        self.own_numbers = 0
+        """If the log has them: messages up to this sequence had their numbers before, so these are
+        no places in the log.
+        """
+        self.unrecorded = (0, 0)
+        """Of those, the log is still to be given the ones after the first of these sequences, up to
+        the second.
+        """
         self.messages: dict[int, Message] = {}
-        self.ordering: Ordering = Fifo(self.messages)
+        self.ordering = make_ordering(self.messages)
+        self.kind = self.ordering.kind
+        self.left = self.ordering.left
+        """Told of each message that leaves; None if nobody need be."""
         self.bytes = 0
         self.paged_out = 0
         """Bytes of messages that are not in memory; part of `bytes`."""
+        self.heeds = self.left is not None
+        """Whether more is to be done about a message that leaves than to count it."""
         self.acquired = 0
-        """How many messages consumers have at present."""
+        """How many messages consumers have at present, or nobody may have."""
+        self.delayed: dict[int, int] = {}
+        """Messages that nobody may have before a time, by sequence -> that time; they count as
+        acquired. On a replica some may be due.
+        """
         self.released = 0
         """How often one was given back, in total."""
         self.departed = [0] * len(Cause)
@@ -76,6 +105,11 @@ class Backlog:
         """How many messages have left, in total."""
         return sum(self.departed)
 
+    @property
+    def in_flight(self) -> int:
+        """How many messages consumers have, and nobody has settled yet."""
+        return self.acquired
+
     def set_memory(self, memory: int) -> None:
         """Let at most so many bytes be in memory, if the log has them all."""
         self._page_out_above = self.paged_out + (memory if self.logged else UNLIMITED)
@@ -88,12 +122,27 @@ class Backlog:
         self.logged = True
         self.set_memory(memory)
 
+    def leave_log(self) -> None:
+        """The log has these messages no more; all their bytes are in memory."""
+        self.logged = False
+        self.own_numbers, self.unrecorded = 0, (0, 0)
+        self.set_memory(0)
+
+    def read_back(self, messages: Iterable[Message]) -> None:
+        """Keep the bytes of messages in memory again, wherever they are."""
+        moved = 0
+        for message in messages:
+            if not isinstance(message.payload, bytes):
+                message.payload = message.body()
+                moved += message.size
+        self._count_paged_out(-moved)
+
     def append_run(self, sequences: list[int], payloads: list[bytes], expiries: list[int]) -> None:
         """Put messages at the end; there is an expiry for each, or none at all. Thousands at once
         cost half of one by one.
         """
         columns = (sequences, payloads, expiries) if expiries else (sequences, payloads)
-        self.messages.update(zip(sequences, map(Message, *columns), strict=True))
+        self.messages.update(zip(sequences, map(self.kind, *columns), strict=True))
         self.ordering.add_run(sequences)
         size = sum(map(len, payloads))
         self.bytes += size
@@ -116,9 +165,13 @@ class Backlog:
         self.departed[cause] += len(gone)
         if self.acquired:
             self.acquired -= sum([message.acquired for message in gone])
-        if self.paged_out:
+        if self.heeds:
+            left = self.left
             for message in gone:
-                self._forget_paged_out(message)
+                if self.paged_out:
+                    self._forget_paged_out(message)
+                if left is not None:
+                    left(message)
         self.ordering.tidy()
 
     def acquire(self, message: Message) -> None:
@@ -134,9 +187,13 @@ class Backlog:
             message.annotations = annotations
 
     def page_out(self, first: int, last: int, body: PagedPayload) -> int:
-        """Let messages `first` to `last` be read from `body` and keep their bytes no more; return
-        how many bytes those were.
+        """Let messages `first` to `last` of the log be read from `body` and keep their bytes no
+        more; return how many bytes those were.
         """
+        return self.page_out_range(max(first, self.own_numbers + 1), last, body)
+
+    def page_out_range(self, first: int, last: int, body: PagedPayload) -> int:
+        """Do so with all messages whose numbers are in a range."""
         moved = 0
         for message in self.ordering.after(first - 1):
             if message.sequence > last:
@@ -160,7 +217,7 @@ class Backlog:
         for message in self.ordering.after(cursor):
             if not count or moved >= size:
                 break
-            if not isinstance(message.payload, bytes):
+            if not isinstance(message.payload, bytes) or message.sequence <= self.own_numbers:
                 pass
             elif keep > 0:
                 keep -= message.size
@@ -197,19 +254,6 @@ class Backlog:
             found.append(message)
         return found
 
-    def oldest(self, count: int, size: int) -> list[Message]:
-        """Return the first available messages: `count` or more, of `size` bytes or more; none if
-        there are not so many.
-        """
-        found: list[Message] = []
-        for message in self.ordering.waiting():
-            found.append(message)
-            count -= 1
-            size -= message.size
-            if count <= 0 and size <= 0:
-                return found
-        return []
-
     def available(self) -> list[Message]:
         """Return the messages that no consumer has, the next one first."""
         return list(self.ordering.waiting())
@@ -223,6 +267,10 @@ class Backlog:
         self.paged_out += moved
         self._page_out_above += moved
         self._use.bodies -= moved
+        self._set_heeds()
+
+    def _set_heeds(self) -> None:
+        self.heeds = self.paged_out > 0 or self.left is not None
 
     def _forget_paged_out(self, message: Message) -> None:
         """A message left whose bytes may not have been in memory."""
@@ -233,8 +281,10 @@ class Backlog:
         """Forget everything, and return what there was."""
         former = self.messages, self.ordering
         self.messages = {}
-        self.ordering = Fifo(self.messages)
+        self.ordering = self._make_ordering(self.messages)
+        self.left = self.ordering.left
         self._page_out_above -= self.paged_out
         self._use.bodies -= self.resident
         self.bytes = self.paged_out = self.acquired = 0
+        self._set_heeds()
         return former

@@ -1,4 +1,5 @@
-"""Deletion: a queue ends, and what is on it goes to its alternate exchange if it has one.
+"""Deletion: a queue ends, and what is on it goes to its alternate exchange if it has one, or to its
+dead letters if it is to.
 
 A short queue ends in the turn that deletes it, unless many do, and one record says of all messages
 that they have left. To pass on a long one takes many turns (`walk.py`), and so it does where the
@@ -39,9 +40,15 @@ WEIGHT = 5
 """To pass on a message, or to take a queue away, takes as long as to drop so many messages."""
 
 
+def goes_on(queue: Queue) -> bool:
+    """Whether what is on a queue when it is deleted goes anywhere."""
+    target = queue.spec.dead_letters
+    return bool(queue.options.alternate) or (target is not None and target.on_delete)
+
+
 def passes_on(queue: Queue) -> bool:
     """Whether there is something on a queue that has to be passed on before it ends."""
-    return bool(queue.options.alternate and queue.messages)
+    return bool(queue.messages) and goes_on(queue)
 
 
 def is_long(queue: Queue) -> bool:
@@ -68,7 +75,7 @@ def some(messages: Iterable[Message], most: int) -> tuple[list[Message], int]:
 class Deletion(Walk):
     """A queue on its way to its end."""
 
-    __slots__ = ("_finish", "_pass_on", "is_resting", "is_short")
+    __slots__ = ("_finish", "_pass_on", "is_short")
 
     def __init__(
         self,
@@ -85,15 +92,12 @@ class Deletion(Walk):
         """Takes the queue away; returns the sequence to wait for."""
         self.is_short = not is_long(queue)
         """Whether it is over in one step, as far as is known."""
-        self.is_resting = False
-        """Whether there was no room for the next message, by who passes it on."""
 
     def step(self, most: int) -> int:
         """Pass on some messages; after the last one the queue is gone."""
         queue = self.queue
         most = min(most, PASSED_ON_A_TURN)
-        is_passed_on = bool(queue.options.alternate)
-        found, size = some(queue.ordering.after(self._place), most) if is_passed_on else ([], 0)
+        found, size = some(queue.ordering.after(self._place), most) if goes_on(queue) else ([], 0)
         passed = self._passed_on(found)
         is_last = len(passed) == len(found) < most and size < BYTES_A_TURN
         if is_last:

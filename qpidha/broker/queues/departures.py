@@ -2,26 +2,32 @@
 
 A message leaves a queue for one `Cause`, and the broker must do three things about it: write a
 record, so that it leaves the replicas too and a restart does not bring it back; count it; and, for
-some causes, publish it to the queue's alternate exchange. All of it happens in one turn, so it is
+some causes, publish it to where the queue's dead letters go (`dead_letters.py`), or to the queue's
+alternate exchange. All of it happens in one turn, so it is
 one batch of the log: whole on every member or on none. A message that leaves here and arrives there
 is therefore never in both places and never in none, and nothing else is needed for that.
 
-| cause | when | passed on |
-|---|---|---|
-| ACCEPTED | a consumer took it | no |
-| REJECTED | a consumer rejected it | yes, before it leaves; it stays while that cannot be |
-| OVERFLOW | it had to make room (`ring`) | yes, by `Broker.evict`, after the newcomer |
-| EXPIRED | its time to live was over | no |
-| PURGED | an administrator emptied the queue | no |
-| DELETED | the queue was deleted | yes; the `QueueDeleted` record says it for all that are left |
+| cause | when | to the dead letters | else to the alternate exchange |
+|---|---|---|---|
+| ACCEPTED | a consumer took it | no | no |
+| REJECTED | a consumer rejected it | before it leaves | before it leaves |
+| EXPIRED | its time to live was over | before it leaves | no |
+| OVERFLOW | it had to make room (`ring`) | before it leaves | by `evict`, after the newcomer |
+| UNDELIVERABLE | a consumer said so | before it leaves | before it leaves |
+| DELIVERY_LIMIT | too many deliveries failed | before it leaves | before it leaves, or aside |
+| REPLACED | another took its place (`last_value.py`) | no | no |
+| PURGED | an administrator emptied the queue | no | no |
+| DELETED | the queue was deleted | if asked for, by `Deletion` | by `Deletion` |
 
-DELIVERY_LIMIT, REPLACED and MOVED are numbers of features to come. Dead letters will be passed on
-here: a target takes the place of the alternate exchange.
+The record `QueueDeleted` says of all messages that are left then that they have left.
+MOVED: an administrator moved it, and `move.py` or `requeue.py` has put it on its new queue before.
 
-A rejected message that the alternate exchange has no room or no queue for is not lost: it stays,
+What is passed on before it leaves, and finds no room or no queue there, is not lost: it stays,
 unplaced (`Queue.keep`), counts as what is on the queue, goes to no consumer, and is tried again
-(`Broker.tick`). A successor does not know that it was rejected and delivers it once more. What has
-to make room, or is on a queue that is deleted, has nowhere to stay: then it is dropped and counted.
+(`Broker.tick`), in the order of the deaths. A successor does not know that it was rejected and
+delivers it once more. What should have made room is not unplaced: it is as it was, and there is no
+room for the newcomer. What leaves an old ring without dead letters, or is on a queue that is
+deleted, has nowhere to stay: then it is dropped and counted.
 
 `Queue.dequeue` is the short way through this door, for one message that a consumer accepted. The
 log may leave such a message out altogether if it comes and goes in one turn; every other departure
@@ -50,11 +56,15 @@ class Source(Protocol):
 
     uid: int
     messages: dict[int, Message]
+    unplaced: dict[int, tuple[Message, Cause]]
     is_replica: bool
     syncs: bool
     log_writer: LogWriter | None
+    waits_for: int
 
-    def keep(self, message: Message) -> None: ...
+    def passes_on(self, cause: Cause) -> bool: ...
+
+    def keep(self, message: Message, cause: Cause) -> None: ...
 
     def remove(self, sequences: Iterable[int], cause: int) -> None: ...
 
@@ -64,10 +74,10 @@ class Departures:
 
     __slots__ = ("pass_on",)
 
-    def __init__(self, pass_on: Callable[[Any, Message], int | None]) -> None:
+    def __init__(self, pass_on: Callable[[Any, Message, Cause], int | None]) -> None:
         self.pass_on = pass_on
-        """Publish a message to the alternate exchange of the queue that it leaves, if there is one;
-        return the sequence to wait for, None if it cannot be placed.
+        """Publish a message to where the queue that it leaves passes it on to; return the sequence
+        to wait for, None if it cannot be placed.
         """
 
     def leave(self, queue: Source, messages: Iterable[Message], cause: Cause) -> int:
@@ -88,21 +98,33 @@ class Departures:
         if queue.is_replica or not leaving:
             return 0
         passed_on = 0
-        if cause is Cause.REJECTED:
-            for message in list(leaving.values()):
-                placed = self.pass_on(queue, message)
-                if placed is None:
-                    del leaving[message.sequence]
-                    queue.keep(message)
-                else:
-                    passed_on = max(passed_on, placed)
+        if queue.passes_on(cause):
+            passed_on = self._pass_on(queue, leaving, cause)
             if not leaving:
                 return 0
         sequences = list(leaving)
         queue.remove(sequences, cause)
         log_writer = queue.log_writer
         if log_writer is None:
-            return passed_on
+            return max(passed_on, queue.waits_for)
         if queue.syncs:
             log_writer.must_sync = True
         return max(passed_on, log_writer.dequeue_many(queue.uid, sequences, cause))
+
+    def _pass_on(self, queue: Source, leaving: dict[int, Message], cause: Cause) -> int:
+        """Pass messages on, and take those out of `leaving` that have to stay; return the sequence
+        to wait for.
+        """
+        passed_on = 0
+        for sequence, message in list(leaving.items()):
+            # Behind those that wait for a place, so that all arrive in the order of their deaths.
+            # What has to make room comes before, as a newcomer waits for that.
+            is_last = bool(queue.unplaced) and sequence not in queue.unplaced
+            waits = is_last and cause is not Cause.OVERFLOW
+            placed = None if waits else self.pass_on(queue, message, cause)
+            if placed is None:
+                del leaving[sequence]
+                queue.keep(message, cause)
+            else:
+                passed_on = max(passed_on, placed)
+        return passed_on

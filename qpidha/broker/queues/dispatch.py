@@ -2,27 +2,37 @@
 
 A queue is dispatched at the end of a turn of the broker, when something changed: a message came,
 one became available again, or a consumer got credit. `Dispatch` then takes messages from the
-ordering, one by one, and chooses a consumer for each. There is one kind today, `RoundRobin`. Others
-implement `Dispatch` and are chosen by the queue's spec: consumer priorities (the order of the
-takers), a single active consumer (one taker), groups (a table from group to taker).
+ordering, one by one, and chooses a consumer for each. The queue's spec says which kind of
+`Dispatch` it has: `RoundRobin`, `SingleActive` (one taker), or `ByGroup` (`groups.py`). With each
+of them a consumer may have a priority.
 
 Only the primary dispatches, so nothing here needs to be the same on replicas. Who has a message is
 not recorded: after a failover no consumer has any, and unsettled messages are delivered again.
 
-Whether a consumer wants a message is its own affair: `Consumer.accepts` is the place of selectors.
-It is asked only of consumers that say they are selective, so that others cost nothing.
+Not every consumer takes everything. What one has a selector for is looked up in a view of the queue
+(`selection.py`), which it shares with all that have the same; others take from the ordering. What
+one has refused goes to another, and stays for others if there is none. Both is asked only of
+consumers that say they are selective, so that others cost nothing.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+from qpidha.broker.queues.selection import LOOKED_A_TURN, View, Views, price
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from qpidha.broker.queues.backlog import Backlog
+    from qpidha.broker.queues.selection import Selector
     from qpidha.model.message import Message
 
+SINGLE_ACTIVE = "x-single-active-consumer"
+FENCING = "qpidha.fencing_token"
+BROWSE_ONLY = "qpid.browse-only"
+MAX_CONSUMERS = "max-consumers"
 REFUSALS = 1000
 """After so many refusals a consumer forgets those of messages that have left the queue."""
 MAX_REFUSALS = 10_000
@@ -48,13 +58,15 @@ class Consumer(Protocol):
     """How many messages it takes now."""
     browse: bool
     exclusive: bool
+    priority: int
+    """Others get messages only while those of a higher priority have no credit."""
     is_selective: bool
-    """Whether `accepts` may say no."""
-    cursor: int
-    """The last sequence that a browser was shown; kept by the queue."""
+    """Whether it has a selector, or `accepts` may say no."""
+    selector: Selector | None
+    """Which messages it wants, None for all; the same from `join` to `leave`."""
 
     def accepts(self, message: Message) -> bool:
-        """Whether this consumer may have a message."""
+        """Whether this consumer may have a message that it selects: it has not refused it."""
         ...
 
     def refuse(self, message: Message) -> None:
@@ -64,6 +76,12 @@ class Consumer(Protocol):
     def deliver(self, message: Message) -> None:
         """Take a message and count down `credit`; may dequeue or release it at once, but not
         unsubscribe.
+        """
+        ...
+
+    def activated(self, is_active: bool) -> None:
+        """Whether this is the single active consumer of a queue that has one: said before the first
+        message, and when it changes.
         """
         ...
 
@@ -109,6 +127,10 @@ class Dispatch(Protocol):
 
     consumers: dict[Consumer, None]
     """All that are subscribed, in the order in which they came."""
+    heeds: bool
+    """Whether it has to hear what becomes of messages: `returned` and `settled`."""
+    views: Views
+    """What the selectors of consumers find; told of every message that is available again."""
 
     def join(self, consumer: Consumer) -> None:
         """A consumer has subscribed."""
@@ -127,29 +149,63 @@ class Dispatch(Protocol):
         """
         ...
 
+    def returned(self, message: Message) -> None:
+        """A message is available again."""
+        ...
+
+    def settled(self, sequences: list[int]) -> bool:
+        """Messages have left, or no consumer has them any more though they are not available; say
+        whether consumers may get others for it.
+        """
+        ...
+
+    def restart(self) -> None:
+        """Begin again: no message is acquired, and sequences may be others than before."""
+        ...
+
 
 class RoundRobin:
     """Consumers with credit get messages in turn."""
 
-    __slots__ = ("_looks", "_turn", "consumers")
+    __slots__ = ("_asks", "_first", "_left", "_looks", "_turn", "consumers", "seen", "views")
+    heeds = False
 
     def __init__(self) -> None:
+        self._asks = False
+        """Whether more has to be asked than whose turn it is, as some consumer has a priority."""
         self.consumers: dict[Consumer, None] = {}
+        self.views = Views()
         self._turn = 0
         """Whose turn it is, as a place among `consumers`."""
-        self._looks: dict[Consumer, tuple[int, int, bool]] = {}
-        """Browsers for which a look at all messages takes several turns -> up to which sequence it
-        came, how many had been given back when it began, and whether it began anew for that.
+        self.seen: dict[Consumer, list[int]] = {}
+        """The last sequence of each level that a browser was shown."""
+        self._looks: dict[Consumer, tuple[list[int], int, bool]] = {}
+        """Browsers for which a look at all messages takes several turns -> up to which sequence of
+        each level it came, how many had been given back when it began, and whether it began anew
+        for that.
         """
+        self._left = 0
+        """What may still be spent in this turn to look for what the selectors of browsers want."""
+        self._first: Consumer | None = None
+        """The browser that found nothing left first, and is the first one in the next turn."""
 
     def join(self, consumer: Consumer) -> None:
         """Add a consumer, behind those that are there."""
         self.consumers[consumer] = None
+        if consumer.priority:
+            self._asks = True
+        if consumer.selector is not None and not consumer.browse:
+            self.views.join(consumer.selector)
 
     def leave(self, consumer: Consumer) -> None:
         """Take a consumer away."""
         del self.consumers[consumer]
+        if consumer.selector is not None and not consumer.browse:
+            self.views.leave(consumer.selector)
+        self.seen.pop(consumer, None)
         self._looks.pop(consumer, None)
+        if consumer is self._first:
+            self._first = None
         self._turn = 0
 
     def run(
@@ -161,24 +217,58 @@ class RoundRobin:
         if self._turn:
             consumers = consumers[self._turn :] + consumers[: self._turn]
         takers: list[Consumer] = []
+        browsers: list[Consumer] = []
         expired: list[Message] = []
-        is_selective = has_more = False
+        is_selective, has_more = self._asks, False
         for consumer in consumers:
             if consumer.credit > 0:
                 if consumer.browse:
-                    over = 0 if shows_expired else now
-                    has_more = self._show(backlog, consumer, over) or has_more
+                    browsers.append(consumer)
                 elif delivers:
                     takers.append(consumer)
                     is_selective = is_selective or consumer.is_selective
+        if browsers:
+            has_more = self._show_all(backlog, browsers, 0 if shows_expired else now)
         if takers:
-            hand_out = self._hand_out_selectively if is_selective else self._hand_out
-            given = hand_out(backlog, takers, now, expired)
+            if is_selective:
+                given, is_stopped = self._give(backlog, takers, now, expired)
+                has_more = has_more or is_stopped
+            else:
+                given = self._hand_out(backlog, takers, now, expired)
             # The one after the last that got something is next, so that a turn with few messages
             # does not always favour the first.
             if len(self.consumers) > 1:
                 self._turn = (self._turn + given) % len(self.consumers)
         return expired, has_more or len(expired) >= EXPIRED_A_TURN
+
+    def returned(self, message: Message) -> None:
+        """Take no heed of it."""
+
+    def settled(self, sequences: list[int]) -> bool:
+        """Take no heed of it."""
+        return False
+
+    def restart(self) -> None:
+        """Begin again."""
+        self.views.restart()
+
+    def _give(
+        self, backlog: Backlog, takers: list[Consumer], now: int, expired: list[Message]
+    ) -> tuple[int, bool]:
+        """Give messages to takers of the highest priority first, and only if these have no credit
+        or will not have them to others. Return how many, and whether there may be more.
+        """
+        given = 0
+        for tier in tiers_of(takers).values():
+            is_stopped = False
+            if any(taker.is_selective for taker in tier):
+                count, is_stopped = self._hand_out_selectively(backlog, list(tier), now, expired)
+            else:
+                count = self._hand_out(backlog, list(tier), now, expired)
+            given += count
+            if is_stopped or len(expired) >= EXPIRED_A_TURN:
+                return given, is_stopped
+        return given, False
 
     def _hand_out(
         self, backlog: Backlog, takers: list[Consumer], now: int, expired: list[Message]
@@ -212,32 +302,68 @@ class RoundRobin:
 
     def _hand_out_selectively(
         self, backlog: Backlog, takers: list[Consumer], now: int, expired: list[Message]
-    ) -> int:
-        """Give messages as `_hand_out` does, passing over those that no taker may have."""
-        ordering = backlog.ordering
-        passed: list[Message] = []
+    ) -> tuple[int, bool]:
+        """Give each taker in turn the next message that it selects and has not refused. Return how
+        many, and whether there may be more that was not looked at.
+        """
+        views = self.views.begin(
+            backlog, [taker.selector for taker in takers if taker.selector is not None]
+        )
+        waiting = deque(
+            (taker, None if taker.selector is None else views[taker.selector]) for taker in takers
+        )
+        over: dict[View | None, None] = {}
+        """Those in which there is nothing more."""
+        passed: dict[View | None, list[Message]] = {}
         given = 0
-        while (message := ordering.take()) is not None:
+        while waiting:
+            taker, view = waiting[0]
+            message = None
+            if view not in over:
+                take = backlog.ordering.take
+                message = take() if view is None else self.views.take(view, backlog)
+            if message is None:
+                over[view] = None
+                waiting.popleft()
+                continue
             if message.expires and message.expires <= now:
                 expired.append(message)
                 if len(expired) >= EXPIRED_A_TURN:
                     break
                 continue
-            consumer = next((taker for taker in takers if taker.accepts(message)), None)
-            if consumer is None:
-                passed.append(message)
-                continue
-            takers.remove(consumer)
+            if not taker.accepts(message):
+                # What one has refused may be for another that takes from the same.
+                same = (one for one, of in waiting if of is view)
+                found = next((one for one in same if one.accepts(message)), None)
+                if found is None:
+                    passed.setdefault(view, []).append(message)
+                    continue
+                taker = found
             backlog.acquire(message)
             given += 1
-            consumer.deliver(message)
-            if consumer.credit > 0:
-                takers.append(consumer)  # behind the others: its next turn comes after theirs
-            elif not takers:
-                break
+            taker.deliver(message)
+            waiting.remove((taker, view))
+            if taker.credit > 0:
+                waiting.append((taker, view))  # Its next turn comes after those of the others.
         # The next consumer may be one that takes them.
-        ordering.restore_run(passed)
-        return given
+        for view, messages in passed.items():
+            if view is None:
+                backlog.ordering.restore_run(messages)
+            else:
+                view.keep(backlog, messages)
+        return given, self.views.finish(views.values())
+
+    def _show_all(self, backlog: Backlog, browsers: list[Consumer], over: int) -> bool:
+        """Show each browser what it has not seen; return whether there may be more for some."""
+        self._left = LOOKED_A_TURN
+        if self._first in browsers:
+            place = browsers.index(self._first)
+            browsers = browsers[place:] + browsers[:place]
+        self._first = None
+        has_more = False
+        for browser in browsers:
+            has_more = self._show(backlog, browser, over) or has_more
+        return has_more
 
     def _show(self, backlog: Backlog, browser: Consumer, over: int) -> bool:
         """Show a browser the available messages that it has not seen, but for those whose time ends
@@ -245,29 +371,120 @@ class RoundRobin:
         many that others have.
         """
         passed = acquired = 0
-        # Those that others have may be given back, so the cursor stays before them. When some are
-        # during a look, it begins anew; but once only, so that it comes to its end.
-        start, released = browser.cursor, backlog.released
-        came_to, released_then, is_new = self._looks.pop(browser, (start, released, False))
+        selector, ordering = browser.selector, backlog.ordering
+        # Those that others have may be given back, so what counts as seen ends before them. When
+        # some are during a look, it begins anew; but once only, so that it comes to its end.
+        seen = self.seen.setdefault(browser, [0] * ordering.level_count)
+        place, released = list(seen), backlog.released
+        came_to, released_then, is_new = self._looks.pop(browser, (place, released, False))
         if is_new or released_then == released:
-            start, released = came_to, released_then
+            place, released = came_to, released_then
         else:
             is_new = True
-        for message in backlog.ordering.after(start):
+        for level, message in ordering.unseen(place):
+            place[level] = message.sequence
             if message.acquired:
                 acquired += 1
                 if acquired >= ACQUIRED_A_TURN:
-                    self._looks[browser] = message.sequence, released, is_new
+                    self._looks[browser] = place, released, is_new
                     return True
                 continue
-            browser.cursor = message.sequence
+            seen[level] = message.sequence
             if message.expires and message.expires <= over:
                 passed += 1
                 if passed >= EXPIRED_A_TURN:
                     return True
                 continue
+            if selector is not None:
+                if self._left <= 0:
+                    seen[level] = message.sequence - 1
+                    self._first = self._first or browser
+                    return True
+                self._left -= price(selector, message)
+                if not selector.selects(message):
+                    continue
             browser.deliver(message)
             if browser.credit <= 0:
                 return False
         # What was given back meanwhile may be before the place where this turn began.
         return released != backlog.released
+
+
+class SingleActive(RoundRobin):
+    """One consumer gets all messages, in order, as long as it is there: the first that came, and
+    when it goes the one that came next. One of a higher priority takes its place, as soon as all
+    that the active one has is settled or given back.
+    """
+
+    __slots__ = ("_active", "_told", "_waits")
+    heeds = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asks = True
+        self._active: Consumer | None = None
+        self._told: dict[Consumer, bool] = {}
+        self._waits = False
+        """Whether another consumer is to become active."""
+
+    def leave(self, consumer: Consumer) -> None:
+        """Take a consumer away."""
+        super().leave(consumer)
+        self._told.pop(consumer, None)
+        if consumer is self._active:
+            self._active = None
+
+    def run(
+        self, backlog: Backlog, now: int, *, delivers: bool, shows_expired: bool
+    ) -> tuple[list[Message], bool]:
+        """Show messages to browsers, and give available ones to the active consumer."""
+        if delivers:
+            self._elect(backlog)
+        return super().run(backlog, now, delivers=delivers, shows_expired=shows_expired)
+
+    def settled(self, sequences: list[int]) -> bool:
+        """Say whether another consumer waits for that."""
+        return self._waits
+
+    def _elect(self, backlog: Backlog) -> None:
+        """Find out who is active, and tell the consumers."""
+        takers = [consumer for consumer in self.consumers if not consumer.browse]
+        best = max(takers, key=lambda consumer: consumer.priority, default=None)
+        active = self._active
+        self._waits = False
+        if best is not None and (active is None or best.priority > active.priority):
+            if active is None or not backlog.in_flight:
+                self._active = best
+            else:
+                self._waits = True
+        for consumer in takers:
+            is_active = consumer is self._active
+            if self._told.get(consumer) is not is_active:
+                self._told[consumer] = is_active
+                consumer.activated(is_active)
+
+    def _give(
+        self, backlog: Backlog, takers: list[Consumer], now: int, expired: list[Message]
+    ) -> tuple[int, bool]:
+        """Give messages to the active one, unless another is to take its place."""
+        takers = [taker for taker in takers if taker is self._active]
+        if self._waits or not takers:
+            return 0, False
+        return super()._give(backlog, takers, now, expired)
+
+
+def tiers_of(takers: Iterable[Consumer]) -> dict[int, deque[Consumer]]:
+    """Return consumers by priority, the highest first, else in their order."""
+    tiers: dict[int, deque[Consumer]] = {}
+    for taker in takers:
+        tiers.setdefault(taker.priority, deque()).append(taker)
+    return dict(sorted(tiers.items(), reverse=True)) if len(tiers) > 1 else tiers
+
+
+def drop_from(tiers: dict[int, deque[Consumer]], consumer: Consumer) -> None:
+    """Take out a consumer that has no credit left."""
+    tier = tiers.get(consumer.priority)
+    if tier is not None and consumer in tier:
+        tier.remove(consumer)
+        if not tier:
+            del tiers[consumer.priority]

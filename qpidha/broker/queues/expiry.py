@@ -1,11 +1,17 @@
-"""Expiry: a queue is searched for messages whose time is over, some a turn (`walk.py`).
+"""Expiry: when a message's time is over, and which message that is.
 
-A consumer gets no such message anyway (`dispatch.py`); this is for the queues that nobody consumes
-from. They are searched one after the other, so that many queues take many turns as many messages
-do. What has expired is not rerouted. What a consumer has may still be accepted; if it is given
-back, the next search finds it. After a failover the new primary searches again in its time.
+A message has the time that its sender gave it, and no more than its queue gives to each
+(`x-message-ttl`), from when it came. A consumer gets none whose time is over (`dispatch.py`); what
+nobody asks for leaves shortly after its time, wherever it is on the queue: `times.py` says when to
+look at which. What a consumer has then may still be accepted; if it is given back it leaves.
 
-Source: Qpid `Queue.cpp` (purgeExpired).
+Only who decides about a queue looks at the clock. A broker that comes to do so knows of no times
+yet, so it walks through its queues, some messages a turn (`walk.py`). On that walk, and on the one
+that follows when a queue's time to live becomes shorter, each message gets at most that time from
+then on: no message is ever over before a broker that has the queue would say so, and a message that
+was there before the queue had a time to live has one from then on.
+
+Source: Qpid `Queue.cpp` (purgeExpired); RabbitMQ's guide to time-to-live.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Expiry(Walk):
-    """A queue that is searched for what has expired by `now`."""
+    """A queue is searched for what has expired by `now`; what may expire later is noted."""
 
     __slots__ = ("_is_timed", "_now")
 
@@ -31,15 +37,14 @@ class Expiry(Walk):
         super().__init__(queue)
         self._now = now
         self._is_timed = False
-        """Whether a message stays that may expire later."""
+        """Whether a message stays that is to be looked at later."""
 
     def take(self, found: list[Message]) -> int:
         """Drop those that are available and whose time is over."""
-        timed = [message for message in found if message.expires]
-        leaving = [
-            message for message in timed if message.expires <= self._now and not message.acquired
-        ]
-        self._is_timed = self._is_timed or len(leaving) < len(timed)
+        leaving = self.queue.over(found, self._now)
+        if not self._is_timed:
+            timed = sum(1 for message in found if message.expires)
+            self._is_timed = timed > len(leaving)
         self.count += len(leaving)
         return self.queue.drop(leaving, Cause.EXPIRED) if leaving else 0
 
@@ -54,7 +59,9 @@ class Expiry(Walk):
 
 
 class Search:
-    """All queues are searched for what has expired by `now`."""
+    """All queues that a broker has begun to decide about are searched for what has expired by
+    `now`.
+    """
 
     __slots__ = ("_expiry", "_now", "_queues", "is_over", "sequence")
 
@@ -85,6 +92,6 @@ class Search:
         queue = next(self._queues, None)
         if queue is None:
             self.is_over = True
-        elif queue.may_expire and not queue.is_replica:
+        elif queue.has_times and not queue.is_replica:
             return Expiry(queue, self._now)
         return None

@@ -3,9 +3,9 @@ senders are to wait before it is.
 
 With more than `flow-stop` on the queue its senders get no credit; with `flow-resume` or less they
 get some again. What is between flow-stop and the limit is for messages that are on their way then.
-A ring makes room by itself and stops nobody. Of several sources (the queue's arguments, the
-broker's default; later policies) the smallest number will count; today an argument replaces the
-default.
+A queue that makes room by itself, or is to be full, stops nobody. Of several sources (the queue's
+arguments, the broker's default; later policies) the smallest number will count; today an argument
+replaces the default.
 Source: Qpid `QueueSettings.cpp`, `QueueDepth`, `QueueFlowLimit.cpp`.
 """
 
@@ -27,8 +27,18 @@ FLOW_STOP_COUNT, FLOW_RESUME_COUNT = "qpid.flow_stop_count", "qpid.flow_resume_c
 FLOW_STOP_SIZE, FLOW_RESUME_SIZE = "qpid.flow_stop_size", "qpid.flow_resume_size"
 STOP_PERCENT, RESUME_PERCENT = 80, 70
 """Of a limit: where senders stop and go on if the queue's arguments do not say; as in Qpid."""
+LOW_WATER = "qpidha.overflow-low-water"
+MEMORY = "qpidha.memory"
 REJECT = "reject"
 RING = "ring"
+RING_STRICT = "ring-strict"
+REJECT_DEAD_LETTER = "reject-publish-dlx"
+SELF_DESTRUCT = "self-destruct"
+FLOW_TO_DISK = "flow_to_disk"
+OVERFLOWS = (REJECT, RING, RING_STRICT, REJECT_DEAD_LETTER, SELF_DESTRUCT)
+"""What a full queue does: refuse the newcomer; push out its oldest message; the same, unless a
+consumer has that one; refuse the newcomer, which becomes a dead letter; end.
+"""
 UNLIMITED = (1 << 63) - 1
 """Larger than anything that is counted, so that a limit is one comparison, with no test for `no
 limit`.
@@ -37,13 +47,16 @@ limit`.
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """The depth a queue may reach, and whether its oldest message gives way (`ring`) or the
-    newcomer (`reject`).
-    """
+    """The depth a queue may reach, and what happens then."""
 
     max_count: int = UNLIMITED
     max_bytes: int = UNLIMITED
-    ring: bool = False
+    overflow: str = REJECT
+    """One of `OVERFLOWS`."""
+    low_water: int = 100
+    """A queue that refused a message takes none before it is down to so many hundredths of its
+    limits.
+    """
     memory: int = UNLIMITED
     """Bytes of messages that need be in memory, where the log has them all."""
     stop_count: int = UNLIMITED
@@ -52,6 +65,16 @@ class Limits:
     resume_count: int = UNLIMITED
     resume_bytes: int = UNLIMITED
     """With no more than these they get some again."""
+
+    @property
+    def ring(self) -> bool:
+        """Whether its oldest message gives way, and not the newcomer."""
+        return self.overflow in (RING, RING_STRICT)
+
+    def is_low(self, count: int, size: int) -> bool:
+        """Whether a queue that refused a message takes some again, with so much on it."""
+        percent = self.low_water
+        return count * 100 <= self.max_count * percent and size * 100 <= self.max_bytes * percent
 
     @property
     def spare_count(self) -> int:
@@ -68,9 +91,9 @@ def read_limits(arguments: Mapping[str, Any], default_max_bytes: int, memory: in
     """Return the limits in `arguments`, which have been checked; 0 is no limit, as in Qpid."""
     max_count = int(arguments.get(MAX_COUNT, 0)) or UNLIMITED
     max_bytes = int(arguments.get(MAX_SIZE, default_max_bytes)) or UNLIMITED
-    ring = arguments.get(POLICY_TYPE) == RING
+    overflow = str(arguments.get(POLICY_TYPE, REJECT))
     stop_count = stop_bytes = resume_count = resume_bytes = UNLIMITED
-    if not ring:
+    if overflow == REJECT:
         stop_count, resume_count = _thresholds(
             arguments, FLOW_STOP_COUNT, FLOW_RESUME_COUNT, max_count
         )
@@ -80,8 +103,9 @@ def read_limits(arguments: Mapping[str, Any], default_max_bytes: int, memory: in
     return Limits(
         max_count=max_count,
         max_bytes=max_bytes,
-        ring=ring,
-        memory=memory or UNLIMITED,
+        overflow=overflow,
+        low_water=int(arguments.get(LOW_WATER, 100)),
+        memory=int(arguments.get(MEMORY, memory)) or UNLIMITED,
         stop_count=stop_count,
         stop_bytes=stop_bytes,
         resume_count=resume_count,
@@ -114,10 +138,34 @@ def check_limits(arguments: Mapping[str, Any]) -> None:
             if name in arguments:
                 check_whole_number(name, arguments[name])
         _check_thresholds(arguments, *names)
+    if MEMORY in arguments:
+        check_whole_number(MEMORY, arguments[MEMORY])
     policy = arguments.get(POLICY_TYPE, REJECT)
-    if policy not in (REJECT, RING):
+    if isinstance(policy, str) and policy.replace("-", "_") == FLOW_TO_DISK:
         raise InvalidArgument(
-            f"{POLICY_TYPE}={policy} is not offered yet", hint=f"Use {REJECT} or {RING}."
+            f"{POLICY_TYPE}={policy} is not offered",
+            reason="what is beyond the memory of a queue is on disk by itself",
+            hint=f"leave it out, and set {MEMORY} for how much is in memory",
+        )
+    if policy not in OVERFLOWS:
+        raise InvalidArgument(
+            f"{POLICY_TYPE}={policy!r} is not known", hint=f"Use {' or '.join(OVERFLOWS)}."
+        )
+    if LOW_WATER in arguments:
+        _check_low_water(arguments[LOW_WATER], policy)
+
+
+def _check_low_water(percent: Any, policy: str) -> None:
+    check_whole_number(LOW_WATER, percent)
+    if not 1 <= int(percent) <= 100:
+        raise InvalidArgument(
+            f"{LOW_WATER}={percent} is no part of a limit", hint="Use hundredths, 1 to 100."
+        )
+    if policy not in (REJECT, REJECT_DEAD_LETTER):
+        raise InvalidArgument(
+            f"{LOW_WATER} is when a queue takes messages again that it refused",
+            reason=f"with {POLICY_TYPE}={policy} it refuses none",
+            hint="leave it out",
         )
 
 
@@ -128,10 +176,11 @@ def _check_thresholds(
     limit, stop, resume = (
         int(arguments.get(name, 0)) for name in (limit_name, stop_name, resume_name)
     )
-    if (stop or resume) and arguments.get(POLICY_TYPE) == RING:
+    policy = arguments.get(POLICY_TYPE, REJECT)
+    if (stop or resume) and policy != REJECT:
         raise InvalidArgument(
-            f"{stop_name if stop else resume_name} is when senders wait, and of a ring they do not",
-            reason="it makes room by itself",
+            f"{stop_name if stop else resume_name} is when senders wait, and here they do not",
+            reason=f"a queue with {POLICY_TYPE}={policy} makes room by itself, or is to be full",
             hint=f"leave it out, or use {POLICY_TYPE}={REJECT}",
         )
     if limit and stop > limit:

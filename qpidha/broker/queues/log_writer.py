@@ -35,6 +35,20 @@ class LogWriter(Protocol):
         """Record one message on several queues, the payload once; return its sequence."""
         ...
 
+    def enqueue_numbered(
+        self, queue_uid: int, sequences: list[int], payloads: list[bytes], expiries: list[int]
+    ) -> int:
+        """Record messages on one queue that have numbers already, none above what is committed;
+        return the sequence of that record.
+        """
+        ...
+
+    def pass_over(self, sequence: int) -> int:
+        """Give no sequence up to this one, from the next turn on; return up to which one the log is
+        to be committed for that.
+        """
+        ...
+
     def dequeue(self, queue_uid: int, sequence: int, cause: int = 0) -> int:
         """Record that a message left a queue, and for which `Cause`; return the sequence of that
         record.

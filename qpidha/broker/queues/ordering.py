@@ -1,9 +1,8 @@
 """The order of a queue's messages: which one is next.
 
 Messages are in the queue's `messages`, by sequence; an ordering keeps only their sequences and
-knows its place among them. There is one kind today, `Fifo`. Others (strict or fair priorities, last
-value) implement `Ordering` and are chosen by the queue's spec; nothing else in a queue knows which
-message is next.
+knows its place among them. `Fifo` is here; others (`priority.py`) implement `Ordering` as well and
+are chosen by the queue's spec; nothing else in a queue knows which message is next.
 
 Why replicas agree. An ordering is a function of the messages present, their sequences and what is
 written in the messages themselves: of nothing that only one broker knows, such as the time of
@@ -12,21 +11,23 @@ dequeues, never asks for the next message, and may get messages out of turn (a s
 newer records). When it is promoted it calls `restart`, and from then on gives the messages in the
 order in which the former primary would have.
 
-Departures are not announced to an ordering: a message that is no longer in `messages` has left. So
-the short way out of a queue costs no search here. What remains of such messages is passed over by
-`take` and thrown away by `tidy`, once there is more of it than messages.
+A `Fifo` is not told of departures: a message that is no longer in `messages` has left. So the short
+way out of a queue costs no search here. What remains of such messages is passed over by `take` and
+thrown away by `tidy`, once there is more of it than messages. An ordering that counts its messages
+has a `left`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from heapq import heapify, heappop, heappush
+from itertools import repeat, takewhile
 from typing import TYPE_CHECKING, Protocol
+
+from qpidha.model.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from qpidha.model.message import Message
 
 SLACK = 1000
 """Sequences of departed messages that a Fifo may hold beyond the number of messages present, before
@@ -46,16 +47,36 @@ class Ordering(Protocol):
       it.
     """
 
+    kind: type[Message]
+    """What the queue is to make of what comes."""
+
+    @property
+    def left(self) -> Callable[[Message], None] | None:
+        """Called with each message that has left; None if it need not be."""
+        ...
+
     @property
     def last(self) -> int:
         """The highest sequence that was added and may still be here; 0 if there is none."""
         ...
 
-    add: Callable[[int], None]
-    """Called with the sequence of a message that has come, above `last`; the message is in
-    `messages`. (A last-value ordering will say which message it replaces: that one leaves with the
-    cause REPLACED.) An attribute and no method, so that a `Fifo` needs no call of its own.
-    """
+    @property
+    def add(self) -> Callable[[int], None]:
+        """Called with the sequence of a message that has come, above `last`; the message is in
+        `messages`. An attribute of a `Fifo`, so that it needs no call of its own.
+        """
+        ...
+
+    @property
+    def is_by_sequence(self) -> bool:
+        """Whether `take` gives lower sequences first."""
+        ...
+
+    def place(self, message: Message) -> int:
+        """Return a number for the place of a message, for those who hand out some of the messages
+        only (`selection.py`): `take` gives lower ones first. Its lowest 64 bits are the sequence.
+        """
+        ...
 
     def add_run(self, sequences: list[int]) -> None:
         """Messages with rising sequences, all above `last`, have come."""
@@ -67,8 +88,9 @@ class Ordering(Protocol):
         """
         ...
 
-    def take(self) -> Message | None:
-        """Return the first available message and step past it; None if there is none."""
+    @property
+    def take(self) -> Callable[[], Message | None]:
+        """Returns the first available message and steps past it; None if there is none."""
         ...
 
     def restore(self, message: Message) -> None:
@@ -85,9 +107,38 @@ class Ordering(Protocol):
         """
         ...
 
+    def giving_way(self, payload: bytes | None) -> Iterator[Message]:
+        """Walk through the available messages that may make room for a newcomer in a full queue,
+        or for any if it is None, the first to go first. The queue must not change meanwhile.
+        """
+        ...
+
+    def before(self, message: Message) -> Iterator[Message]:
+        """Walk through the messages, acquired or not, that would give way before one. The queue
+        must not change meanwhile.
+        """
+        ...
+
+    def replaced_by(self, payload: bytes) -> Message | None:
+        """Return the message that leaves when this one comes, with the cause REPLACED; None if
+        there is none.
+        """
+        ...
+
     def after(self, cursor: int) -> Iterator[Message]:
         """Walk through the messages after sequence `cursor`, acquired or not, by their sequences
-        whatever the kind of ordering: for browsers and snapshots, which go on where they stopped.
+        whatever the kind of ordering: for snapshots, which go on where they stopped.
+        """
+        ...
+
+    @property
+    def level_count(self) -> int:
+        """How many levels a browser goes through, each from where it stopped."""
+        ...
+
+    def unseen(self, seen: list[int]) -> Iterator[tuple[int, Message]]:
+        """Walk through the messages that a browser was not shown, acquired or not, each with its
+        level: those of the highest level first, and of each those after a sequence.
         """
         ...
 
@@ -104,8 +155,8 @@ class Ordering(Protocol):
         ...
 
 
-class Fifo:
-    """First in, first out: the order of the sequences.
+class BySequence:
+    """The order of the sequences, whatever is to be noted when a message comes (`add`).
 
     - `_order` holds the sequences of all messages present, and some of messages that have left. It
       is sorted unless `_is_sorted` is False.
@@ -114,13 +165,16 @@ class Fifo:
       message once, and once more each time that it is given back.
     """
 
-    __slots__ = ("_back", "_find", "_head", "_highest", "_is_sorted", "_messages", "_order", "add")
+    __slots__ = ("_back", "_find", "_head", "_highest", "_is_sorted", "_messages", "_order")
+    kind: type[Message] = Message
+    is_by_sequence = True
+    level_count = 1
+    left: Callable[[Message], None] | None = None
 
     def __init__(self, messages: dict[int, Message]) -> None:
         self._messages = messages
         self._find = messages.get
         self._order: list[int] = []
-        self.add = self._order.append
         self._head = 0
         self._back: list[int] = []
         self._is_sorted = True
@@ -137,6 +191,10 @@ class Fifo:
         if not order:
             return 0
         return order[-1] if self._is_sorted else max(order[-1], self._highest)
+
+    def place(self, message: Message) -> int:
+        """Return the sequence."""
+        return message.sequence
 
     def add_run(self, sequences: list[int]) -> None:
         """Put messages with rising sequences, all above `last`, at the end."""
@@ -166,6 +224,20 @@ class Fifo:
                 self._head = head
                 return message
         self._head = head
+        return None
+
+    def peek(self) -> Message | None:
+        """Return what `take` would, without stepping past it."""
+        message = self._oldest_back()
+        if message is not None:
+            return message
+        order, find = self._order, self._find
+        for head in range(self._head, len(order)):
+            message = find(order[head])
+            if message is not None and not message.acquired:
+                self._head = head
+                return message
+        self._head = len(order)
         return None
 
     def _oldest_back(self) -> Message | None:
@@ -215,6 +287,20 @@ class Fifo:
                     self._head = index
                     is_first = False
                 yield message
+        if is_first:
+            self._head = len(order)
+
+    def giving_way(self, payload: bytes | None) -> Iterator[Message]:
+        """Walk through the available messages, oldest first, whatever comes."""
+        return self.waiting()
+
+    def before(self, message: Message) -> Iterator[Message]:
+        """Walk through the messages that came before one."""
+        return takewhile(lambda other: other is not message, self.after(0))
+
+    def replaced_by(self, payload: bytes) -> Message | None:
+        """Return None: messages stay, whatever comes."""
+        return None
 
     def after(self, cursor: int) -> Iterator[Message]:
         """Walk through the messages after a sequence, oldest first."""
@@ -225,6 +311,10 @@ class Fifo:
             if message is not None:
                 yield message
 
+    def unseen(self, seen: list[int]) -> Iterator[tuple[int, Message]]:
+        """Walk through the messages that a browser was not shown, oldest first."""
+        return zip(repeat(0), self.after(seen[0]))
+
     def count_after(self, cursor: int) -> int:
         """Count the messages after a sequence."""
         self.tidy()
@@ -233,8 +323,12 @@ class Fifo:
 
     def tidy(self) -> None:
         """Sort what came out of turn; discard departed messages when they are the greater part."""
+        self._discard(len(self._messages))
+
+    def _discard(self, present: int) -> None:
+        """Tidy, with so many messages present."""
         order = self._order
-        if len(self._back) > len(self._messages) + SLACK:
+        if len(self._back) > present + SLACK:
             self._back = [sequence for sequence in self._back if sequence in self._messages]
             heapify(self._back)
         if not self._is_sorted:
@@ -247,7 +341,7 @@ class Fifo:
             self._back.clear()
         # Messages mostly leave from the front. What has left there is cut off when it is a 64th of
         # the list, so that with a million messages no turn has to look at all of them.
-        if len(order) > len(self._messages) + len(self._messages) // 64 + SLACK:
+        if len(order) > present + present // 64 + SLACK:
             gone = next(
                 (index for index, sequence in enumerate(order) if sequence in self._messages),
                 len(order),
@@ -257,7 +351,7 @@ class Fifo:
                 self._head = max(0, self._head - gone)
         # Half of the list at least is discarded, so each message pays for one discarded entry: the
         # cost of this is constant for each message.
-        if len(order) > 2 * len(self._messages) + SLACK:
+        if len(order) > 2 * present + SLACK:
             following = order[self._head] if self._head < len(order) else None
             order[:] = [sequence for sequence in order if sequence in self._messages]
             self._head = len(order) if following is None else bisect_left(order, following)
@@ -267,3 +361,13 @@ class Fifo:
         self.tidy()
         self._head = 0
         self._back.clear()
+
+
+class Fifo(BySequence):
+    """First in, first out."""
+
+    __slots__ = ("add",)
+
+    def __init__(self, messages: dict[int, Message]) -> None:
+        super().__init__(messages)
+        self.add = self._order.append

@@ -1,6 +1,7 @@
 """Purge: an administrator empties a queue, some messages a turn (`walk.py`).
 
-- Rejected messages that could not be placed elsewhere are dropped as well.
+- Rejected messages that could not be placed elsewhere are dropped as well, and those that are not
+  due yet.
 - A message that a consumer has is not taken from it: its outcome may be under way. One that is
   given back behind the walk stays, too.
 - After a failover in the middle, whoever asked has no answer, and asks again.
@@ -28,9 +29,7 @@ class Purge(Walk):
         """Drop those that are available."""
         queue = self.queue
         leaving = [
-            message
-            for message in found
-            if not message.acquired or message.sequence in queue.unplaced
+            message for message in found if not message.acquired or queue.holds(message.sequence)
         ]
         self.count += len(leaving)
         return queue.drop(leaving, Cause.PURGED)

@@ -37,27 +37,35 @@ replica. The rest (which consumer has a message, whose turn it is) is not needed
 when the primary died counts as never given, so the message is delivered once more; never is one
 lost.
 
-Coming features have a place each: priorities and last value in `ordering.py`; groups, consumer
-priorities and a single active consumer in `dispatch.py`; selectors in `Consumer.accepts`; dead
-letters and a delivery limit in `departures.py` and `requeue`, which counts deliveries; a time to
-live in `enqueue`, as the expiry of a message that has a later one or none.
-
 Knows nothing of exchanges, links or clusters. Source: Qpid `Queue.cpp`.
 """
 
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from qpidha.broker.queues.alerts import Alerts
 from qpidha.broker.queues.backlog import Backlog
+from qpidha.broker.queues.dead_letters import BY_CONSUMER, REASONS
 from qpidha.broker.queues.dedup import Window
-from qpidha.broker.queues.dispatch import RoundRobin
-from qpidha.broker.queues.limits import UNLIMITED
+from qpidha.broker.queues.dispatch import MAX_CONSUMERS, RoundRobin, SingleActive
+from qpidha.broker.queues.groups import ByGroup
+from qpidha.broker.queues.intake import Intake
+from qpidha.broker.queues.limits import REJECT_DEAD_LETTER, RING_STRICT, SELF_DESTRUCT, UNLIMITED
+from qpidha.broker.queues.priority import Priority
 from qpidha.broker.queues.spec import Needs, check_change
-from qpidha.model.errors import LimitExceeded, RefusedRequest, ResourceDeleted, ResourceLocked
-from qpidha.model.message import Message
-from qpidha.model.message_view import is_durable
+from qpidha.broker.queues.times import Times
+from qpidha.model.encoding import ULong
+from qpidha.model.errors import (
+    LimitExceeded,
+    QueueFull,
+    RefusedRequest,
+    ResourceDeleted,
+    ResourceLocked,
+)
+from qpidha.model.features import QUEUE_KINDS
+from qpidha.model.message_view import add_annotation, is_durable
 from qpidha.model.records import Cause, Requeued
 
 if TYPE_CHECKING:
@@ -71,10 +79,15 @@ if TYPE_CHECKING:
     from qpidha.broker.queues.returns import Returns
     from qpidha.broker.queues.spec import QueueSpec
     from qpidha.model.memory import MemoryUse
+    from qpidha.model.message import Message
     from qpidha.model.records import QueueDeclared
 
 ACCEPTED = int(Cause.ACCEPTED)
 """As a plain number: the short way out of a queue counts with it."""
+DYING = frozenset(REASONS) - {Cause.DELETED}
+"""The causes for which messages become dead letters, beside the end of the queue."""
+MOST_OVER = 1000
+"""Messages over the limits of a ring that leave in the turn of the next newcomer."""
 CAUSES = [(int(cause), cause.name.lower().replace("_", "-")) for cause in Cause]
 """The causes of departures with the names by which they are shown."""
 
@@ -94,8 +107,46 @@ class QueueHost(Protocol):
     returns: Returns
 
     @property
+    def usable(self) -> frozenset[str]:
+        """The features that may be written."""
+        ...
+
+    @property
     def refuse_publishing(self) -> str:
         """Why nothing that is recorded may be added at present; empty if it may."""
+        ...
+
+    @property
+    def time(self) -> int:
+        """The time by which messages expire, in ns since the Unix epoch."""
+        ...
+
+    def look_at(self, queue: Queue, at: int) -> None:
+        """Call the queue's `look` at a time."""
+        ...
+
+    def search(self, queue: Queue) -> None:
+        """Find out, some messages a turn, when each message of a queue expires."""
+        ...
+
+    def bury(self, queue: Queue, payload: bytes) -> None:
+        """Make a dead letter of a message that was refused, as the queue is full."""
+        ...
+
+    def destruct(self, queue: Queue) -> None:
+        """Delete a queue that is to end when it is full."""
+        ...
+
+    def alert(self, queue: Queue, is_up: bool) -> None:
+        """Tell that a queue has come to a depth, or is down again."""
+        ...
+
+    def sweep(self, queue: Queue) -> None:
+        """Have the messages leave, some a turn, that were delivered too often."""
+        ...
+
+    def trim(self, queue: Queue) -> None:
+        """Bring a ring down to its limits, some messages a turn."""
         ...
 
     def left(self, queue: Queue) -> None:
@@ -108,9 +159,28 @@ class QueueHost(Protocol):
         """Give messages that had to make room to the queue's alternate exchange."""
         ...
 
+    def renew(self, queue: Queue) -> None:
+        """The time counts anew that the queue stays without a consumer."""
+        ...
+
     def used(self, queue: Queue) -> None:
         """A queue that ends when its users have left has its first one."""
         ...
+
+
+class Room(NamedTuple):
+    """What has to leave so that a message can come."""
+
+    leaving: Sequence[Message] = ()
+    """Leaves before it comes."""
+    is_least: bool = False
+    """Whether it has to leave itself: what is here is of higher priorities."""
+    replaced: Message | None = None
+    """Leaves when it comes: it has the same key."""
+
+
+NOBODY, LEAST = Room(), Room(is_least=True)
+"""There is room; there is only what stays before the newcomer."""
 
 
 class Sender(Protocol):
@@ -128,6 +198,7 @@ class Queue(Backlog):
 
     __slots__ = (
         "_host",
+        "alerts",
         "_local",
         "bindings",
         "consumers",
@@ -140,11 +211,16 @@ class Queue(Backlog):
         "fast_path_bytes",
         "fast_path_limit",
         "flow_stops",
+        "free_count",
         "inherited",
+        "intake",
+        "is_closed",
+        "is_judged",
         "is_replica",
         "is_searching",
         "is_stopped",
         "is_used",
+        "is_watched",
         "lifetime",
         "log_writer",
         "max_bytes",
@@ -152,24 +228,29 @@ class Queue(Backlog):
         "may_expire",
         "name",
         "not_rerouted",
+        "notes",
         "options",
         "owner",
+        "refused",
         "ring",
         "senders",
         "spec",
         "syncs",
         "timeout",
+        "times",
         "uid",
         "unplaced",
         "uuid",
         "waiting",
+        "waits_for",
+        "why_unplaced",
         "window",
     )
 
     def __init__(
         self, uid: int, options: QueueDeclared, host: QueueHost, *, spec: QueueSpec, logged: bool
     ) -> None:
-        super().__init__(logged, spec.limits.memory, host.use)
+        super().__init__(logged, spec.limits.memory, host.use, spec.make_ordering)
         self.uid = uid
         self.name = options.name
         self.uuid = options.uuid
@@ -177,6 +258,10 @@ class Queue(Backlog):
         self.log_writer: LogWriter | None = None
         """Where messages are recorded; None for a queue whose messages are not."""
         self.durable = options.durable
+        self.waits_for = 0
+        """The record by which others forget what they have of this queue, while it is not
+        committed: until then they may bring it back, so what happens here waits for it.
+        """
         self.syncs = False
         """Whether a durable message may be here, so that what leaves must be known after a restart.
         """
@@ -187,37 +272,56 @@ class Queue(Backlog):
         self.window = None if spec.dedup is None else Window(spec.dedup)
         """What this queue remembers of the messages it had; None if it takes messages twice."""
         self.owner: object | None = None
-        self.dispatcher: Dispatch = RoundRobin()
+        self.dispatcher = _dispatch_of(spec)
         self.consumers = self.dispatcher.consumers
-        self.senders: dict[Sender, None] = {}
-        self.waiting: dict[Sender, None] = {}
-        """Senders that were not admitted."""
-        self.is_stopped = False
-        """Whether senders get no credit, until less is here."""
-        self.flow_stops = 0
-        """How often senders were stopped."""
+        self._begin_flow()
         self.bindings: dict[tuple[int, str], None] = {}
         """(exchange uid, key) of each binding."""
         self.deleted = False
         self.enqueued = self.deduplicated = 0  # totals
         self.not_rerouted = 0
-        """Messages, in total, that were to go to the alternate exchange and found no room there."""
-        self.unplaced: dict[int, Message] = {}
-        """Messages that consumers rejected and the alternate exchange could not place, by sequence;
-        no consumer gets them.
+        """Messages, in total, that were to go elsewhere, found no place there, and were dropped."""
+        self.unplaced: dict[int, tuple[Message, Cause]] = {}
+        """Messages that died and are to be passed on, but have no place there yet, with why they
+        died, by sequence in the order of their deaths; no consumer gets them.
         """
+        self.why_unplaced = ""
+        """Why the last of them that was tried has no place."""
         self.inherited = 0
         """The last sequence that was here when this broker began to decide: up to it, any message
         may have been with a consumer of another broker, or of this one before it was restarted.
         """
         self.is_searching = False
         """Whether the dispatch goes on next turn, behind messages that have expired."""
+        self.intake: Intake | None = None
+        """Which messages it takes; None for all."""
         self._host = host
         self._local = 0
         """The number of the last message that is not logged."""
         self.may_expire = False
         """Whether a message that is here may expire."""
+        self.times: Times | None = None
+        """When to look at which message; None while there is none to be looked at, or another
+        broker decides.
+        """
         self._follow(spec)
+
+    def _begin_flow(self) -> None:
+        """Admit every sender."""
+        self.senders: dict[Sender, None] = {}
+        self.waiting: dict[Sender, None] = {}
+        """Senders that were not admitted."""
+        self.is_stopped = False
+        """Whether senders get no credit, until less is here."""
+        self.is_closed = False
+        """Whether it takes no message before it is down to its low water."""
+        self.refused = 0
+        """How many messages found no room, in total."""
+        self.alerts: Alerts | None = None
+        self.is_judged = False
+        """Whether a departure may let senders go on, or end an alert."""
+        self.flow_stops = 0
+        """How often senders were stopped."""
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, {len(self.messages)} messages)"
@@ -228,6 +332,23 @@ class Queue(Backlog):
         left in one turn are counted by the primary only: no other broker hears of them.
         """
         return {name: self.departed[cause] for cause, name in CAUSES}
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages consumers have, and nobody has settled yet."""
+        return self.acquired - len(self.unplaced) - len(self.delayed)
+
+    @property
+    def priorities(self) -> dict[str, int] | None:
+        """How many messages are on each level of priority that has some, the highest first; None
+        if there are no levels.
+        """
+        if not isinstance(self.ordering, Priority):
+            return None
+        counts = self.ordering.counts
+        return {
+            str(level): counts[level] for level in reversed(range(len(counts))) if counts[level]
+        }
 
     @property
     def expired(self) -> int:
@@ -244,21 +365,41 @@ class Queue(Backlog):
         """How many messages were purged, or found no room where they were to go, in total."""
         return self.departed[Cause.PURGED] + self.not_rerouted
 
+    @property
+    def left_out(self) -> int:
+        """How many messages were not for it, by its filter or for who sent them, in total."""
+        return 0 if self.intake is None else self.intake.left_out
+
     # The parts.
 
     def reconfigure(self, spec: QueueSpec) -> None:
         """Become a queue made of `spec`, with the messages that are here; raise PreconditionFailed,
         with the reason, for a change that cannot be made, and change nothing.
 
-        Every replica is to be given the same spec at the same place in the log. Nothing leaves at
-        once: a queue that is over its new limits refuses messages until it is not, or, as a ring,
-        makes room when the next message comes. A shorter window forgets its oldest keys now. A new
-        lifetime counts from the next time that something leaves the queue.
+        Every replica is to be given the same spec; one that says what is to be remembered, at the
+        same place in the log. Nothing leaves at once: a queue that is over its new limits refuses
+        messages until it is not, or, as a ring, makes room when the next message comes; or turn by
+        turn from now on, if that were too many for one. A shorter
+        window forgets its oldest keys now, and one of other keys begins with those of the messages
+        that are here. A new lifetime counts from the next time that something leaves the queue.
+        What is over a lower delivery limit leaves some a turn. A shorter time to live holds for all
+        messages, from now on; with a longer one those that are here keep theirs.
         """
         check_change(self.name, self.spec, spec)
+        if spec.priorities is not None and isinstance(self.ordering, Priority):
+            self.ordering.follow(spec.priorities)
         if spec.dedup != self.spec.dedup:
             self._change_window(spec.dedup)
+        former = self.spec
         self._follow(spec)
+        if spec.ttl and not 0 < former.ttl <= spec.ttl and not self.is_replica:
+            self._host.search(self)
+        if spec.unused != former.unused:
+            self._host.renew(self)
+        if spec.delivery_limit.most < former.delivery_limit.most and not self.is_replica:
+            self._host.sweep(self)
+        if not self.is_replica and self.is_far_over:
+            self._host.trim(self)
         if self.consumers or self.senders or self.owner is not None:
             self.mark_used()
 
@@ -267,7 +408,7 @@ class Queue(Backlog):
         if dedup is None:
             self.window = None
             return
-        if self.window is None:
+        if self.window is None or self.spec.dedup is None or self.spec.dedup.by != dedup.by:
             self.window = Window(dedup)
         else:
             self.window.resize(dedup.size)
@@ -282,19 +423,76 @@ class Queue(Backlog):
         gives to others, and go.
         """
         self.begin_log(self.spec.limits.memory)
+        self.delayed.clear()
+        self.times = None
+        self.dispatcher.restart()
         self.window = None if self.spec.dedup is None else Window(self.spec.dedup)
         self.judge()
 
+    def begin_recording(self, log_writer: LogWriter, own_numbers: int) -> None:
+        """What comes is recorded from now on; what is here keeps its numbers, up to `own_numbers`,
+        and is recorded in slices.
+        """
+        self.logged = True
+        self.own_numbers, self.unrecorded = own_numbers, (0, own_numbers)
+        self.syncs = self.durable
+        self.log_writer = log_writer
+        self.set_memory(self.spec.limits.memory)
+        self.set_fast_path_limit()
+
+    def end_recording(self, last: int) -> None:
+        """Messages have numbers of the queue's own from now on, above `last`, for none is to have
+        the number of one that was here; nothing of them is recorded.
+        """
+        self.leave_log()
+        self.syncs = False
+        self.log_writer = None
+        self._host.over_budget.pop(self, None)
+        self.waits_for = last
+        self._local = max(self._local, last)
+        self.set_fast_path_limit()
+
+    def leave_messages(self) -> None:
+        """The messages are on the primary only from now on."""
+        self.leave_log()
+        self._host.over_budget.pop(self, None)
+        self._host.remains.add(*self._clear())
+        self.delayed.clear()
+        self.times = None
+        self.dispatcher.restart()
+        self.window = None if self.spec.dedup is None else Window(self.spec.dedup)
+        self._set_notes()
+        self.judge()
+
+    @property
+    def may_record(self) -> bool:
+        """Whether there is room to record something."""
+        return not self._host.refuse_publishing
+
+    @property
+    def last_number(self) -> int:
+        """The highest number of a message that is or was here."""
+        return max(self._local, self.ordering.last)
+
     def _follow(self, spec: QueueSpec) -> None:
         """Copy the fields of a spec that are read for every message."""
+        if self.alerts is None or self.alerts.thresholds != spec.alerts:
+            self.alerts = None if spec.alerts is None else Alerts(spec.alerts)
         self.spec = spec
+        if self.intake is None or self.intake.filters != spec.filters:
+            is_choosy = spec.filters or spec.no_local
+            self.intake = Intake(spec.filters, spec.no_local) if is_choosy else None
+        self._make_ordering = spec.make_ordering
         self.lifetime = spec.lifetime
         self.timeout = spec.timeout
         self.ends_empty = spec.lifetime.needs_no_messages
+        self.is_watched = self.ends_empty or self.dispatcher.heeds
         self.max_count = spec.limits.max_count
         self.max_bytes = spec.limits.max_bytes
+        """As in the spec, unless this queue is a ring that is being brought down to that."""
         self.ring = spec.limits.ring
         self.set_memory(spec.limits.memory)
+        self._set_notes()
         self.set_fast_path_limit()
         if not self.is_replica:
             self.judge()
@@ -305,40 +503,60 @@ class Queue(Backlog):
         """
         is_asked = (
             self.deleted
+            or self.is_closed
             or Needs.DEDUP_KEY in self.spec.needs
+            or bool(self.spec.filters)
             or (self.log_writer is not None and self._host.refuse_publishing)
         )
         limits = self.spec.limits
         count, size = self.max_count, self.max_bytes
         if not self.is_stopped:
             count, size = min(count, limits.stop_count), min(size, limits.stop_bytes)
-        self.fast_path_limit = 0 if is_asked else count
+        alerts = self.alerts
+        if alerts is not None and not alerts.is_up:
+            count = min(count, alerts.thresholds.count - 1)
+            size = min(size, alerts.thresholds.size - 1)
+        self.is_judged = self.is_stopped or (alerts is not None and alerts.is_up)
+        self.free_count = 0 if is_asked else count
+        # With a time to live each message has to be told its own, and of last values the key is
+        # looked for, but they are asked nothing for that.
+        is_short = not (self.spec.ttl or self.spec.last_value)
+        self.fast_path_limit = self.free_count if is_short else 0
         self.fast_path_bytes = size
 
     # Verbs of a primary.
 
-    def enqueue(self, payload: bytes, expires: int = 0) -> int:
-        """Add a message, unless it is a duplicate; return the sequence to wait for, 0 if it is not
-        logged.
+    def enqueue(self, payload: bytes, expires: int = 0, *, passed: Message | None = None) -> int:
+        """Add a message, unless it is a duplicate or not for this queue; return the sequence to
+        wait for, 0 if it is not logged. `passed`: see `passes_over`.
         """
-        leaving: Sequence[Message] | None = None
+        room: Room | None = None
         # The usual case is one comparison for each limit. A queue that has to look at every message
         # (for duplicates, or because it takes none) has a fast_path_limit of 0.
         if (
             len(self.messages) >= self.fast_path_limit
             or self.bytes + len(payload) > self.fast_path_bytes
         ):
-            original = self.duplicate_of(payload)
-            if original is not None:
-                return original
-            leaving = self.room_for(len(payload))
-            # Recorded before the newcomer, so that a replica is never over the limit either.
-            self._host.departures.leave(self, leaving, Cause.OVERFLOW)
+            if self.spec.ttl:
+                expires = self.expiry_of(expires)
+            if (
+                len(self.messages) >= self.free_count
+                or self.bytes + len(payload) > self.fast_path_bytes
+            ):
+                original = self.passes_over(payload, passed)
+                if original is not None:
+                    return original
+                room = self.make_room(payload)
+                self.replace(room)
+            elif self.spec.last_value:
+                former = self.ordering.replaced_by(payload)
+                if former is not None:
+                    self._host.departures.leave(self, [former], Cause.REPLACED)
         log_writer = self.log_writer
         if log_writer is None:
             self.check_open()
             self.insert_local(payload, expires)
-            sequence = 0
+            sequence = self.waits_for
         else:
             # A batch is synced as a whole: once one durable message is in it, the headers of those
             # that follow need not be read.
@@ -346,48 +564,208 @@ class Queue(Backlog):
                 log_writer.must_sync = self.syncs = True
             sequence = log_writer.enqueue(self.uid, payload, expires)
             self.insert(sequence, payload, expires)
-        if leaving is not None:
-            self.judge()
+        if room is not None:
+            leaving = self.settle(room, self.ordering.last)
             # Only now: messages that overflow may come back to this queue by their alternate
             # exchange, and must not take the place of the newcomer.
             if leaving:
-                self._host.evict(self, list(leaving))
+                self._host.evict(self, leaving)
         return sequence
 
-    def duplicate_of(self, payload: bytes) -> int | None:
-        """Count a message that has been here before and return the sequence to wait for; None for
-        one that is new.
+    def replace(self, room: Room) -> None:
+        """A message comes now: let the one leave whose place it takes."""
+        if room.replaced is not None:
+            self._host.departures.leave(self, [room.replaced], Cause.REPLACED)
+
+    # A ring that is far over its limits, as they were lowered.
+
+    @property
+    def is_far_over(self) -> bool:
+        """Whether this is a ring with more over its limits than can leave in one turn."""
+        if not self.ring or not self.messages:
+            return False
+        limits, count = self.spec.limits, len(self.messages)
+        over_bytes = (self.bytes - limits.max_bytes) * count // max(self.bytes, 1)
+        return max(count - limits.max_count, over_bytes) > MOST_OVER
+
+    def ease(self) -> bool:
+        """Be full as it is, so that a newcomer has no more leave than it needs; return False if it
+        is not over its limits.
         """
+        limits = self.spec.limits
+        self.max_count = max(limits.max_count, len(self.messages))
+        self.max_bytes = max(limits.max_bytes, self.bytes)
+        self.set_fast_path_limit()
+        return self.max_count > limits.max_count or self.max_bytes > limits.max_bytes
+
+    def tighten(self) -> None:
+        """Hold to the limits again."""
+        self.max_count, self.max_bytes = self.spec.limits.max_count, self.spec.limits.max_bytes
+        self.set_fast_path_limit()
+
+    def surplus(self, most: int) -> list[Message]:
+        """Return the first `most` of the messages that a ring has over its limits."""
+        found: list[Message] = []
+        limits = self.spec.limits
+        over, over_bytes = len(self.messages) - limits.max_count, self.bytes - limits.max_bytes
+        for message in self.ordering.giving_way(None) if self.ring else ():
+            if len(found) >= most or (over <= 0 and over_bytes <= 0):
+                break
+            found.append(message)
+            over -= 1
+            over_bytes -= message.size
+        return found
+
+    def push_out(self, messages: list[Message]) -> int:
+        """Let messages leave that are over the limits; return the sequence to wait for."""
+        recorded = self._leave(messages, Cause.OVERFLOW)
+        if self.spec.dead_letters is None:
+            self._host.evict(self, messages)
+        return recorded
+
+    def settle(self, room: Room, sequence: int) -> list[Message]:
+        """The message of this sequence has come, for which `room` was made; return those that are
+        to go to the alternate exchange.
+        """
+        leaving = list(room.leaving)
+        if room.is_least:
+            newcomer = self.messages[sequence]
+            self._host.departures.leave(self, [newcomer], Cause.OVERFLOW)
+            if self.spec.dead_letters is None:
+                leaving.append(newcomer)
+        self.judge()
+        return leaving
+
+    def passes_over(self, payload: bytes, passed: Message | None = None) -> int | None:
+        """Count a message that is not for this queue or has been here before, and return the
+        sequence to wait for; None for one that is to come in. One that was not sent but is `passed`
+        on by this broker, as a dead letter, would be nowhere else: it is one too many only while
+        another with its key is still here.
+        """
+        if self.intake is not None and not self.intake.takes(payload):
+            self.check_open()
+            return 0
         if self.window is None:
             return None
         # Refused before it is looked up: a backup must not answer for a message that only the
         # primary knows to be committed.
         self.check_open()
         original = self.window.find(payload)
-        if original is None:
+        if original is None or (
+            passed is not None and self.messages.get(original, passed) is passed
+        ):
             return None
         self.deduplicated += 1
         # The sender of a duplicate waits for the original: it may not be committed yet.
-        return 0 if self.log_writer is None else original
+        return self.waits_for if self.log_writer is None else original
 
-    def room_for(self, size: int) -> list[Message]:
-        """Name the messages that must leave before one of `size` bytes can come; raise
-        LimitExceeded if it cannot.
+    def room_for(self, payload: bytes) -> Room:
+        """Name the messages that must leave so that one can come; raise LimitExceeded if it
+        cannot.
         """
         self.check_open()
+        size, limits = len(payload), self.spec.limits
+        if self.is_closed and limits.is_low(len(self.messages), self.bytes):
+            self._close(False)
         excess = len(self.messages) + 1 - self.max_count
         excess_bytes = self.bytes + size - self.max_bytes
-        if excess <= 0 and excess_bytes <= 0:
-            return []
+        replaced = self.ordering.replaced_by(payload)
+        if replaced is not None:
+            excess -= 1
+            excess_bytes -= replaced.size
+        is_closed = self.is_closed and replaced is None
+        if excess <= 0 and excess_bytes <= 0 and not is_closed:
+            return NOBODY if replaced is None else Room(replaced=replaced)
         if self.ring and size <= self.max_bytes:
-            leaving = self.oldest(excess, excess_bytes)
-            if leaving:
-                return leaving
+            others = (each for each in self.ordering.giving_way(payload) if each is not replaced)
+            leaving = _enough(others, excess, excess_bytes)
+            if leaving and (limits.overflow != RING_STRICT or self._are_first(leaving)):
+                return Room(leaving, replaced=replaced)
+            if not leaving and _enough(self.ordering.waiting(), excess, excess_bytes):
+                # One that had to leave and has no place among the dead letters is here in excess.
+                if excess > 1 and self.spec.dead_letters is not None:
+                    raise self._full(size, self._why_kept())
+                return LEAST
+        if limits.low_water < 100:
+            self._close(True)
+        raise self._full(size)
+
+    def _are_first(self, messages: list[Message]) -> bool:
+        """Whether no consumer has a message that should give way before one of these."""
+        return not any(message.acquired for message in self.ordering.before(messages[-1]))
+
+    def _close(self, is_closed: bool) -> None:
+        """Take no message, or take some again, whatever the limits."""
+        self.is_closed = is_closed
+        self.set_fast_path_limit()
+
+    def _full(self, size: int, why: str = "") -> QueueFull:
+        self.refused += 1
         depth = f"{len(self.messages)} messages and {self.bytes} bytes"
-        raise LimitExceeded(
-            f"Queue {self.name} is full: with {depth} it cannot take {size} bytes more",
+        return QueueFull(
+            f"Queue {self.name} is full: with {depth} it cannot take {size} bytes more{why}",
             hint="Consume from it, or raise qpid.max_count or qpid.max_size.",
+            info={"queue": self.name},
         )
+
+    def expiry_of(self, expires: int, due: int = 0) -> int:
+        """Return when a message that comes now, or is `due` later, expires here, if its sender said
+        `expires`.
+        """
+        if not self.spec.ttl:
+            return expires
+        latest = max(self._host.time, due) + self.spec.ttl
+        return min(expires, latest) if expires else latest
+
+    def _why_kept(self) -> str:
+        return f", for what should leave has no place elsewhere: {self.why_unplaced}"
+
+    def ask(self, payload: bytes) -> Room:
+        """Do as `room_for`, for a message that comes by itself: one that is refused may become a
+        dead letter, or be the end of the queue.
+        """
+        try:
+            return self.room_for(payload)
+        except QueueFull:
+            if self.spec.limits.overflow == REJECT_DEAD_LETTER:
+                self._host.bury(self, payload)
+            if self.spec.limits.overflow != SELF_DESTRUCT:
+                raise
+        self._host.destruct(self)
+        raise ResourceDeleted(
+            f"Queue {self.name} was deleted: it was full, and is to end then",
+            hint="Declare it again.",
+        )
+
+    def make_room(self, payload: bytes, *, may_exceed: bool = False) -> Room:
+        """Have messages leave before one comes, which is recorded before that one, so that a
+        replica is never over the limit either. Return those that are still to go to the alternate
+        exchange. Raise LimitExceeded if there is no room: what has to give way may have no place
+        among the dead letters. If it `may_exceed`, the newcomer comes all the same then.
+        """
+        try:
+            room = self.room_for(payload) if may_exceed else self.ask(payload)
+        except QueueFull:
+            if may_exceed:
+                return Room(replaced=self.ordering.replaced_by(payload))
+            raise
+        if not room.leaving:
+            return room
+        self._host.departures.leave(self, room.leaving, Cause.OVERFLOW)
+        if self.spec.dead_letters is None:
+            return room
+        if any(message.sequence in self.messages for message in room.leaving) and not may_exceed:
+            raise self._full(len(payload), self._why_kept())
+        return Room(replaced=room.replaced)
+
+    def check_room(self, size: int, room: Room = NOBODY) -> None:
+        """Raise LimitExceeded if there is no room, though it was made."""
+        if room.is_least:
+            return
+        count = len(self.messages) - (room.replaced is not None)
+        held = self.bytes - (0 if room.replaced is None else room.replaced.size)
+        if count >= self.max_count or held + size > self.max_bytes:
+            raise self._full(size)
 
     def check_open(self) -> None:
         """Raise RefusedRequest if no message can come here, whatever room there is."""
@@ -404,16 +782,35 @@ class Queue(Backlog):
                 ),
             )
 
-    def release(self, message: Message) -> None:
-        """Make an acquired message available again, in its place."""
+    def release(self, message: Message) -> int:
+        """Make an acquired message available again, in its place, now or after a while; return the
+        sequence to wait for.
+        """
         # Not recorded: a message that is on the queue is available to a successor in any case.
+        if self.spec.retry is not None and self._wait(message, self._retry_at(message, False)):
+            return self.restated(message)
+        self._release(message)
+        return 0
+
+    def _release(self, message: Message) -> None:
         if message.acquired and message.sequence in self.messages:
             message.acquired = False
-            message.released = True
+            message.released += 1
             self.acquired -= 1
             self.released += 1
-            self.ordering.restore(message)
+            self.restore(message)
             self._host.runnable[self] = None
+            if message.expires:
+                self._look_at(message.sequence, message.expires)
+
+    def restore(self, message: Message) -> None:
+        """A message is available again: in its place, and for consumers with selectors."""
+        self.ordering.restore(message)
+        views = self.dispatcher.views
+        if views:
+            views.give_back(message, len(self.messages))
+        if self.dispatcher.heeds:
+            self.dispatcher.returned(message)
 
     def requeue(
         self,
@@ -422,26 +819,76 @@ class Queue(Backlog):
         annotations: bytes = b"",
         *,
         not_to: Consumer | None = None,
+        at: int | None = None,
     ) -> int:
         """Release a message that changed: a failed delivery, other annotations, or undeliverable to
-        one consumer.
+        one consumer, with which it may die. The consumer may say when it is due, `at` a time that
+        may be over.
         """
         if message.sequence not in self.messages:
             return 0
-        if not_to is not None:
+        is_buried = not_to is not None and self.spec.delivery_limit.buries
+        if is_buried:
+            failed, at = True, 0
+        elif not_to is not None:
             not_to.refuse(message)
-        self.release(message)
+        if at is None:
+            at = self._retry_at(message, failed)
+        waits = at > 0 and self._wait(message, at)
+        if not waits:
+            self._release(message)
         # Only a change is recorded, so that a successor counts deliveries as this broker does.
-        if self.is_replica or not (failed or annotations):
+        if self.is_replica or not (failed or annotations or waits):
             return 0
         self.restate(
             message.sequence, message.delivery_count + failed, annotations or message.annotations
         )
+        recorded = self.restated(message)
+        if is_buried:
+            recorded = max(recorded, self._leave([message], Cause.UNDELIVERABLE))
+        elif failed and message.delivery_count > self.spec.delivery_limit.most:
+            # It is recorded how often it was delivered, for it may have to wait for a place.
+            recorded = max(recorded, self._leave([message], Cause.DELIVERY_LIMIT))
+        return recorded
+
+    def restated(self, message: Message) -> int:
+        """Record how a message is that was given back; return the sequence to wait for."""
         if self.log_writer is None:
             return 0
+        sequence = message.sequence
+        due = self.delayed.get(sequence, 0)
         return self.log_writer.append(
-            Requeued(self.uid, message.sequence, message.delivery_count, message.annotations)
+            Requeued(self.uid, sequence, message.delivery_count, message.annotations, due)
         )
+
+    def _retry_at(self, message: Message, failed: bool) -> int:
+        """Return when a message is due again that is given back; 0 for at once."""
+        retry = self.spec.retry
+        if retry is None:
+            return 0
+        count = message.delivery_count if failed else message.released
+        delay = retry.delay(count + 1, failed)
+        return self._host.time + delay if delay else 0
+
+    def _wait(self, message: Message, due: int) -> bool:
+        """Keep a message that its consumer gives back for nobody until it is due; return False if
+        that is now, or cannot be.
+        """
+        sequence = message.sequence
+        if (
+            due <= self._host.time
+            or not message.acquired
+            or self.is_replica
+            or self.holds(sequence)
+            or self.messages.get(sequence) is not message
+            or not self.may_delay
+        ):
+            return False
+        message.released += 1
+        self.released += 1
+        self.postpone(sequence, due)
+        self._settled([sequence])
+        return True
 
     def dequeue(self, message: Message, cause: int = ACCEPTED) -> int:
         """Let one message leave for good that a consumer has done with; return the sequence to wait
@@ -453,14 +900,18 @@ class Queue(Backlog):
         size = message.size
         self.bytes -= size
         self._use.bodies -= size
-        if self.paged_out:
-            self._forget_paged_out(message)
+        if self.heeds:
+            if self.paged_out:
+                self._forget_paged_out(message)
+            left = self.left
+            if left is not None:
+                left(message)
         self.departed[cause] += 1
         if message.acquired:
             self.acquired -= 1
         log_writer = self.log_writer
         if log_writer is None:
-            recorded = 0
+            recorded = self.waits_for
         else:
             # The departure of a durable message is synced as its arrival was: else it would be here
             # again after a power cut, although its consumer was told that it is gone.
@@ -473,35 +924,73 @@ class Queue(Backlog):
                 if self.window is None
                 else log_writer.dequeue_many(self.uid, [sequence], cause)
             )
-        if self.is_stopped:
+        if self.is_judged:
             self.judge()
-        if self.ends_empty:
-            self._host.left(self)
+        if self.is_watched:
+            self._settled([sequence])
+            if self.ends_empty:
+                self._host.left(self)
         return recorded
+
+    def _settled(self, sequences: list[int]) -> None:
+        """Consumers have these messages no more: others may get what follows."""
+        if self.dispatcher.heeds and self.dispatcher.settled(sequences):
+            self._host.runnable[self] = None
 
     def remove(self, sequences: Iterable[int], cause: int = ACCEPTED) -> None:
         """Forget messages that left; senders may go on."""
-        if self.unplaced:
+        if self.unplaced or self.delayed or self.is_watched:
             sequences = list(sequences)
             for sequence in sequences:
                 self.unplaced.pop(sequence, None)
+                self.delayed.pop(sequence, None)
         super().remove(sequences, cause)
-        if self.is_stopped:
+        if self.is_watched:
+            self._settled(list(sequences))
+        if self.is_judged:
             self.judge()
 
     def reject(self, message: Message) -> int:
-        """Let a message leave that a consumer will not have: to the alternate exchange, if there is
-        one. While that cannot place it, it stays (`keep`), and there is nothing to wait for.
+        """Let a message leave that a consumer will not have: to where dead letters go, or to the
+        alternate exchange, if there is one. While it has no place there, it stays (`keep`), and
+        there is nothing to wait for.
         """
-        if not self.options.alternate:
+        if not self.passes_on(Cause.REJECTED):
             return self.dequeue(message, Cause.REJECTED)
         # Not the short way: the message lives on elsewhere, so its sender must not take it for
         # consumed before the batch with both is committed.
         return self._leave([message], Cause.REJECTED)
 
-    def keep(self, message: Message) -> None:
-        """Keep a rejected message that cannot be placed; it stays acquired, though by nobody."""
-        self.unplaced[message.sequence] = message
+    def passes_on(self, cause: Cause) -> bool:
+        """Whether messages that leave for this cause are given to others before."""
+        if self.spec.dead_letters is not None:
+            return cause in DYING
+        if cause is Cause.DELIVERY_LIMIT:
+            return bool(self.options.alternate) or not self.spec.delivery_limit.drops
+        return cause in BY_CONSUMER and bool(self.options.alternate)
+
+    @property
+    def charges_oldest(self) -> bool:
+        """Whether, of what a consumer had that is lost, only the oldest counts as failed."""
+        return self.spec.delivery_limit.charges_oldest
+
+    def keep(self, message: Message, cause: Cause) -> None:
+        """Keep a message that died and cannot be placed; it is acquired, though by nobody. What
+        should have made room is available as before.
+        """
+        if cause is Cause.OVERFLOW:
+            return
+        if not message.acquired:
+            self.acquire(message)
+        self.delayed.pop(message.sequence, None)
+        self.unplaced.setdefault(message.sequence, (message, cause))
+        self._settled([message.sequence])
+
+    def holds(self, sequence: int) -> bool:
+        """Whether a message that counts as acquired is with nobody: it could not be placed, or is
+        not due.
+        """
+        return sequence in self.unplaced or sequence in self.delayed
 
     def drop(self, messages: Sequence[Message], cause: Cause = Cause.PURGED) -> int:
         """Let messages leave that nobody is to have: an administrator purges the queue, or their
@@ -516,8 +1005,101 @@ class Queue(Backlog):
             self._host.left(self)
         return recorded
 
+    # What time does.
+
+    @property
+    def has_times(self) -> bool:
+        """Whether there may be messages here that are to be looked at some time."""
+        return self.may_expire or self.spec.ttl > 0 or bool(self.delayed)
+
+    @property
+    def may_delay(self) -> bool:
+        """Whether every broker that has this queue knows of messages that are not due."""
+        return self.log_writer is None or QUEUE_KINDS in self._host.usable
+
+    def delay(self, sequence: int, due: int) -> None:
+        """Let nobody have a message before it is due that has just come, unless a broker that has
+        this queue does not know of that: what was delayed elsewhere may be had here at once then.
+        """
+        if self.may_delay:
+            self.postpone(sequence, due)
+            self.restated(self.messages[sequence])
+
+    def postpone(self, sequence: int, due: int) -> None:
+        """Let nobody have a message before it is due; 0 is now."""
+        message = self.messages.get(sequence)
+        if message is None:
+            return
+        if due:
+            if not message.acquired:
+                self.acquire(message)
+            self.delayed[sequence] = due
+            self._look_at(sequence, due)
+        elif self.delayed.pop(sequence, 0):
+            message.acquired = False
+            self.acquired -= 1
+            self.restore(message)
+            if self.consumers:
+                self._host.runnable[self] = None
+
+    def _look_at(self, sequence: int, at: int) -> None:
+        """Look at a message at a time."""
+        if self.is_replica:
+            return
+        if self.times is None:
+            self.times = Times(self.messages)
+        if self.times.add(at, sequence):
+            self._host.look_at(self, self.times.first)
+
+    def look(self, now: int, most: int) -> int:
+        """Look at about `most` messages whose time has come, and let those leave whose time is
+        over; return at how many.
+        """
+        times = self.times
+        if times is None or self.is_replica or self.deleted:
+            self.times = None  # Whoever decides next makes them anew.
+            return 0
+        sequences = times.due(now, most)
+        present = self.messages
+        found = [present[sequence] for sequence in sequences if sequence in present]
+        for message in found if self.delayed else ():
+            if 0 < self.delayed.get(message.sequence, 0) <= now:
+                self.postpone(message.sequence, 0)
+        leaving = [message for message in found if self._is_over(message, now)]
+        if leaving:
+            self._leave(leaving, Cause.EXPIRED)
+        if times.first:
+            self._host.look_at(self, times.first)
+        return len(sequences)
+
+    def over(self, messages: Iterable[Message], now: int) -> list[Message]:
+        """Return those of the messages whose time is over; of the others take note when it is. None
+        keeps longer from now on than this queue keeps a message.
+        """
+        leaving: list[Message] = []
+        ttl = self.spec.ttl
+        for message in messages:
+            due = self.delayed.get(message.sequence, 0)
+            if due:
+                self.postpone(message.sequence, due if due > now else 0)
+            if ttl and not 0 < message.expires <= max(now, due) + ttl:
+                message.expires = max(now, due) + ttl
+            if self._is_over(message, now):
+                leaving.append(message)
+            elif message.expires:
+                self._look_at(message.sequence, message.expires)
+        return leaving
+
+    def _is_over(self, message: Message, now: int) -> bool:
+        """Whether a message is to leave that nobody has."""
+        if not 0 < message.expires <= now:
+            return False
+        return not message.acquired or message.sequence in self.delayed
+
     def promoted(self) -> None:
         """Begin to decide: no consumer has any message yet."""
+        self.times = None
+        self.tighten()
         # Whether a message is durable stands in its header only, and its bytes may be paged out. So
         # a durable queue with messages counts as having durable ones: one sync too many does no
         # harm.
@@ -525,17 +1107,20 @@ class Queue(Backlog):
         if not self.logged:
             self._local = max(self._local, self.ordering.last)
         self.inherited = self.ordering.last
-        for message in self.unplaced.values():
+        for message, _ in self.unplaced.values():
             self.acquired -= message.acquired
             message.acquired = False
         self.unplaced.clear()
         # There may be millions of messages, and mostly nobody has any: consumers that go give back
         # what they have.
-        if self.acquired:
+        if self.acquired > len(self.delayed):
             for message in self.messages.values():
-                message.acquired = False
-            self.acquired = 0
+                message.acquired = message.sequence in self.delayed
+            self.acquired = len(self.delayed)
         self.ordering.restart()
+        self.dispatcher.restart()
+        if self.alerts is not None:
+            self.alerts = Alerts(self.alerts.thresholds)
         self.judge()
 
     # What consumers do.
@@ -557,6 +1142,11 @@ class Queue(Backlog):
                 f"Queue {self.name} has a consumer, and exclusive use is asked for",
                 hint="Close the other consumer.",
             )
+        if len(self.consumers) >= self.spec.max_consumers:
+            raise LimitExceeded(
+                f"Queue {self.name} has {len(self.consumers)} consumers, and may have no more",
+                hint=f"Close one, or declare queues with a higher {MAX_CONSUMERS}.",
+            )
         self.dispatcher.join(consumer)
         self.mark_used()
         self._host.runnable[self] = None
@@ -565,6 +1155,8 @@ class Queue(Backlog):
         """Take a consumer away. Release its messages first: this may be the end of the queue."""
         if consumer in self.consumers:
             self.dispatcher.leave(consumer)
+            if self.dispatcher.heeds:
+                self._host.runnable[self] = None  # Another one may get what this one did not take.
             self._host.left(self)
 
     def mark_used(self) -> None:
@@ -640,13 +1232,23 @@ class Queue(Backlog):
         return min(limits.spare_count, room // size) // max(len(self.senders), 1)
 
     def judge(self) -> None:
-        """Stop the senders, or let them go on, as what is here now says."""
+        """Stop the senders, or let them go on, and tell of a depth that was come to, as what is
+        here now says.
+        """
+        if self.alerts is not None:
+            self._tell(self.alerts)
         count, size, limits = len(self.messages), self.bytes, self.spec.limits
         if not self.is_stopped:
             if count > limits.stop_count or size > limits.stop_bytes:
                 self._stop()
         elif count <= limits.resume_count and size <= limits.resume_bytes:
             self._resume()
+
+    def _tell(self, alerts: Alerts) -> None:
+        is_up = alerts.look(len(self.messages), self.bytes, self._host.time)
+        if is_up is not None:
+            self._host.alert(self, is_up)
+            self.set_fast_path_limit()
 
     def _stop(self) -> None:
         self.is_stopped = True
@@ -664,7 +1266,8 @@ class Queue(Backlog):
 
     def insert(self, sequence: int, payload: bytes, expires: int = 0) -> None:
         """Put a message at the end, whatever the limits: its sequence is above all others."""
-        self.messages[sequence] = Message(sequence, payload, expires)
+        kind = self.kind
+        self.messages[sequence] = kind(sequence, payload, expires)
         self.ordering.add(sequence)
         size = len(payload)
         self.bytes = total = self.bytes + size
@@ -674,12 +1277,26 @@ class Queue(Backlog):
         self.enqueued += 1
         if expires:
             self.may_expire = True
+            self._look_at(sequence, expires)
         # On backups too: after a failover a sender sends again what the former primary may have
         # had.
-        if self.window is not None:
-            self.window.remember(self.window.key(payload), sequence)
+        if self.notes:
+            self._note(sequence, payload)
         if self.consumers:
             self._host.runnable[self] = None
+
+    def _note(self, sequence: int, payload: bytes) -> None:
+        """Remember the key of a message, and number it."""
+        if self.window is not None:
+            self.window.remember(self.window.key(payload), sequence)
+        name = self.spec.sequence_key
+        if name:
+            number = ULong(sequence)
+            self.messages[sequence].annotations = add_annotation(payload, b"", name, number)
+
+    def _set_notes(self) -> None:
+        """Say whether something is to be noted of each message that comes."""
+        self.notes = self.window is not None or bool(self.spec.sequence_key)
 
     def insert_run(self, sequences: list[int], payloads: list[bytes], expiries: list[int]) -> None:
         """Put messages in their places, unless they are here: sequences rise, and there is an
@@ -691,7 +1308,7 @@ class Queue(Backlog):
         is_in_turn = sequences[0] > self.ordering.last
         if not is_in_turn:
             self.ordering.out_of_turn()
-        if not is_in_turn or self.window is not None or len(sequences) == 1:
+        if not is_in_turn or self.notes or len(sequences) == 1:
             for sequence, payload, expires in zip(
                 sequences, payloads, expiries or repeat(0, len(sequences)), strict=True
             ):
@@ -718,6 +1335,8 @@ class Queue(Backlog):
         self._host.over_budget.pop(self, None)
         self._host.remains.add(*self._clear())
         self.unplaced.clear()
+        self.delayed.clear()
+        self.times = None
         self.retire()
 
     def retire(self) -> None:
@@ -728,7 +1347,8 @@ class Queue(Backlog):
         self.set_fast_path_limit()
         self.owner = None
         consumers = list(self.consumers)
-        self.consumers.clear()
+        for consumer in consumers:
+            self.dispatcher.leave(consumer)
         for consumer in consumers:
             consumer.queue_deleted()
         # Senders find out when they send.
@@ -749,7 +1369,8 @@ class Queue(Backlog):
             "paged_out": self.paged_out,
             "consumers": len(self.consumers),
             "bindings": len(self.bindings),
-            "acquired": self.acquired,
+            "acquired": self.acquired - len(self.delayed),
+            "delayed": len(self.delayed),
             "enqueued": self.enqueued,
             "dequeued": self.dequeued,
             "released": self.released,
@@ -757,7 +1378,32 @@ class Queue(Backlog):
             "rejected": self.rejected,
             "discarded": self.discarded,
             "deduplicated": self.deduplicated,
+            "left_out": self.left_out,
+            "dlx_pending": len(self.unplaced),
+            "dlx_dropped": self.not_rerouted,
             "unplaced": len(self.unplaced),
+            "refused": self.refused,
             "flow_stops": self.flow_stops,
             "waiting_senders": len(self.waiting),
         }
+
+
+def _dispatch_of(spec: QueueSpec) -> Dispatch:
+    """Make what chooses among the consumers of a queue."""
+    if spec.grouping is not None:
+        return ByGroup(spec.grouping)
+    return SingleActive() if spec.single_active else RoundRobin()
+
+
+def _enough(candidates: Iterable[Message], count: int, size: int) -> list[Message]:
+    """Return the first messages that are `count` or more, of `size` bytes or more; none if there
+    are not so many.
+    """
+    found: list[Message] = []
+    for message in candidates:
+        found.append(message)
+        count -= 1
+        size -= message.size
+        if count <= 0 and size <= 0:
+            return found
+    return []

@@ -28,7 +28,11 @@ class Home(Protocol):
     deleted: bool
     is_replica: bool
 
-    def release(self, message: Message) -> None:
+    @property
+    def charges_oldest(self) -> bool:
+        """Whether, of what a consumer had that is lost, only the oldest counts as failed."""
+
+    def release(self, message: Message) -> int:
         """Make a message available again."""
 
     def requeue(self, message: Message, failed: bool) -> int:
@@ -99,5 +103,6 @@ class Returns:
                     queue.release(message)
                 else:
                     queue.requeue(message, failed)
+                    failed = failed and not queue.charges_oldest
             if not queue.deleted:
                 queue.wake()

@@ -8,20 +8,44 @@ the declaration and the broker's options, so every replica compiles the same one
 A queue can be given another spec while messages are on it (`Queue.reconfigure`); `check_change`
 says what cannot change. Which names a client may use is said in `broker/vocabulary.py`.
 
-Places for coming features: a policy is one more source for `compile_spec`; a kind of ordering, a
-dispatch, a delivery limit, a time to live or a target for dead letters is a field of `QueueSpec`;
-a part of the message that such a field reads (priority, group, key) is a flag of `Needs`.
+Policies are put into the arguments before (`broker/policy.py`). Whatever a policy may set must be
+right for `Queue.reconfigure`, with any value that is allowed and beside any other.
+
+Places for coming features: a kind of ordering or a dispatch is a field of `QueueSpec`; a part of
+the message that such a field reads (priority, group, key) is a flag of `Needs`.
 Source: Qpid `QueueSettings.cpp`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Flag, auto
 from typing import TYPE_CHECKING, Any
 
+from qpidha.broker.queues.alerts import Thresholds, check_alerts, read_alerts
 from qpidha.broker.queues.arguments import check_plain
-from qpidha.broker.queues.dedup import DEDUP, Dedup, check_dedup, read_dedup
+from qpidha.broker.queues.dead_letters import (
+    DeadLetterTarget,
+    check_dead_letters,
+    read_dead_letters,
+)
+from qpidha.broker.queues.dedup import Dedup, check_dedup, read_dedup
+from qpidha.broker.queues.delivery_limit import (
+    DeliveryLimit,
+    check_delivery_limit,
+    read_delivery_limit,
+)
+from qpidha.broker.queues.dispatch import BROWSE_ONLY, FENCING, MAX_CONSUMERS, SINGLE_ACTIVE
+from qpidha.broker.queues.groups import GROUP_KEY, Grouping, check_grouping, read_grouping
+from qpidha.broker.queues.intake import NO_LOCAL, check_filters, read_filters
+from qpidha.broker.queues.last_value import (
+    LAST_VALUE_KEY,
+    LastValue,
+    check_last_value,
+    check_sequence_key,
+    read_last_value,
+    read_sequence_key,
+)
 from qpidha.broker.queues.lifetime import (
     LIFETIME_POLICY,
     Lifetime,
@@ -29,12 +53,24 @@ from qpidha.broker.queues.lifetime import (
     read_lifetime,
     read_timeout,
 )
-from qpidha.broker.queues.limits import Limits, check_limits, read_limits
-from qpidha.model.errors import PreconditionFailed
+from qpidha.broker.queues.limits import UNLIMITED, Limits, check_limits, read_limits
+from qpidha.broker.queues.ordering import Fifo
+from qpidha.broker.queues.periods import (
+    Retry,
+    check_periods,
+    read_patience,
+    read_retry,
+    read_ttl,
+    read_unused,
+)
+from qpidha.broker.queues.priority import Priorities, Priority, check_priorities, read_priorities
+from qpidha.model.errors import InvalidArgument, PreconditionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from qpidha.broker.queues.ordering import Ordering
+    from qpidha.model.message import Message
     from qpidha.model.records import QueueDeclared
 
 
@@ -49,6 +85,10 @@ class Needs(Flag):
     """`durable` in the header: only a durable queue asks for it."""
     DEDUP_KEY = auto()
     """The message-id, or the annotation that `qpidha.dedup` names."""
+    LAST_VALUE_KEY = auto()
+    """The application property that `qpid.last_value_queue_key` names."""
+    PRIORITY = auto()
+    """`priority` in the header."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -61,7 +101,47 @@ class QueueSpec:
     """How long an unused queue is kept before its lifetime ends it, in ns."""
     dedup: Dedup | None
     """What duplicates are known by; None if the queue takes a message twice."""
+    ttl: int
+    """How long each message is kept at most, in ns; 0 for ever."""
+    unused: int
+    """How long the queue stays without a consumer, in ns; 0 for ever."""
+    grouping: Grouping | None
+    """What the group of a message is read from; None if there are no groups."""
+    single_active: bool
+    """Whether one consumer gets all messages."""
+    fences: bool
+    """Whether each delivery has a fencing token."""
+    retry: Retry | None
+    """How long messages wait that were given back; None if none does."""
+    patience: int | None
+    """How long consumers may keep a message, in ns; 0 for ever, None if others say that."""
+    browse_only: bool
+    """Whether consumers are shown messages and take none."""
+    max_consumers: int
+    """How many there may be."""
     needs: Needs
+    dead_letters: DeadLetterTarget | None = None
+    """Where messages go that die here; None if they vanish."""
+    filters: tuple[tuple[str, str], ...] = ()
+    """The selectors of what it takes, each behind the name of its argument."""
+    no_local: str = ""
+    """The container whose messages to exchanges it does not take; empty if it takes all."""
+    priorities: Priorities | None = None
+    """What its messages are ordered by; None if they are in the order of arrival."""
+    last_value: str = ""
+    """By which property of the application a message replaces another; empty if none does."""
+    sequence_key: str = ""
+    """The annotation that says which number a message has; empty if none does."""
+
+    def make_ordering(self, messages: dict[int, Message]) -> Ordering:
+        """Return what says which of a queue's messages is next."""
+        if self.priorities is not None:
+            return Priority(messages, self.priorities)
+        return LastValue(messages, self.last_value) if self.last_value else Fifo(messages)
+
+    delivery_limit: DeliveryLimit = DeliveryLimit()
+    alerts: Thresholds | None = None
+    """When the queue tells how deep it is."""
 
 
 def compile_spec(options: QueueDeclared, default_max_bytes: int, memory: int) -> QueueSpec:
@@ -73,12 +153,35 @@ def compile_spec(options: QueueDeclared, default_max_bytes: int, memory: int) ->
     needs = Needs.DURABLE if options.durable else Needs.NOTHING
     if dedup is not None:
         needs |= Needs.DEDUP_KEY
+    priorities = read_priorities(arguments)
+    if priorities is not None:
+        needs |= Needs.PRIORITY
+    last_value = read_last_value(arguments)
+    if last_value:
+        needs |= Needs.LAST_VALUE_KEY
     return QueueSpec(
         limits=read_limits(arguments, default_max_bytes, memory),
         lifetime=read_lifetime(arguments, options.auto_delete),
         timeout=read_timeout(arguments),
         dedup=dedup,
+        ttl=read_ttl(arguments),
+        unused=read_unused(arguments),
+        grouping=read_grouping(arguments),
+        single_active=bool(arguments.get(SINGLE_ACTIVE)),
+        fences=bool(arguments.get(FENCING)),
+        retry=read_retry(arguments),
+        patience=read_patience(arguments),
+        browse_only=bool(arguments.get(BROWSE_ONLY)),
+        max_consumers=int(arguments.get(MAX_CONSUMERS, UNLIMITED)),
         needs=needs,
+        dead_letters=read_dead_letters(arguments),
+        filters=read_filters(arguments),
+        no_local=str(arguments.get(NO_LOCAL, "")),
+        priorities=priorities,
+        delivery_limit=read_delivery_limit(arguments),
+        alerts=read_alerts(arguments),
+        last_value=last_value,
+        sequence_key=read_sequence_key(arguments),
     )
 
 
@@ -86,21 +189,24 @@ def check_change(name: str, present: QueueSpec, wanted: QueueSpec) -> None:
     """Raise PreconditionFailed, with the reason, if a queue of this name cannot be given another
     spec.
     """
-    if (
-        present.dedup is not None
-        and wanted.dedup is not None
-        and present.dedup.by != wanted.dedup.by
-    ):
+    if present.grouping != wanted.grouping or present.single_active != wanted.single_active:
         raise PreconditionFailed(
-            f"queue {name} knows duplicates by {present.dedup.by}: the keys that it remembers say "
-            f"nothing about {wanted.dedup.by}",
-            hint=f"turn {DEDUP} off first, which forgets the keys, or use another queue",
+            f"{GROUP_KEY} and {SINGLE_ACTIVE} of queue {name} cannot change: consumers have been "
+            "given messages by them",
+            hint="declare another queue and move the messages there",
         )
     if wanted.lifetime is Lifetime.ON_CLOSE and present.lifetime is not Lifetime.ON_CLOSE:
         raise PreconditionFailed(
             f"queue {name} cannot end with the link that created it: that is decided when a link "
             "creates it",
             hint=f"choose another {LIFETIME_POLICY}",
+        )
+    if _kind_of_order(present) != _kind_of_order(wanted):
+        raise PreconditionFailed(
+            f"the order of queue {name}, and what numbers its messages, cannot change: they are as "
+            "it was declared",
+            hint="declare another queue and move the messages there; shares of priorities may "
+            "change, levels may not",
         )
     if (present.needs ^ wanted.needs) & Needs.DURABLE:
         raise PreconditionFailed(
@@ -110,9 +216,51 @@ def check_change(name: str, present: QueueSpec, wanted: QueueSpec) -> None:
         )
 
 
+def _kind_of_order(spec: QueueSpec) -> object:
+    """Return what of the order is decided once."""
+    levels = spec.priorities and replace(spec.priorities, shares=(), keeps_age=False)
+    return levels, spec.last_value, spec.sequence_key
+
+
 def check_queue_arguments(arguments: Mapping[str, Any]) -> None:
     """Raise InvalidArgument for a value that cannot be followed."""
     check_plain(arguments)
     check_limits(arguments)
     check_lifetime(arguments)
     check_dedup(arguments)
+    check_filters(arguments)
+    check_periods(arguments)
+    check_dead_letters(arguments)
+    check_grouping(arguments)
+    if arguments.get(GROUP_KEY) and arguments.get(SINGLE_ACTIVE):
+        raise InvalidArgument(
+            f"{GROUP_KEY} and {SINGLE_ACTIVE} are given for one queue",
+            hint="Leave one out: a single active consumer has all groups.",
+        )
+    check_priorities(arguments)
+    check_last_value(arguments)
+    check_sequence_key(arguments)
+    if read_last_value(arguments):
+        _check_last_value_alone(arguments)
+    if arguments.get(GROUP_KEY) and read_priorities(arguments) is not None:
+        raise InvalidArgument(
+            f"{GROUP_KEY} and priorities are given for one queue",
+            reason="a message of a group waits for those before it, whatever their priorities",
+            hint="Leave one out.",
+        )
+    check_delivery_limit(arguments)
+    check_alerts(arguments)
+
+
+def _check_last_value_alone(arguments: Mapping[str, Any]) -> None:
+    """Raise InvalidArgument for last values beside what they contradict; as in Qpid."""
+    for name, is_there in (
+        ("priorities", read_priorities(arguments) is not None),
+        (GROUP_KEY, arguments.get(GROUP_KEY)),
+    ):
+        if is_there:
+            raise InvalidArgument(
+                f"{LAST_VALUE_KEY} and {name} are given for one queue",
+                reason="a value that takes the place of another is the last of the queue",
+                hint="Leave one out.",
+            )

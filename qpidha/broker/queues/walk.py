@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Walk(ABC):
     """A way through the messages that a queue has now."""
 
-    __slots__ = ("_last", "_place", "_then", "count", "is_over", "queue", "sequence")
+    __slots__ = ("_last", "_place", "_then", "count", "is_over", "is_resting", "queue", "sequence")
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -39,6 +39,8 @@ class Walk(ABC):
         self.sequence = 0
         """The last record of this walk; 0 if there is none, or the queue has no records."""
         self.is_over = False
+        self.is_resting = False
+        """Whether it waits for room on the disk."""
         self._then: Callable[[], None] | None = None
         self._place = 0
         """The walk has come as far as this sequence."""

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from qpidha.cli.app import settings_of
+from qpidha.cli.app import add_group, settings_of
 from qpidha.cli.broker.operate import reload
 from qpidha.client.command.ask import ask, chosen
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.output import EPILOG, print_json, print_table
+from qpidha.client.command.output import print_json, print_table
 from qpidha.management.acl_file import Trouble, read, shadowed
 from qpidha.model.exit_codes import DATA_ERROR, NO_INPUT, OK
 from qpidha.model.settings import DEFAULTS
@@ -26,15 +26,12 @@ HOST_HEADS = ("LINE", "DECISION", "USERS", "HOST")
 
 def add(app: typer.Typer) -> None:
     """Put the commands into the tree."""
-    acl = typer.Typer(
-        help="Check an acl-file, show what a broker enforces, have it read again.",
-        epilog=EPILOG,
-        no_args_is_help=True,
+    add_group(
+        app,
+        "acl",
+        "Check an acl-file, show what a broker enforces, have it read again.",
+        {"check": _check, "show": _show, "reload": _reload},
     )
-    acl.command("check", epilog=EPILOG)(_check)
-    acl.command("show", epilog=EPILOG)(_show)
-    acl.command("reload", epilog=EPILOG)(_reload)
-    app.add_typer(acl, name="acl")
 
 
 def _check(

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
-from qpidha.cli.app import settings_of
+from qpidha.cli.app import add_group, settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.output import EPILOG, print_json, print_table, talk
+from qpidha.client.command.output import print_json, print_table, talk
 from qpidha.ha.in_sync import SavedState
 from qpidha.model.errors import LogDamaged, StateLost
 from qpidha.model.exit_codes import DATA_ERROR, NO, NO_INPUT, NO_PERMISSION, OK, USAGE
@@ -39,17 +39,12 @@ DISCARDED_COLUMNS = ("name", "messages", "epoch", "first", "last", "bytes")
 
 def add(app: typer.Typer) -> None:
     """Put the commands into the tree."""
-    journal = typer.Typer(
-        help="Inspect, salvage and compact the write-ahead log of a stopped broker.",
-        epilog=EPILOG,
-        no_args_is_help=True,
+    add_group(
+        app,
+        "journal",
+        "Inspect, salvage and compact the write-ahead log of a stopped broker.",
+        {"verify": _verify, "dump": _dump, "list": _list, "salvage": _salvage, "compact": _compact},
     )
-    journal.command("verify", epilog=EPILOG)(_verify)
-    journal.command("dump", epilog=EPILOG)(_dump)
-    journal.command("list", epilog=EPILOG)(_list)
-    journal.command("salvage", epilog=EPILOG)(_salvage)
-    journal.command("compact", epilog=EPILOG)(_compact)
-    app.add_typer(journal, name="journal")
 
 
 def _verify(context: typer.Context, directory: Directory) -> None:

@@ -243,6 +243,9 @@ def _receive(
     browse: Annotated[
         bool, typer.Option("--browse", help="look at the messages and leave them in the queue")
     ] = False,
+    selector: Annotated[
+        str, typer.Option(help="only the messages that this JMS selector selects")
+    ] = "",
 ) -> None:
     """Receive messages and print one per line; with -o json one object per line.
 
@@ -252,10 +255,13 @@ def _receive(
     just before may come again. If no broker serves within --timeout the exit code is 69; with
     -f it goes on trying. --browse does not go on after a failover.
 
-    Example: qpid-ha receive orders -m 10 -b node1
+    Example: qpid-ha receive orders -m 10 --selector "price > 100" -b node1
     """
     options = settings_of(context)
-    receiving = _Receiving(options, _given(address), messages, None if forever else idle, browse)
+    seconds = None if forever else idle
+    receiving = _Receiving(
+        options, _given(address), messages, seconds, browse=browse, selector=selector
+    )
     command = CommandClient(
         _amqp_targets(options), options, heartbeat=RECEIVER_HEARTBEAT, forever=forever
     )
@@ -283,7 +289,14 @@ class _Receiving:
     """Messages that are printed: how many, and how many are wanted."""
 
     def __init__(
-        self, options: Options, address: str, wanted: int, idle: float | None, browse: bool
+        self,
+        options: Options,
+        address: str,
+        wanted: int,
+        idle: float | None,
+        *,
+        browse: bool,
+        selector: str,
     ) -> None:
         self.count = 0
         self._options = options
@@ -291,6 +304,7 @@ class _Receiving:
         self._wanted = wanted
         self._idle = idle
         self._browse = browse
+        self._selector = selector
 
     def run(self, command: CommandClient, client: Client) -> None:
         """Print messages until there are enough, or none for `idle` seconds.
@@ -299,7 +313,9 @@ class _Receiving:
         enough, did not get stays. So no more is asked for than is wanted.
         """
         credit = 0 if self._wanted else CREDIT
-        with client.receiver(self._address, credit=credit, browse=self._browse) as receiver:
+        with client.receiver(
+            self._address, credit=credit, browse=self._browse, selector=self._selector
+        ) as receiver:
             connects = client.connects
             while not self._wanted or self.count < self._wanted:
                 if self._wanted and command.connected:

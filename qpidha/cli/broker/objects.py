@@ -4,11 +4,12 @@ config.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import typer
 
-from qpidha.cli.app import settings_of
+from qpidha.cli.app import add_group, settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import ask, ask_primary
 from qpidha.client.command.exits import Failure
@@ -18,7 +19,7 @@ from qpidha.model.replication_level import LEVELS
 
 LARGEST = (1 << 63) - 1
 """Largest number that AMQP has for an argument, a long."""
-TYPES = ("direct", "topic", "fanout", "headers")
+TYPES = ("direct", "topic", "fanout", "headers", "x-consistent-hash")
 QUEUE_COLUMNS = (
     "name",
     "messages",
@@ -31,8 +32,10 @@ QUEUE_COLUMNS = (
     "replicate",
     "durable",
 )
-BINDING_COLUMNS = ("exchange", "queue", "key", "arguments")
+BINDING_COLUMNS = ("exchange", "queue", "key", "arguments", "destination_exchange")
 EXCHANGE_COLUMNS = ("name", "type", "bindings", "received", "dropped", "replicate", "durable")
+
+PEEK_COLUMNS = ("position", "sequence", "bytes", "delivery_count", "acquired")
 
 QueueName = Annotated[str, typer.Argument(help="name of a queue")]
 ExchangeName = Annotated[str, typer.Argument(help="name of an exchange")]
@@ -48,6 +51,9 @@ Alternate = Annotated[
         "--alternate-exchange", help="exchange for unroutable, rejected and overflowing messages"
     ),
 ]
+ToExchange = Annotated[
+    bool, typer.Option("--to-exchange", help="QUEUE is the name of another exchange")
+]
 Arguments = Annotated[
     list[str] | None,
     typer.Option("--argument", metavar="KEY=VALUE", help="any other argument; may be repeated"),
@@ -56,21 +62,27 @@ Arguments = Annotated[
 
 def add(app: typer.Typer) -> None:
     """Put the commands into the tree."""
-    queues = typer.Typer(
-        help="Add, delete, list and purge queues.", epilog=EPILOG, no_args_is_help=True
+    add_group(
+        app,
+        "queue",
+        "Add, delete, list, show, peek, move and purge queues.",
+        {
+            "add": _queue_add,
+            "del": _queue_del,
+            "list": _queue_list,
+            "show": _queue_show,
+            "peek": _queue_peek,
+            "move": _queue_move,
+            "requeue": _queue_requeue,
+            "purge": _queue_purge,
+        },
     )
-    queues.command("add", epilog=EPILOG)(_queue_add)
-    queues.command("del", epilog=EPILOG)(_queue_del)
-    queues.command("list", epilog=EPILOG)(_queue_list)
-    queues.command("purge", epilog=EPILOG)(_queue_purge)
-    app.add_typer(queues, name="queue")
-    exchanges = typer.Typer(
-        help="Add, delete and list exchanges.", epilog=EPILOG, no_args_is_help=True
+    add_group(
+        app,
+        "exchange",
+        "Add, delete and list exchanges.",
+        {"add": _exchange_add, "del": _exchange_del, "list": _exchange_list},
     )
-    exchanges.command("add", epilog=EPILOG)(_exchange_add)
-    exchanges.command("del", epilog=EPILOG)(_exchange_del)
-    exchanges.command("list", epilog=EPILOG)(_exchange_list)
-    app.add_typer(exchanges, name="exchange")
     app.command("bind", epilog=EPILOG)(_bind)
     app.command("unbind", epilog=EPILOG)(_unbind)
 
@@ -84,7 +96,11 @@ def _queue_add(
     max_queue_count: Annotated[int | None, typer.Option(help="most messages", min=0)] = None,
     max_queue_size: Annotated[int | None, typer.Option(help="most bytes", min=0)] = None,
     limit_policy: Annotated[
-        str | None, typer.Option(help="what a full queue does: reject or ring")
+        str | None,
+        typer.Option(
+            help="what a full queue does: reject, ring, ring-strict, reject-publish-dlx or "
+            "self-destruct"
+        ),
     ] = None,
     flow_stop_count: Annotated[
         int | None, typer.Option(help="senders wait with more messages; 0 is never", min=0)
@@ -160,6 +176,122 @@ def _queue_list(
     _print_list(context, "list_queues", QUEUE_COLUMNS, match)
 
 
+def _queue_show(context: typer.Context, name: QueueName) -> None:
+    """Show all that there is to say of a queue, as the broker that is asked knows it.
+
+    Example: qpid-ha queue show orders
+    """
+    options = settings_of(context)
+    rows = ask(options, "list_queues", {"name": _given(name)})
+    if not rows:
+        raise Failure(NO, f"there is no queue {name}", hint="qpid-ha queue list")
+    if options.as_json:
+        print_json({"schema_version": 1, "queue": rows[0]})
+        return
+    print_table(["FIELD", "VALUE"], [[field, _short(value)] for field, value in rows[0].items()])
+
+
+def _queue_peek(
+    context: typer.Context,
+    name: QueueName,
+    position: Annotated[int, typer.Argument(help="1 is the oldest message", min=1)] = 1,
+    count: Annotated[int, typer.Option(help="how many messages", min=1)] = 1,
+) -> None:
+    """Show messages of a queue and leave them as they are; a backup shows what it has.
+
+    The beginning of each body is shown, as text or in hex; -o json shows more.
+
+    Example: qpid-ha queue peek orders 2 --count 5
+    """
+    options = settings_of(context)
+    asked = {"name": _given(name), "position": position, "count": count}
+    found = ask(options, "peek_messages", asked)
+    if options.as_json:
+        print_json({"schema_version": 1, "messages": found})
+        return
+    rows = [
+        [message[column] for column in PEEK_COLUMNS] + [_beginning(message)] for message in found
+    ]
+    print_table([column.upper() for column in (*PEEK_COLUMNS, "body")], rows)
+
+
+def _queue_move(
+    context: typer.Context,
+    name: QueueName,
+    target: Annotated[str, typer.Argument(help="name of another queue")],
+    count: Annotated[int, typer.Option(help="the first so many; 0 is all", min=0)] = 0,
+) -> None:
+    """Move messages to another queue, except those that a consumer has.
+
+    Each is on one of the two queues at any time, whatever fails. Where the other queue has no room
+    for the next one, it and those behind it stay, and the exit code is 1.
+
+    Example: qpid-ha queue move orders.dead orders --count 100
+    """
+    options = settings_of(context)
+    asked = {"name": _given(name), "target": _given(target), "count": count}
+    result = _ask(options, "move_messages", asked)
+    if options.as_json:
+        print_json({"schema_version": 1, **result})
+    else:
+        talk(
+            options,
+            f"queue {name}: {result['messages']:,} messages moved to {target}, "
+            f"{result['left']:,} left",
+        )
+    if result["stopped"]:
+        raise Failure(NO, result["stopped"], hint="make room there, and move the rest")
+
+
+def _queue_requeue(
+    context: typer.Context,
+    name: QueueName,
+    count: Annotated[int, typer.Option(help="the first so many; 0 is all", min=0)] = 0,
+    origin: Annotated[
+        str, typer.Option("--from", metavar="QUEUE", help="only those that died on this queue")
+    ] = "",
+) -> None:
+    """Send dead letters, and what was delivered too often, back to where they died.
+
+    Each is on one of the two queues at any time, whatever fails. What is no dead letter stays, and
+    what its queue has no room for; then the exit code is 1.
+
+    Example: qpid-ha queue requeue orders.undeliverable --count 100
+    """
+    options = settings_of(context)
+    asked: dict[str, Any] = {"name": _given(name), "count": count}
+    if origin:
+        asked["origin"] = _given(origin)
+    result = _ask(options, "requeue_messages", asked)
+    if options.as_json:
+        print_json({"schema_version": 1, **result})
+    else:
+        talk(
+            options,
+            f"queue {name}: {result['messages']:,} messages sent back, {result['left']:,} left",
+        )
+    if result["stopped"]:
+        raise Failure(NO, result["stopped"], hint="mend that, and requeue the rest")
+    if result["unknown"]:
+        raise Failure(
+            NO,
+            f"{result['unknown']:,} messages do not say on which queue they died",
+            hint=f"qpid-ha queue move {name} TARGET",
+        )
+
+
+def _beginning(message: dict[str, Any]) -> str:
+    """Return a line that shows the beginning of a body."""
+    body = message["body"]
+    text = body["text"] if "text" in body else f"hex {body['hex']}"
+    return text[:60] + ("..." if body["is_cut"] or len(text) > 60 else "")
+
+
+def _short(value: Any) -> Any:
+    """Show a map or list in one cell."""
+    return json.dumps(value) if isinstance(value, dict | list) else value
+
+
 def _queue_purge(context: typer.Context, name: QueueName) -> None:
     """Remove the messages of a queue, except those that a consumer has.
 
@@ -175,7 +307,7 @@ def _queue_purge(context: typer.Context, name: QueueName) -> None:
 
 def _exchange_add(
     context: typer.Context,
-    type: Annotated[str, typer.Argument(help="direct, topic, fanout or headers")],
+    type: Annotated[str, typer.Argument(help=", ".join(TYPES))],
     name: ExchangeName,
     replicate: Replicate = None,
     durable: Durable = False,
@@ -186,8 +318,6 @@ def _exchange_add(
 
     Example: qpid-ha exchange add topic events
     """
-    if type not in TYPES:
-        raise Failure(USAGE, f"{type!r} is not an exchange type", hint=f"one of {', '.join(TYPES)}")
     arguments = _arguments(argument)
     if replicate is not None:
         arguments["qpid.replicate"] = _level(replicate)
@@ -256,15 +386,16 @@ def _bind(
         list[str] | None, typer.Argument(help="for headers exchanges: all or any, then k=v ...")
     ] = None,
     replicate: Replicate = None,
+    to_exchange: ToExchange = False,
 ) -> None:
-    """Bind a queue to an exchange.
+    """Bind a queue, or another exchange, to an exchange.
 
     Example: qpid-ha bind events orders order.#
     """
     arguments = _header_arguments(match or [])
     if replicate is not None:
         arguments["qpid.replicate"] = _level(replicate)
-    params = {"exchange": exchange, "queue": queue, "key": key, "arguments": arguments}
+    params = {**_binding(exchange, queue, key, to_exchange), "arguments": arguments}
     _change(context, "bind", params, f"{queue} is bound to {exchange} by {key!r}")
 
 
@@ -273,6 +404,7 @@ def _unbind(
     exchange: ExchangeName,
     queue: QueueName,
     key: Annotated[str, typer.Argument(help="binding key")] = "",
+    to_exchange: ToExchange = False,
 ) -> None:
     """Remove a binding.
 
@@ -281,9 +413,15 @@ def _unbind(
     _change(
         context,
         "unbind",
-        {"exchange": exchange, "queue": queue, "key": key},
+        _binding(exchange, queue, key, to_exchange),
         f"{queue} is no longer bound to {exchange} by {key!r}",
     )
+
+
+def _binding(exchange: str, name: str, key: str, to_exchange: bool) -> dict[str, Any]:
+    """Return the parameters that name a binding."""
+    kind = "destination_exchange" if to_exchange else "queue"
+    return {"exchange": exchange, kind: name, "key": key}
 
 
 def _within_range(arguments: dict[str, Any]) -> None:

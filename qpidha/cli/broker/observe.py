@@ -97,8 +97,8 @@ def _queue_lines(found: dict[str, Any]) -> list[str]:
         )
     for row in found.get("unplaced") or []:
         lines.append(
-            f"queue {row['name']} keeps {_count(int(row['unplaced']), 'rejected message')} for "
-            "which its alternate exchange has no room or no queue"
+            f"queue {row['name']} keeps {_count(int(row['unplaced']), 'dead message')} without a "
+            f"place elsewhere{': ' if row.get('why') else ''}{row.get('why') or ''}"
         )
     for what in ("stopped", "unplaced"):
         more = int(found.get(f"{what}_queues") or 0) - len(found.get(what) or [])

@@ -19,10 +19,10 @@ from typing import Annotated, Any
 import typer
 
 from qpidha.amqp.peer.sasl import Users, is_of_user, line_of_secret, lines_of_user
-from qpidha.cli.app import settings_of
+from qpidha.cli.app import add_group, settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.output import EPILOG, print_json, print_table, talk
+from qpidha.client.command.output import print_json, print_table, talk
 from qpidha.client.command.passwords import read_password
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import DATA_ERROR, INTERRUPTED, NO, NO_INPUT, NO_PERMISSION, USAGE
@@ -67,13 +67,12 @@ class File:
 
 def add(app: typer.Typer) -> None:
     """Put the commands into the tree."""
-    users = typer.Typer(
-        help="Add, delete and list the users of a users file.", epilog=EPILOG, no_args_is_help=True
+    add_group(
+        app,
+        "user",
+        "Add, delete and list the users of a users file.",
+        {"add": _add, "del": _del, "list": _list},
     )
-    users.command("add", epilog=EPILOG)(_add)
-    users.command("del", epilog=EPILOG)(_del)
-    users.command("list", epilog=EPILOG)(_list)
-    app.add_typer(users, name="user")
 
 
 def _add(

@@ -11,10 +11,8 @@ import math
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,10 +22,11 @@ from typing import Annotated, Any
 
 import typer
 
-from qpidha.cli.app import settings_of
+from qpidha.cli.app import add_group, settings_of
+from qpidha.cli.verification.interrupts import Interrupts
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.output import EPILOG, print_json, print_table, talk
+from qpidha.client.command.output import print_json, print_table, talk
 from qpidha.model.duration import SECOND
 from qpidha.pipeline.checks import CHECK, Settings
 from qpidha.pipeline.generate.histories import EFFECTS, Plan, expected, write
@@ -237,17 +236,20 @@ ENTRY = Path(__file__).parents[1] / "main.py"
 
 def add(app: typer.Typer) -> None:
     """Put the commands into the tree."""
-    pipeline = typer.Typer(
-        help="Judge and report what clients and brokers wrote.", epilog=EPILOG, no_args_is_help=True
+    add_group(
+        app,
+        "pipeline",
+        "Judge and report what clients and brokers wrote.",
+        {
+            "doctor": _doctor,
+            "generate": _generate,
+            "ingest": _ingest,
+            "check": _check,
+            "report": _report,
+            "watch": _watch,
+            "submit": _submit,
+        },
     )
-    pipeline.command("doctor", epilog=EPILOG)(_doctor)
-    pipeline.command("generate", epilog=EPILOG)(_generate)
-    pipeline.command("ingest", epilog=EPILOG)(_ingest)
-    pipeline.command("check", epilog=EPILOG)(_check)
-    pipeline.command("report", epilog=EPILOG)(_report)
-    pipeline.command("watch", epilog=EPILOG)(_watch)
-    pipeline.command("submit", epilog=EPILOG)(_submit)
-    app.add_typer(pipeline, name="pipeline")
 
 
 @contextmanager
@@ -413,7 +415,7 @@ def _ingest(
 
 
 def _until_interrupted(query: Any) -> None:
-    stopped = _interrupts()
+    stopped = Interrupts()
     while query.isActive and not stopped.wait(0.2):
         pass
     if query.isActive:
@@ -421,14 +423,6 @@ def _until_interrupted(query: Any) -> None:
         query.stop()
     if query.exception() is not None:
         raise BadInput(f"the stream failed: {str(query.exception()).splitlines()[0]}")
-
-
-def _interrupts() -> threading.Event:
-    """Return an event that SIGINT and SIGTERM set."""
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
-    return stopped
 
 
 def _print_ingested(options: Options, done: dict[str, Any]) -> None:
@@ -715,7 +709,7 @@ def _watch_with_spark(
 
 def _looks(options: Options, every: float, look: Callable[[bool], Verdict]) -> int:
     """Look until interrupted, and once more; return the exit code of the last verdict."""
-    stopped = _interrupts()
+    stopped = Interrupts()
     code = UNKNOWN
     while True:
         is_last = stopped.wait(every)

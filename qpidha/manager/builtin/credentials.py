@@ -168,7 +168,7 @@ class Workshop:
     def make_authority(self) -> None:
         """Make the authority of this cluster."""
         certificate, key = self.directory / "ca.pem", self.directory / "ca.key"
-        request = self._request("Authority of a qpidha cluster", ["localhost"])
+        request = self._request("Authority of this cluster", ["localhost"])
         days = ("-days", str(AUTHORITY_DAYS))
         self._openssl(
             "req", "-x509", *KEY, *days, "-config", request, "-keyout", key, "-out", certificate

@@ -70,7 +70,7 @@ class Fault:
 
 @dataclass(slots=True)
 class LockStep:
-    """A paired acquire or release, or the loss of a session."""
+    """A paired acquire, release or write, or the loss of a session."""
 
     what: str
     process: int
@@ -79,6 +79,7 @@ class LockStep:
     end: int
     outcome: str
     """`invoke`: it never ended."""
+    token: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -140,13 +141,34 @@ def kept(rows: list[R], since: int, until: int) -> list[R]:
 class Pair:
     """The steps of one operation, until all are known."""
 
-    __slots__ = ("begin", "end", "ends", "invokes", "outcome", "process", "queue", "what")
+    __slots__ = (
+        "begin",
+        "end",
+        "ends",
+        "epoch",
+        "invokes",
+        "number",
+        "outcome",
+        "process",
+        "queue",
+        "what",
+    )
 
     def __init__(self, what: str, queue: str, process: int) -> None:
         self.what, self.queue, self.process = what, queue, process
         self.invokes = self.ends = 0
         self.begin = self.end = FOREVER
         self.outcome = "invoke"
+        self.epoch: int | None = None
+        self.number: int | None = None
+        """Of its fencing token."""
+
+    @property
+    def token(self) -> tuple[int, int] | None:
+        """The fencing token, if it has one."""
+        if self.epoch is None or self.number is None:
+            return None
+        return self.epoch, self.number
 
 
 def found_empty(last_drain: int, last_enqueue: int, epsilon: int) -> bool:
@@ -238,7 +260,8 @@ class Facts:
                     (pair.begin, pair.end, pair.outcome == "ok")
                 )
             else:
-                step = LockStep(pair.what, pair.process, op, pair.begin, pair.end, pair.outcome)
+                times = pair.begin, pair.end
+                step = LockStep(pair.what, pair.process, op, *times, pair.outcome, pair.token)
                 self.locks.setdefault(pair.queue, []).append(step)
         self._pairs.clear()
         return self
@@ -385,6 +408,10 @@ class Facts:
         pair = self._pairs.get(event["o"])
         if pair is None:
             pair = self._pairs[event["o"]] = Pair(what, queue, event["c"])
+        if event.get("e") is not None:
+            pair.epoch = max(event["e"], event["e"] if pair.epoch is None else pair.epoch)
+        if event.get("p") is not None:
+            pair.number = max(event["p"], event["p"] if pair.number is None else pair.number)
         if outcome == "invoke":
             pair.invokes += 1
             pair.what, pair.queue, pair.process = what, queue, event["c"]

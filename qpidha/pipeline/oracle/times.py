@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
-from qpidha.pipeline.checks import Settings
+from qpidha.pipeline.checks import MUTEX, Settings
 from qpidha.pipeline.events import FOREVER
 from qpidha.pipeline.oracle.facts import Facts, Fault, Interval, LockStep
 from qpidha.pipeline.verdict import Finding, Row
@@ -176,8 +177,8 @@ def latency(facts: Facts, _: Settings) -> Finding:
 
 
 def mutex(facts: Facts, _: Settings) -> Finding:
-    """Find holds of a lock that certainly overlap."""
-    counts = dict.fromkeys(("locks", "holds", "overlaps", "lease_overlaps"), 0)
+    """Find holds of a lock that certainly overlap, and tokens that were not followed."""
+    counts = dict.fromkeys(MUTEX, 0)
     offenders: dict[str, list[Row]] = {}
     for lock, steps in sorted(facts.locks.items()):
         counts["locks"] += any(step.what == "acquire" for step in steps)
@@ -197,7 +198,60 @@ def mutex(facts: Facts, _: Settings) -> Finding:
                     "other_op": before[2],
                 }
                 offenders.setdefault(what, []).append(row)
+        _follow_tokens(lock, steps, facts.epsilon, counts, offenders)
     return Finding("mutex", counts, offenders)
+
+
+def _follow_tokens(
+    lock: str,
+    steps: list[LockStep],
+    epsilon: int,
+    counts: dict[str, int],
+    offenders: dict[str, list[Row]],
+) -> None:
+    """Find writes that were taken after one with a higher token, and tokens that were given after
+    one as high or higher of their epoch.
+    """
+    taken = [one for one in steps if one.what == "acquire" and one.outcome == "ok" and one.token]
+    writes = [one for one in steps if one.what == "write"]
+    written = [one for one in writes if one.outcome == "ok" and one.token]
+    counts["tokens"] += len(taken)
+    counts["writes"] += sum(one.outcome == "ok" for one in writes)
+    counts["refused"] += sum(one.outcome == "fail" for one in writes)
+    late: list[tuple[str, LockStep, tuple[int, int]]] = []
+    earliest: tuple[int, int] | None = None
+    for _, same in groupby(sorted(written, key=_highest_first), key=lambda one: one.token):
+        group = list(same)
+        if earliest is not None:
+            late += [("stale", one, earliest) for one in group]
+        first = min((one.end, one.op) for one in group)
+        earliest = first if earliest is None else min(earliest, first)
+    for _, of_epoch in groupby(sorted(taken, key=_highest_first), key=_epoch):
+        earliest = None
+        for one in of_epoch:
+            if earliest is not None:
+                late.append(("regressions", one, earliest))
+            earliest = min(earliest or (FOREVER, FOREVER), (one.end, one.op))
+    found = [(what, one, before) for what, one, before in late if one.begin > before[0] + epsilon]
+    for what, one, (end, op) in sorted(found, key=lambda each: (each[1].begin, each[1].op)):
+        counts[what] += 1
+        row: Row = {
+            "queue": lock,
+            "start_ns": one.begin,
+            "op": one.op,
+            "other_end_ns": end,
+            "other_op": op,
+        }
+        offenders.setdefault(what, []).append(row)
+
+
+def _highest_first(step: LockStep) -> tuple[int, int, int, int]:
+    epoch, number = step.token or (0, 0)
+    return -epoch, -number, step.end, step.op
+
+
+def _epoch(step: LockStep) -> int:
+    return 0 if step.token is None else step.token[0]
 
 
 def holds(steps: list[LockStep], *, with_leases: bool) -> Iterator[Span]:

@@ -44,7 +44,7 @@ NUMBERS = {
     ),
     "redelivery": ("redelivered", "flagged", "unflagged"),
     "availability": ("windows", "longest_ns", "unavailable_ns", "never_again"),
-    "mutex": ("locks", "holds", "overlaps", "lease_overlaps"),
+    "mutex": ("locks", "holds", "overlaps", "lease_overlaps", "writes", "stale", "regressions"),
     "accepted-before-safe": ("accepted", "unsafe", "client_accepted", "client_unsafe", "unjudged"),
     "primaries": ("epochs", "shared_epochs", "epoch_regressions", "overlaps"),
     "latency": ("replication", "acceptance", "enqueue", "delivery"),
@@ -76,6 +76,8 @@ KINDS = {
     "lease_overlaps": (
         "A lock held twice, and its first holder did not yet know that its session was gone"
     ),
+    "stale": "Writes of former holders of a lock that were taken in spite of their tokens",
+    "regressions": "Fencing tokens that are not higher than one given before",
     "unsafe": "Accepted by a broker before every member of the in-sync set had it",
     "client_unsafe": (
         "Clients told `accepted` before every member of the in-sync set had the message"
@@ -308,6 +310,12 @@ def example_title(what: str, row: Record, since: Callable[[int], str]) -> str:
         return (
             f"{row['queue']}: nothing {verb} for {duration(row['length_ns'])}, from "
             f"{since(row['start_ns'])} {until}"
+        )
+    if what in ("stale", "regressions"):
+        verb = "written" if what == "stale" else "acquired"
+        return (
+            f"{row['queue']}: {verb} at {since(row['start_ns'])} (operation {row['op']}), when "
+            f"operation {row['other_op']} had shown a higher token at {since(row['other_end_ns'])}"
         )
     if "other_op" in row:
         until = (

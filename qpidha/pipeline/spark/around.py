@@ -38,7 +38,7 @@ OF_EPOCH = (
     *(KIND[name].code for name in ("role", "epoch", "insync", "promotion", "failover", "conf")),
 )
 OF_PLACE = tuple(KIND[name].code for name in ("enq", "rep", "conf", "dlv", "deq"))
-LOCKS = tuple(OPERATIONS[what] for what in ("acquire", "release", "lost"))
+LOCKS = tuple(OPERATIONS[what] for what in ("acquire", "release", "lost", "write"))
 BELOW = ("by_value", "by_op", "by_msg", "by_place", "by_span", "by_epoch")
 
 COLUMNS = tuple(field.column for field in FIELDS)

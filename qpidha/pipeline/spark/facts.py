@@ -37,7 +37,7 @@ STEP = {
     for outcome, stand in OUTCOMES.items()
 }
 """One number for what is done and how it stands."""
-PAIRED = tuple(OPERATIONS[what] for what in ("enqueue", "acquire", "release"))
+PAIRED = tuple(OPERATIONS[what] for what in ("enqueue", "acquire", "release", "write"))
 CLIENTS = 1 << 44
 """Greater than any client: processes are 64 bits and a client is a million of them."""
 PACK = 1 << 45
@@ -191,6 +191,8 @@ def paired(ops: DataFrame, names: DataFrame) -> DataFrame:
         F.max("otype").alias("outcome"),
         count_if(invoked).alias("invokes"),
         count_if(~invoked).alias("ends"),
+        F.max("epoch").alias("epoch"),
+        F.max("position").alias("position"),
     )
     is_paired = (F.col("invokes") == 1) & (F.col("ends") <= 1)
     columns = (
@@ -203,6 +205,8 @@ def paired(ops: DataFrame, names: DataFrame) -> DataFrame:
         "end_at",
         "outcome",
         "is_paired",
+        "epoch",
+        "position",
     )
     return pairs.withColumn("is_paired", is_paired).join(names, "number", "left").select(*columns)
 

@@ -15,9 +15,10 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
 
 from qpidha.model.duration import SECOND
-from qpidha.pipeline.checks import Settings
+from qpidha.pipeline.checks import MUTEX, Settings
 from qpidha.pipeline.events import FOREVER, KIND, OPERATIONS, OUTCOMES
 from qpidha.pipeline.oracle.facts import Fault
 from qpidha.pipeline.spark.facts import CASE, Tables, divided, drained
@@ -433,22 +434,35 @@ def latency_by_second(tables: Tables) -> DataFrame:
 
 
 def mutex(tables: Tables, offenders: Offenders) -> dict[int, Finding]:
-    """Find holds of a lock that certainly overlap."""
-    found = {
-        case: Finding("mutex", dict.fromkeys(("locks", "holds", "overlaps", "lease_overlaps"), 0))
-        for case in tables.cases
-    }
+    """Find holds of a lock that certainly overlap, and tokens that were not followed."""
+    found = {case: Finding("mutex", dict.fromkeys(MUTEX, 0)) for case in tables.cases}
     steps = tables.ops.where(
-        F.col("op").isin(OPERATIONS["acquire"], OPERATIONS["release"]) & F.col("is_paired")
+        F.col("op").isin([OPERATIONS[what] for what in ("acquire", "release", "write")])
+        & F.col("is_paired")
     )
     acquires = steps.where(F.col("op") == OPERATIONS["acquire"])
-    locks = acquires.groupBy(CASE, "queue").agg(F.count_if(F.col("outcome") == OK).alias("holds"))
-    for row in (
-        locks.groupBy(CASE)
-        .agg(F.count("*").alias("locks"), F.sum("holds").alias("holds"))
-        .collect()
-    ):
-        found[row[CASE]].counts |= {"locks": row["locks"], "holds": row["holds"]}
+    is_taken = (F.col("op") == OPERATIONS["acquire"]) & (F.col("outcome") == OK)
+    is_write = F.col("op") == OPERATIONS["write"]
+    has_token = F.col("epoch").isNotNull() & F.col("position").isNotNull()
+    locks = steps.groupBy(CASE, "queue").agg(
+        F.max((F.col("op") == OPERATIONS["acquire"]).cast("int")).alias("locks"),
+        F.count_if(is_taken).alias("holds"),
+        F.count_if(is_taken & has_token).alias("tokens"),
+        F.count_if(is_write & (F.col("outcome") == OK)).alias("writes"),
+        F.count_if(is_write & (F.col("outcome") == FAIL)).alias("refused"),
+    )
+    names = ("locks", "holds", "tokens", "writes", "refused")
+    for row in locks.groupBy(CASE).agg(*(F.sum(name).alias(name) for name in names)).collect():
+        found[row[CASE]].counts |= {name: row[name] for name in names}
+    if any(finding.counts["tokens"] or finding.counts["writes"] for finding in found.values()):
+        tokens = steps.where((F.col("outcome") == OK) & has_token)
+        for what, late in (
+            ("stale", stale(tokens.where(is_write), tables.epsilon)),
+            ("regressions", regressions(tokens.where(is_taken), tables.epsilon)),
+        ):
+            offenders.put_counted(
+                found, what, late, F.count("*"), ("queue", "start", "op_id"), _overlap_row
+            )
     if not any(finding.counts["holds"] for finding in found.values()):
         return found
     lost = tables.events.where(
@@ -529,6 +543,47 @@ def overlapping(spans: DataFrame, epsilon: int) -> DataFrame:
         "op_id",
         F.col("longest.stop").alias("other_stop"),
         F.col("longest.op_id").alias("other_op"),
+    )
+
+
+def stale(writes: DataFrame, epsilon: int) -> DataFrame:
+    """Return writes that certainly began after one with a higher token was taken, and the one of
+    these that was taken first.
+    """
+    key = (CASE, "queue", "epoch", "position")
+    higher = _before(Window.partitionBy(CASE, "queue"), F.col("epoch").desc())
+    rows = writes.withColumn("before", higher)
+    # Of one token the first row has none of its own before it, so it knows the latest.
+    rows = rows.withColumn("before", F.max("before").over(Window.partitionBy(*key)))
+    return _late(rows, epsilon)
+
+
+def regressions(taken: DataFrame, epsilon: int) -> DataFrame:
+    """Return acquires that certainly began after one of their epoch with a token that is not lower
+    had ended, and the one of these that ended first.
+    """
+    before = _before(Window.partitionBy(CASE, "queue", "epoch"))
+    return _late(taken.withColumn("before", before), epsilon)
+
+
+def _before(group: WindowSpec, *order: Column) -> Column:
+    """Return the first end of what has a higher token, or the same and an earlier end."""
+    ordered = group.orderBy(*order, F.col("position").desc(), "end_at", "op_id")
+    ends = F.struct(F.col("end_at").alias("end"), "op_id")
+    first = F.min(ends).over(ordered.rowsBetween(Window.unboundedPreceding, -1))
+    nothing = F.struct(F.lit(FOREVER).alias("end"), F.lit(0).cast("bigint").alias("op_id"))
+    return F.coalesce(first, nothing)
+
+
+def _late(rows: DataFrame, epsilon: int) -> DataFrame:
+    end = F.col("before.end")
+    return rows.where((end < FOREVER) & (F.col("begin_at") > end + epsilon)).select(
+        CASE,
+        "queue",
+        F.col("begin_at").alias("start"),
+        "op_id",
+        end.alias("other_stop"),
+        F.col("before.op_id").alias("other_op"),
     )
 
 

@@ -2,15 +2,20 @@
 message holds it.
 
 To hold a lock is to have its message unsettled; to give it back is to release the message, which is
-done when the broker settles. Here are those who make the queues and put the messages in, and those
-who want the locks.
+done when the broker settles. Each lock protects a register, a file, in which its holder writes; the
+register refuses who shows a lower fencing token than one that it has seen, so that it takes nothing
+of a holder whose session was lost and who goes on. Here are those who make the queues and put the
+messages in, those who want the locks, and the registers.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import random
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from qpidha.client.blocking import Client, Receiver
@@ -19,12 +24,38 @@ from qpidha.client.message import Message
 from qpidha.pipeline.history import History
 from qpidha.pipeline.workload.process import Settling, VerifyClient
 
+TOKEN = "x-opt-qpidha-fencing-token"
+
+
+class Register:
+    """What a lock protects: a file with the highest token that it has seen."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, token: Sequence[int]) -> bool:
+        """Take an order, unless one with a higher token was here."""
+        with self._path.open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            seen = [int(part) for part in file.read().split()]
+            if list(token) < seen:
+                return False
+            file.truncate(0)
+            file.write(f"{token[0]} {token[1]}")
+        return True
+
 
 class Locker(Settling):
-    """Takes one lock after the other, holds it for a moment, and gives it back."""
+    """Takes one lock after the other, writes what it protects, holds it for a moment, writes again,
+    and gives it back. When its session is lost meanwhile it writes a while later all the same, as
+    one does that was held up and knows nothing.
+    """
 
     HOLDS = (0.02, 0.2)
     """Seconds for which a lock is held."""
+    HELD_UP = 3.0
+    """Seconds after a lost session in which its holder writes at last."""
 
     def __init__(self, ask: argparse.Namespace, history: History) -> None:
         super().__init__(ask, history)
@@ -36,10 +67,14 @@ class Locker(Settling):
         """What is under way: acquire, hold, release, or nothing."""
         self._until = 0.0
         self._message: Received | None = None
+        self._token: tuple[int, int] | tuple[()] = ()
+        self._late: list[tuple[float, str, tuple[int, int]]] = []
+        """When to write with the tokens of lost sessions: the lock, the token."""
+        self.written = self.refused = 0
 
     def attach(self, client: Client) -> None:
         for queue in self.ask.queues:
-            self.add_receiver(client, queue)
+            self.add_receiver(client, queue, {"qpidha:fencing-token": True})
 
     def link_lost(self) -> None:
         if self._step in ("acquire", "release"):
@@ -47,6 +82,9 @@ class Locker(Settling):
         if self._step in ("hold", "release"):
             self._operation = self.begin()
             self._note("info", "lost", err="connection lost")
+            if self._token:
+                held_up = self.choices.uniform(0.0, self.HELD_UP)
+                self._late.append((time.monotonic() + held_up, self._lock, self._token))
         self._message = None
         self._step = ""
         super().link_lost()
@@ -54,6 +92,9 @@ class Locker(Settling):
     def work(self) -> None:
         super().work()
         now = time.monotonic()
+        for late in [late for late in self._late if now >= late[0] or self.stopping]:
+            self._late.remove(late)
+            self._write(*late[1:])
         if self._step == "" and self.receivers and not self.stopping:
             self._lock = self.choices.choice(list(self.receivers))
             self._operation = self.begin()
@@ -64,6 +105,7 @@ class Locker(Settling):
         elif self._step == "acquire" and now >= self._until:
             self._give_up(self.receivers[self._lock])
         elif self._step == "hold" and (now >= self._until or self.stopping):
+            self._write(self._lock, self._token)
             self._operation = self.begin()
             self._step = "release"
             self._note("invoke", "release")
@@ -84,7 +126,10 @@ class Locker(Settling):
             message.release()  # nobody asked for it
             return
         self.acquired += 1
-        self._note("ok", "acquire", d=message.header.delivery_count)
+        epoch, number = message.delivery_annotations.get(TOKEN) or (0, 0)
+        self._token = (int(epoch), int(number)) if number else ()
+        self._note("ok", "acquire", d=message.header.delivery_count, token=self._token)
+        self._write(self._lock, self._token)
         self._message = message
         self._step = "hold"
         self._until = time.monotonic() + self.choices.uniform(*self.HOLDS)
@@ -96,13 +141,44 @@ class Locker(Settling):
             self._message = None
             self._step = ""
 
-    def _note(self, y: str, f: str, *, d: int | None = None, err: str = "") -> None:
-        self.history.op(self._operation, self.process, y, f, q=self._lock, d=d, err=err)
+    def _write(self, lock: str, token: tuple[int, int] | tuple[()]) -> None:
+        """Write what a lock protects; a broker of an earlier version gives no tokens for that."""
+        if not token:
+            return
+        operation = self.begin()
+        self.history.op(operation, self.process, "invoke", "write", q=lock, token=token)
+        is_taken = Register(self.history.directory.parent / f"register-{lock}").write(token)
+        self.written += is_taken
+        self.refused += not is_taken
+        self.history.op(
+            operation,
+            self.process,
+            "ok" if is_taken else "fail",
+            "write",
+            q=lock,
+            token=token,
+            err="" if is_taken else "a higher token was here",
+        )
+
+    def _note(
+        self,
+        y: str,
+        f: str,
+        *,
+        d: int | None = None,
+        token: tuple[int, int] | tuple[()] = (),
+        err: str = "",
+    ) -> None:
+        self.history.op(
+            self._operation, self.process, y, f, q=self._lock, d=d, token=token, err=err
+        )
 
     def report(self) -> dict[str, Any]:
         return {
             "acquired": self.acquired,
             "released": self.released,
+            "written": self.written,
+            "refused": self.refused,
             "unsettled": int(self._step not in ("", "acquire")),
         }
 

@@ -13,7 +13,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -180,12 +180,15 @@ class Settling(VerifyClient):
         super().__init__(ask, history)
         self.receivers: dict[str, Receiver] = {}
 
-    def add_receiver(self, client: Client, queue: str) -> Receiver:
-        """Attach a receiver that asks for messages one by one."""
+    def add_receiver(
+        self, client: Client, queue: str, properties: Mapping[str, Any] | None = None
+    ) -> Receiver:
+        """Attach a receiver that asks for messages one by one, with properties of its link."""
         receiver = client.receiver(
             queue,
             credit=0,
             confirm=True,
+            properties=properties,
             name=f"verify-{self.index}-{queue}",
             on_confirmed=lambda message: self.heard.append(lambda: self.settled(message)),
         )

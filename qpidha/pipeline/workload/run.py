@@ -467,7 +467,7 @@ class Verify:
 
     def _counts(self) -> str:
         names = (
-            ("acquired", "released")
+            ("acquired", "released", "written", "refused")
             if self.options.workload == "mutex"
             else ("attempts", "accepted", "received", "unsettled")
         )
@@ -483,6 +483,8 @@ class Verify:
             "foreign",
             "acquired",
             "released",
+            "written",
+            "refused",
             "lost_connections",
         )
         if nemesis is not None:

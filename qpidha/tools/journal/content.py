@@ -8,17 +8,23 @@ Source: model/records.py, store/recovery.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from qpidha.client.command.exits import Failure
 from qpidha.model.errors import ProtocolViolation
 from qpidha.model.exit_codes import DATA_ERROR
 from qpidha.model.message_view import header, properties
-from qpidha.model.records import Dequeued, Enqueued, QueueDeclared, QueueDeleted, Requeued
+from qpidha.model.records import (
+    Dequeued,
+    Enqueued,
+    LevelChanged,
+    QueueDeclared,
+    QueueDeleted,
+    Requeued,
+)
 from qpidha.store.codec import EnqueueRun, Entry, decode
 from qpidha.store.frames import CHUNK, KIND_NAMES
-from qpidha.store.write_ahead_log import payloads_of
 from qpidha.tools.journal.files import Folder, Place
 
 SUMMARY = ("message_id", "subject", "to", "correlation_id", "reply_to", "content_type", "group_id")
@@ -51,7 +57,7 @@ class Content:
         self.epoch = self.last = self.committed = 0
         self.unread: list[str] = []
         """Frames whose records could not be read."""
-        self._payloads: tuple[Place | None, dict[int, bytes]] = (None, {})
+        self._payloads: tuple[Place | None, dict[tuple[int, int], bytes]] = (None, {})
         for place in folder.content():
             if place.kind != CHUNK:
                 self.epoch, self.last, self.committed = (
@@ -78,15 +84,20 @@ class Content:
             self.unread.append(f"{place.name}, byte {place.offset}: {error.text}")
             return []
 
-    def payload(self, place: Place, sequence: int) -> bytes:
-        """Read one message; the ones beside it are likely to be next."""
+    def payload(self, place: Place, queue: int, sequence: int) -> bytes:
+        """Read one message of a queue; the ones beside it are likely to be next. Queues may have
+        the same numbers, for some are of their own (`LevelChanged`).
+        """
         if self._payloads[0] != place:
-            self._payloads = (place, payloads_of(self.folder.frame(place).data))
-        return self._payloads[1][sequence]
+            self._payloads = (place, _payloads_of(self.folder.frame(place).data))
+        return self._payloads[1][queue, sequence]
 
     def size(self, queue: LiveQueue) -> int:
         """Count the bytes of the messages of a queue."""
-        return sum(len(self.payload(place, sequence)) for sequence, place in queue.messages.items())
+        return sum(
+            len(self.payload(place, queue.uid, sequence))
+            for sequence, place in queue.messages.items()
+        )
 
     def _apply(self, place: Place, entry: Entry) -> None:
         if isinstance(entry, EnqueueRun):
@@ -108,6 +119,12 @@ class Content:
                     queue.messages.pop(gone, None)
             case QueueDeclared():
                 self._queue(sequence).declared = record
+            case LevelChanged():
+                found = self._queue(record.queue)
+                if not record.logged:
+                    found.messages.clear()
+                if found.declared is not None:
+                    found.declared = replace(found.declared, replicate=record.level)
             case QueueDeleted():
                 self.queues.pop(record.queue, None)
 
@@ -116,6 +133,18 @@ class Content:
         if queue is None:
             queue = self.queues[uid] = LiveQueue(uid)
         return queue
+
+
+def _payloads_of(data: bytes) -> dict[tuple[int, int], bytes]:
+    """Return the messages in encoded records, by their queues and sequences."""
+    found: dict[tuple[int, int], bytes] = {}
+    for entry in decode(data):
+        if isinstance(entry, EnqueueRun):
+            pairs = zip(entry.sequences, entry.payloads, strict=True)
+            found.update({(entry.queue, sequence): payload for sequence, payload in pairs})
+        elif isinstance(entry[1], Enqueued):
+            found.update({(uid, entry[0]): entry[1].payload for uid in entry[1].queues})
+    return found
 
 
 def queue_names(folder: Folder) -> dict[int, str]:

@@ -42,6 +42,7 @@ class Salvaged(NamedTuple):
     """One message: on which queue it was, and where it is."""
 
     queue: str
+    uid: int
     sequence: int
     place: Place
 
@@ -65,7 +66,7 @@ class Salvage:
     def lines(self) -> Iterator[str]:
         """Write each message as a line of JSON."""
         for each in self.wanted:
-            payload = self.content.payload(each.place, each.sequence)
+            payload = self.content.payload(each.place, each.uid, each.sequence)
             fields = {
                 "queue": each.queue,
                 "sequence": each.sequence,
@@ -100,7 +101,7 @@ class Salvage:
             if sender is None:
                 sender = senders[each.queue] = self._sender(client, each.queue)
             self._sent[each.queue].append(each)
-            payload = self.content.payload(each.place, each.sequence)
+            payload = self.content.payload(each.place, each.uid, each.sequence)
             sender.send_nowait(Message.decode(_marked(payload)))
         for sender in senders.values():
             sender.flush()
@@ -153,7 +154,8 @@ def salvage(stopped: StoppedBroker, *, discarded: str, queue: str, named: bool) 
                     hint="name a queue with --queue, or write all messages to a file with --out",
                 )
             wanted += [
-                Salvaged(name, sequence, place) for sequence, place in sorted(live.messages.items())
+                Salvaged(name, live.uid, sequence, place)
+                for sequence, place in sorted(live.messages.items())
             ]
     if queue and not any(
         queue in (live.name, names.get(live.uid)) for live in content.queues.values()

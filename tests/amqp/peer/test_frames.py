@@ -40,6 +40,7 @@ def passed(data: bytes, cuts: Sequence[int] = ()) -> tuple[bytes, Any]:
     for first, last in zip(places, places[1:], strict=False):
         piece, start = reader.whole(data[first:last]), 0
         while start < len(piece):
+            reader.renew()
             end, following, fault = reader.look(piece, start)
             found += piece[start:end]
             if isinstance(fault, Restated):

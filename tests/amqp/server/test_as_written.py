@@ -23,11 +23,13 @@ from qpidha.amqp.peer.terminus import (
 from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL
 from qpidha.broker import broker as broker_module
 from qpidha.model.encoding import Array, Described, Symbol, UInt, ULong
+from qpidha.model.errors import Unauthorized
 from qpidha.model.message_view import build
+from qpidha.model.principal import Action, ObjectType
 from tests.amqp.builders import AHost
 from tests.amqp.controller import Controller, Sent
 from tests.amqp.raw_client import RawClient
-from tests.amqp.work import ROLLBACK, UNKNOWN, Work, a_host, a_replicating_host
+from tests.amqp.work import ROLLBACK, UNKNOWN, Work, a_host, a_replicating_host, declare
 
 ONLY_ACCEPTED = [OUTCOME_NAMES[ACCEPTED]]
 ACCEPTED_AND_REJECTED = [OUTCOME_NAMES[ACCEPTED], OUTCOME_NAMES[REJECTED]]
@@ -267,13 +269,124 @@ def test_a11_a_limit_is_told_by_a_detach_where_no_outcome_says_it() -> None:
 
 
 @pytest.mark.parametrize("to", ["q", "amq.fanout", None])
-def test_a_settled_message_over_a_limit_ends_the_link(to: str | None) -> None:
+def test_t_l3_a_settled_message_over_a_limit_is_dropped_and_counted(to: str | None) -> None:
     host = a_host(max_count=1, flow_stop_count=0)
     host.broker.bind("amq.fanout", "q")
     client = Controller(host)
-    for content in range(2):
+    for content in range(3):
         sent_by(client, build(content, properties={"to": "q"}), to=to, settled=True)
-    assert told(client) == ("amqp:resource-limit-exceeded", TAG)
+    queue = host.broker.queues["q"]
+    assert (len(queue.messages), queue.refused, client.errors) == (1, 2, {})
+
+
+def why(client: Controller, payload: bytes = build("m"), **options: Any) -> tuple[str, Any, Any]:
+    """What the sender of a message that is not taken is told."""
+    sent = sent_by(client, payload, **options)
+    assert sent.state == REJECTED
+    return sent.condition, sent.info.get("queue"), sent.info.get("reason")
+
+
+@pytest.mark.parametrize("to", ["q", "amq.fanout", None])
+def test_row_91_the_error_of_a_full_queue_names_it_and_the_reason(to: str | None) -> None:
+    host = a_host(max_count=1, flow_stop_count=0)
+    host.broker.bind("amq.fanout", "q")
+    client = Controller(host)
+    message = build("m", properties={"to": "q"})
+    sent_by(client, message, to="q")
+    assert why(client, message, to=to) == ("amqp:resource-limit-exceeded", "q", "maxlen")
+
+
+def test_row_91_the_error_says_that_nothing_can_be_written() -> None:
+    client = Controller(a_replicating_host())
+    client.host.broker.refuse_publishing = "the disk is nearly full"
+    assert why(client, to="q") == ("amqp:resource-limit-exceeded", "q", "readonly")
+
+
+def test_row_91_the_error_says_that_the_sender_may_not() -> None:
+    client = Controller(a_host())
+    client.host.access.error = Unauthorized("no")
+    client.host.access.denied.add((Action.PUBLISH, ObjectType.QUEUE, "q"))
+    message = build("m", properties={"to": "q"})
+    assert why(client, message) == ("amqp:unauthorized-access", None, "acl")
+
+
+def test_row_91_the_error_says_that_the_broker_does_not_serve() -> None:
+    client = Controller(a_replicating_host())
+    client.host.serving = False
+    message = build("m", properties={"to": "q"})
+    assert why(client, message)[2] == "suspended"
+
+
+def test_row_91_the_error_of_a_message_that_is_too_large_says_so() -> None:
+    host = declare(AHost(max_message_size=1000))
+    client = Controller(host)
+    sender = client.sender("", "s", target("q"))
+    client.send(sender, build("x" * 2000))
+    client.turn()
+    (error,) = client.errors.values()
+    assert error is not None
+    assert (error.condition, error.info.get("queue"), error.info.get("reason")) == (
+        "amqp:link:message-size-exceeded",
+        "q",
+        "too-large",
+    )
+
+
+@pytest.mark.parametrize("to", ["amq.fanout", None])
+def test_row_90_t_p4_a_message_that_one_of_several_queues_rejects_is_on_none(
+    to: str | None,
+) -> None:
+    """RabbitMQ leaves it on the others, so a sender that sends it again makes duplicates."""
+    host = a_host(max_count=1, flow_stop_count=0)
+    other, _ = host.broker.declare_queue("other")
+    for name in ("q", "other"):
+        host.broker.bind("amq.fanout", name)
+    client = Controller(host)
+    message = build("m", properties={"to": "amq.fanout"})
+    assert sent_by(client, message, to=to).state == ACCEPTED
+    assert why(client, message, to=to) == ("amqp:resource-limit-exceeded", "q", "maxlen")
+    assert len(other.messages) == 1
+    host.broker.purge("q")
+    assert sent_by(client, message, to=to).state == ACCEPTED and len(other.messages) == 2
+
+
+def test_row_90_t_p4_queues_that_are_deleted_do_not_count() -> None:
+    host = a_host()
+    host.broker.declare_queue("other")
+    for name in ("q", "other"):
+        host.broker.bind("amq.fanout", name)
+    client = Controller(host)
+    sender = client.sender("", "s", target("amq.fanout"))
+    states = []
+    for name in ("", "q", "other"):
+        if name:
+            host.broker.delete_queue(name)
+        sent = client.send(sender, build("m"))
+        client.turn()
+        states.append(sent.state)
+    assert states == [ACCEPTED, ACCEPTED, RELEASED] and client.detached == {}
+
+
+def test_t_p4_what_a_queue_has_taken_is_accepted_though_it_is_deleted_before_the_answer() -> None:
+    host = a_replicating_host()
+    host.delaying = True
+    client = Controller(host)
+    sent = sent_by(client, build("m"), to="q")
+    assert not sent.is_settled
+    host.broker.delete_queue("q")
+    host.release_all()
+    client.turn()
+    assert sent.state == ACCEPTED
+
+
+def test_t_p4_a_sender_to_a_queue_that_is_deleted_hears_of_it() -> None:
+    client = Controller(a_host())
+    sender = client.sender("", "s", target("q"))
+    client.host.broker.delete_queue("q")
+    client.send(sender, build("m"))
+    client.turn()
+    (error,) = client.errors.values()
+    assert error is not None and error.condition == "amqp:resource-deleted"
 
 
 def test_a_settled_message_that_the_disk_has_no_room_for_ends_the_link() -> None:

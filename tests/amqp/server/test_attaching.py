@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from qpidha.amqp.peer.terminus import Terminus, source, target
+from qpidha.amqp.peer.terminus import ACCEPTED, NONE, Terminus, source, target
 from qpidha.amqp.server.address import find_address
 from qpidha.model.encoding import Described, Symbol, ULong
 from qpidha.model.message_view import body, build
 from tests.amqp.builders import AHost, CountingLogWriter, Pair
+from tests.amqp.controller import Controller
 from tests.amqp.raw_client import RawClient
+from tests.amqp.work import Work
 
 
 def condition(link: Any) -> str:
@@ -479,32 +481,262 @@ def test_nobody_makes_what_an_operator_cannot_read(letter: str) -> None:
     assert list(pair.host.broker.queues) == []
 
 
-NUMBERS_OVER_3 = [
-    Described(Symbol("apache.org:selector-filter:string"), "n > 3"),
-    Described(ULong(0x0000468C00000004), "n > 3"),
-    Described(Symbol("amqp:sql-filter"), "n > 3"),
-    Described(Symbol("amqp:properties-filter"), {Symbol("subject"): "a"}),
-    Described(Symbol("amqp:application-properties-filter"), {"n": 3}),
-    Described(Symbol("apache.org:no-local-filter:list"), []),
+SELECTOR, SQL = "apache.org:selector-filter:string", "amqp:sql-filter"
+PROPERTIES, APPLICATION = "amqp:properties-filter", "amqp:application-properties-filter"
+OVER_3 = [
+    (Symbol(SELECTOR), "n > 3"),
+    (ULong(0x0000468C00000004), "n > 3"),
+    (Symbol(SQL), "a.n > 3"),
+    (ULong(0x120), "n > 3 and properties.subject like 'key-%'"),
+]
+FOUR = [
+    (Symbol(PROPERTIES), {Symbol("subject"): "key-4"}),
+    (ULong(0x173), {Symbol("subject"): "&s:-4", Symbol("message-id"): 4}),
+    (Symbol(APPLICATION), {"n": 4}),
+    (ULong(0x174), {"n": 4.0, "name": "&p:no-4"}),
 ]
 
 
-@pytest.mark.parametrize("wanted", NUMBERS_OVER_3)
-@pytest.mark.parametrize("address", ["q", "amq.topic"])
-def test_rabbitmq_d3_and_qpid_2_a_filter_that_is_not_honoured_ends_the_attach(
-    wanted: Described, address: str
+def numbered(pair: Pair, address: str) -> None:
+    """Send six messages that say which they are."""
+    sender, _ = pair.sender(address, name="numbers")
+    for number in range(6):
+        sender.send(
+            build(
+                number,
+                properties={"subject": f"key-{number}", "message_id": number},
+                application_properties={"n": number, "name": f"no-{number}"},
+            )
+        )
+    pair.turn()
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "value", "expected"),
+    [*((*each, [4, 5]) for each in OVER_3), *((*each, [4]) for each in FOUR)],
+)
+def test_rabbitmq_d3_and_qpid_2_a_filter_on_a_queue_is_in_effect_and_echoed(
+    descriptor: Any, value: Any, expected: list[int]
+) -> None:
+    pair = Pair()
+    queue, _ = pair.host.broker.declare_queue("q")
+    wanted = {Symbol("selector"): Described(descriptor, value)}
+    heard = {}
+    for name, mode in (("browser", "copy"), ("consumer", "move")):
+        terminus = source("q", distribution=mode, filter=wanted)
+        link, heard[name] = pair.receiver("", name=name, terminus=terminus)
+        assert link.error is None and link.remote_source.filter == wanted
+    numbered(pair, "q")
+    for name in heard:
+        assert [body(payload) for payload in heard[name].payloads] == expected
+    left = [body(message.body()) for message in queue.messages.values()]
+    assert left == [number for number in range(6) if number not in expected]
+
+
+@pytest.mark.parametrize(("descriptor", "value"), OVER_3)
+@pytest.mark.parametrize("shared", [False, True])
+def test_qpid_2_a_subscription_with_a_selector_keeps_only_what_it_selects(
+    descriptor: Any, value: Any, shared: bool
+) -> None:
+    pair = Pair()
+    wanted = {Symbol("mine"): Described(descriptor, value)}
+    terminus = source("amq.fanout", filter=wanted, capabilities=["shared"] if shared else [])
+    link, heard = pair.receiver("", name="r", terminus=terminus)
+    assert link.error is None and link.remote_source.filter == wanted
+    numbered(pair, "amq.fanout")
+    assert [body(payload) for payload in heard.payloads] == [4, 5]
+    (queue,) = pair.host.broker.queues.values()
+    assert (queue.enqueued, queue.statistics()["left_out"]) == (2, 4)
+
+
+def test_a_subscription_keeps_its_selector_and_takes_no_other() -> None:
+    pair = Pair()
+
+    def attach(name: str, text: str) -> Any:
+        wanted = {Symbol("mine"): Described(Symbol(SELECTOR), text)} if text else {}
+        terminus = source("amq.fanout", filter=wanted, expiry="never")
+        return pair.receiver("", name=name, terminus=terminus)[0]
+
+    link = attach("r", "n > 3")
+    link.end.end(closed=False)
+    pair.turn()
+    numbered(pair, "amq.fanout")
+    for text in ("n > 2", ""):
+        refused = attach("r", text)
+        assert condition(refused) == "amqp:precondition-failed"
+        assert "n > 3" in refused.error.info["reason"]
+    again = attach("r", "n > 3")
+    assert again.error is None
+    again.end.end(closed=False)
+    pair.turn()
+    resumed, _ = pair.receiver("", name="r", terminus=Terminus(NONE))
+    assert resumed.remote_source.filter == {Symbol(SELECTOR): Described(Symbol(SELECTOR), "n > 3")}
+
+
+@pytest.mark.parametrize(
+    "kind", [{"qpid.group_header_key": "name"}, {"x-single-active-consumer": True}]
+)
+def test_a_shared_subscription_with_a_selector_has_groups_or_a_single_active_consumer(
+    kind: dict[str, Any],
+) -> None:
+    pair = Pair()
+    asked = source(
+        "amq.fanout",
+        filter={Symbol("s"): Described(Symbol(SELECTOR), "n > 2")},
+        capabilities=["shared"],
+        properties={Symbol(name): value for name, value in kind.items()},
+    )
+    other = Pair(pair.host, container_id="other")
+    sharing = [each.receiver("", name="r", terminus=asked) for each in (pair, other)]
+    assert [link.error for link, _ in sharing] == [None, None]
+    numbered(pair, "amq.fanout")
+    other.turn()
+    got = [[body(payload) for payload in heard.payloads] for _, heard in sharing]
+    assert sorted(sum(got, [])) == [3, 4, 5]
+    if "x-single-active-consumer" in kind:
+        assert sorted(got) == [[], [3, 4, 5]]
+
+
+def test_row_140_filters_select_together() -> None:
+    pair = Pair()
+    pair.host.broker.declare_queue("q")
+    wanted = {
+        Symbol("one"): Described(Symbol(SELECTOR), "n > 2"),
+        Symbol("two"): Described(Symbol(SQL), "n < 5"),
+        Symbol("three"): Described(Symbol(APPLICATION), {"name": "&p:no-"}),
+        Symbol("four"): Described(Symbol(SELECTOR), " "),
+    }
+    link, heard = pair.receiver("", name="r", terminus=source("q", filter=wanted))
+    assert link.remote_source.filter == wanted
+    numbered(pair, "q")
+    assert [body(payload) for payload in heard.payloads] == [3, 4]
+
+
+@pytest.mark.parametrize("address", ["q", "amq.fanout"])
+@pytest.mark.parametrize("descriptor", [SELECTOR, SQL])
+def test_a_selector_that_cannot_be_used_ends_the_link_and_names_the_place(
+    descriptor: str, address: str
 ) -> None:
     pair = Pair()
     pair.host.broker.declare_queue("q")
-    for number in range(6):
-        pair.host.broker.publish("", "q", build(number), headers=dict)
-    link, heard = pair.receiver(
-        "", name="r", terminus=source(address, filter={Symbol("selector"): wanted})
-    )
-    assert condition(link) == "amqp:not-implemented" and heard.payloads == []
-    assert "filter" in link.error.description and link.error.info["reason"] and link.error.hint
-    assert len(pair.host.broker.queues["q"].messages) == 6
+    wanted = {Symbol("mine"): Described(Symbol(descriptor), "colour = 'red' or")}
+    link, _ = pair.receiver("", name="r", terminus=source(address, filter=wanted))
+    assert condition(link) == "amqp:invalid-field"
+    assert "at character 18" in link.error.description and link.error.info["reason"]
     assert list(pair.host.broker.queues) == ["q"]
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "value"),
+    [
+        (PROPERTIES, {}),
+        (PROPERTIES, {Symbol("colour"): "red"}),
+        (PROPERTIES, {Symbol("message_id"): "red"}),
+        (PROPERTIES, {Symbol("subject"): "&x:red"}),
+        (APPLICATION, {"n": [1]}),
+        (APPLICATION, {5: 1}),
+        (APPLICATION, {f"n{number}": 1 for number in range(17)}),
+    ],
+)
+def test_row_140_a_filter_by_fields_that_cannot_be_used_ends_the_link(
+    descriptor: str, value: Any
+) -> None:
+    pair = Pair()
+    pair.host.broker.declare_queue("q")
+    wanted = {Symbol("mine"): Described(Symbol(descriptor), value)}
+    link, _ = pair.receiver("", name="r", terminus=source("q", filter=wanted))
+    assert condition(link) == "amqp:invalid-field" and descriptor in link.error.description
+
+
+NO_LOCAL = "apache.org:no-local-filter:list"
+OF_JMS = {Symbol("no-local"): Described(ULong(0x468C00000003), "NoLocalFilter{}")}
+
+
+@pytest.mark.parametrize("wanted", [{Symbol("mine"): Described(Symbol(NO_LOCAL), [])}, OF_JMS])
+def test_qpid_2_who_wants_no_local_gets_nothing_of_its_own_container(wanted: Any) -> None:
+    host = AHost(unroutable="release")
+    own, same, other = (Pair(host, container_id=name) for name in ("mine", "mine", "theirs"))
+    link, heard = own.receiver("", name="r", terminus=source("amq.topic/#", filter=wanted))
+    assert link.remote_source.filter == wanted
+    for number, pair in enumerate((own, other, same, other)):
+        sender, service = pair.sender("amq.topic/k", name=f"s{number}")
+        sender.send(build(number))
+        pair.turn()
+        assert [outcome.state for _, outcome in service.outcomes] == [ACCEPTED]
+    own.turn()
+    assert [body(payload) for payload in heard.payloads] == [1, 3]
+    (queue,) = host.broker.queues.values()
+    assert queue.left_out == 2
+
+
+def test_qpid_2_no_local_does_not_hold_for_what_is_sent_to_the_queue_itself() -> None:
+    pair = Pair()
+    pair.host.broker.declare_queue("q", arguments={"qpidha.no-local": "client"})
+    pair.host.broker.bind("amq.fanout", "q", "")
+    for address in ("q", "amq.fanout"):
+        sender, _ = pair.sender(address)
+        sender.send(build(address))
+    pair.turn()
+    assert [body(one.body()) for one in pair.host.broker.queue("q").messages.values()] == ["q"]
+
+
+def test_qpid_2_no_local_holds_in_transactions_and_for_copies() -> None:
+    host = AHost()
+    host.broker.declare_queue("q", arguments={"qpidha.no-local": "client"})
+    for key in "ab":
+        host.broker.bind("amq.direct", "q", key)
+    for number, container in enumerate(("client", "other")):
+        work = Work(client=Controller(host, container, number))
+        sender = work.sender("amq.direct/a")
+        copied = build(f"copied by {container}", annotations={Symbol("x-cc"): ["b"]})
+        work.client.send(sender, copied)
+        work.post(sender, build(f"posted by {container}"))
+        work.turn()
+        work.commit()
+    bodies = [body(one.body()) for one in host.broker.queue("q").messages.values()]
+    assert bodies == ["copied by other", "posted by other"]
+
+
+def test_qpid_2_no_local_of_a_queue_or_a_shared_subscription_is_refused_by_name() -> None:
+    pair = Pair()
+    pair.host.broker.declare_queue("q")
+    wanted = {Symbol("mine"): Described(Symbol(NO_LOCAL), [])}
+    for asked in (
+        source("q", filter=wanted),
+        source("amq.fanout", filter=wanted, capabilities=["shared"]),
+    ):
+        link, _ = pair.receiver("", name="r", terminus=asked)
+        assert condition(link) == "amqp:not-implemented"
+        assert link.error.info["reason"] and link.error.hint
+    assert list(pair.host.broker.queues) == ["q"]
+
+
+def test_qpid_2_a_durable_subscription_stays_as_it_is_about_its_own() -> None:
+    pair = Pair()
+    wanted = {Symbol("mine"): Described(Symbol(NO_LOCAL), [])}
+
+    def attach(filter: Any) -> Any:
+        asked = source("amq.fanout", filter=filter, durability=2, expiry="never")
+        return pair.receiver("", name="r", terminus=asked)[0]
+
+    first = attach(wanted)
+    first.end.end(closed=False)
+    pair.turn()
+    refused = attach({})
+    assert condition(refused) == "amqp:precondition-failed"
+    assert "no-local" in refused.error.description
+    resumed, _ = pair.receiver("", name="r", terminus=Terminus(NONE))
+    assert resumed.remote_source.filter == {Symbol(NO_LOCAL): Described(Symbol(NO_LOCAL), [])}
+
+
+def test_what_a_deleted_queue_did_not_take_of_a_container_is_forgotten() -> None:
+    broker = AHost().broker
+    for name in "ab":
+        broker.declare_queue(name, arguments={"qpidha.no-local": "client"})
+    assert len(broker.not_own["client"]) == 2
+    broker.delete_queue("a")
+    broker.reset()
+    assert not broker.not_own
 
 
 def test_a_filter_that_is_no_described_value_is_refused() -> None:
@@ -564,7 +796,7 @@ def test_two_keys_of_one_subscription_are_refused() -> None:
     assert not pair.host.broker.queues
 
 
-@pytest.mark.parametrize("name", ["global", "SHARED-SUBS", "no-such"])
+@pytest.mark.parametrize("name", ["SHARED-SUBS", "no-such"])
 def test_rabbitmq_d13_a_capability_that_is_not_honoured_ends_the_attach(name: str) -> None:
     pair = Pair()
     for sender, terminus in (
@@ -597,12 +829,67 @@ def test_a_node_of_the_other_kind_is_refused_by_name(
     assert link.error.description == text
 
 
-def test_rabbitmq_d13_a_shared_subscription_of_jms_is_refused() -> None:
-    pair = Pair(properties={"product": "QpidJMS"})
-    terminus = source("amq.topic", capabilities=["topic", "shared"], expiry="never")
-    link, _ = pair.receiver("", name="sub", terminus=terminus)
-    assert condition(link) == "amqp:not-implemented" and "shared" in link.error.description
-    assert not pair.host.broker.queues
+JMS = {"product": "QpidJMS"}
+
+
+@pytest.mark.parametrize(
+    ("links", "queue"),
+    [
+        (("sub", "sub|2", "sub|13"), "me_sub"),
+        (("sub|volatile1", "sub|volatile2"), "me_sub|volatile"),
+        (("sub|global", "sub|global2"), "sub|global"),
+        (("sub|global-volatile1", "sub|global-volatile2"), "sub|global-volatile"),
+        (("7", "7|2"), "me_7"),
+    ],
+)
+def test_rabbitmq_d13_links_of_jms_share_a_subscription(links: tuple[str, ...], queue: str) -> None:
+    host = AHost()
+    is_global = "global" in queue
+    said = ["topic", "shared", *(["global"] if is_global else [])]
+    for number, name in enumerate(links):
+        container = f"other{number}" if is_global else "me"
+        pair = Pair(host, container_id=container, properties=JMS)
+        expiry = "link-detach" if "volatile" in name else "never"
+        terminus = source("amq.topic", capabilities=said, expiry=expiry, distribution="copy")
+        link, _ = pair.receiver("", name=name, terminus=terminus)
+        assert condition(link) == "" and list(host.broker.queues) == [queue]
+    assert len(host.broker.queues[queue].consumers) == len(links)
+    assert host.broker.queues[queue].options.auto_delete is ("volatile" in queue)
+
+
+@pytest.mark.parametrize("is_global", [False, True])
+def test_jms_ends_a_shared_subscription_by_name_when_nobody_uses_it(is_global: bool) -> None:
+    host = AHost()
+    client = RawClient(host, container_id="me", properties=JMS)
+    other = RawClient(host, container_id="other", properties=JMS)
+    name, said = ("sub|global", ["shared", "global"]) if is_global else ("sub", ["shared"])
+    terminus = source("amq.topic", capabilities=said, expiry="never", durability=2)
+    consumer = client.attach_receiver("", name=name, terminus=terminus)
+
+    def end_by(ending: RawClient) -> str:
+        end = ending.attach_receiver("", name=name, terminus=Terminus(), credit=0)
+        error = ending.errors.pop(name, None)
+        if error is None:
+            end.end(closed=True)
+            ending.turn()
+        return "" if error is None else error.condition
+
+    assert end_by(other) == ("amqp:resource-locked" if is_global else "amqp:not-found")
+    consumer.end(closed=False)
+    client.turn()
+    assert host.broker.queues
+    assert end_by(client) == ""
+    assert not host.broker.queues
+
+
+def test_a_shared_subscription_that_lives_with_its_links_is_not_ended_by_name() -> None:
+    host = AHost()
+    client = RawClient(host, container_id="me", properties=JMS)
+    terminus = source("amq.topic", capabilities=["shared"])
+    client.attach_receiver("", name="s|volatile1", terminus=terminus)
+    client.attach_receiver("", name="s|volatile2", terminus=Terminus(), credit=0)
+    error = client.errors["s|volatile2"]
+    assert error is not None and error.condition == "amqp:not-found"
 
 
 def test_a_terminus_with_the_capability_durable_is_durable() -> None:
@@ -648,18 +935,90 @@ def test_a_property_that_a_node_does_not_have_is_refused_unless_it_would_be_crea
     assert condition(link) == ""
 
 
-def test_a_dynamic_exchange_is_refused() -> None:
+@pytest.mark.parametrize("capability", ["topic", "temporary-topic"])
+def test_a_dynamic_topic_lives_as_long_as_its_link(capability: str) -> None:
+    pair = Pair(AHost(ha_replicate="all"))
+    broker = pair.host.broker
+    before = list(broker.exchanges)
+    policy = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
+    asked = target(None, dynamic=True, capabilities=[capability], properties=policy)
+    made, _ = pair.sender("", name="made", terminus=asked)
+    name = made.address
+    assert made.remote_target.properties == policy and name not in broker.queues
+    subscribed = [
+        pair.receiver("", name=f"r{n}", terminus=source(name, capabilities=[capability]))[1]
+        for n in range(2)
+    ]
+    sender, _ = pair.sender("", name="s", terminus=target(name, capabilities=[capability]))
+    sender.send(build("news"))
+    pair.turn()
+    for heard in subscribed:
+        assert [body(payload) for payload in heard.payloads] == ["news"]
+    made.close()
+    pair.turn()
+    assert list(broker.exchanges) == before
+    refused, _ = pair.receiver("", name="late", terminus=source(name))
+    assert condition(refused) == "amqp:not-found"
+
+
+def test_a_dynamic_topic_goes_with_its_connection_and_its_receiver_subscribes_to_it() -> None:
     pair = Pair()
     before = list(pair.host.broker.exchanges)
-    for describe in (source, target):
-        link, _ = pair.attach(
-            "",
-            sender=describe is target,
-            name="l",
-            terminus=describe(None, dynamic=True, capabilities=["topic"]),
-        )
-        assert condition(link) == "amqp:not-implemented"
+    wanted = source(None, dynamic=True, capabilities=["temporary-topic"])
+    link, heard = pair.receiver("", name="made", terminus=wanted)
+    sender, _ = pair.sender(link.address)
+    sender.send(build("news"))
+    pair.turn()
+    assert [body(payload) for payload in heard.payloads] == ["news"]
+    pair.server.lost("gone")
+    assert list(pair.host.broker.exchanges) == before and not pair.host.broker.queues
+
+
+@pytest.mark.parametrize(
+    ("properties", "error"),
+    [
+        *(
+            ({"lifetime-policy": Described(ULong(code), [])}, "amqp:invalid-field")
+            for code in (0x2C, 0x2D, 0x2E)
+        ),
+        ({"qpid.replicate": "all"}, "amqp:precondition-failed"),
+    ],
+)
+def test_a_dynamic_topic_that_would_not_end_with_its_link_is_refused(
+    properties: dict[str, Any], error: str
+) -> None:
+    pair = Pair()
+    before = list(pair.host.broker.exchanges)
+    asked = target(
+        None,
+        dynamic=True,
+        capabilities=["temporary-topic"],
+        properties={Symbol(name): value for name, value in properties.items()},
+    )
+    link, _ = pair.sender("", name="l", terminus=asked)
+    assert condition(link) == error and link.error.info["reason"] and link.error.hint
     assert list(pair.host.broker.exchanges) == before
+
+
+def test_there_is_no_dynamic_topic_on_a_backup() -> None:
+    pair = Pair()
+    pair.host.serving = False
+    before = list(pair.host.broker.exchanges)
+    asked = target(None, dynamic=True, capabilities=["temporary-topic"])
+    link, _ = pair.sender("", name="l", terminus=asked)
+    assert link.error is not None and list(pair.host.broker.exchanges) == before
+
+
+def test_a_place_for_replies_of_rabbitmq_is_a_dynamic_queue() -> None:
+    pair = Pair()
+    asked = source(None, dynamic=True, capabilities=["rabbitmq:volatile-queue"])
+    link, heard = pair.receiver("", name="replies", terminus=asked)
+    assert link.remote_source.capabilities == ["rabbitmq:volatile-queue"]
+    assert link.address.startswith("/queues/")
+    anonymous, _ = pair.sender("", name="anonymous", terminus=target(None))
+    anonymous.send(build("reply", properties={"to": link.address}))
+    pair.turn()
+    assert [body(payload) for payload in heard.payloads] == ["reply"]
 
 
 def test_a_subscription_passes_node_properties_to_its_queue() -> None:

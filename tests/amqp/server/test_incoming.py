@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from qpidha.amqp.peer import links
 from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.peer.terminus import ACCEPTED, REJECTED, RELEASED, Outcome, source, target
 from qpidha.broker import topic
-from qpidha.model.encoding import Described, Symbol, UInt, ULong, encode
+from qpidha.model.encoding import Described, Symbol, Timestamp, UInt, ULong, encode
 from qpidha.model.message_view import body, build, message_annotations
 from qpidha.model.principal import Action, ObjectType
 from tests.amqp.builders import (
@@ -280,6 +282,49 @@ def test_a_message_expires_by_the_wall_clock_as_it_is_then() -> None:
     pair.turn()
     (message,) = pair.host.broker.queues["q"].messages.values()
     assert message.expires == pair.host.now + (1 - 3600) * SECOND
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "delay"),
+    [
+        ("x-opt-delivery-delay", 5000, 5000),
+        ("x-opt-delivery-time", "at", 5000),
+        ("x-opt-scheduled-enqueue-time", "timestamp", 5000),
+        ("_AMQ_SCHED_DELIVERY", "at", 5000),
+        ("x-opt-delivery-time", 1, 0),
+        ("x-opt-delivery-delay", -1, 0),
+        ("x-opt-other", 5000, 0),
+    ],
+)
+@pytest.mark.parametrize("address", ["q", "amq.fanout"])
+def test_row_118_a_message_says_when_it_is_due(
+    name: str, value: Any, delay: int, address: str
+) -> None:
+    pair = a_pair()
+    broker, now = pair.host.broker, pair.host.now
+    broker.now = now
+    broker.bind("amq.fanout", "q")
+    at = now // 1_000_000 + delay
+    given = {"at": at, "timestamp": Timestamp(at)}.get(str(value), value)
+    link, _ = pair.sender(address)
+    link.send(build("m", annotations={name: given}))
+    link.send(build("n", annotations={name: given, "x": "y" * 300}))
+    pair.turn()
+    assert list(broker.queues["q"].delayed.values()) == [
+        pytest.approx(now + delay * 1_000_000, abs=1_000_000)
+    ] * (2 if delay else 0)
+    assert len(broker.queues["q"].messages) == 2
+
+
+@pytest.mark.parametrize("value", ["soon", True, 10**15])
+def test_row_118_a_time_that_cannot_be_is_no_reason_to_deliver_at_once(value: object) -> None:
+    pair = a_pair()
+    link, heard = pair.sender("q")
+    link.send(build("m", annotations={"x-opt-delivery-delay": value}))
+    pair.turn()
+    (outcome,) = in_order(heard)
+    assert outcome.error is not None and outcome.error.condition == "amqp:invalid-field"
+    assert not pair.host.broker.queues["q"].messages
 
 
 def test_a_deleted_queue_ends_its_senders_and_receivers() -> None:

@@ -11,7 +11,7 @@ from qpidha.amqp.peer.engine import PUT_OFF, Engine
 from qpidha.amqp.server.incoming import IncomingLink
 from qpidha.amqp.server.outgoing import OutgoingLink
 from qpidha.model.effects import SendBytes
-from qpidha.model.encoding import Described, UInt, ULong
+from qpidha.model.encoding import Described, Symbol, UInt, ULong
 from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionLost, ConnectionOpened
 from qpidha.model.message_view import build
 from qpidha.model.principal import Role
@@ -101,6 +101,32 @@ def test_a_state_that_is_told_over_and_over_waits_for_other_turns(
             answers = [one for one in talk.say(b"") if one.code != 0x15]
     assert 5 < turns < FRAMES
     assert [one.code for one in answers] == [0x13]
+
+
+def annotated(size: int) -> Described:
+    """Tell that a delivery failed, and have so many bytes put beside the message."""
+    return Described(ULong(0x27), [True, False, {Symbol("x-opt-why"): "a" * size}])
+
+
+@pytest.mark.parametrize("state", [annotated(60_000), annotated(1500)])
+def test_a_disposition_cannot_put_much_beside_thousands_of_messages(
+    talk: Talk, state: Described
+) -> None:
+    answers = talk.say(disposition(0, DELIVERIES - 1, state))
+    assert told(answers) == [(0x17, "amqp:invalid-field")]
+    queue = talk.host.broker.queues["q"]
+    assert not any(message.annotations for message in queue.messages.values())
+
+
+def test_what_is_put_beside_messages_costs_turns_by_its_length(
+    talk: Talk, counted: list[int]
+) -> None:
+    said = b"".join(disposition(number, None, annotated(60_000)) for number in range(50))
+    talk.connection.receive(said)
+    assert 0 < sum(counted) < 20 and talk.connection.goes_on
+    while talk.connection.goes_on:
+        talk.connection.receive(b"")
+    assert sum(counted) == 50
 
 
 def test_who_tells_states_without_end_is_hung_up_on(talk: Talk) -> None:

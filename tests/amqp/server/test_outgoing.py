@@ -30,12 +30,13 @@ from qpidha.model.message_view import (
     application_properties,
     body,
     build,
+    delivery_annotations,
     header,
     message_annotations,
 )
 from tests.amqp.builders import AHost, Pair, a_logged_pair, a_pair, bodies
 from tests.amqp.raw_client import RawClient
-from tests.amqp.wire import BEGIN, OPEN, Talk, attach, frame, frames_in, perform
+from tests.amqp.wire import BEGIN, OPEN, TARGET, Talk, attach, frame, frames_in, perform
 
 FROM_Q = Described(ULong(0x28), ["q"])
 
@@ -113,11 +114,32 @@ def test_d7_what_was_here_at_a_promotion_is_marked_and_what_came_later_is_not() 
     assert bodies(payloads) == [0, 1, 2, 3]
     assert [claims_to_be_new(payload) for payload in payloads] == [False, False, False, True]
     assert [message_annotations(payload) for payload in payloads] == [
-        {"x-opt-mine": 0, "x-opt-ha-failover": True},
-        {"x-opt-mine": 1, "x-opt-ha-failover": True},
+        {"x-opt-mine": 0, "x-opt-ha-failover": True, "x-acquired-count": 1},
+        {"x-opt-mine": 1, "x-opt-ha-failover": True, "x-acquired-count": 1},
         {"x-opt-mine": 2, "x-opt-ha-failover": True},
         {},
     ]
+
+
+def test_t_q1_row_96_what_comes_again_says_how_often_it_failed_and_was_given_back() -> None:
+    pair = a_pair()
+    fill(pair, "m")
+    client, end = a_raw_receiver(pair)
+    said = []
+    for outcome in (MODIFIED, RELEASED, MODIFIED, None):
+        ((delivery, payload),) = client.deliveries(end)
+        fields = header(payload)
+        said.append(
+            (
+                fields.get("delivery_count"),
+                message_annotations(payload).get("x-acquired-count"),
+                fields.get("first_acquirer"),
+            )
+        )
+        if outcome is not None:
+            client.outcome(delivery, Outcome(outcome, failed=outcome == MODIFIED))
+            client.turn()
+    assert said == [(None, None, None), (1, 1, False), (1, 2, False), (2, 3, False)]
 
 
 def test_a_modified_message_comes_again_with_count_and_annotations() -> None:
@@ -129,8 +151,25 @@ def test_a_modified_message_comes_again_with_count_and_annotations() -> None:
     client.turn()
     ((_, payload),) = client.deliveries(end)
     assert header(payload)["delivery_count"] == 1
-    assert decode(payload, sections(payload)[1][2])[0] == {"x-why": "busy"}
+    assert decode(payload, sections(payload)[1][2])[0] == {"x-why": "busy", "x-acquired-count": 1}
     assert payload.endswith(build("m"))
+
+
+def test_an_outcome_does_not_change_what_a_dead_letter_says_of_its_deaths() -> None:
+    pair = a_pair()
+    broker = pair.host.broker
+    dies, _ = broker.declare_queue("dies", arguments={"x-dead-letter-exchange": "/queues/q"})
+    dies.enqueue(build("m"))
+    dies.reject(next(iter(dies.messages.values())))
+    (letter,) = broker.queues["q"].messages.values()
+    before = message_annotations(letter.body())
+    client, end = a_raw_receiver(pair)
+    ((delivery, _),) = client.deliveries(end)
+    changes = {Symbol(name): "forged" for name in before} | {Symbol("x-why"): "busy"}
+    assert {"x-opt-deaths", "x-routing-key", "x-last-death-queue"} <= set(changes)
+    client.outcome(delivery, Outcome(MODIFIED, annotations=changes))
+    client.turn()
+    assert message_annotations(letter.annotations) == {**before, "x-why": "busy"}
 
 
 def test_annotations_of_outcomes_do_not_grow_without_bound() -> None:
@@ -140,13 +179,12 @@ def test_annotations_of_outcomes_do_not_grow_without_bound() -> None:
     for number in range(10):
         ((delivery, payload),) = client.deliveries(end)
         client.outcome(
-            delivery,
-            Outcome(MODIFIED, failed=True, annotations={Symbol(f"x-{number}"): "x" * 20_000}),
+            delivery, Outcome(MODIFIED, failed=True, annotations={Symbol(f"x-{number}"): "x" * 300})
         )
         client.turn()
     ((_, payload),) = client.deliveries(end)
     assert header(payload)["delivery_count"] == 10
-    assert 20_000 < len(payload) < 70_000
+    assert 600 < len(payload) < 1500
 
 
 def test_a_message_undeliverable_here_goes_to_somebody_else() -> None:
@@ -519,3 +557,157 @@ def test_what_a_connection_had_that_is_gone_comes_back_some_a_turn(
         broker.dispatch(pair.host.now)
     other, end = a_raw_receiver(pair)
     assert [body(payload) for _, payload in other.deliveries(end)] == list(range(10))
+
+
+# Who gets messages first, and who alone.
+
+
+def a_receiver_of(name: str, handle: int, **properties: Any) -> bytes:
+    fields = [name, UInt(handle), True, None, None, FROM_Q, TARGET, None, None, None, None]
+    said = {Symbol(key.replace("_", ":", 1)): value for key, value in properties.items()}
+    return frame(perform(0x12, *fields, None, None, said))
+
+
+def credit_for(handle: int, credit: int = 10) -> bytes:
+    numbers = (UInt(0), UInt(1000), UInt(0), UInt(1000), UInt(handle), UInt(0), UInt(credit))
+    return frame(perform(0x13, *numbers))
+
+
+def a_talk(**arguments: Any) -> Talk:
+    host = AHost()
+    host.broker.declare_queue("q", arguments=arguments)
+    return Talk(host, AMQP_HEADER, OPEN, BEGIN)
+
+
+def test_t_c4_a_flow_says_who_is_active_before_the_first_delivery() -> None:
+    talk = a_talk(**{"x-single-active-consumer": True})
+    queue = talk.host.broker.queues["q"]
+    queue.enqueue(build("m"))
+    answers = talk.say(a_receiver_of("a", 0) + credit_for(0))
+    assert [answer.code for answer in answers] == [0x12, 0x13, 0x14]
+    fields = answers[1].fields
+    assert fields[4] == 0 and (fields[5], fields[6]) == (0, 10)
+    assert fields[10] == {"rabbitmq:active": True, "qpidha:active": True}
+    answers = talk.say(a_receiver_of("b", 1) + credit_for(1))
+    assert [answer.code for answer in answers] == [0x12, 0x13]
+    fields = answers[1].fields
+    assert (fields[4], fields[7]) == (1, 0) and fields[10]["rabbitmq:active"] is False
+    assert talk.say(credit_for(1, 20)) == []
+    accept = frame(perform(0x15, True, UInt(0), None, True, Described(ULong(0x24), [])))
+    answers = talk.say(accept + frame(perform(0x16, UInt(0), True)))
+    told = [answer.fields for answer in answers if answer.code == 0x13]
+    assert [(fields[4], fields[10]["qpidha:active"]) for fields in told] == [(1, True)]
+    queue.enqueue(build("n"))
+    assert [answer.code for answer in talk.say(credit_for(1, 20))] == [0x14]
+
+
+def test_t_c1_the_priority_is_a_property_of_the_link() -> None:
+    talk = a_talk()
+    talk.say(a_receiver_of("a", 0, priority=1) + a_receiver_of("b", 1, rabbitmq_priority=2))
+    talk.say(credit_for(0) + credit_for(1, 1))
+    for content in "mn":
+        talk.host.broker.queues["q"].enqueue(build(content))
+    answers = talk.say(credit_for(0))
+    assert [answer.fields[0] for answer in answers] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"priority": "high"},
+        {"priority": True},
+        {"priority": 2**31},
+        {"priority": 1, "x-priority": 2},
+    ],
+)
+def test_a_priority_that_is_none_is_refused(properties: dict[str, Any]) -> None:
+    talk = a_talk()
+    answers = talk.say(a_receiver_of("a", 0, **properties))
+    assert answers[-1].code == 0x16 and answers[-1].condition
+
+
+# Fencing tokens.
+
+
+def tokens_of(answers: list[Any]) -> list[Any]:
+    found = [answer.payload for answer in answers if answer.code == 0x14]
+    return [delivery_annotations(payload).get(outgoing.FENCING_TOKEN) for payload in found]
+
+
+@pytest.mark.parametrize("asks", ["the link", "the queue"])
+def test_row_14_deliveries_have_rising_fencing_tokens_for_who_asks(asks: str) -> None:
+    talk = a_talk(**({"qpidha.fencing_token": True} if asks == "the queue" else {}))
+    talk.host.epoch = 3
+    said = {"qpidha_fencing-token": True} if asks == "the link" else {}
+    queue = talk.host.broker.queues["q"]
+    for content in "mn":
+        queue.enqueue(build(content, header={"durable": True}, annotations={Symbol("x-a"): 1}))
+    (first, second) = tokens_of(talk.say(a_receiver_of("a", 0, **said) + credit_for(0, 3)))
+    release = frame(perform(0x15, True, UInt(0), None, True, Described(ULong(0x26), [])))
+    answers = talk.say(release)
+    (third,) = tokens_of(answers)
+    assert [token[0] for token in (first, second, third)] == [3, 3, 3]
+    assert first < second < third
+    payload = answers[-1].payload
+    assert message_annotations(payload)["x-a"] == 1 and header(payload)["durable"]
+    assert body(payload) == "m"
+    if asks == "the link":
+        assert tokens_of(talk.say(a_receiver_of("b", 1) + credit_for(1))) == []
+        queue.enqueue(build("o"))
+        talk.host.epoch = 4
+        assert tokens_of(talk.say(credit_for(1, 20))) == [None]
+
+
+def test_a_token_has_the_place_of_one_that_was_there() -> None:
+    old = outgoing._with_token(build("m"), (1, 1))
+    assert delivery_annotations(outgoing._with_token(old, (2, 1))) == {
+        outgoing.FENCING_TOKEN: [2, 1]
+    }
+    assert outgoing._with_token(b"x", (1, 1)) == b"x"
+
+
+def test_a_broker_alone_gives_no_tokens() -> None:
+    talk = a_talk()
+    talk.host.epoch = 0
+    answers = talk.say(a_receiver_of("a", 0, **{"qpidha_fencing-token": True}))
+    assert answers[-1].condition == "amqp:precondition-failed"
+
+
+def test_a_wish_for_tokens_that_is_none_is_refused() -> None:
+    answers = a_talk().say(a_receiver_of("a", 0, **{"qpidha_fencing-token": 1}))
+    assert answers[-1].condition == "amqp:invalid-field"
+
+
+# Who may be there.
+
+
+def test_receivers_of_a_queue_that_is_browsed_only_take_nothing() -> None:
+    talk = a_talk(**{"qpid.browse-only": True})
+    queue = talk.host.broker.queues["q"]
+    queue.enqueue(build("m"))
+    accept = frame(perform(0x15, True, UInt(0), None, True, Described(ULong(0x24), [])))
+    for handle, name in enumerate("ab"):
+        answers = talk.say(a_receiver_of(name, handle) + credit_for(handle))
+        assert [answer.code for answer in answers] == [0x12, 0x14]
+        assert answers[0].fields[5].value[6] == "copy"
+        talk.say(accept)
+    assert len(queue.messages) == 1 and not queue.acquired
+
+
+def test_a_queue_has_no_more_consumers_than_it_may() -> None:
+    talk = a_talk(**{"max-consumers": 2})
+    talk.say(a_receiver_of("a", 0) + a_receiver_of("b", 1))
+    answers = talk.say(a_receiver_of("c", 2))
+    assert answers[-1].condition == "amqp:resource-limit-exceeded"
+    talk.say(frame(perform(0x16, UInt(0), True)))
+    assert [answer.code for answer in talk.say(a_receiver_of("d", 3))] == [0x12]
+
+
+def test_a_receiver_may_be_the_only_one() -> None:
+    talk = a_talk()
+    alone = {"qpidha_exclusive": True}
+    assert [answer.code for answer in talk.say(a_receiver_of("a", 0, **alone))] == [0x12]
+    assert talk.say(a_receiver_of("b", 1))[-1].condition == "amqp:resource-locked"
+    talk.say(frame(perform(0x16, UInt(0), True)))
+    assert [answer.code for answer in talk.say(a_receiver_of("c", 2))] == [0x12]
+    assert talk.say(a_receiver_of("d", 3, **alone))[-1].condition == "amqp:resource-locked"

@@ -110,6 +110,18 @@ def test_undeliverable_here_is_not_delivered_here_again() -> None:
     assert work.available() == ["a"]
 
 
+def test_t_m9_undeliverable_here_is_a_death_in_a_transaction_as_well() -> None:
+    host = declare(AHost(), "dead")
+    given = {"qpidha.undeliverable-here": "dead-letter", "x-dead-letter-exchange": "/queues/dead"}
+    host.broker.declare_queue("q", arguments=given)
+    work = Work(host)
+    (delivery,) = work.taken("a")
+    work.retire(delivery, MODIFIED, [False, True])
+    assert not host.broker.queues["dead"].messages
+    work.commit()
+    assert work.available() == [] and len(host.broker.queues["dead"].messages) == 1
+
+
 def test_consume_and_produce_in_one_transaction_moves_a_message() -> None:
     work = Work(a_host("other", "q", max_count=1, flow_stop_count=0))
     (delivery,) = work.taken("old")
@@ -222,7 +234,7 @@ def test_annotations_of_outcomes_count_for_the_memory_of_transactions(
     for delivery in work.taken(*range(20)):
         if late:
             work.retire(delivery, settled=False)
-        work.retire(delivery, MODIFIED, [True, False, {Symbol("x-why"): "w" * 2000}], settled=False)
+        work.retire(delivery, MODIFIED, [True, False, {Symbol("x-why"): "w" * 900}], settled=False)
         assert use.transactions < 12_500
     sent = work.discharge()
     assert (sent.state, sent.condition) == (REJECTED, ROLLBACK)

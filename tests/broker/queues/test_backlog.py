@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.policy import policy_asked_for
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.message_view import build
 from qpidha.model.records import QueueDeclared
@@ -104,6 +105,20 @@ def test_a_backup_is_heavy_too_and_a_queue_that_is_not_in_the_log_never() -> Non
 def test_memory_without_limit_is_never_heavy() -> None:
     broker, _ = a_long_queue(Tape(), "x" * 1000, queue_memory=0)
     assert not broker.over_budget
+
+
+def test_the_smallest_of_the_memories_that_policies_and_the_queue_name_counts() -> None:
+    broker = a_broker(Tape(), queue_memory=1 << 20)
+    queue, _ = broker.declare_queue("q", arguments={"x-max-in-memory-bytes": 10})
+    send(broker, "q", "12345")
+    assert not broker.over_budget
+    broker.set_policy(policy_asked_for("p", ".*", {"memory": 5}))
+    broker.follow_policies(1)
+    send(broker, "q", "6")
+    assert list(broker.over_budget) == [queue]
+    broker.clear_policy("p")
+    broker.follow_policies(1)
+    assert queue.spec.limits.memory == 10
 
 
 def test_a_deleted_queue_is_not_heavy_any_more() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from qpidha.broker.broker import Broker
 from qpidha.broker.queues import dispatch as dispatch_module
-from qpidha.broker.queues.dispatch import MAX_REFUSALS, REFUSALS, Refusals
+from qpidha.broker.queues.dispatch import MAX_REFUSALS, REFUSALS, Refusals, RoundRobin
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.message import Message
 from qpidha.model.records import Cause, Dequeued
@@ -138,10 +138,19 @@ def test_expired_messages_that_a_browser_meets_are_passed_over_some_a_turn_and_o
     browser = a_taker(queue, 9, browse=True)
     for seen in (old[1], old[3]):
         broker.dispatch(10)
-        assert browser.cursor == seen and queue in broker.runnable and not browser.searches
+        assert seen_by(browser) == seen and queue in broker.runnable and not browser.searches
     broker.dispatch(10)
     assert browser.bodies == ["new"] and not broker.runnable and browser.searches == 1
     assert len(queue.messages) == 6
+
+
+def seen_by(browser: Taker) -> int:
+    """Up to where a browser was shown a queue without priorities."""
+    assert browser.queue is not None
+    dispatcher = browser.queue.dispatcher
+    assert isinstance(dispatcher, RoundRobin)
+    (place,) = dispatcher.seen[browser]
+    return place
 
 
 def a_browsed_queue(monkeypatch: pytest.MonkeyPatch) -> tuple[Broker, Queue, Taker, Taker]:
@@ -163,13 +172,13 @@ def test_messages_that_others_have_are_passed_over_some_a_turn(
     broker, queue, taker, browser = a_browsed_queue(monkeypatch)
     for _ in range(2):
         broker.dispatch(1)
-        assert queue.is_searching and browser.cursor == 0
+        assert queue.is_searching and seen_by(browser) == 0
     broker.dispatch(1)
     assert not queue.is_searching and not broker.runnable and browser.searches == 1
     queue.release(taker.got[4])
     for _ in range(2):
         broker.dispatch(1)
-    assert browser.bodies == ["e"] and browser.cursor == taker.got[4].sequence
+    assert browser.bodies == ["e"] and seen_by(browser) == taker.got[4].sequence
 
 
 def test_what_is_given_back_behind_the_look_of_a_browser_is_shown_to_it(

@@ -107,6 +107,20 @@ def test_the_oldest_is_given_back_and_taken_again_without_a_look_at_all_that_con
     assert messages.looks < 1000
 
 
+def test_messages_that_nobody_may_have_are_not_passed_over_each_time() -> None:
+    messages = Counted((sequence, Message(sequence, b"")) for sequence in range(1, 1001))
+    fifo = Fifo(messages)
+    fifo.add_run(list(messages))
+    for message in messages.values():
+        message.acquired = True
+    for _ in range(10):
+        assert not list(fifo.waiting())
+    assert messages.looks < 2000
+    messages[5].acquired = False
+    fifo.restore(messages[5])
+    assert list(fifo.waiting()) == [messages[5]] and fifo.take() is messages[5]
+
+
 def test_the_oldest_that_were_given_back_are_found_without_sorting_all_of_them() -> None:
     messages, fifo = filled(*range(1, 1001))
     taken = list(iter(fifo.take, None))

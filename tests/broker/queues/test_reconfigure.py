@@ -9,6 +9,7 @@ from qpidha.broker.queues.lifetime import Lifetime
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.queues.spec import Needs, QueueSpec, compile_spec
 from qpidha.model.duration import SECOND
+from qpidha.model.encoding import Described, Symbol, ULong, encode
 from qpidha.model.errors import LimitExceeded, PreconditionFailed
 from qpidha.model.message_view import build
 from qpidha.model.records import QueueDeclared, QueueDeleted, QueueUsed
@@ -138,10 +139,23 @@ def test_memory_follows_the_spec_when_messages_are_paged_out() -> None:
         assert bool(broker.over_budget) is is_over
 
 
+def test_a_window_of_other_keys_begins_with_the_messages_that_are_here() -> None:
+    broker, queue = a_queue(dedup="message-id")
+    first, second = (
+        encode(Described(ULong(0x72), {Symbol("x-key"): key}))
+        + encode(Described(ULong(0x73), [key, None]))
+        for key in "ab"
+    )
+    for payload in (first, second):
+        broker.publish("", "q", payload, headers=dict)
+    queue.dequeue(next(iter(queue.messages.values())))
+    queue.reconfigure(a_spec(dedup="x-key"))
+    assert [key for key, _ in remembered(queue.window)] == ["s:b"]
+
+
 @pytest.mark.parametrize(
     ("present", "wanted", "reason"),
     [
-        ({"dedup": "message-id"}, {"dedup": "x-key"}, "say nothing about x-key"),
         ({}, {"lifetime-policy": "delete-on-close"}, "created it"),
         ({}, {"durable": True}, "durable cannot change"),
     ],

@@ -153,17 +153,20 @@ class Histories:
         """Take, release or lose a lock, with all outcomes."""
         choices = self.choices
         lock, process = choices.choice(("lock", "lock", "other")), choices.randrange(1, 4)
-        what = choices.choice(("acquire", "acquire", "release", "lost"))
+        what = choices.choice(("acquire", "acquire", "release", "lost", "write", "write"))
+        token: dict[str, int] = {}
+        if what in ("acquire", "write") and choices.random() < 0.9:
+            token = {"e": choices.randrange(1, 4), "p": choices.randrange(1, 6)}
         o = story.next_op()
         if what == "lost":
             story.op("lost", choices.choice(("info", "info", "invoke")), lock, o, c=process)
             return
-        story.op(what, "invoke", lock, o, c=process)
+        invoked = {} if what == "acquire" else token
+        story.op(what, "invoke", lock, o, c=process, **invoked)
         outcome = choices.choice(OUTCOMES)
         if outcome != "invoke":
-            story.op(
-                what, outcome, lock, o, c=process, at=story.at + choices.choice((0, 1000, 2000))
-            )
+            at = story.at + choices.choice((0, 1000, 2000))
+            story.op(what, outcome, lock, o, c=process, at=at, **token)
 
     def journal(self, story: Story, epoch: int) -> int:
         """Note something as one of three brokers."""

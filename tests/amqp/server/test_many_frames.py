@@ -1,10 +1,13 @@
-"""Attaches without end in few bytes: they must not keep the broker busy for long."""
+"""Attaches and other frames without end in few bytes: they must not keep the broker busy for
+long.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from qpidha.amqp.peer.engine import PUT_OFF
+from qpidha.amqp.server.streams import LATE_A_TURN
 from qpidha.model.effects import Effect, SendBytes
 from qpidha.model.encoding import UInt
 from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened
@@ -52,3 +55,40 @@ def test_who_attaches_without_end_is_hung_up_on() -> None:
     said = link_that_comes_and_goes(0)
     effects = node.step([BytesReceived(2, said * (2 * PUT_OFF // len(said)))], NOW)
     assert told(frames_in(sent(effects)))[-1] == (0x18, "amqp:resource-limit-exceeded")
+
+
+def test_thousands_of_flows_are_looked_at_some_a_turn() -> None:
+    node = a_node_with_a_client()
+    window = UInt(100)
+    echo = frame(
+        perform(0x13, UInt(0), window, UInt(0), window, None, None, None, None, None, True)
+    )
+    answers = [frames_in(sent(node.step([BytesReceived(2, echo * 5 * LINKS)], NOW)))]
+    while node.streams.late:
+        answers.append(frames_in(sent(node.step([], NOW))))
+    assert len(answers) > 4 and all(one.code == 0x13 for turn in answers for one in turn)
+
+
+def test_clients_with_too_much_for_a_turn_go_on_one_after_the_other() -> None:
+    """What comes of them meanwhile waits as well, and nobody is left out."""
+    node = a_node()
+    node.start(NOW)
+    clients = range(2, 40, 2)
+    said = b"".join(map(link_that_comes_and_goes, range(LINKS)))
+    for client in clients:
+        node.step([ConnectionOpened(client, "p", ConnectionKind.CLIENT, "", False)], NOW)
+        node.step([BytesReceived(client, HEADER + OPEN + PLAIN_BEGIN)], NOW)
+    node.step([BytesReceived(client, said[: len(said) // 2]) for client in clients], NOW)
+    assert len(node.streams.late) == len(clients)
+    last = [BytesReceived(client, said[len(said) // 2 :]) for client in clients]
+    turns = [node.step(last, NOW)]
+    while node.streams.late:
+        turns.append(node.step([], NOW))
+    answered = [
+        {effect.connection_id for effect in turn if isinstance(effect, SendBytes)} for turn in turns
+    ]
+    assert max(map(len, answered)) == LATE_A_TURN
+    assert set().union(*answered[: len(clients) // LATE_A_TURN + 1]) == set(clients)
+    links = [one.fields[0] for one in frames_in(b"".join(map(sent, turns))) if one.code == ATTACH]
+    assert len(links) > len(clients) * LINKS / 2
+    assert {f"s{number}" for number in range(LINKS // 2 + 1, LINKS)} <= set(links)

@@ -1,0 +1,132 @@
+"""A consumer may keep a message for so long: then others may have it, and the consumer hears so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qpidha.amqp.peer.links import is_settled, remote_state
+from qpidha.amqp.peer.terminus import RELEASED, Outcome
+from qpidha.broker.queues.spec import compile_spec
+from qpidha.model.duration import SECOND
+from qpidha.model.message_view import body, build, header
+from qpidha.model.records import QueueDeclared
+from tests.amqp.builders import AHost, Pair
+from tests.amqp.raw_client import RawClient
+
+LEVELS = {
+    "link": ({}, {}, {"rabbitmq:consumer-timeout": 1000}),
+    "queue": ({}, {"x-consumer-timeout": 1000}, {}),
+    "broker": ({"consumer_timeout": SECOND}, {}, {}),
+    "link before queue": ({}, {"x-consumer-timeout": 9000}, {"rabbitmq:consumer-timeout": 1000}),
+    "queue before broker": ({"consumer_timeout": 9 * SECOND}, {"x-consumer-timeout": 1000}, {}),
+}
+NEVER = {
+    "nobody says": ({}, {}, {}),
+    "link says for ever": ({}, {"x-consumer-timeout": 1000}, {"rabbitmq:consumer-timeout": 0}),
+    "queue says for ever": ({"consumer_timeout": SECOND}, {"x-consumer-timeout": 0}, {}),
+}
+
+
+def a_queue(settings: dict[str, Any], arguments: dict[str, Any]) -> Pair:
+    pair = Pair(AHost(**settings))
+    broker = pair.host.broker
+    broker.now = pair.host.now
+    queue, _ = broker.declare_queue("q", arguments=arguments)
+    for content in "abc":
+        queue.enqueue(build(content))
+    return pair
+
+
+def at(pair: Pair, later: int) -> None:
+    """Let it be so much later."""
+    broker, now = pair.host.broker, pair.host.now + later
+    pair.host.now = broker.now = now
+    while 0 < broker.next_deadline <= now:
+        broker.tick(now)
+
+
+@pytest.mark.parametrize(("settings", "arguments", "properties"), LEVELS.values(), ids=LEVELS)
+def test_row_115_what_is_kept_for_too_long_is_released(
+    settings: dict[str, Any], arguments: dict[str, Any], properties: dict[str, Any]
+) -> None:
+    pair = a_queue(settings, arguments)
+    slow, fast = RawClient(pair.host), RawClient(pair.host, "other", 98)
+    end = slow.attach_receiver("q", credit=2, properties=properties)
+    first, second = slow.deliveries(end)
+    at(pair, SECOND - 1)
+    slow.turn()
+    assert not is_settled(first[0])
+    at(pair, 1)
+    slow.turn()
+    assert [remote_state(delivery) for delivery, _ in (first, second)] == [RELEASED] * 2
+    found = fast.deliveries(fast.attach_receiver("q"))
+    assert [body(payload) for _, payload in found] == ["a", "b", "c"]
+    assert [header(payload).get("delivery_count") for _, payload in found] == [None] * 3
+    for delivery, _ in (first, second):
+        slow.accept(delivery)  # too late
+    slow.turn()
+    assert len(pair.host.broker.queues["q"].messages) == 3
+    assert not slow.detached and slow.close_error is None
+
+
+@pytest.mark.parametrize(("settings", "arguments", "properties"), NEVER.values(), ids=NEVER)
+def test_row_115_a_consumer_may_keep_it_for_ever(
+    settings: dict[str, Any], arguments: dict[str, Any], properties: dict[str, Any]
+) -> None:
+    pair = a_queue(settings, arguments)
+    client = RawClient(pair.host)
+    client.deliveries(client.attach_receiver("q", properties=properties))
+    assert not pair.host.broker.next_deadline
+
+
+def test_row_115_each_delivery_has_its_own_time() -> None:
+    pair = a_queue({}, {"x-consumer-timeout": 1000})
+    client = RawClient(pair.host)
+    end = client.attach_receiver("q", credit=1)
+    ((first, _),) = client.deliveries(end)
+    at(pair, SECOND // 2)
+    end.flow(1)
+    ((second, _),) = client.deliveries(end)
+    at(pair, SECOND // 2)
+    client.turn()
+    assert (remote_state(first), remote_state(second)) == (RELEASED, 0)
+    client.outcome(second, Outcome(RELEASED))
+    client.turn()
+    at(pair, SECOND)
+    assert not pair.host.broker.next_deadline
+    assert pair.host.broker.queues["q"].acquired == 0
+
+
+def test_row_115_it_holds_from_when_the_queue_says_so_until_it_says_so_no_more() -> None:
+    pair = a_queue({}, {})
+    queue = pair.host.broker.queues["q"]
+    client = RawClient(pair.host)
+    end = client.attach_receiver("q", credit=1)
+    client.deliveries(end)
+    for ms in (1000, None):
+        given = {} if ms is None else {"x-consumer-timeout": ms}
+        queue.reconfigure(compile_spec(QueueDeclared("q", "", arguments=given), 0, 0))
+        end.flow(1)
+        client.deliveries(end)
+    at(pair, 5 * SECOND)
+    assert queue.acquired == 3 and not pair.host.broker.next_deadline
+
+
+@pytest.mark.parametrize("value", [-1, "soon", True, 10**15])
+def test_t_q6_a_time_that_cannot_be_is_refused_at_attach(value: object) -> None:
+    pair = a_queue({}, {})
+    client = RawClient(pair.host)
+    client.attach_receiver("q", properties={"rabbitmq:consumer-timeout": value})
+    assert client.detached["raw-receiver"] == "amqp:invalid-field"
+
+
+def test_a_link_that_is_gone_is_not_waited_for() -> None:
+    pair = a_queue({"consumer_timeout": SECOND}, {})
+    client = RawClient(pair.host)
+    end = client.attach_receiver("q")
+    client.deliveries(end)
+    end.end(closed=True)
+    client.turn()
+    assert not pair.host.broker.next_deadline

@@ -1,0 +1,86 @@
+"""Policies on real brokers: of a file, changed under load, and the same after a kill."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from qpidha.client.message import Message
+from tests.system.clients import browse, connect
+from tests.system.cluster import wait_for
+from tests.system.failover_clients import FailoverSender
+
+pytestmark = pytest.mark.system
+
+
+def test_rows_8_17_policies_change_under_load_and_are_the_same_after_a_failover(
+    a_cluster, tmp_path
+):
+    path = tmp_path / "policies.json"
+    preset = {"name": "preset", "pattern": "^q$", "definition": {"max-length": 100_000}}
+    path.write_text(json.dumps({"policies": [preset]}))
+    cluster = a_cluster(3, ha_replicate="none", policy_file=path)
+    primary, heir = cluster[0], cluster[1]
+    wait_for(
+        lambda: [row["name"] for row in primary.call("list_policies")],
+        lambda names: names == ["preset"],
+        what="the policies of the file",
+    )
+    primary.declare_queue("q")
+
+    def set_policy(**definition):
+        primary.call("set_policy", name="p", pattern="^q$", definition=definition, merge=True)
+        return {row["name"]: row for row in primary.call("list_queues")}["q"]
+
+    with FailoverSender(cluster.addresses, "q") as sender:
+        sender.wait_accepted(50)
+        assert set_policy(replicate="all", memory=1000)["replicate"] == "all"
+        sender.wait_accepted(20)
+        assert set_policy(replicate="none")["replicate"] == "none"
+        wait_for(heir.queue_names, lambda names: "q" not in names, what="the backup's queues")
+        sender.wait_accepted(20)
+        assert set_policy(replicate="configuration")["replicate"] == "configuration"
+        sender.wait_accepted(20)
+        assert set_policy(replicate="all", overflow="reject-publish")["replicate"] == "all"
+        sender.wait_accepted(20)
+        assert (sender.refused, sender.losses) == ([], []), "no sender notices"
+        policies, shown = primary.call("list_policies"), primary.call("explain_policies", queue="q")
+        cluster.kill(0, promote=1)
+        sender.wait_accepted(20)
+    assert heir.call("list_policies") == policies
+    assert heir.call("explain_policies", queue="q") == shown
+    assert not sender.missing(browse(heir, "q"))
+
+
+def test_row_7_what_became_replicated_survives_the_loss_of_all_brokers(a_cluster):
+    cluster = a_cluster(3, ha_replicate="none", queue_memory="2000")
+    primary = cluster[0]
+    wait_for(
+        lambda: primary.status()["features"]["enabled"],
+        lambda enabled: "queue-kinds" in enabled,
+        what="the features in use",
+    )
+    bodies = {queue: [f"{queue} {number}" for number in range(500)] for queue in ("q1", "q2")}
+    with connect(primary) as client:
+        for queue, texts in bodies.items():
+            primary.call("declare_queue", name=queue, durable=True)
+            sender = client.sender(queue, window=500)
+            for text in texts:
+                sender.send_nowait(Message(text, durable=True))
+            sender.flush()
+        level = {"replicate": "all"}
+        primary.call("set_policy", name="p", pattern="^q", definition=level)
+        for queue, texts in bodies.items():
+            client.sender(queue).send(Message("more", durable=True))
+            texts.append("more")
+    for broker in cluster:
+        broker.kill()
+    for broker in cluster:
+        broker.start()
+    for broker in cluster:
+        broker.wait_up()
+    cluster[1].promote()
+    cluster.wait_settled(1)
+    for queue, texts in bodies.items():
+        assert browse(cluster[1], queue) == texts
