@@ -4,6 +4,9 @@
  * producer keeps at most a window of them in flight; the time from send to the broker's outcome is recorded, and so is
  * the time from send to arrival, by a stamp in the last bytes of the body. Consumers accept each message.
  * One thread, one poll loop, so that the generator stays cheap beside the brokers it measures.
+ * With -g each message has what queues of several kinds read: a priority, 0 to 9 in turn, a group-id, one of so many in
+ * turn, and the application property "key", its number; else it is a body and nothing more. -T gives it a time to live,
+ * -f gives consumers a selector.
  * Prints one JSON object on one line; exit code 0 done, 1 timed out or cut off, 2 usage or no connection.
  *
  * Build: cc -O2 -o amqpbench amqpbench.c -lqpid-proton
@@ -14,6 +17,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <proton/codec.h>
 #include <proton/condition.h>
 #include <proton/connection.h>
 #include <proton/connection_driver.h>
@@ -32,7 +36,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STAMP = sizeof(double), FRAME_MAX = 65536, SESSION_CAPACITY = 1 << 26, ARRIVAL_MAX = 1 << 22 };
+enum { STAMP = sizeof(double), DIGITS = 8, FRAME_MAX = 65536, SESSION_CAPACITY = 1 << 26, ARRIVAL_MAX = 1 << 22 };
 
 /* One connection with one link: a producer's or a consumer's. */
 typedef struct {
@@ -48,10 +52,11 @@ typedef struct {
 /* What was asked for. */
 static struct {
     long messages;
-    int producers, consumers, window, size, credit;
+    int producers, consumers, window, size, credit, groups;
+    uint32_t ttl; /* ms; 0 for none */
     bool durable, queue_per_pair, presettled;
     double timeout;
-    const char *address, *user, *password;
+    const char *address, *user, *password, *selector;
 } ask = {.messages = 100000, .producers = 1, .consumers = 1, .window = 500, .size = 100, .credit = 1000, .timeout = 120, .address = "bench"};
 
 /* What was seen. */
@@ -63,6 +68,7 @@ static struct {
 
 static char *message, *arrived;
 static size_t message_size, stamp_at;
+static char *priority_at, *group_at, *key_at; /* with -g: what is another in each message */
 
 static double now(void) {
     struct timespec t;
@@ -79,21 +85,48 @@ static void *room_for(size_t count, size_t size) {
     return room;
 }
 
-/* Encode the message once: an optional header that says durable, then a data section (AMQP 1.0 sections 3.2.1, 3.2.6). */
+static void append(const void *bytes, size_t count) {
+    memcpy(message + message_size, bytes, count);
+    message_size += count;
+}
+
+/* Append a section of few bytes: its code, and what is between its size and its end. */
+static void append_section(unsigned char code, unsigned char constructor, const void *bytes, size_t count) {
+    const unsigned char start[] = {0x00, 0x53, code, constructor, (unsigned char)count};
+    append(start, sizeof start);
+    append(bytes, count);
+}
+
+/* Encode the message once (AMQP 1.0 section 3.2): a header if there is something to say, what -g asks for, and a data section. */
 static void encode_message(void) {
-    static const unsigned char header[] = {0x00, 0x53, 0x70, 0xc0, 0x02, 0x01, 0x41};
+    /* How many fields: durable, priority, time to live. Ten fields of nothing, and a group-id. */
+    unsigned char header[] = {0x03, ask.durable ? 0x41 : 0x40, 0x50, 0x04, 0x70, 0, 0, 0, 0};
+    unsigned char properties[13 + DIGITS], key[] = "\x02\xa1\x03" "key" "\xa1\x08" "00000000";
     unsigned char data[] = {0x00, 0x53, 0x75, 0xb0, 0, 0, 0, 0};
     for (int i = 0; i < 4; i++) data[4 + i] = (unsigned char)(ask.size >> (24 - 8 * i));
-    message = room_for((size_t)ask.size + sizeof header + sizeof data, 1);
-    if (ask.durable) {
-        memcpy(message, header, sizeof header);
-        message_size = sizeof header;
+    for (int i = 0; i < 4; i++) header[5 + i] = (unsigned char)(ask.ttl >> (24 - 8 * i));
+    message = room_for((size_t)ask.size + 128, 1);
+    header[0] = ask.ttl ? 3 : ask.groups ? 2 : 1;
+    if (ask.durable || ask.groups || ask.ttl) append_section(0x70, 0xc0, header, ask.ttl ? 9 : ask.groups ? 4 : 2);
+    if (ask.groups) {
+        priority_at = message + 8;
+        memset(properties, 0x40, sizeof properties);
+        properties[0] = 11;
+        properties[11] = 0xa1;
+        properties[12] = DIGITS;
+        append_section(0x73, 0xc0, properties, sizeof properties);
+        group_at = message + message_size - DIGITS;
+        append_section(0x74, 0xc1, key, sizeof key - 1);
+        key_at = message + message_size - DIGITS;
     }
-    memcpy(message + message_size, data, sizeof data);
-    message_size += sizeof data;
+    append(data, sizeof data);
     memset(message + message_size, 'x', (size_t)ask.size);
     message_size += (size_t)ask.size;
     stamp_at = message_size - STAMP;
+}
+
+static void write_digits(char *place, uint64_t number) {
+    for (int i = DIGITS; i--; number /= 10) place[i] = (char)('0' + number % 10);
 }
 
 /* Send while there is credit, quota and room in the window. */
@@ -104,6 +137,11 @@ static void send_more(peer_t *peer) {
         if (!seen.first_send) seen.first_send = at;
         pn_delivery_t *delivery = pn_delivery(peer->link, pn_dtag((const char *)&number, sizeof number));
         memcpy(message + stamp_at, &at, STAMP);
+        if (ask.groups) {
+            *priority_at = (char)(number % 10);
+            write_digits(group_at, number % (uint64_t)ask.groups);
+            write_digits(key_at, number);
+        }
         pn_link_send(peer->link, message, message_size);
         if (ask.presettled) {
             pn_delivery_settle(delivery);
@@ -150,6 +188,20 @@ static void on_message(peer_t *peer, pn_delivery_t *delivery) {
     if (credit <= ask.credit / 2) pn_link_flow(peer->link, ask.credit - credit);
 }
 
+/* The filter of a source that every AMQP 1.0 client knows, the JMS selector. */
+static void select_by(pn_data_t *filter, const char *selector) {
+    const char *key = "selector", *descriptor = "apache.org:selector-filter:string";
+    pn_data_put_map(filter);
+    pn_data_enter(filter);
+    pn_data_put_symbol(filter, pn_bytes(strlen(key), key));
+    pn_data_put_described(filter);
+    pn_data_enter(filter);
+    pn_data_put_symbol(filter, pn_bytes(strlen(descriptor), descriptor));
+    pn_data_put_string(filter, pn_bytes(strlen(selector), selector));
+    pn_data_exit(filter);
+    pn_data_exit(filter);
+}
+
 static void on_start(peer_t *peer, pn_connection_t *connection) {
     char name[64];
     snprintf(name, sizeof name, "amqpbench-%d-%d", getpid(), peer->socket);
@@ -165,6 +217,7 @@ static void on_start(peer_t *peer, pn_connection_t *connection) {
     pn_session_open(session);
     peer->link = peer->produces ? pn_sender(session, name) : pn_receiver(session, name);
     pn_terminus_set_address(peer->produces ? pn_link_target(peer->link) : pn_link_source(peer->link), peer->address);
+    if (!peer->produces && ask.selector) select_by(pn_terminus_filter(pn_link_source(peer->link)), ask.selector);
     if (peer->produces && ask.presettled) pn_link_set_snd_settle_mode(peer->link, PN_SND_SETTLED);
     pn_link_open(peer->link);
     if (!peer->produces) pn_link_flow(peer->link, ask.credit);
@@ -342,13 +395,14 @@ static void print_result(bool done) {
 
 static void usage(void) {
     fprintf(stderr, "usage: amqpbench [-n messages] [-p producers] [-c consumers] [-w window] [-s size] [-a address] [-k credit]\n"
-                    "                 [-t seconds] [-u user -x password] [-d durable] [-P presettled] [-Q a queue per pair] host:port\n");
+                    "                 [-t seconds] [-u user -x password] [-d durable] [-P presettled] [-Q a queue per pair]\n"
+                    "                 [-g groups] [-T time to live in ms] [-f selector] host:port\n");
     exit(2);
 }
 
 static void parse(int argc, char **argv) {
     int option;
-    while ((option = getopt(argc, argv, "n:p:c:w:s:a:k:t:u:x:dPQ")) != -1) switch (option) {
+    while ((option = getopt(argc, argv, "n:p:c:w:s:a:k:t:u:x:g:T:f:dPQ")) != -1) switch (option) {
         case 'n': ask.messages = atol(optarg); break;
         case 'p': ask.producers = atoi(optarg); break;
         case 'c': ask.consumers = atoi(optarg); break;
@@ -359,12 +413,16 @@ static void parse(int argc, char **argv) {
         case 't': ask.timeout = atof(optarg); break;
         case 'u': ask.user = optarg; break;
         case 'x': ask.password = optarg; break;
+        case 'g': ask.groups = atoi(optarg); break;
+        case 'T': ask.ttl = (uint32_t)atol(optarg); break;
+        case 'f': ask.selector = optarg; break;
         case 'd': ask.durable = true; break;
         case 'P': ask.presettled = true; break;
         case 'Q': ask.queue_per_pair = true; break;
         default: usage();
         }
-    if (optind + 1 != argc || !strrchr(argv[optind], ':') || ask.messages < 1 || ask.producers < 0 || ask.consumers < 0) usage();
+    if (optind + 1 != argc || !strrchr(argv[optind], ':') || ask.messages < 1 || ask.producers < 0 || ask.consumers < 0 || ask.groups < 0)
+        usage();
     if (ask.producers + ask.consumers == 0 || (ask.user && !ask.password)) usage();
     if (ask.size < STAMP) ask.size = STAMP;
 }

@@ -75,9 +75,9 @@ class QpidhaBrokers:
             stop(process)
         self.running.clear()
 
-    def declare(self, queue: str, *, durable: bool = False) -> None:
-        """Make an empty queue without a limit worth speaking of."""
-        arguments = {"qpid.max_size": 2**33}
+    def declare(self, queue: str, *, durable: bool = False, **more: Any) -> None:
+        """Make an empty queue without a limit worth speaking of, with `more` arguments."""
+        arguments = {"qpid.max_size": 2**33, **more}
         self.ask(0, "declare_queue", name=queue, durable=durable, arguments=arguments)
 
     def syncs(self) -> int:

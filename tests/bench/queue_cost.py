@@ -1,9 +1,10 @@
-"""What a message costs inside a queue: `python -m tests.bench.queue_cost [--other TREE]`.
+"""What a message costs inside a queue: `python -m tests.bench.queue_cost [--other TREE | --kinds]`.
 
 One process, no sockets and no disk: messages are enqueued, dispatched to a consumer and dequeued,
 with a log in memory that is sealed after every turn. With `--other` the queue of another working
 copy is measured too, in turns with this one, so that both see the same machine; the ratio is that
-of the best rounds.
+of the best rounds. With `--kinds` each kind of queue is measured beside one in the order of
+arrival.
 """
 
 from __future__ import annotations
@@ -22,6 +23,21 @@ ROOT = Path(__file__).parent.parent.parent
 MESSAGES = 100_000
 TURNS = {"1 a turn": 1, "100 a turn": 100}
 """How many messages come in one turn."""
+FIFO = "fifo"
+KINDS: dict[str, dict[str, Any]] = {
+    FIFO: {},
+    "priorities": {"qpid.priorities": 10},
+    "fair shares": {"x-priority-mode": "fair"},
+    "time to live": {"x-message-ttl": 60_000},
+    "delivery limit": {"x-delivery-limit": 5},
+    "limits, alerts and dead letters": {
+        "x-max-length": 1 << 20,
+        "x-dead-letter-exchange": "amq.fanout",
+        "qpid.alert_count": 1 << 19,
+    },
+    "last value": {"qpid.last_value_queue_key": "key"},
+}
+"""Kinds of queues, and their arguments."""
 SETTINGS = SimpleNamespace(
     default_queue_limit=0,
     queue_memory=0,
@@ -36,7 +52,8 @@ class Consumer:
     """Takes what it gets, and keeps it until it is asked."""
 
     browse = exclusive = is_selective = False
-    cursor = 0
+    selector = None
+    priority = 0
 
     def __init__(self) -> None:
         self.credit = 0
@@ -47,23 +64,35 @@ class Consumer:
         self.got.append(message)
 
 
-def measure(size: int) -> float:
+def measure(size: int, kind: str) -> float:
     """Return the ns of CPU that each message takes, in turns of `size` messages."""
     from qpidha.broker.broker import Broker
+    from qpidha.model.message_view import build
     from qpidha.store.log import Log
 
     log = Log(1 << 20)
     broker: Any = Broker(SETTINGS, log, lambda announce: None, lambda: "uuid")  # type: ignore[arg-type]
-    queue, _ = broker.declare_queue("q")
+    if kind != FIFO:
+        from qpidha.model.features import FEATURES
+
+        broker.features.update(dict.fromkeys(FEATURES, 0))
+    queue, _ = broker.declare_queue("q", arguments=KINDS[kind])
     log.seal()
     consumer: Any = Consumer()
     queue.subscribe(consumer)
-    payload = bytes(100)
+    payloads = [
+        build(
+            bytes(100),
+            header={"priority": number % 10},
+            application_properties={"key": f"value-{number}"},
+        )
+        for number in range(size)
+    ]
     gc.collect()
     gc.disable()
     begun = process_time_ns()
     for _ in range(MESSAGES // size):
-        for _ in range(size):
+        for payload in payloads:
             queue.enqueue(payload)
         log.seal()
         consumer.credit = size
@@ -77,13 +106,13 @@ def measure(size: int) -> float:
     return spent / MESSAGES
 
 
-def best(trees: list[Path], size: int, rounds: int) -> list[float]:
-    """Measure each working copy `rounds` times, in turns; return the best of each."""
-    found: list[list[float]] = [[] for _ in trees]
+def best(cases: list[tuple[Path, str]], size: int, rounds: int) -> list[float]:
+    """Measure each working copy and kind `rounds` times, in turns; return the best of each."""
+    found: list[list[float]] = [[] for _ in cases]
     for _ in range(rounds):
-        for tree, times in zip(trees, found, strict=True):
+        for (tree, kind), times in zip(cases, found, strict=True):
             environment = {**os.environ, "PYTHONPATH": str(tree)}
-            command = [sys.executable, __file__, "--measure", str(size)]
+            command = [sys.executable, __file__, "--measure", str(size), kind]
             done = subprocess.run(command, env=environment, capture_output=True, check=True)
             times.append(float(done.stdout))
     return [min(times) for times in found]
@@ -94,16 +123,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what a message costs inside a queue.")
     parser.add_argument("--other", type=Path, help="working copy to compare with")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--kinds", action="store_true", help="measure all kinds of queues")
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
-        print(measure(options.measure))
+        print(measure(int(options.measure[0]), options.measure[1]))
         return
-    trees = [ROOT] if options.other is None else [ROOT, options.other.resolve()]
-    for name, size in TURNS.items():
-        times = best(trees, size, options.rounds)
-        ratio = f"   {times[0] / times[1]:.3f} of the other's {times[1]:.0f}" if times[1:] else ""
-        print(f"{name}: {times[0]:.0f} ns a message{ratio}")
+    cases = [(ROOT, kind) for kind in (KINDS if options.kinds else [FIFO])]
+    if options.other is not None:
+        cases.append((options.other.resolve(), FIFO))
+    for turn, size in TURNS.items():
+        times = best(cases, size, options.rounds)
+        for (tree, kind), time in zip(cases, times, strict=True):
+            name = kind if tree == ROOT else f"{kind} of {tree}"
+            print(f"{turn}, {name}: {time:.0f} ns a message, {time / times[0]:.3f}")
 
 
 if __name__ == "__main__":

@@ -4,24 +4,17 @@ measurements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import cycle
 from statistics import median
 from typing import Any
 from xml.sax.saxutils import escape
 
+from tests.bench.cases import CASES, FIFO, KINDS
+
 FIGURES = ("cpu_us_per_message", "messages_per_second", "ack_p50_ms", "ack_p99_ms")
-COLOURS = {
-    "consumed": "#2a78b5",
-    "kept": "#e08b2c",
-    "durable": "#5a9e4b",
-    "durable-kept": "#9b7fb5",
-}
-CASES = {
-    "consumed": "sent and consumed",
-    "kept": "sent, nothing consumed",
-    "durable": "durable, consumed",
-    "durable-kept": "durable, kept",
-}
+COLOURS = ("#2a78b5", "#e08b2c", "#5a9e4b", "#9b7fb5", "#c0504d", "#7f7f7f", "#8c6d46")
+OURS = "qpidha-3"
 
 
 def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -41,28 +34,35 @@ def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         row["cpu_us_lowest"] = min(run["cpu_us_per_message"] for run in rounds)
         row["cpu_us_highest"] = max(run["cpu_us_per_message"] for run in rounds)
         summary.append(row)
-    _add_ratios(summary, runs)
+    _add_ratios("cpu_ratio_to_qpidha_3", summary, runs, lambda case, subject: (case, OURS))
+    _add_ratios(
+        "cpu_ratio_to_fifo",
+        summary,
+        runs,
+        lambda case, subject: (FIFO if case in KINDS else None, subject),
+    )
     return summary
 
 
-def _add_ratios(summary: list[dict[str, Any]], runs: Sequence[dict[str, Any]]) -> None:
-    """Add the ratio to our cluster: the median over rounds of the ratio within a round, so that a
-    busy machine counts less.
+def _add_ratios(
+    name: str,
+    summary: list[dict[str, Any]],
+    runs: Sequence[dict[str, Any]],
+    base_of: Callable[[str, str], tuple[str | None, str]],
+) -> None:
+    """Add the ratio to another case and subject, as `base_of` says: the median over rounds of the
+    ratio within a round, so that a busy machine counts less.
     """
-    ours = {
-        (run["case"], run["round"]): run["cpu_us_per_message"]
-        for run in runs
-        if run["subject"] == "qpidha-3"
-    }
+    found = {(run["case"], run["subject"], run["round"]): run["cpu_us_per_message"] for run in runs}
     for row in summary:
+        case, subject = row["case"], row["subject"]
         ratios = [
-            run["cpu_us_per_message"] / ours[run["case"], run["round"]]
-            for run in runs
-            if run["subject"] == row["subject"]
-            and run["case"] == row["case"]
-            and ours.get((run["case"], run["round"]))
+            found[case, subject, number] / base
+            for number in range(max(run["round"] for run in runs) + 1)
+            if (case, subject, number) in found
+            and (base := found.get((*base_of(case, subject), number)))
         ]
-        row["cpu_ratio_to_qpidha_3"] = round(median(ratios), 2) if ratios else None
+        row[name] = round(median(ratios), 2) if ratios else None
 
 
 def table(summary: Sequence[dict[str, Any]]) -> str:
@@ -77,10 +77,10 @@ def table(summary: Sequence[dict[str, Any]]) -> str:
         "ack p99 ms",
         "syncs/1000",
         "x qpidha-3",
+        "x fifo",
     )
     lines = [head]
     for row in summary:
-        ratio = row["cpu_ratio_to_qpidha_3"]
         lines.append(
             (
                 row["case"],
@@ -90,11 +90,15 @@ def table(summary: Sequence[dict[str, Any]]) -> str:
                 f"{row['messages_per_second']:,.0f}",
                 f"{row['ack_p50_ms']:.2f}",
                 f"{row['ack_p99_ms']:.2f}",
-                _or_dash(row.get("syncs_per_1000")),
-                f"{ratio:.2f}" if ratio else "-",
+                _or_dash(row.get("syncs_per_1000"), 1),
+                _or_dash(row["cpu_ratio_to_qpidha_3"], 2),
+                _or_dash(row["cpu_ratio_to_fifo"], 2),
             )
         )
-    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
+    # What there is nothing to compare with is left out.
+    shown = [at for at in range(len(head)) if at < 2 or {line[at] for line in lines[1:]} != {"-"}]
+    lines = [tuple(line[at] for at in shown) for line in lines]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(shown))]
     text = [
         "  ".join(
             cell.ljust(width) if at < 2 else cell.rjust(width)
@@ -106,13 +110,15 @@ def table(summary: Sequence[dict[str, Any]]) -> str:
     return "\n".join(line.rstrip() for line in text)
 
 
-def _or_dash(figure: float | None) -> str:
-    return "-" if figure is None else f"{figure:.1f}"
+def _or_dash(figure: float | None, places: int) -> str:
+    return "-" if figure is None else f"{figure:.{places}f}"
 
 
 def picture(summary: Sequence[dict[str, Any]], title: str) -> str:
     """Bars of CPU time a message as SVG."""
     subjects = list(dict.fromkeys(row["subject"] for row in summary))
+    cases = list(dict.fromkeys(row["case"] for row in summary))
+    colours = dict(zip(cases, cycle(COLOURS), strict=False))
     widest = max((row["cpu_us_per_message"] for row in summary), default=1.0) or 1.0
     left, bar, gap, scale = 150, 16, 14, 430 / widest
     parts: list[str] = []
@@ -127,7 +133,7 @@ def picture(summary: Sequence[dict[str, Any]], title: str) -> str:
             width = row["cpu_us_per_message"] * scale
             parts.append(
                 f'<rect x="{left}" y="{y}" width="{width:.1f}" height="{bar - 2}" '
-                f'fill="{COLOURS[row["case"]]}"/>'
+                f'fill="{colours[row["case"]]}"/>'
             )
             parts.append(
                 f'<text x="{left + width + 5:.1f}" '
@@ -135,11 +141,10 @@ def picture(summary: Sequence[dict[str, Any]], title: str) -> str:
             )
             y += bar
         y += gap
-    for at, (case, text) in enumerate(CASES.items()):
-        parts.append(
-            f'<rect x="{left + at * 150}" y="{y}" width="12" height="12" fill="{COLOURS[case]}"/>'
-        )
-        parts.append(f'<text x="{left + at * 150 + 17}" y="{y + 10}">{text}</text>')
+    for at, case in enumerate(cases):
+        x, y = 10 + at % 4 * 185, y + (18 if at and at % 4 == 0 else 0)
+        parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colours[case]}"/>')
+        parts.append(f'<text x="{x + 17}" y="{y + 10}">{escape(CASES[case].title)}</text>')
     head = f'<text x="10" y="22" font-size="14">{escape(title)}</text>'
     size = f'width="760" height="{y + 26}" viewBox="0 0 760 {y + 26}"'
     style = (

@@ -4,7 +4,8 @@ cluster, in one run.
 Every subject is up all the time and is loaded in turn, round after round, so that whatever else the
 machine does meets them alike. The steadiest figure is the CPU time that the brokers spend on a
 message; compare ratios, not absolutes. Run by `make bench`; talk goes to stderr, the table or JSON
-to stdout, both and a picture into the folder of results.
+to stdout, both and a picture into the folder of results. With `--kinds` one of our brokers alone is
+loaded with queues of each kind, in turn.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.bench.cases import CASES, KINDS, Case
 from tests.bench.ours import QpidhaBrokers
 from tests.bench.processes import BenchError, cpu_seconds, memory_bytes
 from tests.bench.rabbit import RabbitCluster, is_installed
@@ -54,7 +56,7 @@ class Subject:
 
     name: str
     pids: Callable[[], list[int]]
-    load: Callable[[str, int, str], dict[str, Any]]
+    load: Callable[[Case, int, str], dict[str, Any]]
     syncs: Callable[[], int] | None = None
     """How often all its brokers together have synced their journals so far, if they say so."""
 
@@ -102,24 +104,23 @@ def our_subject(name: str, brokers: QpidhaBrokers, ask: argparse.Namespace) -> S
     """Make a subject of our brokers, loaded by amqpbench."""
     program = build("amqpbench")
 
-    def load(case: str, messages: int, queue: str) -> dict[str, Any]:
-        is_durable = ask.durable or case.startswith("durable")
-        brokers.declare(queue, durable=is_durable)
-        receivers = "0" if case.endswith("kept") else "1"
-        durable = ["-d"] if is_durable else []
+    def load(case: Case, messages: int, queue: str) -> dict[str, Any]:
+        is_durable = ask.durable or case.is_durable
+        brokers.declare(queue, durable=is_durable, **case.arguments)
         command = [
             program,
             "-n",
             str(messages),
             "-c",
-            receivers,
+            "0" if case.is_kept else "1",
             "-w",
             str(ask.window),
             "-s",
             str(ask.size),
             "-a",
             queue,
-            *durable,
+            *(["-d"] if is_durable else []),
+            *case.flags,
         ]
         return generate([*command, brokers.address], ask.timeout)
 
@@ -132,11 +133,11 @@ def rabbit_subjects(cluster: RabbitCluster, ask: argparse.Namespace) -> list[Sub
     """
     program = build("rabbitbench")
 
-    def loader(kind: str, prefix: str) -> Callable[[str, int, str], dict[str, Any]]:
-        def load(case: str, messages: int, queue: str) -> dict[str, Any]:
+    def loader(kind: str, prefix: str) -> Callable[[Case, int, str], dict[str, Any]]:
+        def load(case: Case, messages: int, queue: str) -> dict[str, Any]:
             flags = [
-                *(["-C"] if case.endswith("kept") else []),
-                *(["-p"] if ask.durable or case.startswith("durable") else []),
+                *(["-C"] if case.is_kept else []),
+                *(["-p"] if ask.durable or case.is_durable else []),
             ]
             command = [
                 program,
@@ -164,20 +165,20 @@ def rabbit_subjects(cluster: RabbitCluster, ask: argparse.Namespace) -> list[Sub
 
 def measure(subject: Subject, case: str, messages: int, queue: str) -> dict[str, Any]:
     """Load one subject once and count what its brokers spend."""
-    pids = subject.pids()
+    pids, is_kept = subject.pids(), CASES[case].is_kept
     before, syncs_before = cpu_seconds(pids), subject.syncs() if subject.syncs else 0
-    seen = subject.load(case, messages, queue)
+    seen = subject.load(CASES[case], messages, queue)
     spent = cpu_seconds(pids) - before
     syncs = subject.syncs() - syncs_before if subject.syncs else None
     if (
         seen["rejected"]
         or seen["acked"] < messages
-        or (not case.endswith("kept") and seen["received"] < messages)
+        or (not is_kept and seen["received"] < messages)
     ):
         raise BenchError(
             f"{subject.name} did not take or give every message, so its figures say nothing: {seen}"
         )
-    rate = seen["send_rate"] if case.endswith("kept") else seen["overall_rate"]
+    rate = seen["send_rate"] if is_kept else seen["overall_rate"]
     return {
         "subject": subject.name,
         "case": case,
@@ -214,7 +215,7 @@ def all_rounds(
                     f"{run['messages_per_second']:8,.0f} msg/s"
                 )
                 say(
-                    f"round {number} of {ask.rounds}  {case:8}  {subject.name:18} "
+                    f"round {number} of {ask.rounds}  {case:14}  {subject.name:18} "
                     f"{figures}  p99 {run['ack_p99_ms']:.1f} ms"
                 )
     return runs
@@ -253,16 +254,12 @@ def parse() -> argparse.Namespace:
         help="durable messages in all cases; quorum queues always have them",
     )
     parser.add_argument(
-        "--subjects",
-        default="qpidha-3,qpidha-1,rabbitmq",
-        help="of: rabbitmq, " + ", ".join(name for name, _, _ in OURS),
+        "--subjects", help="of: rabbitmq, " + ", ".join(name for name, _, _ in OURS)
     )
     parser.add_argument(
-        "--cases",
-        type=lambda text: text.split(","),
-        default=["consumed", "kept", "durable"],
-        help="of: consumed, kept, durable, durable-kept",
+        "--cases", type=lambda text: text.split(","), help="of: " + ", ".join(CASES)
     )
+    parser.add_argument("--kinds", action="store_true", help="one broker alone, all kinds")
     parser.add_argument(
         "--before",
         type=Path,
@@ -277,7 +274,13 @@ def parse() -> argparse.Namespace:
         "--keep", action="store_true", help="keep the folders and logs of the brokers"
     )
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
-    return parser.parse_args()
+    ask = parser.parse_args()
+    ask.subjects = ask.subjects or ("qpidha-1" if ask.kinds else "qpidha-3,qpidha-1,rabbitmq")
+    ask.cases = ask.cases or (list(KINDS) if ask.kinds else ["consumed", "kept", "durable"])
+    unknown = [case for case in ask.cases if case not in CASES]
+    if unknown:
+        parser.error(f"there is no case {', '.join(unknown)}: see --help")
+    return ask
 
 
 def bring_up(
@@ -371,9 +374,10 @@ def main() -> int:
         f"{'durable' if ask.durable else 'transient'}, window {ask.window})"
     )
     ask.results.mkdir(parents=True, exist_ok=True)
-    (ask.results / "bench.json").write_text(json.dumps(result, indent=2) + "\n")
-    (ask.results / "bench.svg").write_text(picture(result["summary"], title))
-    say(f"results are in {ask.results}/bench.json and bench.svg")
+    name = "kinds" if ask.kinds else "bench"
+    (ask.results / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+    (ask.results / f"{name}.svg").write_text(picture(result["summary"], title))
+    say(f"results are in {ask.results}/{name}.json and {name}.svg")
     print(json.dumps(result) if ask.output == "json" else table(result["summary"]))
     return 0
 

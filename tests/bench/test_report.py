@@ -44,7 +44,19 @@ def test_the_ratio_is_taken_within_a_round_so_that_a_busy_machine_does_not_count
 def test_without_our_cluster_there_is_no_ratio() -> None:
     (alone,) = summarise([a_run("rabbitmq-quorum", 1, 70.0)])
     assert alone["cpu_ratio_to_qpidha_3"] is None
-    assert table([alone]).splitlines()[-1].endswith(" -")
+    assert "x qpidha-3" not in table([alone])
+
+
+def test_a_kind_of_queue_is_compared_with_the_order_of_arrival_on_the_same_broker() -> None:
+    kinds = [
+        a_run("qpidha-1", number, cpu * ratio, case)
+        for case, ratio in (("fifo", 1.0), ("groups", 1.5))
+        for number, cpu in ((1, 10.0), (2, 20.0))
+    ]
+    fifo, groups, other = summarise([*kinds, a_run("qpidha-1", 1, 30.0)])
+    assert (fifo["cpu_ratio_to_fifo"], groups["cpu_ratio_to_fifo"]) == (1.0, 1.5)
+    assert other["cpu_ratio_to_fifo"] is None
+    assert "x fifo" in table([groups]) and "x fifo" not in table([other])
 
 
 def test_the_table_has_a_line_for_each_subject_and_case() -> None:
