@@ -12,8 +12,17 @@ from typing import Any
 
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.broker_states import BrokerStatus
-from qpidha.model.features import DEPARTURE_CAUSES
-from qpidha.model.records import Cause, Dequeued, Enqueued, FeatureEnabled
+from qpidha.model.features import DEPARTURE_CAUSES, QUEUE_KINDS
+from qpidha.model.records import (
+    Cause,
+    Dequeued,
+    Enqueued,
+    FeatureEnabled,
+    LevelChanged,
+    PolicyCleared,
+    PolicySet,
+    QueueDeclared,
+)
 from qpidha.store.codec import EnqueueRun, decode
 from tests.sim.history import REFUSED, Facts, Violation, is_present, key_of
 from tests.sim.model_node import whole
@@ -73,7 +82,7 @@ def no_loss(facts: Facts, present: Contents, where: str) -> None:
 
 def owed(duty: Any) -> bool:
     """Tell whether a message must be somewhere."""
-    return duty.accepted and not (duty.consumed or duty.excused or duty.purged)
+    return duty.accepted and not (duty.consumed or duty.excused or duty.purged or duty.adrift)
 
 
 def nothing_taken(facts: Facts, present: Contents, others: list[Any], where: str) -> None:
@@ -101,7 +110,7 @@ def all_or_nothing(facts: Facts, present: Contents, where: str) -> None:
     """
     for key, queues in facts.in_transactions.items():
         duties = {queue: facts.duties[queue, key] for queue in queues}
-        if any(duty.excused or duty.purged for duty in duties.values()):
+        if any(duty.excused or duty.purged or duty.adrift for duty in duties.values()):
             continue
         happened = any(
             is_present(duty, present) or (queue, key) in facts.settled
@@ -154,15 +163,18 @@ def order_kept(facts: Facts, present: Contents, where: str) -> None:
             in_order(facts, last, name, key, where)
 
 
-def in_order(facts: Facts, last: dict[str, int], queue: str, key: str, where: str) -> None:
-    """What comes next from a sender was sent after the `last` of it; of several times that it was
-    sent, one will do.
+def in_order(
+    facts: Facts, last: dict[str, int], queue: str, key: str, where: str, *, lane: str = ""
+) -> None:
+    """What comes next from a sender was sent after the `last` of it, or of it in one `lane`; of
+    several times that it was sent, one will do.
 
     What was still on its way on a connection that its sender gave up may come after what he sent
     again on the next one.
     """
     transmission = facts.transmissions[key]
-    behind = last.get(transmission.sender, 0)
+    who = transmission.sender + lane
+    behind = last.get(who, 0)
     number = next((number for number in transmission.numbers if number > behind), 0)
     if not number and transmission.was_in_doubt:
         return
@@ -170,7 +182,7 @@ def in_order(facts: Facts, last: dict[str, int], queue: str, key: str, where: st
         raise Violation(
             f"order: {key} comes after number {behind} of its sender on queue {queue} of {where}"
         )
-    last[transmission.sender] = number
+    last[who] = number
 
 
 def expected_delivery(facts: Facts, queue: str, key: str, where: str) -> None:
@@ -264,9 +276,15 @@ def only_known(
         if isinstance(record, FeatureEnabled):
             feature = record.name
             enabled.setdefault(feature, set()).add(sequence)
-        elif isinstance(record, Dequeued) and record.cause:
-            feature = DEPARTURE_CAUSES
-            if not any(point <= committed for point in enabled.get(feature, ())):
+        elif isinstance(
+            record, Dequeued | QueueDeclared | LevelChanged | PolicySet | PolicyCleared
+        ):
+            if isinstance(record, Dequeued):
+                feature = DEPARTURE_CAUSES if record.cause else ""
+            else:
+                is_base = isinstance(record, QueueDeclared) and not record.fallback
+                feature = "" if is_base else QUEUE_KINDS
+            if feature and not any(point <= committed for point in enabled.get(feature, ())):
                 raise Violation(
                     f"too early: {where} was sent a record of {feature} with the log committed up "
                     f"to {committed}, and what enables it is not"
@@ -323,28 +341,34 @@ def causes_hold(facts: Facts, machine: Any) -> None:
     purged, and nothing else makes them leave.
     """
     queues = {queue.uid: queue.name for queue in machine.node.broker.queues.values()}
-    keys: dict[int, str] = {}
+    keys: dict[tuple[int, int], str] = {}  # by queue and number
     log = machine.node.log
     for batch in log.batches(log.start):
         for entry in decode(batch.data):
             if isinstance(entry, EnqueueRun):
-                keys.update(zip(entry.sequences, map(key_of, entry.payloads), strict=True))
+                pairs = zip(entry.sequences, entry.payloads, strict=True)
+                keys.update({(entry.queue, each): key_of(payload) for each, payload in pairs})
             elif isinstance(entry[1], Enqueued):
-                keys[entry[0]] = key_of(entry[1].payload)
+                key = key_of(entry[1].payload)
+                keys.update({(uid, entry[0]): key for uid in entry[1].queues})
             elif isinstance(entry[1], Dequeued) and entry[1].cause != Cause.ACCEPTED:
                 queue, cause = queues.get(entry[1].queue, ""), entry[1].cause
                 if cause > max(Cause):
                     continue  # A later version wrote it, and alone knows what it means.
                 for sequence in entry[1].sequences:
                     # Of messages before the start of the log only the kind of cause can be judged.
-                    place = (queue, keys.get(sequence, ""))
-                    # Of a queue that is gone by now the name is not known.
-                    is_gone = not queue and bool(facts.deletions)
+                    place = (queue, keys.get((entry[1].queue, sequence), ""))
+                    # Of a queue that is gone, or has another uid, the name is not known.
+                    is_gone = not queue and (facts.levels or bool(facts.deletions))
                     if cause == Cause.PURGED and (
                         queue in facts.purges or (is_gone and facts.purges)
                     ):
                         continue
+                    if cause == Cause.EXPIRED and (not place[1] or place[1] in facts.timed):
+                        continue
                     if cause == Cause.DELETED and (queue in facts.deletions or is_gone):
+                        continue
+                    if cause == Cause.DELIVERY_LIMIT and facts.dies:
                         continue
                     if cause != Cause.REJECTED or (all(place) and place not in facts.rejections):
                         raise Violation(
@@ -375,15 +399,19 @@ def backups_equal(machines: list[Any]) -> None:
 def picture(machine: Any) -> dict[str, Any]:
     """Write down all that is replicated on a broker."""
     broker = machine.node.broker
-    found: dict[str, Any] = {"features": dict(broker.features)}
+    found: dict[str, Any] = {
+        "features": dict(broker.features),
+        "policies": broker.policies.records(),
+    }
     for uid, thing in broker.by_uid.items():
         if uid > 0:
             found[f"{type(thing).__name__} {thing.name}"] = (uid, thing.options)
             if isinstance(thing, Queue):
+                found[f"spec of {thing.name}"] = thing.spec
                 messages = [
                     thing.messages[sequence]
                     for sequence in thing.ordered()
-                    if sequence in thing.messages
+                    if thing.logged and sequence in thing.messages
                 ]
                 found[f"messages of {thing.name}"] = [
                     (m.sequence, m.delivery_count, m.annotations, whole(m)) for m in messages
@@ -422,6 +450,7 @@ def is_quiet(machines: list[Any]) -> bool:
         if (
             log.last != last
             or log.committed != last
+            or machine.node.broker.levels.changing
             or (cluster.backup is not None and cluster.backup.applied != last)
         ):
             return False

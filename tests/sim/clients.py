@@ -10,7 +10,8 @@ transmission of the same message. The history hears of everything. How it speaks
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from qpidha.amqp.peer.terminus import ACCEPTED, REJECTED, RELEASED, PeerError
@@ -175,8 +176,14 @@ class Sender(Client):
         """Where its messages go, as routed."""
         self.is_transactional = False
         """Whether each message goes to its queues in a transaction of its own."""
+        self.ttl = self.delay = 0
+        """How long its messages live, and how long they wait, in ms; 0 for ever, and not at all."""
+        self.write: Any = None
+        """Writes its messages, if they are not the usual ones."""
         self.has_ids = False
         """Whether a message that is sent again can be known again."""
+        self.level_of: Callable[[str], int] | None = None
+        """Says which priority the message with a key has; None if no message has any."""
         self.waiting: deque[int] = deque()
         """Numbers of the messages that are to be sent, or sent again."""
         self.unsettled: dict[int, int] = {}
@@ -278,8 +285,10 @@ class Receiver(Client):
         self.limit = -1
         """How many it takes; below 0 without end."""
         self.open_deliveries: dict[int, str] = {}
-        self.last_numbers: dict[str, int] = {}
-        """Sender -> the number of the last message that came first on this connection."""
+        self.last_numbers: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        """Group -> sender -> the number of the last message that came first on this connection;
+        where there are no groups it is one.
+        """
         self.on_message: Any = None
 
     def message(self, number: int, payload: bytes, count: int) -> None:

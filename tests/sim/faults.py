@@ -126,15 +126,7 @@ def forget_record(run: Any) -> None:
     alone = rng.choice(backups)
     for machine in backups:
         machine.crash_saving = machine is not alone
-    pairs = [
-        pair
-        for other in run.cluster
-        for pair in ((alone.host, other.host), (other.host, alone.host))
-        if other is not alone and pair not in run.cuts
-    ]
-    for pair in pairs:
-        run.cuts[pair] = None
-        run.world.block(*pair)
+    pairs = _sever(run, alone)
     lives = {machine: machine.life for machine in backups if machine is not alone}
     _forget_record(run, primaries[0], alone, lives, pairs, run.world.now + run.plan.length)
 
@@ -142,20 +134,22 @@ def forget_record(run: Any) -> None:
 def _forget_record(
     run: Any, primary: Any, alone: Any, lives: dict[Any, int], pairs: list[Any], until: int
 ) -> None:
-    """Go on as soon as one of them has ended."""
+    """Go on as soon as so many of them have ended that the others are no majority."""
     world = run.world
     if run.healing:
         return
     ended = [machine for machine, life in lives.items() if machine.life != life]
-    if not ended and world.now < until:
+    if len(ended) < run.plan.brokers // 2 and world.now < until:
         world.at(MILLISECOND, _forget_record, run, primary, alone, lives, pairs, until)
         return
-    primary.crash()
-    for machine in (*ended, primary):
+    # It has time to accept something by that, and mostly is back too late to tell the others.
+    world.at(world.between(0, 4 * world.latency[1]), lambda: run.healing or primary.crash())
+    for machine in ended:
         world.at(world.between(MILLISECOND, 30 * MILLISECOND), machine.restart)
+    world.at(world.between(MILLISECOND, CUT_OFF), primary.restart)
     for pair in pairs:
         _join(run, *pair)
-    world.at(world.between(MILLISECOND, 200 * MILLISECOND), _promote, run, alone)
+    world.at(world.between(30 * MILLISECOND, 200 * MILLISECOND), _promote, run, alone)
 
 
 def power_failure(run: Any) -> None:
@@ -176,13 +170,36 @@ def crash_all(run: Any) -> None:
 
 def lose_disk(run: Any) -> None:
     """Every machine loses power at once, and the disk of one is lost, or those of all members of
-    the newest in-sync set. If nobody can be promoted by that, the disks are found in the end.
+    the newest in-sync set, from which a backup was dropped before. If nobody can be promoted by
+    that, the disks are found in the end.
     """
-    rng = run.world.rng
+    backups = [machine for machine in run.cluster if machine not in run.cluster.primaries()]
+    if run.world.rng.random() < 0.5:
+        _lose_disks(run, [run.world.rng.choice(run.cluster.machines)])
+        return
+    if len(run.sets[-1].members) == run.plan.brokers:
+        for pair in _sever(run, run.world.rng.choice(backups or run.cluster.machines)):
+            run.world.at(2 * CUT_OFF, _join, run, *pair)
+    _lose_members(run, run.world.now + CUT_OFF)
+
+
+def _lose_members(run: Any, until: int, accepted: int = -1) -> None:
+    """Go on when the newest in-sync set has not everybody, and has accepted something since."""
     members = run.sets[-1].members
     losers = [machine for machine in run.cluster if machine.system_id in members]
-    if len(losers) == run.plan.brokers or rng.random() < 0.5:
-        losers = [rng.choice(run.cluster.machines)]
+    if run.healing or run.is_spared:
+        return
+    is_smaller = len(losers) < run.plan.brokers
+    if is_smaller and accepted < 0:
+        accepted = run.facts.accepted
+    if run.world.now < until and not (is_smaller and run.facts.accepted > accepted):
+        run.world.at(20 * MILLISECOND, _lose_members, run, until, accepted)
+    else:
+        _lose_disks(run, losers if is_smaller else [run.world.rng.choice(losers)])
+
+
+def _lose_disks(run: Any, losers: list[Any]) -> None:
+    rng = run.world.rng
     run.lost_disks_after = max(run.primaries, default=0)
     way = rng.choice(CRASH_WAYS[1:])
     # A majority of new brokers that hear nobody else begin a cluster of their own, and nobody could
@@ -211,20 +228,12 @@ def spare_one(run: Any) -> None:
     if not backups:
         return
     spared = rng.choice(backups)
-    others = [machine for machine in run.cluster if machine is not spared]
-    pairs = [
-        pair
-        for other in others
-        for pair in ((spared.host, other.host), (other.host, spared.host))
-        if pair not in run.cuts
-    ]
-    for pair in pairs:
-        run.cuts[pair] = None
-        run.world.block(*pair)
+    for pair in _sever(run, spared):
         run.world.at(CUT_OFF, _join, run, *pair)
-    for machine in others:
-        machine.crash(power=True, disk="drop")
-        run.world.at(run.world.between(MILLISECOND, 30 * MILLISECOND), machine.restart)
+    for machine in run.cluster:
+        if machine is not spared:
+            machine.crash(power=True, disk="drop")
+            run.world.at(run.world.between(MILLISECOND, 30 * MILLISECOND), machine.restart)
 
 
 def lose_voters(run: Any) -> None:
@@ -346,23 +355,19 @@ def partition(run: Any) -> None:
 
 def isolate(run: Any) -> None:
     """A broker, often the primary, is cut off from the others, not from clients; the manager
-    promotes one of those, and perhaps it too.
+    promotes one of those, and perhaps it too, for so long that it gives up asking them.
     """
     rng, alone = run.world.rng, _anyone(run)
     others = [machine for machine in run.cluster if machine is not alone]
     pairs = [
         pair for other in others for pair in ((alone.host, other.host), (other.host, alone.host))
     ]
-    _part_for_a_while(run, pairs)
+    heartbeat = run.plan.settings.link_heartbeat_interval
+    _part_for_a_while(run, pairs, least=4 * heartbeat)
     if not run.plan.trusting:
         backups = [machine for machine in others if not machine.state.is_primary]
         for machine in (rng.choice(backups or others), alone)[: rng.choice([1, 2])]:
-            run.world.at(
-                run.world.between(0, 4 * run.plan.settings.link_heartbeat_interval),
-                _promote,
-                run,
-                machine,
-            )
+            run.world.at(run.world.between(0, 2 * heartbeat), _promote, run, machine)
 
 
 def congestion(run: Any) -> None:
@@ -536,15 +541,30 @@ def _crash_disk(run: Any, how: str) -> None:
     _restart_later(run, machine)
 
 
-def _part_for_a_while(run: Any, pairs: list[tuple[str, str]]) -> None:
+def _part_for_a_while(run: Any, pairs: list[tuple[str, str]], least: int = 0) -> None:
     if run.healing:
         return
-    duration = _a_while(run)
+    duration = max(_a_while(run), least)
     for pair in pairs:
         if pair[0] != pair[1] and pair not in run.cuts:
             run.cuts[pair] = None
             run.world.block(*pair)
             run.world.at(duration, _join, run, *pair)
+
+
+def _sever(run: Any, machine: Any) -> list[tuple[str, str]]:
+    """Cut a broker off from the others, which notice at once; return the ways that are cut."""
+    pairs = [
+        pair
+        for other in run.cluster
+        for pair in ((machine.host, other.host), (other.host, machine.host))
+        if other is not machine and pair not in run.cuts
+    ]
+    for pair in pairs:
+        run.cuts[pair] = None
+        run.world.block(*pair)
+        run.world.give_up(*pair)
+    return pairs
 
 
 def _cut_off(run: Any, machines: list[Any]) -> None:
@@ -597,6 +617,7 @@ HURTING = (
     "reset",
     "restart",
     "isolate",
+    "forget_record",
 )
 WEIGHTS = {
     "crash": 3.0,

@@ -48,6 +48,8 @@ class Duty:
     excused: bool = False
     purged: bool = False
     """Whether an administrator purges its queue: then it may be gone, or not."""
+    adrift: bool = False
+    """Whether it was on a queue that is not on every broker (`levels.py`)."""
     taken_from: str = ""
     """Where it was consumed."""
 
@@ -84,14 +86,22 @@ class Facts:
     """
     alternates: dict[str, str] = field(default_factory=dict)
     """Queue -> where its rejected messages go."""
+    dies: bool = False
+    """Whether messages go there for other reasons too."""
     moves: dict[str, str] = field(default_factory=dict)
     """Queue -> where a mover brings its messages."""
     in_transactions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Transmission -> the queues on which it is to be, on all or on none."""
     purges: set[str] = field(default_factory=set)
     """Queues that were purged."""
+    timed: set[str] = field(default_factory=set)
+    """Transmissions with a time to live."""
+    due: dict[str, int] = field(default_factory=dict)
+    """Transmission -> before when nobody may have it."""
     deletions: set[str] = field(default_factory=set)
     """Queues that were deleted."""
+    levels: bool = False
+    """Whether queues get other replicate levels."""
     accepted: int = 0
     delivered: int = 0
     lost_in_total_failures: int = 0
@@ -110,12 +120,19 @@ class Facts:
             known.numbers.append(number)
             known.when, known.state = now, SENT
         for queue in sender.queues:
-            duty = self.duties.setdefault((queue, key), Duty(key, sender.durable, {queue: None}))
+            places = dict.fromkeys((queue, self.alternates[queue]) if self.dies else (queue,))
+            duty = self.duties.setdefault((queue, key), Duty(key, sender.durable, places))
             duty.excused = duty.excused and duty.accepted
         if sender.is_transactional:
             self.in_transactions[key] = sender.queues
         text = b"<" + key.encode() + b">" + sender.padding
+        if sender.write is not None:
+            return bytes(sender.write(sender, key, text))
         head = DURABLE_HEADER if sender.durable else b""
+        if sender.level_of is not None:
+            durable = b"\x41" if sender.durable else b"\x42"
+            level = bytes((sender.level_of(key),))
+            head = b"\x00\x53\x70\xc0\x04\x02" + durable + b"\x50" + level
         if sender.has_ids:
             head += b"\x00\x53\x73\xc0" + bytes((len(key) + 3, 1, 0xA1, len(key))) + key.encode()
         return head + b"\x00\x53\x75\xb0" + len(text).to_bytes(4, "big") + text
@@ -217,6 +234,12 @@ class Facts:
         self.purges.add(queue)
         for duty in self.duties.values():
             if queue in duty.places:
+                duty.purged = True
+
+    def may_expire(self, key: str) -> None:
+        """The time of a message is over: it may go."""
+        for duty in self.duties.values():
+            if duty.key == key:
                 duty.purged = True
 
     def deleted(self, queue: str) -> None:

@@ -55,7 +55,9 @@ def deletions(run: Any) -> Iterator[None]:
         return
     chance = Random(f"deletions {run.plan.depth} {run.seed}")
     for _ in range(run.plan.deletions):
-        run.world.at(chance.randrange(run.plan.length), _delete, run, chance.choice(QUEUES))
+        run.world.at(
+            chance.randrange(run.plan.length), run.administer, "delete", chance.choice(QUEUES)
+        )
 
     class Noted(Deletion):
         """A deletion that is known to those who judge."""
@@ -73,12 +75,3 @@ def deletions(run: Any) -> Iterator[None]:
         yield
     finally:
         broker_module.Deletion, deletion_module.PASSED_ON_A_TURN = former  # type: ignore[misc]
-
-
-def _delete(run: Any, queue: str) -> None:
-    """Ask a primary to delete a queue; whatever it answers will do."""
-    for machine in run.cluster.primaries()[-1:]:
-        if not run.healing:
-            run.world.note("admin", f"deletes {queue} on {machine.host}")
-            run.injected["delete"] = run.injected.get("delete", 0) + 1
-            machine.request("delete_queue", {"name": queue}, lambda reply: None)

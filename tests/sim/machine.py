@@ -503,6 +503,8 @@ class Machine:
             return
         slowness = min(self.disk.slowness, SLOWEST) if self.disk is not None else 1
         delay = self.world.between(*self.cluster.state_delay) * slowness
+        if self.crash_saving:  # Others may go by what is not written, if they are told of it.
+            delay += self.world.between(0, 20 * self.world.latency[1])
         self.world.at(delay, self._state_written, self.life, self.saving)
         if self.crash_saving:
             self.world.at(self.world.between(0, delay), self._crash_now, self.life)

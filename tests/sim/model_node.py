@@ -18,6 +18,7 @@ from typing import Any
 from qpidha.amqp.peer.connection import Counters
 from qpidha.amqp.peer.terminus import ACCEPTED, MODIFIED, REJECTED, RELEASED, PeerError
 from qpidha.broker.queues.limits import UNLIMITED
+from qpidha.broker.queues.selection import Selector
 from qpidha.broker.transaction import Fate, Post, Retirement, Transaction
 from qpidha.ha.channels import Channels
 from qpidha.ha.wire import Message
@@ -236,11 +237,13 @@ class ModelConnection:
             raise self.host.refusal()
         link = ModelLink(self, link_id, sends=kind == "receiver")
         try:
-            sequence = link.find(address, options)
+            wanted = {name: value for name, value in options.items() if name != "selects"}
+            sequence = link.find(address, wanted)
         except RefusedRequest as error:
             self.say(("detached", link_id, error.condition))
             return
         self.links[link_id] = link
+        link.select(options.get("selects"))
         link.credit_wanted = credit
         self.host.when_committed(sequence, link, None)
 
@@ -273,7 +276,8 @@ class ModelLink:
     consumer).
     """
 
-    exclusive = browse = is_selective = False
+    exclusive = browse = False
+    priority = 0
 
     def __init__(self, connection: ModelConnection, link_id: int, *, sends: bool) -> None:
         self.connection = connection
@@ -290,6 +294,12 @@ class ModelLink:
         """How many messages a sender may send, where that is counted."""
         self.is_counted = False
         self.alive = True
+        self.select(None)
+
+    def select(self, selector: Selector | None) -> None:
+        """Give a receiver only what this selects."""
+        self.selector = selector
+        self.is_selective = selector is not None
 
     def find(self, address: str, options: dict[str, Any]) -> int:
         """Find the queue or exchange of an address, or make the queue; return the sequence to wait
@@ -304,6 +314,9 @@ class ModelLink:
             return 0
         self.queue, sequence = broker.declare_queue(address, **options)
         return int(sequence)
+
+    def activated(self, is_active: bool) -> None:
+        """Take note of nothing: it gets messages or none."""
 
     def on_committed(self, number: int | None) -> None:
         """Something that was waited for is committed: the link itself, a message, or a dequeue."""
@@ -342,13 +355,18 @@ class ModelLink:
         host = self.host
         self.given -= 1
         try:
-            payload, expires = arrival(payload, host.now)
-            if self.queue is not None:
-                sequence = self.queue.enqueue(payload, expires)
-            else:
-                sequence, _ = host.broker.publish(
-                    self.exchange, "", payload, headers=dict, expires=expires
+            broker = host.broker
+            payload, expires, due = arrival(payload, broker.time)
+            if due:
+                broker.check_delay()
+            if self.queue is None:
+                sequence, _ = broker.publish(
+                    self.exchange, "", payload, headers=dict, expires=expires, due=due
                 )
+            elif due:
+                sequence = broker.enqueue_on_all([self.queue], payload, expires, due)
+            else:
+                sequence = self.queue.enqueue(payload, expires)
         except (RefusedRequest, ProtocolViolation) as error:
             self.connection.say(("rejected", self.link_id, number, error.condition))
             if isinstance(error, ResourceDeleted):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from qpidha.broker.queues.groups import GROUP_KEY
 from qpidha.model.settings import Settings
 from qpidha.model.url import parse_url
 from qpidha.store import recovery
@@ -15,8 +16,12 @@ from tests.sim.world import MILLISECOND, World
 DISKS = True
 """Whether runs may have disks: a node takes one."""
 QUEUES = ("q0", "q1")
+ONWARD = "onward"
+"""An exchange between another one and a queue."""
 ALTERNATE, REJECTED = "dead", "rejected"
 """An exchange for rejected messages, and the queue behind it."""
+LEVELS = 10
+"""Levels of priority of a queue that has some."""
 MOVED = "moved"
 """Where a mover brings what it takes from the first queue."""
 
@@ -58,15 +63,34 @@ class Plan:
     """Queue -> arguments, of those that are small (`limits.py`)."""
     deletions: int = 0
     """How often somebody deletes a queue."""
+    dies: dict[str, Any] = field(default_factory=dict)
+    """What makes messages dead letters, beside where they go (`dying.py`)."""
+    selects: bool = False
+    """Whether some receivers take only messages that they select (`selecting.py`)."""
+    times: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Sender -> how long its messages live, and how long they wait, in ms (`timing.py`)."""
+    ranks: bool = False
+    """Whether the queues have levels of priority (`ranking.py`)."""
+
+    grouped: tuple[str, ...] = ()
+    """Queues with message groups (`grouping.py`)."""
+    levels: int = 0
+    """How often the replicate level of a queue changes (`levels.py`)."""
 
     def options(self, queue: str) -> dict[str, Any]:
         """Return what a queue is declared with."""
         found: dict[str, Any] = {"durable": self.durable > 0}
-        if self.alternate and queue in QUEUES:
-            found["alternate"] = ALTERNATE
         arguments: dict[str, Any] = {}
+        if self.dies and queue in QUEUES:
+            arguments |= {"x-dead-letter-exchange": ALTERNATE, **self.dies}
+        elif self.alternate and queue in QUEUES:
+            found["alternate"] = ALTERNATE
         if queue in self.dedup:
             arguments["qpidha.dedup"] = "message-id"
+        if queue in self.grouped:
+            arguments[GROUP_KEY] = "group"
+        if self.ranks and queue in QUEUES:
+            arguments["qpid.priorities"] = LEVELS
         arguments |= self.limits.get(queue, {})
         if arguments:
             found["arguments"] = arguments

@@ -12,11 +12,17 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.policy import Policies
 from qpidha.broker.queues.backlog import Backlog
 from qpidha.broker.queues.dedup import Window
+from qpidha.broker.queues.departures import Departures
 from qpidha.broker.queues.dispatch import RoundRobin
+from qpidha.broker.queues.groups import ByGroup
+from qpidha.broker.queues.level import IntoLog
+from qpidha.broker.queues.priority import Priority
 from qpidha.broker.queues.purge import Purge
-from qpidha.broker.queues.queue import Queue
+from qpidha.broker.queues.queue import NOBODY, Queue
+from qpidha.broker.queues.selection import View
 from qpidha.broker.queues.walk import Walk
 from qpidha.broker.state import State
 from qpidha.broker.transaction import Transaction
@@ -186,8 +192,8 @@ def keep_confirmations() -> AbstractContextManager[None]:
                 known.get((id(self), backup.system_id), 0), backup.confirmed
             )
 
-    def subscribing(self: Any, connection_id: int, system_id: str, name: str, request: Any) -> bool:
-        subscribed = subscribe(self, connection_id, system_id, name, request)
+    def subscribing(self: Any, connection_id: int, system_id: str, *request: Any) -> bool:
+        subscribed = subscribe(self, connection_id, system_id, *request)
         if subscribed:
             self.backups[system_id].confirmed = min(
                 known.get((id(self), system_id), 0), self.log.last
@@ -343,9 +349,9 @@ def purge_what_comes() -> AbstractContextManager[None]:
 def overfill() -> AbstractContextManager[None]:
     """Take a message whatever is on its queue already."""
 
-    def careless(self: Any, size: int) -> list[Any]:
+    def careless(self: Any, payload: bytes) -> Any:
         self.check_open()
-        return []
+        return NOBODY
 
     return replaced((Queue, "room_for", careless))
 
@@ -364,7 +370,23 @@ def forget_senders() -> AbstractContextManager[None]:
 def drop_unplaced() -> AbstractContextManager[None]:
     """Let a rejected message go for which its alternate exchange has no room."""
     pass_on = Broker.pass_on
-    return replaced((Broker, "pass_on", lambda self, queue, m: pass_on(self, queue, m) or 0))
+    return replaced(
+        (Broker, "pass_on", lambda self, queue, *died: pass_on(self, queue, *died) or 0)
+    )
+
+
+def die_by_halves() -> AbstractContextManager[None]:
+    """Now and then let a dead letter's source stay where it is."""
+    pass_on = Departures._pass_on
+
+    def careless(self: Any, queue: Any, leaving: Any, cause: Any) -> Any:
+        passed_on = pass_on(self, queue, leaving, cause)
+        if queue.spec.dead_letters is not None:
+            for sequence in [each for each in leaving if each % 3 == 0]:
+                del leaving[sequence]
+        return passed_on
+
+    return replaced((Departures, "_pass_on", careless))
 
 
 def delete_carelessly() -> AbstractContextManager[None]:
@@ -375,6 +397,73 @@ def delete_carelessly() -> AbstractContextManager[None]:
         return reroute(self, queue, message) if message.sequence % 3 else 0
 
     return replaced((Broker, "_reroute", careless))
+
+
+def give_group_to_two() -> AbstractContextManager[None]:
+    """Take a group for free as soon as its consumer has settled one message of it."""
+    let_go = ByGroup._let_go
+
+    def hasty(self: Any, group: Any) -> bool:
+        group.owner = None
+        return let_go(self, group)
+
+    return replaced((ByGroup, "_let_go", hasty))
+
+
+def forget_levels() -> AbstractContextManager[None]:
+    """Take what comes in runs, as that of a snapshot does, for the lowest level."""
+    add_run = Priority.add_run
+
+    def lowest(self: Any, sequences: Any) -> None:
+        levels, self._levels = self._levels, bytes(len(self._levels))
+        add_run(self, sequences)
+        self._levels = levels
+
+    return replaced((Priority, "add_run", lowest))
+
+
+def forget_selector() -> AbstractContextManager[None]:
+    """Give what was given back to whoever selects anything."""
+    return replaced((View, "_still_selects", lambda self, message: True))
+
+
+def expire_on_backups() -> AbstractContextManager[None]:
+    """Let backups drop what has expired by their own clock, which is ahead."""
+    look_at, look, ahead = Queue._look_at, Queue.look, 250_000_000
+
+    def noting(self: Any, sequence: int, at: int) -> None:
+        is_replica, self.is_replica = self.is_replica, False
+        try:
+            look_at(self, sequence, max(at - ahead, 1) if is_replica else at)
+        finally:
+            self.is_replica = is_replica
+
+    def hasty(self: Any, now: int, most: int) -> int:
+        if not self.is_replica or self.times is None:
+            return look(self, now, most)
+        found = self.times.due(now, most)
+        self.remove([one for one in found if one in self.messages], Cause.EXPIRED)
+        if self.times.first:
+            self._host.look_at(self, self.times.first)
+        return len(found)
+
+    return replaced((Queue, "_look_at", noting), (Queue, "look", hasty))
+
+
+def reorder_policies() -> AbstractContextManager[None]:
+    """Have a snapshot tell policies in another order than that in which they were set."""
+    records = Policies.records
+    return replaced((Policies, "records", lambda self: records(self)[::-1]))
+
+
+def count_as_there() -> AbstractContextManager[None]:
+    """Call a queue one that all have, though its messages were not recorded."""
+
+    def take(self: Any, found: Any) -> int:
+        self.queue.unrecorded = (self._place, self._last)
+        return 0
+
+    return replaced((IntoLog, "take", take))
 
 
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
@@ -409,6 +498,13 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         overfill,
         forget_senders,
         drop_unplaced,
+        die_by_halves,
         delete_carelessly,
+        forget_selector,
+        reorder_policies,
+        expire_on_backups,
+        give_group_to_two,
+        forget_levels,
+        count_as_there,
     )
 }

@@ -29,7 +29,9 @@ def purges(run: Any, depth: str) -> Iterator[None]:
         yield
         return
     for _ in range(chance.randint(1, 4)):
-        run.world.at(chance.randrange(run.plan.length), _purge, run, chance.choice(QUEUES))
+        run.world.at(
+            chance.randrange(run.plan.length), run.administer, "purge", chance.choice(QUEUES)
+        )
     former = broker_module.Purge, broker_module.WALKED_A_TURN
 
     class Noted(Purge):
@@ -47,12 +49,3 @@ def purges(run: Any, depth: str) -> Iterator[None]:
         yield
     finally:
         broker_module.Purge, broker_module.WALKED_A_TURN = former  # type: ignore[misc]
-
-
-def _purge(run: Any, queue: str) -> None:
-    """Ask a primary to empty a queue; whatever it answers will do."""
-    for machine in run.cluster.primaries()[-1:]:
-        if not run.healing:
-            run.world.note("admin", f"purges {queue} on {machine.host}")
-            run.injected["purge"] = run.injected.get("purge", 0) + 1
-            machine.request("purge_queue", {"name": queue}, lambda reply: None)

@@ -21,6 +21,8 @@ def two_copies() -> Facts:
         durable=True,
         is_transactional=True,
         has_ids=False,
+        level_of=None,
+        write=None,
         padding=b"",
     )
     facts.sent(sender, 1, 1, 0)

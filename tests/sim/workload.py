@@ -18,13 +18,20 @@ from qpidha.model.effects import Announce
 from qpidha.store import recovery
 from tests.sim import checkers, faults
 from tests.sim.clients import ModelTransport, Mover, Receiver, Sender
+from tests.sim.dying import die, died_whole
+from tests.sim.grouping import MOODS, group, group_of, groups
 from tests.sim.history import ACCEPTED, DOUBT, REFUSED, Facts, Violation, key_of, name_of
+from tests.sim.levels import draw_levels, drift, levels
 from tests.sim.limits import deletions, limit
 from tests.sim.machine import Cluster, Machine
 from tests.sim.manager import Manager, TrustedManager
 from tests.sim.network import Network
-from tests.sim.plan import ALTERNATE, MOVED, QUEUES, REJECTED, draw
+from tests.sim.plan import ALTERNATE, MOVED, ONWARD, QUEUES, REJECTED, draw
+from tests.sim.policies import set_policies
 from tests.sim.purges import purges
+from tests.sim.ranking import check_ranks, is_known, level_of, rank
+from tests.sim.selecting import GIVING_BACK, Half, check_selected, select
+from tests.sim.timing import check_due, take_note, time_senders, timed
 from tests.sim.wire_client import WireTransport
 from tests.sim.world import MILLISECOND, SECOND, World
 
@@ -41,13 +48,21 @@ class Run(Network):
         self.world = world = World(f"{depth} {seed}", tracing=tracing)
         self.plan = plan = draw(world, depth)
         limit(plan, seed)
-        self.facts = Facts()
+        select(plan, seed)
+        time_senders(plan, seed)
+        group(plan, seed)
+        die(plan, seed)
+        rank(plan, seed)
+        draw_levels(plan, seed)
+        self.facts = Facts(levels=bool(plan.levels))
         self.injected: dict[str, int] = {}
         self.promotions = 0
         self.last_states: dict[tuple[str, int], str] = {}
         self.primaries: dict[int, tuple[str, int]] = {}
         self.elected: dict[int, tuple[str, int]] = {}
         """By epoch who said that he is primary, were it for less than a turn."""
+        self.kept: dict[tuple[str, str, int, int], bool] = {}
+        """By queue, primary, its life and epoch whether that queue was one that is kept."""
         self.sets: list[InSyncSet] = []
         self.lost_disks_after = 0
         """The last epoch before disks were lost."""
@@ -91,16 +106,26 @@ class Run(Network):
 
     # -- the course of a run ----------------------------------------------------------------------
 
+    def administer(self, deed: str, queue: str) -> None:
+        """Ask a primary to purge or delete a queue; whatever it answers will do."""
+        for machine in self.cluster.primaries()[-1:]:
+            if not self.healing:
+                self.world.note("admin", f"{deed}s {queue} on {machine.host}")
+                self.injected[deed] = self.injected.get(deed, 0) + 1
+                machine.request(f"{deed}_queue", {"name": queue}, lambda reply: None)
+
     def play(self) -> None:
         """Live through it all; raises Violation."""
         former, recovery.CHUNK = recovery.CHUNK, self.plan.chunk
         try:
-            self.begin()
-            faults.plan(self)
-            with purges(self, self.plan.depth), deletions(self):
-                self.world.run_for(self.plan.length)
-                self.heal()
-                self.finish()
+            with groups(self.plan):
+                self.begin()
+                faults.plan(self)
+                set_policies(self)
+                with purges(self, self.plan.depth), deletions(self), levels(self):
+                    self.world.run_for(self.plan.length)
+                    self.heal()
+                    self.finish()
         finally:
             recovery.CHUNK = former
 
@@ -111,6 +136,8 @@ class Run(Network):
         world.at(20 * MILLISECOND, self.manager.promote, self.cluster.machines[0])
         self.manager.start()
         self._wait(lambda: checkers.all_ready(self.cluster.machines), "the cluster does not begin")
+        if self.plan.ranks:
+            self._wait(lambda: is_known(self.cluster), "priorities are not known to all")
         self._make_clients()
         for client in self.clients:
             world.at(world.between(0, 50 * MILLISECOND), client.connect)
@@ -120,6 +147,7 @@ class Run(Network):
         plan, world = self.plan, self.world
         if plan.alternate:
             self.facts.alternates = dict.fromkeys(QUEUES, REJECTED)
+            self.facts.dies = bool(plan.dies)
         if plan.moves:
             self.facts.moves = {QUEUES[0]: MOVED}
         for number in range(plan.senders):
@@ -142,13 +170,25 @@ class Run(Network):
                 queues=queues,
             )
             sender.is_transactional = transactional
+            if not transactional and any(plan.times.get(number, ())):
+                (sender.ttl, sender.delay), sender.write = plan.times[number], timed
             sender.padding = b"." * plan.padding
             sender.has_ids = all(queue in plan.dedup for queue in queues)
+            sender.level_of = level_of if plan.ranks else None
             self.clients.append(sender)
             self._produce(sender, plan.messages)
         for number in range(plan.receivers):
             queue = QUEUES[number % 2]
             self.clients.append(self._receiver(f"r{number}", queue, plan.moods))
+        for number, queue in enumerate(QUEUES if plan.selects else ()):
+            half = self._receiver(f"h{number}", queue, plan.moods)
+            half.options["selects"] = Half(number)
+            self.clients += [half, self._receiver(f"p{number}", queue, GIVING_BACK)]
+        for number, queue in enumerate(plan.grouped):
+            self.clients += [
+                self._receiver(f"g{number}{place}", queue, moods)
+                for place, moods in enumerate((plan.moods, *MOODS))
+            ]
         if plan.moves:
             self.clients.append(
                 self._receiver("m0", QUEUES[0], (0.05, 0, 0), Mover, target_queue=MOVED)
@@ -200,9 +240,17 @@ class Run(Network):
         if self.plan.moves:
             requests.append(("declare_queue", {"name": MOVED, "durable": durable}))
         if self.plan.fan_out or self.plan.transactions:
-            for queue in QUEUES:
+            # One queue gets its messages by another exchange, where all brokers know of such.
+            ways = dict.fromkeys(QUEUES, "amq.fanout")
+            if not self.plan.mixed:
+                ways[QUEUES[-1]] = ONWARD
+                asked = {"name": ONWARD, "type": "fanout", "durable": durable}
+                requests.append(("declare_exchange", asked))
+                onward = {"exchange": "amq.fanout", "destination_exchange": ONWARD}
+                requests.append(("bind", onward))
+            for queue, exchange in ways.items():
                 requests.append(("declare_queue", {"name": queue, **self.plan.options(queue)}))
-                requests.append(("bind", {"exchange": "amq.fanout", "queue": queue}))
+                requests.append(("bind", {"exchange": exchange, "queue": queue}))
 
         def proceed(reply: dict[str, Any]) -> None:
             if "error" in reply:
@@ -293,9 +341,14 @@ class Run(Network):
             lambda: not any(machine.requests for machine in self.cluster),
             "somebody waits for an answer",
         )
+        self._wait(
+            lambda: checkers.is_quiet(self.cluster.machines), "the brokers do not come to rest"
+        )
         primary = self.cluster.primaries()[0]
         self._judge(primary, checkers.contents(primary, shared=self._shared()), "at rest")
         checkers.backups_equal(self.cluster.machines)
+        if self.plan.ranks:
+            check_ranks(primary)
         for machine in self.cluster.machines:
             checkers.causes_hold(self.facts, machine)
 
@@ -303,6 +356,7 @@ class Run(Network):
         checkers.no_loss(self.facts, present, f"{primary.host}, {when}")
         checkers.all_or_nothing(self.facts, present, primary.host)
         checkers.moved_whole(self.facts, present, primary.host)
+        died_whole(self.facts, present, primary.host)
         checkers.nothing_unexpected(self.facts, present, primary.host)
         checkers.order_kept(self.facts, present, primary.host)
 
@@ -388,6 +442,8 @@ class Run(Network):
             checkers.counted_was_said(machine, machine.node.cluster)
             checkers.limits_hold(self.plan.limits, machine)
             epoch = primary.in_sync.epoch
+            if self.plan.levels:
+                drift(self, machine, epoch)
             who = (machine.host, machine.life)
             if self.primaries.get(epoch) != who:
                 checkers.one_primary_each_epoch(self.primaries, epoch, who)
@@ -412,6 +468,8 @@ class Run(Network):
                 checkers.nothing_taken(self.facts, present, others, machine.host)
             self.facts.total_failure(present, durable_too=not self.plan.disks)
         self._judge(machine, present, f"promoted to epoch {epoch}")
+        if self.plan.ranks:
+            check_ranks(machine)
 
     def _shared(self) -> str:
         return (
@@ -434,7 +492,9 @@ class Run(Network):
         """A sender sends."""
         if sender.is_transactional:
             self._commits()
-        return self.facts.sent(sender, message, number, self.world.now)
+        payload = self.facts.sent(sender, message, number, self.world.now)
+        take_note(self, sender, name_of(sender, message, number))
+        return payload
 
     def _commits(self) -> None:
         """A transaction is under way; faults may meet it there, or its batch on the way to the
@@ -463,8 +523,9 @@ class Run(Network):
             )
         # What was known again, or is gone already, may be accepted by anybody: there is nothing
         # that could be lost with him.
+        duties = [self.facts.duties[queue, key] for queue in sender.queues]
         if len(transmission.numbers) == 1 and not all(
-            self.facts.duties[queue, key].consumed for queue in sender.queues
+            duty.consumed or duty.adrift for duty in duties
         ):
             self.facts.first_acceptance.setdefault(sender.epoch, self.world.now)
             checkers.one_acknowledging(
@@ -490,6 +551,8 @@ class Run(Network):
         if self.world.tracing:
             self.world.note(receiver.host, f"gets {key} from {receiver.address} of {where}")
         checkers.expected_delivery(self.facts, receiver.address, key, where)
+        check_selected(receiver, key, where)
+        check_due(self, key, where)
         if receiver.address != self._shared():
             checkers.settled_stays_settled(self.facts, receiver, key, where)
         if (
@@ -499,10 +562,13 @@ class Run(Network):
         ):
             checkers.in_order(
                 self.facts,
-                receiver.last_numbers,
+                receiver.last_numbers[
+                    group_of(key) if receiver.address in self.plan.grouped else ""
+                ],
                 receiver.address,
                 key,
                 f"{where}, as {receiver.host} sees it",
+                lane=f" {level_of(key)}" if self.plan.ranks else "",
             )
         self.facts.seen.add((receiver.address, key))
         self.facts.delivered += 1

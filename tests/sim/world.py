@@ -325,10 +325,14 @@ class World:
         """A block has lasted so long that the ends behind it find nobody there."""
         if self.blocks.get((source, target)) != number:
             return
+        self.give_up(source, target)
+        self.at(self.silence, self._silent, source, target, number)
+
+    def give_up(self, source: str, target: str) -> None:
+        """Have the ends that hear nothing from a host take it for gone."""
         for stream in list(self.streams.values()):
             for pipe in stream.pipes.values():
                 endpoint = pipe.receiver
                 if pipe.source == source and pipe.target == target and endpoint is not None:
                     self.close(stream, endpoint, "the peer heard nothing")
                     endpoint.stream_lost(stream, "silent for twice the heartbeat")
-        self.at(self.silence, self._silent, source, target, number)

@@ -1,0 +1,64 @@
+"""Timing: in some runs some senders give their messages a time to live, or have them delivered
+later.
+
+Whatever happens, none is gone before its time is over, and none is given before it is due. Chance
+has a generator of its own here, so that a seed without any of this is the history that it would be
+without this.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from qpidha.model.encoding import UInt
+from qpidha.model.message_view import DELIVERY_DELAY, build
+from tests.sim.history import Violation
+from tests.sim.plan import Plan
+from tests.sim.world import MILLISECOND
+
+SHARE = 0.25
+"""Of the runs, so many have such senders."""
+
+
+def time_senders(plan: Plan, seed: int) -> None:
+    """Let senders of a run say how long and when, or not, as its seed has it."""
+    chance = Random(f"times {plan.depth} {seed}")
+    if chance.random() < SHARE:
+        for number in range(plan.senders):
+            plan.times[number] = chance.choice([(0, 0), (300, 0), (1000, 0), (0, 100), (0, 400)])
+
+
+def timed(sender: Any, key: str, text: bytes) -> bytes:
+    """Write a message of such a sender."""
+    header: dict[str, Any] = {"durable": sender.durable}
+    if sender.level_of is not None:
+        header["priority"] = sender.level_of(key)
+    if sender.ttl:
+        header["ttl"] = UInt(sender.ttl)
+    return build(
+        text,
+        header=header,
+        annotations={DELIVERY_DELAY: sender.delay} if sender.delay else None,
+        properties={"message_id": key} if sender.has_ids else None,
+    )
+
+
+def take_note(run: Any, sender: Any, key: str) -> None:
+    """A sender sends: judge by that what becomes of it. Its time counts from when it comes, and the
+    first time that it was sent may have been that.
+    """
+    facts, world = run.facts, run.world
+    if sender.delay:
+        facts.due.setdefault(key, world.now + sender.delay * MILLISECOND)
+    if sender.ttl and key not in facts.timed:
+        facts.timed.add(key)
+        world.at(sender.ttl * MILLISECOND, facts.may_expire, key)
+
+
+def check_due(run: Any, key: str, where: str) -> None:
+    """A receiver gets nothing early."""
+    due = run.facts.due.get(key, 0)
+    if run.world.now < due:
+        early = (due - run.world.now) // MILLISECOND
+        raise Violation(f"early: {where} gave {key} {early} ms before it is due")
