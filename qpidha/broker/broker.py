@@ -575,7 +575,7 @@ class Broker(State):
 
     def set_policy(self, wanted: PolicySet) -> int:
         """Set a policy, in place of one that has its name; return the sequence to wait for. Queues
-        follow it in this turn, or a few turns later where there are many.
+        and exchanges follow it in this turn, or a few turns later where there are many.
         """
         self._check_sets_policies()
         if self._log_writer is not None:
@@ -696,7 +696,7 @@ class Broker(State):
         if user:
             raise RefusedRequest(
                 f"Cannot delete exchange {name}, in use as alternate of {user}",
-                hint=f"Delete {user} first.",
+                hint=f"Delete {user} first, or clear the policy that says so.",
             )
         if if_unused and exchange.binding_count:
             raise PreconditionFailed(
@@ -799,7 +799,7 @@ class Broker(State):
         exchange = self.exchanges.get(exchange_name)
         if exchange is None or exchange.reads_keys or exchange.leads_on:
             return True
-        name = exchange.options.alternate
+        name = exchange.alternate
         alternate = self.exchanges.get(name) if name else None
         return alternate is not None and alternate.reads_keys
 
@@ -1109,7 +1109,7 @@ class Broker(State):
         if exchange.leads_on:
             found = spread(found, self.exchanges, key, headers, steps, payload)
         queues = [queue for queue in found if queue not in evicting]
-        name = exchange.options.alternate
+        name = exchange.alternate
         alternate = self.exchanges.get(name) if name and not queues else None
         if alternate is not None:
             found = alternate.route(key, headers, steps, payload)
@@ -1453,8 +1453,11 @@ class Broker(State):
         self._owned.setdefault(owner, {})[queue] = None
 
     def _user_of_alternate(self, name: str) -> str:
+        """Say what an exchange is the alternate of, as declarations or policies have it, but for
+        itself; empty if of nothing.
+        """
         for exchange in self.exchanges.values():
-            if exchange.options.alternate == name:
+            if name in (exchange.options.alternate, exchange.alternate) and exchange.name != name:
                 return f"exchange {exchange.name}"
         for queue in self.queues.values():
             if queue.options.alternate == name:

@@ -102,6 +102,7 @@ class Exchange:
 
     __slots__ = (
         "_bindings",
+        "alternate",
         "bytes_dropped",
         "bytes_received",
         "dropped",
@@ -121,6 +122,10 @@ class Exchange:
         self.name = options.name
         self.uuid = options.uuid
         self.options = options
+        self.alternate = options.alternate
+        """The exchange that is asked for messages for which there is no queue: as the declaration
+        or a policy has it. Empty for none; there may be no exchange of this name.
+        """
         self._bindings: dict[tuple[int, str], Binding] = {}
         """By the destination's uid and key."""
         self.incoming: dict[tuple[int, str], None] = {}
@@ -512,7 +517,7 @@ def spread(
             if own.are_over():
                 raise TooManyKeys("")
             further = destination.route(key, once, own, payload)
-            name = destination.options.alternate
+            name = destination.alternate
             if not further and name and name in exchanges:
                 further = [exchanges[name]]
             waiting += further

@@ -60,7 +60,7 @@ class Decider(Protocol):
     settings: BrokerSettings
     queues: dict[str, Queue]
     by_uid: dict[int, Queue | Exchange]
-    followed: dict[Queue, Followed]
+    followed: dict[Destination, Followed]
     records_durable_only: bool
 
     @property

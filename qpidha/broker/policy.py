@@ -1,4 +1,4 @@
-"""Policies: settings for the queues whose names match a pattern, now and later.
+"""Policies: settings for the queues and exchanges whose names match a pattern, now and later.
 
 A user's policy and an operator's are kept apart. Of the policies of one kind that fit a queue, the
 one with the highest priority counts, of two the one whose name comes first; a layer counts beside
@@ -7,10 +7,13 @@ at most one value for a name from each kind, and one rule (`Followed.merged`) ma
 operator's policy, the queue's own arguments and the user's policy say: where the smallest counts
 (`ByPolicy` in `vocabulary.py`) that is the smallest, else it is the first that says anything.
 
-All of this is a function of the records and of the queue's declaration. It knows no clock, and a
-broker that gets policies and queues with a snapshot comes to the same as one that saw them change.
-Knows nothing of queues but what they were declared with. Source: RabbitMQ's guide to policies;
-Qpid has none.
+It is the same with exchanges. A policy may say something of both: each takes what it knows, and a
+policy that says nothing of exchanges is for none, so it is in no other's way there.
+
+All of this is a function of the records and of the declaration. It knows no clock, and a broker
+that gets policies and queues with a snapshot comes to the same as one that saw them change. Knows
+nothing of queues and exchanges but what they were declared with. Source: RabbitMQ's guide to
+policies; Qpid has none.
 """
 
 from __future__ import annotations
@@ -19,26 +22,28 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from qpidha.broker.pattern import Pattern, compile_pattern
 from qpidha.broker.queues.arguments import check_name, check_plain
 from qpidha.broker.queues.limits import MAX_COUNT, MAX_SIZE
 from qpidha.broker.queues.priority import read_priorities
 from qpidha.broker.queues.spec import check_queue_arguments
-from qpidha.broker.translation import translate_policy
-from qpidha.broker.vocabulary import ByPolicy, Kind, find
+from qpidha.broker.translation import policy_key, translate_policy
+from qpidha.broker.vocabulary import ALTERNATE, ByPolicy, Kind, find, is_policy_key
 from qpidha.model.errors import InvalidArgument
-from qpidha.model.records import PolicyCleared, PolicySet
+from qpidha.model.records import PolicyCleared, PolicySet, QueueDeclared
 from qpidha.model.replication_level import ALL, REPLICATE, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from qpidha.model.records import QueueDeclared, Record
+    from qpidha.model.records import ExchangeDeclared, Record
+
+    Declared: TypeAlias = QueueDeclared | ExchangeDeclared
 
 MOST_POLICIES = 500
-"""Of users, and of operators: each is looked at for each queue."""
+"""Of users, and of operators: each is looked at for each queue and exchange."""
 LARGEST_DEFINITION = 16_384
 """Characters, as JSON."""
 PRIORITIES = 2**31
@@ -46,36 +51,52 @@ LAST_VALUE = "qpid.last_value_queue_key"
 OWN_LIMITS = (MAX_COUNT, MAX_SIZE)
 """A queue that was declared with one of these says with it what happens when it is full."""
 ARGUMENT = "argument"
-"""Where a value comes from that is a queue's own."""
+"""Where a value comes from that is a queue's or an exchange's own."""
+NOUNS = {Kind.QUEUE: "queue", Kind.EXCHANGE: "exchange"}
+"""What policies can be for, by the kind of the arguments that they set."""
+ALL_OF_THEM, EXCHANGES = "all", "exchanges"
 
-APPLY_TO: dict[str, Callable[[QueueDeclared], bool]] = {
-    "all": lambda queue: True,
-    "queues": lambda queue: True,
-    "classic_queues": lambda queue: True,
-    "replicated_queues": lambda queue: queue.replicate == ALL,
-    "quorum_queues": lambda queue: queue.replicate == ALL,
-    "lvq": lambda queue: LAST_VALUE in queue.arguments,
-    "priority_queues": lambda queue: read_priorities(queue.arguments) is not None,
+
+def _is_queue(what: Declared) -> bool:
+    return isinstance(what, QueueDeclared)
+
+
+APPLY_TO: dict[str, Callable[[Declared], bool]] = {
+    ALL_OF_THEM: lambda what: True,
+    "queues": _is_queue,
+    EXCHANGES: lambda what: not _is_queue(what),
+    "classic_queues": _is_queue,
+    "replicated_queues": lambda what: _is_queue(what) and what.replicate == ALL,
+    "quorum_queues": lambda what: _is_queue(what) and what.replicate == ALL,
+    "lvq": lambda what: _is_queue(what) and LAST_VALUE in what.arguments,
+    "priority_queues": lambda what: _is_queue(what) and read_priorities(what.arguments) is not None,
 }
-"""What a policy may be for, and whether a queue is that."""
-NOT_FOR = {
-    "exchanges": "policies are for queues: what an exchange does, and its alternate exchange, is "
-    "decided when it is declared",
-    "streams": "there are none",
-}
+"""What a policy may be for, and whether a queue or an exchange is that."""
+NOT_FOR = {"streams": "there are none"}
 """What policies of RabbitMQ may be for, and these are not, with the reason."""
 BY_LEVEL = ("replicated_queues", "quorum_queues")
 """Of them, those that depend on the replicate level."""
 
 
+def kind_of(what: Declared) -> Kind:
+    """Return the kind of the arguments that something is declared with."""
+    return Kind.QUEUE if _is_queue(what) else Kind.EXCHANGE
+
+
+def says_of(kind: Kind, record: PolicySet) -> bool:
+    """Whether a policy says something of queues, or of exchanges."""
+    return any(is_policy_key(kind, name) for name in record.settings)
+
+
 class Policy:
     """One policy."""
 
-    __slots__ = ("_fits", "_is_for", "record", "sequence")
+    __slots__ = ("_fits", "_is_for", "_says_of", "record", "sequence")
 
     def __init__(self, sequence: int, record: PolicySet) -> None:
         self.sequence = sequence
         self.record = record
+        self._says_of = tuple(kind for kind in NOUNS if says_of(kind, record))
         self._is_for = APPLY_TO.get(record.apply_to)
         self._fits: Pattern | None = None
         try:
@@ -90,7 +111,7 @@ class Policy:
 
     @property
     def cost(self) -> int:
-        """What it takes at worst to look whether it is for a queue."""
+        """What it takes at worst to look whether it is for a queue or an exchange."""
         return 1 if self._fits is None else self._fits.cost
 
     @property
@@ -98,18 +119,21 @@ class Policy:
         """What it is called where others are named as well."""
         return f"{'operator policy' if self.record.is_operator else 'policy'} {self.record.name}"
 
-    def misses(self, queue: QueueDeclared) -> str:
-        """Say why it is not for a queue; empty if it is."""
-        if self._is_for is None or not self._is_for(queue):
+    def misses(self, what: Declared) -> str:
+        """Say why it is not for a queue or an exchange; empty if it is."""
+        if self._is_for is None or not self._is_for(what):
             return f"it is for {self.record.apply_to}"
-        if self._fits is None or not self._fits.fits(queue.name):
+        kind = kind_of(what)
+        if kind not in self._says_of:
+            return f"it says nothing of {NOUNS[kind]}s"
+        if self._fits is None or not self._fits.fits(what.name):
             return f"the name does not match {self.record.pattern}"
         return ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layers:
-    """The policies of one kind that are for a queue, and what they say together."""
+    """The policies of one kind that are for a queue or an exchange, and what they say together."""
 
     matched: tuple[Policy, ...]
     """The one that counts most first."""
@@ -120,8 +144,8 @@ class Layers:
     implied: dict[str, tuple[Any, str]]
 
     @classmethod
-    def of(cls, matched: tuple[Policy, ...]) -> Layers:
-        """Put policies together."""
+    def of(cls, kind: Kind, matched: tuple[Policy, ...]) -> Layers:
+        """Put together what policies say of queues, or of exchanges."""
         base = [policy for policy in matched if not policy.record.is_layer][:1]
         used = (*base, *reversed([policy for policy in matched if policy.record.is_layer]))
         settings: dict[str, tuple[Any, str]] = {}
@@ -131,25 +155,25 @@ class Layers:
                 (settings, policy.record.settings),
                 (implied, policy.record.implied),
             ):
-                found.update((name, (value, policy.title)) for name, value in told.items())
+                found.update(
+                    (name, (value, policy.title))
+                    for name, value in told.items()
+                    if is_policy_key(kind, name)
+                )
         return cls(matched, used, settings, implied)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Followed:
-    """What the policies say of one queue."""
+    """What the policies say of one queue or exchange."""
 
     users: Layers
     operators: Layers
 
-    def values(self, queue: QueueDeclared) -> dict[str, list[tuple[Any, str]]]:
+    def values(self, what: Declared) -> dict[str, list[tuple[Any, str]]]:
         """Return all that is said of each name, with who says it; what counts is first."""
         found: dict[str, list[tuple[Any, str]]] = {}
-        arguments = queue.arguments
-        if queue.fallback:
-            # It asks for no level: the one that is written there came of what others say.
-            arguments = {**arguments}
-            arguments.pop(REPLICATE, None)
+        arguments, kind = _own(what), kind_of(what)
         own = {name: (value, ARGUMENT) for name, value in arguments.items()}
         for source in (self.operators.settings, own, self.users.settings):
             for name, value in source.items():
@@ -159,20 +183,20 @@ class Followed:
                 if name not in found and not any(limit in arguments for limit in OWN_LIMITS):
                     found[name] = [value]
         for name, values in found.items():
-            entry = find(Kind.QUEUE, name)
+            entry = find(kind, name)
             if len(values) > 1 and entry is not None and entry.by_policy is ByPolicy.SMALLEST:
                 values.sort(key=lambda value: _size(value[0], entry.unlimited))
         return found
 
-    def merged(self, queue: QueueDeclared) -> dict[str, Any]:
-        """Return the arguments of a queue as the policies have them."""
-        return {name: values[0][0] for name, values in self.values(queue).items()}
+    def merged(self, what: Declared) -> dict[str, Any]:
+        """Return the arguments of a queue or an exchange as the policies have them."""
+        return {name: values[0][0] for name, values in self.values(what).items()}
 
-    def effective(self, queue: QueueDeclared) -> dict[str, Any]:
+    def effective(self, what: Declared) -> dict[str, Any]:
         """Return what counts because a policy says so."""
         return {
             name: values[0][0]
-            for name, values in sorted(self.values(queue).items())
+            for name, values in sorted(self.values(what).items())
             if values[0][1] != ARGUMENT
         }
 
@@ -180,6 +204,16 @@ class Followed:
     def level(self) -> str:
         """The replicate level for a queue that does not name one; empty if nothing is said."""
         return str(self.users.settings.get(REPLICATE, ("",))[0])
+
+
+def _own(what: Declared) -> dict[str, Any]:
+    """Return what a queue or an exchange was declared with, and policies may say otherwise."""
+    if not isinstance(what, QueueDeclared):
+        return {ALTERNATE: what.alternate} if what.alternate else {}
+    if not what.fallback:
+        return what.arguments
+    # It asks for no level: the one that is written there came of what others say.
+    return {name: value for name, value in what.arguments.items() if name != REPLICATE}
 
 
 def _size(value: Any, unlimited: int | None) -> float:
@@ -197,14 +231,18 @@ class Policies:
         """The sequence of the last change."""
         self.first_end = 0
         """When the next policy ends by itself, in ns since the Unix epoch; 0 for never."""
-        self._known: dict[tuple[Policy, ...], Layers] = {}
+        self._known: dict[tuple[Kind, tuple[Policy, ...]], Layers] = {}
 
     def __len__(self) -> int:
         return sum(len(policies) for policies in self._by_kind.values())
 
-    def get(self, name: str, *, is_operator: bool = False) -> PolicySet | None:
+    def find(self, name: str, *, is_operator: bool = False) -> Policy | None:
         """Return the policy of this name, if there is one."""
-        found = self._by_kind[is_operator].get(name)
+        return self._by_kind[is_operator].get(name)
+
+    def get(self, name: str, *, is_operator: bool = False) -> PolicySet | None:
+        """Return the record of the policy of this name, if there is one."""
+        found = self.find(name, is_operator=is_operator)
         return None if found is None else found.record
 
     def ranked(self, *, is_operator: bool = False) -> list[Policy]:
@@ -261,25 +299,27 @@ class Policies:
 
     # What they say.
 
-    def of(self, queue: QueueDeclared) -> Followed | None:
-        """Return what the policies say of a queue; None if none is for it."""
-        return self.of_now(queue, None, 0)
+    def of(self, what: Declared) -> Followed | None:
+        """Return what the policies say of a queue or an exchange; None if none is for it."""
+        return self.of_now(what, None, 0)
 
-    def of_now(self, queue: QueueDeclared, former: Followed | None, since: int) -> Followed | None:
-        """Return what the policies say of a queue, where `former` is what they said when the last
-        change was that of sequence `since`.
+    def of_now(self, what: Declared, former: Followed | None, since: int) -> Followed | None:
+        """Return what the policies say of a queue or an exchange, where `former` is what they said
+        when the last change was that of sequence `since`.
         """
         found = []
         for is_operator, policies in self._by_kind.items():
             matched = [
-                policy for policy in self.since(is_operator, since) if not policy.misses(queue)
+                policy for policy in self.since(is_operator, since) if not policy.misses(what)
             ]
             if former is not None:
                 before = former.operators if is_operator else former.users
                 matched += [one for one in before.matched if policies.get(one.record.name) is one]
                 matched.sort(key=lambda policy: policy.rank)
             found.append(tuple(matched))
-        return Followed(*(self._layers(each) for each in found)) if any(found) else None
+        if not any(found):
+            return None
+        return Followed(*(self._layers(kind_of(what), each) for each in found))
 
     def since(self, is_operator: bool, sequence: int) -> list[Policy]:
         """Return the policies that were set after a sequence, the one that counts most first."""
@@ -288,14 +328,14 @@ class Policies:
 
     def cost_since(self, sequence: int) -> int:
         """Return what it takes at worst to look which of the policies that were set after a
-        sequence are for a queue.
+        sequence are for a queue or an exchange.
         """
         return sum(policy.cost for kind in (True, False) for policy in self.since(kind, sequence))
 
-    def _layers(self, matched: tuple[Policy, ...]) -> Layers:
-        found = self._known.get(matched)
+    def _layers(self, kind: Kind, matched: tuple[Policy, ...]) -> Layers:
+        found = self._known.get((kind, matched))
         if found is None:
-            found = self._known[matched] = Layers.of(matched)
+            found = self._known[kind, matched] = Layers.of(kind, matched)
         return found
 
 
@@ -338,7 +378,12 @@ def policy_asked_for(
     settings, implied = translate_policy(definition)
     if not settings:
         raise InvalidArgument(f"{what} {name}: the definition is empty", hint="say what is to be")
-    check_queue_arguments(settings)
+    _check_keys(f"{what} {name}", definition, settings, apply_to)
+    check_queue_arguments(
+        {key: value for key, value in settings.items() if is_policy_key(Kind.QUEUE, key)}
+    )
+    if ALTERNATE in settings:
+        _check_alternate(f"{what} {name}", settings[ALTERNATE])
     if REPLICATE in settings:
         _check_level(f"{what} {name}", settings, apply_to, is_operator)
     return PolicySet(
@@ -353,6 +398,39 @@ def policy_asked_for(
         is_layer,
         expires,
     )
+
+
+def _check_keys(
+    title: str, definition: Mapping[str, Any], settings: Mapping[str, Any], apply_to: str
+) -> None:
+    """Raise InvalidArgument for a key of what the policy is not for."""
+    if apply_to == ALL_OF_THEM:
+        return
+    kind, other = (
+        (Kind.EXCHANGE, Kind.QUEUE) if apply_to == EXCHANGES else (Kind.QUEUE, Kind.EXCHANGE)
+    )
+    for key in definition:
+        known = policy_key(str(key))
+        if known in settings and not is_policy_key(kind, known):
+            raise InvalidArgument(
+                f"{title}: apply-to={apply_to}, and {key} is for {NOUNS[other]}s only",
+                reason=f"what {NOUNS[kind]}s have of it, if anything, is decided when they are "
+                "declared",
+                hint=f"leave {key} out, or set it by a policy of its own for {NOUNS[other]}s",
+            )
+
+
+def _check_alternate(title: str, name: str) -> None:
+    """Raise InvalidArgument for what cannot be the name of an exchange. One that is not there yet
+    may come: until then there is no queue for what would go to it.
+    """
+    if not name:
+        raise InvalidArgument(
+            f"{title}: {ALTERNATE} is empty",
+            reason="the default exchange is nobody's alternate",
+            hint=f"name an exchange, or leave {ALTERNATE} out",
+        )
+    check_name("exchange name", name)
 
 
 def _check_level(title: str, settings: Mapping[str, Any], apply_to: str, is_operator: bool) -> None:
@@ -379,7 +457,7 @@ def listed(
     policies: Policies, followed: Iterable[Followed], *, is_operator: bool
 ) -> list[dict[str, Any]]:
     """Describe the policies of one kind, the one that counts most first, with what becomes of them
-    on the queues.
+    on the queues and exchanges.
     """
     matches: Counter[str] = Counter()
     uses: Counter[str] = Counter()
@@ -431,17 +509,17 @@ def described(record: PolicySet) -> dict[str, Any]:
     }
 
 
-def explained(
-    policies: Policies, queue: QueueDeclared, followed: Followed | None
-) -> dict[str, Any]:
-    """Say of every policy why it counts for a queue or does not, and what comes of them all."""
-    told = []
+def explained(policies: Policies, what: Declared, followed: Followed | None) -> dict[str, Any]:
+    """Say of every policy why it counts for a queue or an exchange or does not, and what comes of
+    them all.
+    """
+    told, kind = [], kind_of(what)
     for is_operator in (True, False):
         layers = None
         if followed is not None:
             layers = followed.operators if is_operator else followed.users
         for policy in policies.ranked(is_operator=is_operator):
-            reason = policy.misses(queue)
+            reason = policy.misses(what)
             is_used = layers is not None and policy in layers.used
             told.append(
                 {
@@ -450,27 +528,29 @@ def explained(
                     "priority": policy.record.priority,
                     "matches": not reason,
                     "in_effect": is_used,
-                    "reason": reason or _fate(policy, layers, is_used),
+                    "reason": reason or _fate(policy, kind, layers, is_used),
                 }
             )
     settings = []
     if followed is not None:
-        for name, values in sorted(followed.values(queue).items()):
+        for name, values in sorted(followed.values(what).items()):
             if any(source != ARGUMENT for _, source in values):
-                settings.append(_setting(name, values))
-    return {"queue": queue.name, "policies": told, "settings": settings}
+                settings.append(_setting(kind, name, values))
+    return {NOUNS[kind]: what.name, "policies": told, "settings": settings}
 
 
-def _fate(policy: Policy, layers: Layers | None, is_used: bool) -> str:
-    """Say what becomes of a policy that matches."""
+def _fate(policy: Policy, kind: Kind, layers: Layers | None, is_used: bool) -> str:
+    """Say what becomes of a policy that matches, and which of its keys say nothing here."""
     if layers is None or not is_used:
         base = None if layers is None else layers.used[0]
         return "" if base is None else f"{base.title} comes before it"
-    return "a layer, beside the others" if policy.record.is_layer else "it counts"
+    others = [name for name in policy.record.settings if not is_policy_key(kind, name)]
+    but = f", but for {', '.join(others)}: not for {NOUNS[kind]}s" if others else ""
+    return ("a layer, beside the others" if policy.record.is_layer else "it counts") + but
 
 
-def _setting(name: str, values: list[tuple[Any, str]]) -> dict[str, Any]:
-    entry = find(Kind.QUEUE, name)
+def _setting(kind: Kind, name: str, values: list[tuple[Any, str]]) -> dict[str, Any]:
+    entry = find(kind, name)
     is_limit = entry is not None and entry.by_policy is ByPolicy.SMALLEST
     return {
         "name": name,

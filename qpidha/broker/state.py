@@ -15,16 +15,18 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
-from qpidha.broker.policy import Followed, Policies
+from qpidha.broker.policy import Followed, Policies, says_of
 from qpidha.broker.queues.dedup import DEDUP, DEDUP_WINDOW
 from qpidha.broker.queues.departures import Departures
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.queues.remains import Remains
 from qpidha.broker.queues.returns import Returns
 from qpidha.broker.queues.spec import compile_spec
+from qpidha.broker.vocabulary import ALTERNATE, Kind
 from qpidha.model.memory import MemoryUse
 from qpidha.model.records import (
     BUILT_IN_EXCHANGES,
+    DEFAULT_EXCHANGE,
     Bound,
     DedupRemembered,
     Dequeued,
@@ -141,11 +143,11 @@ class State:
         self.not_own: dict[str, dict[Queue, None]] = {}
         """Containers -> the queues that do not take what they send to exchanges."""
         self.policies = Policies()
-        self.followed: dict[Queue, Followed] = {}
-        """What policies say of queues, where they say anything."""
-        self.to_follow: dict[Queue, int] = {}
-        """Queues that are still to be given what policies say of them now, each with the sequence
-        of the last change that it knows of.
+        self.followed: dict[Destination, Followed] = {}
+        """What policies say of queues and exchanges, where they say anything."""
+        self.to_follow: dict[Destination, int] = {}
+        """Queues and exchanges that are still to be given what policies say of them now, each with
+        the sequence of the last change that it knows of.
         """
         self.departures = Departures(self.pass_on)
         """The way out of every queue."""
@@ -345,31 +347,40 @@ class State:
         return compile_spec(options, settings.default_queue_limit, settings.queue_memory)
 
     def policies_changed(self, records: Iterable[Record | None], last: int) -> None:
-        """Have every queue follow the policies as they are now: some in each turn, for there may be
-        many, and nothing that a replica has depends on it. But what a queue is to remember of its
-        messages it remembers from this record on, on every broker.
+        """Have all queues, and exchanges, of which these policies say something follow the policies
+        as they are now: some in each turn, for there may be many, and nothing that a replica has
+        depends on it. But what a queue is to remember of its messages it remembers from this record
+        on, on every broker.
         """
-        self.to_follow = dict.fromkeys(self.queues.values(), last) | self.to_follow
-        for record in records:
-            if isinstance(record, PolicySet) and any(one in record.settings for one in REMEMBERED):
-                self.follow_policies(ALL_LOOKS)
+        told = [record for record in records if isinstance(record, PolicySet)]
+        things: list[Destination] = []
+        if any(says_of(Kind.QUEUE, policy) for policy in told):
+            things += self.queues.values()
+        if any(says_of(Kind.EXCHANGE, policy) for policy in told):
+            things += [each for each in self.exchanges.values() if each.uid != DEFAULT_EXCHANGE]
+        self.to_follow = dict.fromkeys(things, last) | self.to_follow
+        if any(name in policy.settings for policy in told for name in REMEMBERED):
+            self.follow_policies(ALL_LOOKS)
 
     def follow_policies(self, looks: int) -> None:
-        """Give queues what the policies say of them now, with so many looks at names and a few
-        more.
+        """Give queues and exchanges what the policies say of them now, with so many looks at names
+        and a few more.
         """
         costs: dict[int, int] = {}
-        for queue, since in list(islice(self.to_follow.items(), looks // FOLLOWED + 1)):
+        for thing, since in list(islice(self.to_follow.items(), looks // FOLLOWED + 1)):
             if looks <= 0:
                 break
             if since not in costs:
                 costs[since] = FOLLOWED + self.policies.cost_since(since)
             looks -= costs[since]
-            del self.to_follow[queue]
-            if not queue.deleted:
-                former = self.followed.pop(queue, None)
-                self._follow(queue, self.policies.of_now(queue.options, former, since))
-                self.has_followed(queue)
+            del self.to_follow[thing]
+            if isinstance(thing, Exchange):
+                former = self.followed.pop(thing, None)
+                self._guide(thing, self.policies.of_now(thing.options, former, since))
+            elif not thing.deleted:
+                former = self.followed.pop(thing, None)
+                self._follow(thing, self.policies.of_now(thing.options, former, since))
+                self.has_followed(thing)
 
     def has_followed(self, queue: Queue) -> None:
         """Do nothing: the primary changes levels, by records."""
@@ -381,6 +392,14 @@ class State:
         spec = self._compile(queue.options, followed)
         if spec != queue.spec:
             queue.reconfigure(spec)
+
+    def _guide(self, exchange: Exchange, followed: Followed | None) -> None:
+        """Give an exchange what the policies say of it."""
+        options = exchange.options
+        exchange.alternate = options.alternate
+        if followed is not None:
+            self.followed[exchange] = followed
+            exchange.alternate = followed.merged(options).get(ALTERNATE, "")
 
     def label(self, queue: Queue, level: str) -> None:
         """A queue has another replicate level. Other policies may be for it then."""
@@ -424,6 +443,8 @@ class State:
         exchange = EXCHANGE_TYPES[options.type](uid, options)
         self.exchanges[exchange.name] = exchange
         self.by_uid[uid] = exchange
+        if self.policies:
+            self._guide(exchange, self.policies.of(options))
         return exchange
 
     def remove_exchange(self, exchange: Exchange) -> None:
@@ -434,6 +455,8 @@ class State:
             source = self.by_uid.get(uid)
             if isinstance(source, Exchange):
                 source.unbind(exchange, key)
+        self.followed.pop(exchange, None)
+        self.to_follow.pop(exchange, None)
         del self.exchanges[exchange.name]
         del self.by_uid[exchange.uid]
 

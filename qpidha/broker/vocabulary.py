@@ -131,8 +131,8 @@ class Fate(StrEnum):
 
 
 class ByPolicy(StrEnum):
-    """Whether a policy can set an argument of a queue, and what counts where others say something
-    else.
+    """Whether a policy can set an argument of a queue or an exchange, and what counts where others
+    say something else.
     """
 
     NEVER = "never"
@@ -173,7 +173,9 @@ class Entry:
     feature: str = ""
     """Which feature all brokers of a cluster must have for a known argument to be recorded."""
     by_policy: ByPolicy = ByPolicy.NEVER
-    """Of a known argument of queues: whether it is a key of policies, with its aliases."""
+    """Of a known argument of queues or exchanges: whether it is a key of policies, with its
+    aliases.
+    """
     unlimited: int | None = 0
     """Where the smallest counts: the number that is no limit; None if there is none."""
     base_values: tuple[Any, ...] = ()
@@ -1154,9 +1156,14 @@ _SEVERAL = (
         for name in (DURABLE, AUTO_DELETE)
     ),
     _known(Kind.QUEUE, EXCLUSIVE, AMQP, _OPTION, **_FLAG),
-    *(
-        _known(kind, ALTERNATE, QPID, _OPTION, **_EXCHANGE_NAME)
-        for kind in (Kind.QUEUE, Kind.EXCHANGE)
+    _known(Kind.QUEUE, ALTERNATE, QPID, _OPTION, **_EXCHANGE_NAME),
+    _known(
+        Kind.EXCHANGE,
+        ALTERNATE,
+        QPID,
+        f"{_OPTION} A key of policies too.",
+        by_policy=ByPolicy.FIRST,
+        **_EXCHANGE_NAME,
     ),
     *(
         _alias(kind, name, RABBITMQ, AUTO_DELETE, _OPTION, **_FLAG)
@@ -1520,6 +1527,8 @@ TABLE: tuple[Entry, ...] = (
 )
 """Every name, each once for a kind."""
 BY_NAME = {(entry.kind, entry.name): entry for entry in TABLE}
+KEY_KINDS = (Kind.POLICY, Kind.QUEUE, Kind.EXCHANGE)
+"""Where the names stand that may be keys of policies."""
 _PREFIXES = ("", "x-", "qpid.", "qpidha.")
 
 
@@ -1536,19 +1545,29 @@ def find(kind: Kind, name: str) -> Entry | None:
 
 
 def policy_entry(name: str) -> Entry | None:
-    """Find what a key of policies is: one of its own, or an argument of queues, of which the prefix
-    may be left out.
+    """Find what a key of policies is: one of its own, or an argument of exchanges that policies can
+    set, or one of queues, of which the prefix may be left out.
     """
     found = find(Kind.POLICY, name)
+    if is_policy_key(Kind.EXCHANGE, name):
+        return find(Kind.EXCHANGE, name)
     for prefix in _PREFIXES:
         found = found or find(Kind.QUEUE, prefix + name)
     return found
 
 
+def is_policy_key(kind: Kind, name: str) -> bool:
+    """Whether policies can set this, a known argument of queues or of exchanges."""
+    found = find(kind, name)
+    return found is not None and found.by_policy is not ByPolicy.NEVER
+
+
 def by_policy(entry: Entry) -> ByPolicy:
-    """Whether policies can set this, an argument of queues or an alias of one, or a key. The type
-    of a queue says more than how much others get of it.
+    """Whether policies can set this, an argument of exchanges, or one of queues or an alias of one,
+    or a key. The type of a queue says more than how much others get of it.
     """
+    if entry.kind is Kind.EXCHANGE:
+        return entry.by_policy
     if entry.name == QUEUE_TYPE:
         return ByPolicy.NEVER
     known = BY_NAME.get((Kind.QUEUE, entry.alias_of or entry.name))
@@ -1558,7 +1577,7 @@ def by_policy(entry: Entry) -> ByPolicy:
 def policy_keys() -> Iterator[Entry]:
     """Walk through what policies can set, with the aliases."""
     for entry in TABLE:
-        if entry.kind in (Kind.POLICY, Kind.QUEUE) and policy_entry(entry.name) is entry:
+        if entry.kind in KEY_KINDS and policy_entry(entry.name) is entry:
             if entry.fate is not Fate.REFUSED and by_policy(entry) is not ByPolicy.NEVER:
                 yield entry
 

@@ -62,17 +62,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "send": ("broker.messages", "send messages"),
     "receive": ("broker.messages", "receive messages"),
     "queue": ("broker.objects", "manage queues: add, del, list, show, peek, move, requeue, purge"),
-    "exchange": ("broker.objects", "manage exchanges: add, del, list"),
+    "exchange": ("broker.objects", "manage exchanges: add, del, list, show"),
     "bind": ("broker.objects", "bind a queue to an exchange"),
     "unbind": ("broker.objects", "remove a binding"),
     "user": ("broker.users", "manage the users of a users file: add, del, list"),
     "policy": (
         "broker.policies",
-        "settings for queues by their names: set, list, clear, explain, patch, override",
+        "settings for queues and exchanges by their names: set, list, clear, explain, patch, "
+        "override",
     ),
     "operator-policy": (
         "broker.policies",
-        "settings that come before what queues and policies ask for: set, list, clear",
+        "settings that come before what queues, exchanges and policies ask for: set, list, clear",
     ),
     "acl": ("broker.acl", "look at the rules of who may do what: check, show, reload"),
     "pipeline": (

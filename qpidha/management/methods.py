@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.declaration import exchange_asked_for, properties_of, queue_asked_for
+from qpidha.broker.exchange import Exchange
 from qpidha.broker.pattern import LONGEST as LONGEST_PATTERN
 from qpidha.broker.policy import APPLY_TO, PRIORITIES, described, listed, policy_asked_for
 from qpidha.broker.policy import explained as explained_policies
@@ -468,11 +469,17 @@ def _list_policies(is_operator: bool) -> Callable[[Call], None]:
 
 
 def _explain_policies(call: Call) -> None:
-    broker = call.node.broker
-    queue = broker.queue(call["queue"], or_resting=True)
+    broker, name = call.node.broker, call["exchange"]
+    if bool(name) == bool(call["queue"]):
+        raise InvalidArgument(
+            "explain_policies: name a queue or an exchange, and one of them",
+            hint="give queue, or exchange",
+        )
+    what = broker.exchange(name) if name else broker.queue(call["queue"], or_resting=True)
     call.node.lines.spend(LOOKS * len(broker.policies))
-    found = explained_policies(broker.policies, queue.options, broker.followed.get(queue))
-    call.answer({**found, "waiting": broker.levels.waiting.get(queue, "")})
+    found = explained_policies(broker.policies, what.options, broker.followed.get(what))
+    waiting = "" if isinstance(what, Exchange) else broker.levels.waiting.get(what, "")
+    call.answer({**found, "waiting": waiting})
 
 
 def _policy_of(values: dict[str, Any], is_operator: bool = False) -> PolicySet:
@@ -646,7 +653,7 @@ _POLICY = (
     Parameter(
         "pattern",
         Type.TEXT,
-        "regular expression, looked for anywhere in the name of a queue",
+        "regular expression, looked for anywhere in a name",
         longest=LONGEST_PATTERN,
     ),
     _DEFINITION,
@@ -656,7 +663,7 @@ _POLICY = (
     Parameter(
         "apply_to",
         Type.TEXT,
-        f"kind of queues: {', '.join(APPLY_TO)}",
+        f"what it is for: {', '.join(APPLY_TO)}",
         default="all",
         aliases=("apply-to",),
     ),
@@ -836,10 +843,15 @@ METHODS: tuple[Method, ...] = (
         Effect.READ,
         Action.ACCESS,
         ObjectType.QUERY,
-        "Say of each policy why it counts for a queue or does not, and what comes of them all.",
-        "`queue`, `policies`, `settings`, and `waiting`: why it keeps its replicate level",
+        "Say of each policy why it counts for a queue, or an exchange, or does not, and what comes "
+        "of them all.",
+        "`queue` or `exchange`, `policies`, `settings`, and `waiting`: why a queue keeps its "
+        "replicate level",
         _explain_policies,
-        (Parameter("queue", Type.NAME, "name of the queue"),),
+        (
+            Parameter("queue", Type.TEXT, "name of the queue"),
+            Parameter("exchange", Type.TEXT, "in place of the queue: name of an exchange"),
+        ),
         properties=_of_class("policy"),
     ),
     Method(
@@ -1021,7 +1033,8 @@ METHODS: tuple[Method, ...] = (
         Effect.CHANGE,
         Action.CREATE,
         ObjectType.POLICY,
-        "Set a policy, in place of one that has its name; answered when all queues follow it.",
+        "Set a policy, in place of one that has its name; answered when all queues and exchanges "
+        "follow it.",
         "the policy",
         _set_policy,
         _POLICY,
@@ -1056,7 +1069,7 @@ METHODS: tuple[Method, ...] = (
         Effect.CHANGE,
         Action.DELETE,
         ObjectType.POLICY,
-        "Take a policy away; answered when no queue follows it.",
+        "Take a policy away; answered when no queue and no exchange follows it.",
         "nothing",
         _clear_policy(False),
         (_POLICY_NAME,),
@@ -1068,7 +1081,7 @@ METHODS: tuple[Method, ...] = (
         Effect.CHANGE,
         Action.CREATE,
         ObjectType.OPERATOR_POLICY,
-        "Set a policy that comes before what queues and policies ask for.",
+        "Set a policy that comes before what queues, exchanges and policies ask for.",
         "the policy",
         _set_operator_policy,
         _POLICY,

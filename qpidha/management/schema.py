@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from qpidha.broker.broker import Broker
+    from qpidha.broker.exchange import Destination
     from qpidha.management.port import ConnectionView, ManagedNode
     from qpidha.model.principal import Principal
 
@@ -269,19 +270,27 @@ def _is_backup(connection: ConnectionView, node: ManagedNode) -> bool:
     return connection.principal.is_broker and connection.kind is not ConnectionKind.OUTGOING
 
 
-def _policies(queue: Queue, node: ManagedNode, is_operator: bool) -> str:
-    """Name the policies that a queue follows, the one that counts most last."""
-    followed = node.broker.followed.get(queue)
+def _policies(what: Destination, node: ManagedNode, is_operator: bool) -> str:
+    """Name the policies that a queue or exchange follows, the one that counts most last."""
+    followed = node.broker.followed.get(what)
     if followed is None:
         return ""
     layers = followed.operators if is_operator else followed.users
     return ", ".join(policy.record.name for policy in layers.used)
 
 
-def _effective(queue: Queue, node: ManagedNode) -> dict[str, Any]:
-    """Return what counts for a queue because a policy says so."""
-    followed = node.broker.followed.get(queue)
-    return {} if followed is None else followed.effective(queue.options)
+def _effective(what: Destination, node: ManagedNode) -> dict[str, Any]:
+    """Return what counts for a queue or exchange because a policy says so."""
+    followed = node.broker.followed.get(what)
+    return {} if followed is None else followed.effective(what.options)
+
+
+FOLLOWED = (
+    Property("policy", "policy", lambda what, node: _policies(what, node, False)),
+    Property("operator_policy", "operatorPolicy", lambda what, node: _policies(what, node, True)),
+    Property("effective_policy", "effectivePolicy", _effective),
+)
+"""What policies say of a queue or exchange."""
 
 
 def _process(connection: Any, node: ManagedNode) -> Any:
@@ -304,11 +313,7 @@ QUEUE = ObjectClass(
         _option("alternate", "altExchange"),
         _option("replicate"),
         _option("arguments"),
-        Property("policy", "policy", lambda queue, node: _policies(queue, node, False)),
-        Property(
-            "operator_policy", "operatorPolicy", lambda queue, node: _policies(queue, node, True)
-        ),
-        Property("effective_policy", "effectivePolicy", _effective),
+        *FOLLOWED,
         # Depths of this moment, then totals since this broker began to decide; Qpid's names where
         # Qpid counts the same.
         _length("messages", "msgDepth"),
@@ -358,6 +363,7 @@ EXCHANGE = ObjectClass(
         _option("alternate", "altExchange"),
         _option("replicate"),
         _option("arguments"),
+        *FOLLOWED,
         Property("bindings", "bindingCount", lambda exchange, node: exchange.binding_count),
         _same("received", "msgReceives"),
         _same("dropped", "msgDrops"),

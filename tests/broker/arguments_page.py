@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from qpidha.broker.vocabulary import TABLE, ByPolicy, Entry, Fate, Kind
+from qpidha.broker.vocabulary import TABLE, ByPolicy, Entry, Fate, Kind, policy_keys
 
 DOCS = Path(__file__).parents[2] / "docs"
 WRITTEN = re.compile(r"(?<=<!-- names begin)([^\n]*\n).*(?=<!-- names end -->)", re.DOTALL)
@@ -29,6 +29,8 @@ CHANGES = {
 KNOWN = (
     "Those that are followed are in [queues.md](queues.md#every-argument), for policies as well."
 )
+
+OF_EXCHANGES = [f"`{entry.name}`" for entry in policy_keys() if entry.kind is Kind.EXCHANGE]
 
 
 def queues() -> str:
@@ -67,6 +69,8 @@ def others() -> str:
         parts.append(f"## {title}\n")
         if kind in (Kind.QUEUE, Kind.POLICY):
             parts.append(f"{KNOWN}\n")
+        if kind is Kind.POLICY:
+            parts.append(f"Of the arguments of exchanges: {', '.join(OF_EXCHANGES)}.\n")
         if followed:
             parts.append("| name | of | | allowed |\n|---|---|---|---|\n" + "".join(followed))
         if refused:

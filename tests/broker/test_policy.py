@@ -1,5 +1,5 @@
-"""Policies: which of them a queue follows, what comes of several, and that it is the same on every
-broker.
+"""Policies: which of them a queue or an exchange follows, what comes of several, and that it is the
+same on every broker.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpidha.broker.broker import Broker
+from qpidha.broker.broker import UNROUTED, Broker
 from qpidha.broker.policy import (
     APPLY_TO,
     MOST_POLICIES,
@@ -31,7 +31,7 @@ from qpidha.model.errors import (
     PreconditionFailed,
     RefusedRequest,
 )
-from qpidha.model.records import PolicyCleared, PolicySet, QueueDeclared, Record
+from qpidha.model.records import ExchangeDeclared, PolicyCleared, PolicySet, QueueDeclared, Record
 from tests.broker.parts import Tape, a_broker, a_taker, contents, copy_of, picture, remembered, send
 
 
@@ -68,6 +68,10 @@ def same(one: State, other: State) -> None:
         if queue.uid > 0:
             assert other.queues[name].spec == queue.spec
             assert effective(other, name) == effective(one, name)
+    for name, exchange in one.exchanges.items():
+        there = other.exchanges[name]
+        assert there.alternate == exchange.alternate
+        assert (there in other.followed) == (exchange in one.followed)
 
 
 def test_row_1_a_policy_is_for_queues_that_are_there_and_that_come() -> None:
@@ -285,6 +289,7 @@ KINDS = {
     "all": {"q", "local"},
     "queues": {"q", "local"},
     "classic_queues": {"q", "local"},
+    "exchanges": set[str](),
     "quorum_queues": {"q"},
     "replicated_queues": {"q"},
     "lvq": set[str](),
@@ -297,9 +302,12 @@ def test_row_4_a_policy_is_for_queues_of_a_kind(apply_to: str) -> None:
     broker = a_broker(Tape())
     broker.declare_queue("q")
     broker.declare_queue("local", arguments={"qpid.replicate": "none"})
-    put(broker, "p", {"max-length": 5}, apply_to=apply_to)
+    definition = {"alternate-exchange": "a"} if apply_to == "exchanges" else {"max-length": 5}
+    put(broker, "p", definition, apply_to=apply_to)
     broker.dispatch(1)
     assert {name for name in broker.queues if limit_of(broker, name)} == KINDS[apply_to]
+    followers = {each.name for each in broker.followed if each.name in broker.exchanges}
+    assert bool(followers) == (apply_to == "exchanges")
 
 
 def test_row_4_last_value_and_priority_queues_are_known_by_their_arguments() -> None:
@@ -307,6 +315,7 @@ def test_row_4_last_value_and_priority_queues_are_known_by_their_arguments() -> 
         ("lvq", {"qpid.last_value_queue_key": "k"}),
         ("priority_queues", {"qpid.priorities": 5}),
     ):
+        assert not APPLY_TO[apply_to](ExchangeDeclared("e", "direct", "", arguments=argument))
         assert APPLY_TO[apply_to](QueueDeclared("q", "", arguments=argument))
         assert not APPLY_TO[apply_to](QueueDeclared("q", ""))
 
@@ -407,13 +416,27 @@ def test_row_4_an_unknown_apply_to_lists_those_that_are() -> None:
     assert all(name in refusal.value.hint for name in APPLY_TO)
 
 
-def test_row_4_policies_are_for_no_exchanges_and_say_so() -> None:
+@pytest.mark.parametrize(
+    ("definition", "apply_to", "said"),
+    [
+        ({"max-length": 5}, "exchanges", "max-length is for queues only"),
+        ({"alternate-exchange": "a", "ttl": 5}, "exchanges", "ttl is for queues only"),
+        ({"replicate": "all"}, "exchanges", "replicate is for queues only"),
+        ({"ha-mode": "all"}, "exchanges", "ha-mode is for queues only"),
+        ({"alternate-exchange": "a"}, "queues", "alternate-exchange is for exchanges only"),
+        ({"alternate-exchange": "a"}, "lvq", "alternate-exchange is for exchanges only"),
+        ({"hash-header": "h"}, "exchanges", "hash-header"),
+        ({"alternate-exchange": ""}, "all", "is empty"),
+        ({"alternate-exchange": 5}, "all", "alternate-exchange=5 is not allowed"),
+        ({"alternate-exchange": "a" * 256}, "all", "256 characters"),
+    ],
+)
+def test_row_4_a_key_is_for_queues_or_for_exchanges_and_says_so(
+    definition: dict[str, Any], apply_to: str, said: str
+) -> None:
     with pytest.raises(InvalidArgument) as refusal:
-        policy_asked_for("p", ".*", {"alternate-exchange": "a"}, apply_to="exchanges")
-    assert "when it is declared" in refusal.value.reason
-    with pytest.raises(InvalidArgument) as refusal:
-        policy_asked_for("p", ".*", {"alternate-exchange": "a"})
-    assert "exchange" in refusal.value.reason
+        policy_asked_for("p", ".*", definition, apply_to=apply_to)
+    assert said in refusal.value.text and refusal.value.hint
 
 
 def test_what_rabbitmq_says_of_mirrors_is_taken_where_it_asks_for_nothing_else() -> None:
@@ -593,6 +616,7 @@ DEFINITIONS = st.fixed_dictionaries(
         "message-ttl": st.integers(0, 9),
         "dead-letter-exchange": st.sampled_from(["", "amq.fanout"]),
         "dead-letter-routing-key": st.just("k"),
+        "alternate-exchange": st.sampled_from(["amq.fanout", "e1", "none"]),
     },
 )
 STEPS = st.lists(
@@ -622,6 +646,7 @@ def play(broker: Broker, steps: list[Any]) -> None:
             broker.set_policy(wanted)
         if then == 1:
             broker.declare_queue(f"q1.{number}", arguments={"x-max-length": 4})
+            broker.declare_exchange(f"q1.{number}", alternate="amq.topic" if number % 2 else "")
         elif then == 2:
             broker.dispatch(number + 1)
 
@@ -640,12 +665,30 @@ def test_row_9_whatever_happens_every_broker_comes_to_the_same(steps: list[Any])
     same(broker, other)
     for queue in broker.queues.values():
         assert oracle(tape.records, queue.options) == (queue.max_count, queue.ring)
+    for exchange in broker.exchanges.values():
+        if exchange.name:
+            operator, _, user = told(tape.records, exchange.options)
+            names = (operator.get(AE), exchange.options.alternate, user.get(AE))
+            assert exchange.alternate == next(filter(None, names), "")
+
+
+AE = "alternate-exchange"
 
 
 def oracle(records: list[tuple[int, Record]], queue: QueueDeclared) -> tuple[int, bool]:
     """What counts for a queue, said in another way: the count that it takes, and whether it is a
     ring.
     """
+    said = told(records, queue)
+    counts = [each["qpid.max_count"] for each in said if each.get("qpid.max_count")]
+    kinds = [each["qpid.policy_type"] for each in said if "qpid.policy_type" in each]
+    return min(counts, default=UNLIMITED), kinds[:1] == ["ring"]
+
+
+def told(
+    records: list[tuple[int, Record]], what: QueueDeclared | ExchangeDeclared
+) -> list[dict[str, Any]]:
+    """What is said of a queue or an exchange by operators, its declaration and users."""
     policies: dict[tuple[bool, str], PolicySet] = {}
     for _, record in records:
         if isinstance(record, PolicySet):
@@ -658,8 +701,9 @@ def oracle(records: list[tuple[int, Record]], queue: QueueDeclared) -> tuple[int
             record
             for (operator, _), record in policies.items()
             if operator is is_operator
-            and {".*": True, "^q1": queue.name.startswith("q1")}.get(
-                record.pattern, not queue.name.startswith("q1")
+            and says(record, what)
+            and {".*": True, "^q1": what.name.startswith("q1")}.get(
+                record.pattern, not what.name.startswith("q1")
             )
         ]
         fit.sort(key=lambda record: record.name)
@@ -667,12 +711,15 @@ def oracle(records: list[tuple[int, Record]], queue: QueueDeclared) -> tuple[int
         bases = [record for record in fit if not record.is_layer][:1]
         settings: dict[str, Any] = {}
         for record in bases + [record for record in fit if record.is_layer][::-1]:
-            settings |= record.settings
+            settings |= says(record, what)
         said.append(settings)
-    said.insert(1, queue.arguments)
-    counts = [each["qpid.max_count"] for each in said if each.get("qpid.max_count")]
-    kinds = [each["qpid.policy_type"] for each in said if "qpid.policy_type" in each]
-    return min(counts, default=UNLIMITED), kinds[:1] == ["ring"]
+    said.insert(1, what.arguments)
+    return said
+
+
+def says(record: PolicySet, what: QueueDeclared | ExchangeDeclared) -> dict[str, Any]:
+    is_exchange = isinstance(what, ExchangeDeclared)
+    return {name: value for name, value in record.settings.items() if (name == AE) is is_exchange}
 
 
 def test_values_say_who_says_what_and_the_first_counts() -> None:
@@ -782,3 +829,217 @@ def test_a_queue_whose_deletion_came_to_nothing_follows_what_was_set_meanwhile()
     broker.follow_policies(ALL_LOOKS)
     assert limit_of(broker) == 6
     same(broker, copy_of(tape))
+
+
+# -- exchanges ------------------------------------------------------------------------------------
+
+
+def with_exchanges(tape: Tape | None = None, **declared: str) -> Broker:
+    """A broker with the exchange e, with what it is declared with, and two that lead to a queue
+    each of their name.
+    """
+    broker = a_broker(tape)
+    for name in ("one", "two"):
+        broker.declare_exchange(name, "fanout")
+        broker.declare_queue(name)
+        broker.bind(name, name)
+    broker.declare_exchange("e", "direct", **declared)
+    return broker
+
+
+def publish(broker: Broker, exchange: str = "e") -> list[str]:
+    """Publish a message, and return the queues on which it is."""
+    before = {name: len(queue.messages) for name, queue in broker.queues.items()}
+    routed = broker.publish(exchange, "k", b"x", headers=dict)
+    found = [name for name, queue in broker.queues.items() if len(queue.messages) > before[name]]
+    assert routed.queues == len(found) and (found or routed == UNROUTED)
+    return found
+
+
+def test_row_4_an_exchange_has_the_alternate_that_a_policy_says() -> None:
+    tape = Tape()
+    broker = with_exchanges(tape)
+    assert publish(broker) == []
+    put(broker, "p", {"alternate-exchange": "one"}, "^(e|later|amq.topic)$", apply_to="exchanges")
+    broker.dispatch(1)
+    broker.declare_exchange("later", "topic")
+    broker.declare_exchange("other", "topic")
+    assert [publish(broker, name) for name in ("e", "later", "amq.topic", "other", "")] == [
+        ["one"],
+        ["one"],
+        ["one"],
+        [],
+        [],
+    ]
+    same(broker, copy_of(tape))
+    same(broker, snapshot_of(broker))
+    heir = copy_of(tape)
+    heir.promoted(1)
+    heir.dispatch(1)
+    assert publish(heir) == ["one"]
+    put(broker, "p", {"alternate-exchange": "two"})
+    broker.dispatch(1)
+    assert publish(broker) == publish(broker, "later") == publish(broker, "other") == ["two"]
+    broker.clear_policy("p")
+    broker.dispatch(1)
+    assert publish(broker) == publish(broker, "later") == []
+    same(broker, copy_of(tape))
+
+
+def test_the_default_exchange_has_no_alternate_whatever_policies_say() -> None:
+    tape = Tape()
+    broker = with_exchanges(tape)
+    put(broker, "p", {"alternate-exchange": "one"})
+    broker.dispatch(1)
+    assert publish(broker, "") == []
+    same(broker, copy_of(tape))
+    same(broker, snapshot_of(broker))
+
+
+@pytest.mark.parametrize(
+    ("argument", "user", "operator", "counts"),
+    [
+        ("", "one", "", "one"),
+        ("", "", "two", "two"),
+        ("", "one", "two", "two"),
+        ("one", "two", "", "one"),
+        ("one", "", "two", "two"),
+        ("amq.fanout", "one", "two", "two"),
+    ],
+)
+def test_row_12_of_alternates_the_operators_counts_and_then_the_declared_one(
+    argument: str, user: str, operator: str, counts: str
+) -> None:
+    tape = Tape()
+    broker = with_exchanges(tape, alternate=argument)
+    for name, is_operator in ((user, False), (operator, True)):
+        if name:
+            put(broker, "p", {"alternate-exchange": name}, "^e$", is_operator=is_operator)
+    broker.dispatch(1)
+    assert publish(broker) == [counts]
+    same(broker, copy_of(tape))
+    same(broker, snapshot_of(broker))
+
+
+def test_row_15_of_a_policy_for_all_each_takes_what_it_knows() -> None:
+    tape = Tape()
+    broker = with_exchanges(tape)
+    put(broker, "both", {"alternate-exchange": "one", "max-length": 5})
+    put(broker, "queues", {"max-length": 3}, priority=1)
+    put(broker, "exchanges", {"alternate-exchange": "two"}, "^e$", priority=2)
+    broker.dispatch(1)
+    assert limit_of(broker, "one") == 3, "who says nothing of queues is in nobody's way there"
+    assert (publish(broker), publish(broker, "amq.topic")) == (["two"], ["one"])
+    rows = listed(broker.policies, broker.followed.values(), is_operator=False)
+    assert [(row["name"], row["matches"], row["in_effect_on"]) for row in rows] == [
+        ("exchanges", 1, 1),
+        ("queues", 2, 2),
+        ("both", 9, 6),
+    ]
+    told = explained(broker.policies, *following(broker, "amq.topic"))
+    assert {row["policy"]: row["reason"] for row in told["policies"]} == {
+        "exchanges": "the name does not match ^e$",
+        "queues": "it says nothing of exchanges",
+        "both": "it counts, but for qpid.max_count: not for exchanges",
+    }
+    same(broker, copy_of(tape))
+    same(broker, snapshot_of(broker))
+
+
+def following(broker: Broker, name: str) -> tuple[ExchangeDeclared, Followed | None]:
+    exchange = broker.exchanges[name]
+    return exchange.options, broker.followed.get(exchange)
+
+
+def test_row_14_explain_says_what_counts_for_an_exchange() -> None:
+    broker = with_exchanges(alternate="two")
+    put(broker, "p", {"alternate-exchange": "one"})
+    put(broker, "q", {"alternate-exchange": "one"}, apply_to="exchanges", priority=-1)
+    put(broker, "limit", {"max-length": 5}, apply_to="queues")
+    put(broker, "o", {"alternate-exchange": "amq.fanout"}, is_operator=True)
+    broker.dispatch(1)
+    told = explained(broker.policies, *following(broker, "e"))
+    assert told["exchange"] == "e"
+    assert [(row["policy"], row["in_effect"], row["reason"]) for row in told["policies"]] == [
+        ("o", True, "it counts"),
+        ("limit", False, "it is for queues"),
+        ("p", True, "it counts"),
+        ("q", False, "policy p comes before it"),
+    ]
+    assert told["settings"] == [
+        {
+            "name": "alternate-exchange",
+            "value": "amq.fanout",
+            "from": "operator policy o",
+            "others": [{"value": "two", "from": "argument"}, {"value": "one", "from": "policy p"}],
+            "rule": "operator policy, argument, policy",
+        }
+    ]
+
+
+def test_an_alternate_that_is_not_there_has_no_queue_until_it_comes() -> None:
+    broker = with_exchanges()
+    put(broker, "p", {"alternate-exchange": "unsent"}, "^e$")
+    broker.dispatch(1)
+    assert publish(broker) == [] and broker.exchanges["e"].dropped == 1
+    broker.declare_exchange("unsent", "fanout")
+    broker.declare_queue("q")
+    broker.bind("unsent", "q")
+    assert publish(broker) == ["q"]
+
+
+def test_an_alternate_is_not_deleted_while_an_exchange_has_it_by_a_policy() -> None:
+    broker = with_exchanges(alternate="one")
+    put(broker, "p", {"alternate-exchange": "two"}, is_operator=True)
+    broker.dispatch(1)
+    for name in ("one", "two"):
+        with pytest.raises(RefusedRequest, match="in use as alternate of exchange"):
+            broker.delete_exchange(name)
+    broker.clear_policy("p", is_operator=True)
+    broker.dispatch(1)
+    broker.delete_exchange("two")
+    put(broker, "p", {"alternate-exchange": "own"}, "^own$")
+    broker.dispatch(1)
+    broker.declare_exchange("own", "direct")
+    assert publish(broker, "own") == []
+    broker.delete_exchange("own")
+
+
+def test_an_exchange_on_the_way_has_the_alternate_of_a_policy() -> None:
+    broker = with_exchanges()
+    broker.declare_exchange("first", "fanout")
+    broker.bind_exchange("first", "e")
+    broker.declare_queue("q")
+    broker.bind("first", "q")
+    put(broker, "p", {"alternate-exchange": "one"}, "^e$")
+    broker.dispatch(1)
+    assert sorted(publish(broker, "first")) == ["one", "q"]
+
+
+def test_exchanges_follow_some_in_each_turn_and_only_what_is_said_of_them() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    for number in range(600):
+        broker.declare_exchange(f"e{number}")
+    put(broker, "limit", {"max-length": 5})
+    assert not broker.to_follow, "there is no queue"
+    ends = []
+    put(broker, "p", {"alternate-exchange": "amq.fanout"}, apply_to="exchanges")
+    broker.when_followed(lambda: ends.append(sum(e.alternate != "" for e in broker.followed)))
+    broker.dispatch(1)
+    assert 0 < len(broker.followed) < 600 and not ends
+    put(broker, "more", {"max-length": 5})
+    broker.delete_exchange("e599")
+    while broker.to_follow:
+        broker.dispatch(1)
+    assert ends == [599 + 4]
+    same(broker, copy_of(tape))
+
+
+def test_built_in_exchanges_forget_their_policies_with_the_log() -> None:
+    broker = with_exchanges()
+    put(broker, "p", {"alternate-exchange": "amq.fanout"}, r"^amq\.")
+    broker.dispatch(1)
+    broker.reset(keep_local=True)
+    broker.follow_policies(ALL_LOOKS)
+    assert not broker.followed and not broker.exchanges["amq.topic"].alternate

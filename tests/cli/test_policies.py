@@ -48,6 +48,25 @@ def test_rows_5_6_7_14_16_policies_are_set_listed_explained_and_cleared(
     assert at("queue", "del", "orders").code == 0
 
 
+def test_row_4_a_policy_for_exchanges_is_set_explained_and_shown(at: Callable[..., Said]) -> None:
+    assert at("exchange", "add", "direct", "e").code == 0
+    words = ("alternate-exchange=amq.fanout", "--apply-to", "exchanges")
+    assert at("policy", "set", "lost", "^e$", *words).code == 0
+    told = at("policy", "explain", "e", "--exchange").out
+    assert "it counts" in told and "alternate-exchange  amq.fanout  policy lost" in told
+    shown = json.loads(at("exchange", "show", "e", "-o", "json").out)["exchange"]
+    assert (shown["policy"], shown["effective_policy"]) == (
+        "lost",
+        {"alternate-exchange": "amq.fanout"},
+    )
+    assert '{"alternate-exchange": "amq.fanout"}' in at("exchange", "show", "e").out
+    assert at("exchange", "show", "none").code == 1
+    refused = at("policy", "set", "limit", "^e$", "max-length=5", "--apply-to", "exchanges")
+    assert refused.code == 1 and "max-length is for queues only" in refused.err
+    assert at("policy", "clear", "lost").code == 0
+    assert at("exchange", "del", "e").code == 0
+
+
 def test_row_11_operator_policies(at: Callable[..., Said]) -> None:
     assert at("queue", "add", "q").code == 0
     assert at("operator-policy", "set", "cap", ".*", '{"max-length": 4}').code == 0

@@ -49,6 +49,45 @@ def test_row_5_a_policy_is_answered_when_it_is_committed_and_all_queues_follow_i
     assert all(queue.max_count == 5 for queue in broker.queues.values())
 
 
+def test_row_4_an_exchange_shows_what_it_follows(asker: Asker) -> None:
+    asker.ask("declare_exchange", name="e", alternate="amq.match")
+    asker.ask("declare_queue", name="q")
+    put(asker, "p", {"alternate-exchange": "amq.fanout", "max-length": 5}, "^[eq]$")
+    asker.ask(
+        "set_operator_policy",
+        name="o",
+        pattern="^e$",
+        definition={"alternate-exchange": "amq.topic"},
+        apply_to="exchanges",
+    )
+
+    def shown() -> tuple[str, str, dict[str, Any]]:
+        (found,) = asker.ask("list_exchanges", name="e")
+        assert found["alternate"] == "amq.match", "that is what it was declared with"
+        return found["policy"], found["operator_policy"], found["effective_policy"]
+
+    assert shown() == ("p", "o", {"alternate-exchange": "amq.topic"})
+    assert row(asker)["effective_policy"] == {"qpid.max_count": 5, "qpid.policy_type": "ring"}
+    told = asker.ask("explain_policies", exchange="e")
+    assert (told["exchange"], told["waiting"]) == ("e", "")
+    assert told["settings"][0]["from"] == "operator policy o"
+    (listed,) = asker.ask("list_policies")
+    assert (listed["matches"], listed["in_effect_on"]) == (2, 2)
+    asker.ask("clear_operator_policy", name="o")
+    assert shown() == ("p", "", {}), "its declaration comes before a policy"
+    asker.ask("clear_policy", name="p")
+    assert shown() == ("", "", {})
+
+
+@pytest.mark.parametrize("params", [{}, {"queue": "q", "exchange": "amq.topic"}])
+def test_row_14_one_queue_or_one_exchange_is_explained(
+    asker: Asker, params: dict[str, Any]
+) -> None:
+    asker.ask("declare_queue", name="q")
+    assert "one of them" in asker.refusal("explain_policies", **params).text
+    assert asker.refusal("explain_policies", exchange="no").condition == "amqp:not-found"
+
+
 def test_rows_6_11_a_queue_shows_what_it_follows(asker: Asker) -> None:
     asker.ask("declare_queue", name="q", arguments={"qpid.max_count": 9})
     put(asker, "p", {"max-length": 6, "dedup": "message-id"})
@@ -155,6 +194,7 @@ def test_row_16_an_override_counts_until_its_time_is_over(asker: Asker) -> None:
         ({"priority": "high"}, "priority"),
         ({"priority": 1.5}, "priority"),
         ({"apply_to": "streams"}, "streams"),
+        ({"apply_to": "exchanges"}, "max-length is for queues only"),
         ({"merge": 1}, "merge"),
         ({"name": ""}, "name"),
     ],
@@ -224,6 +264,15 @@ def test_who_sets_where_dead_letters_go_may_publish_there() -> None:
     rule = "acl allow ann create policy"
     publish = "acl allow ann publish exchange name=amq.default routingkey=mine"
     assert not may(ANN, "set_policy", asked, rule)
+    assert may(ANN, "set_policy", asked, rule, publish)
+
+
+def test_who_sets_an_alternate_exchange_may_publish_there_with_any_key() -> None:
+    asked = {"name": "p", "pattern": ".*", "definition": {"alternate-exchange": "audit"}}
+    rule = "acl allow ann create policy"
+    publish = "acl allow ann publish exchange name=audit"
+    assert not may(ANN, "set_policy", asked, rule)
+    assert not may(ANN, "set_policy", asked, rule, f"{publish} routingkey=k")
     assert may(ANN, "set_policy", asked, rule, publish)
 
 

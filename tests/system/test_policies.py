@@ -84,3 +84,60 @@ def test_row_7_what_became_replicated_survives_the_loss_of_all_brokers(a_cluster
     cluster.wait_settled(1)
     for queue, texts in bodies.items():
         assert browse(cluster[1], queue) == texts
+
+
+def test_row_4_an_exchange_follows_its_policy_after_the_loss_of_one_and_of_all_brokers(
+    a_cluster, tmp_path
+):
+    path = tmp_path / "policies.json"
+    preset = {
+        "name": "lost",
+        "pattern": "^e",
+        "definition": {"alternate-exchange": "unsent"},
+        "apply_to": "exchanges",
+    }
+    path.write_text(json.dumps({"policies": [preset]}))
+    cluster = a_cluster(3, policy_file=path)
+    first, second = cluster[0], cluster[1]
+    wait_for(
+        lambda: [row["name"] for row in first.call("list_policies")],
+        lambda names: names == ["lost"],
+        what="the policies of the file",
+    )
+    for name in ("e", "unsent", "audit"):
+        first.call("declare_exchange", name=name, type="fanout", durable=True)
+    for name in ("unsent", "audit"):
+        first.call("declare_queue", name=name, durable=True)
+        first.call("bind", exchange=name, queue=name)
+
+    def publish(broker, text):
+        with connect(broker) as client:
+            client.sender("e").send(Message(text, durable=True))
+
+    publish(first, "file")
+    cap = {"alternate-exchange": "audit"}
+    first.call("set_operator_policy", name="cap", pattern="^e$", definition=cap)
+    publish(first, "operator")
+    shown = first.call("explain_policies", exchange="e")
+    for broker in cluster:
+        wait_for(
+            lambda broker=broker: broker.call("explain_policies", exchange="e"),
+            lambda told: told == shown,
+            what="what every broker says of the exchange",
+        )
+    cluster.kill(0, promote=1)
+    publish(second, "failover")
+    second.call("clear_operator_policy", name="cap")
+    publish(second, "cleared")
+    for broker in cluster:
+        if broker is not first:
+            broker.kill()
+    for broker in cluster:
+        broker.start()
+    for broker in cluster:
+        broker.wait_up()
+    second.promote()
+    cluster.wait_settled(1)
+    publish(second, "restart")
+    assert browse(second, "unsent") == ["file", "cleared", "restart"]
+    assert browse(second, "audit") == ["operator", "failover"]

@@ -80,8 +80,13 @@ def add(app: typer.Typer) -> None:
     add_group(
         app,
         "exchange",
-        "Add, delete and list exchanges.",
-        {"add": _exchange_add, "del": _exchange_del, "list": _exchange_list},
+        "Add, delete, list and show exchanges.",
+        {
+            "add": _exchange_add,
+            "del": _exchange_del,
+            "list": _exchange_list,
+            "show": _exchange_show,
+        },
     )
     app.command("bind", epilog=EPILOG)(_bind)
     app.command("unbind", epilog=EPILOG)(_unbind)
@@ -181,12 +186,17 @@ def _queue_show(context: typer.Context, name: QueueName) -> None:
 
     Example: qpid-ha queue show orders
     """
+    _show(context, "queue", name)
+
+
+def _show(context: typer.Context, kind: str, name: str) -> None:
+    """Print all fields of one queue or exchange."""
     options = settings_of(context)
-    rows = ask(options, "list_queues", {"name": _given(name)})
+    rows = ask(options, f"list_{kind}s", {"name": _given(name)})
     if not rows:
-        raise Failure(NO, f"there is no queue {name}", hint="qpid-ha queue list")
+        raise Failure(NO, f"there is no {kind} {name}", hint=f"qpid-ha {kind} list")
     if options.as_json:
-        print_json({"schema_version": 1, "queue": rows[0]})
+        print_json({"schema_version": 1, kind: rows[0]})
         return
     print_table(["FIELD", "VALUE"], [[field, _short(value)] for field, value in rows[0].items()])
 
@@ -355,6 +365,14 @@ def _exchange_list(
         _print_bindings(settings_of(context), match)
     else:
         _print_list(context, "list_exchanges", EXCHANGE_COLUMNS, match)
+
+
+def _exchange_show(context: typer.Context, name: ExchangeName) -> None:
+    """Show all that there is to say of an exchange, as the broker that is asked knows it.
+
+    Example: qpid-ha exchange show events
+    """
+    _show(context, "exchange", name)
 
 
 def _print_bindings(options: Options, match: str) -> None:

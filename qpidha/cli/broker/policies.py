@@ -1,4 +1,6 @@
-"""`qpid-ha policy` and `qpid-ha operator-policy`: settings for the queues whose names match."""
+"""`qpid-ha policy` and `qpid-ha operator-policy`: settings for the queues and exchanges whose names
+match.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,7 @@ EXPLAIN_HEADS = ("POLICY", "PRIORITY", "IN EFFECT", "REASON")
 SETTING_HEADS = ("SETTING", "VALUE", "FROM", "OTHERS")
 
 Name = Annotated[str, typer.Argument(help="name of the policy")]
-Pattern = Annotated[
-    str, typer.Argument(help="regular expression, looked for anywhere in the name of a queue")
-]
+Pattern = Annotated[str, typer.Argument(help="regular expression, looked for anywhere in a name")]
 Definition = Annotated[
     list[str],
     typer.Argument(metavar="KEY=VALUE", help="what it sets; or all of it as JSON, in one word"),
@@ -31,7 +31,8 @@ Priority = Annotated[int, typer.Option(help="of several that match the highest c
 ApplyTo = Annotated[
     str,
     typer.Option(
-        help="all, queues, classic_queues, quorum_queues, replicated_queues, lvq, priority_queues"
+        help="all, queues, exchanges, classic_queues, quorum_queues, replicated_queues, lvq, "
+        "priority_queues"
     ),
 ]
 Merge = Annotated[bool, typer.Option("--merge", help="a layer: it counts beside other policies")]
@@ -42,7 +43,7 @@ def add(app: typer.Typer) -> None:
     add_group(
         app,
         "policy",
-        "Settings for the queues whose names match a pattern.",
+        "Settings for the queues and exchanges whose names match a pattern.",
         {
             "set": _set,
             "list": _list,
@@ -56,7 +57,7 @@ def add(app: typer.Typer) -> None:
     add_group(
         app,
         "operator-policy",
-        "Settings that come before what queues and policies ask for.",
+        "Settings that come before what queues, exchanges and policies ask for.",
         {"set": _set_operator, "list": _list_operator, "clear": _clear_operator},
     )
 
@@ -70,7 +71,9 @@ def _set(
     apply_to: ApplyTo = "all",
     merge: Merge = False,
 ) -> None:
-    """Set a policy, in place of the one that has its name; all queues follow it when this returns.
+    """Set a policy, in place of the one that has its name; all follow it when this returns.
+
+    Each key is for queues or for exchanges, and counts for those.
 
     Example: qpid-ha policy set limit "^orders" max-length=1000 --priority 5
     """
@@ -81,8 +84,8 @@ def _set(
 def _list(context: typer.Context) -> None:
     """List the policies, the one that counts most first.
 
-    MATCHES counts the queues whose name and kind it is for. The last column says which policies
-    come before it, or have its priority.
+    MATCHES counts the queues and exchanges whose name and kind it is for. The last column says
+    which policies come before it, or have its priority.
 
     Example: qpid-ha policy list
     """
@@ -90,7 +93,7 @@ def _list(context: typer.Context) -> None:
 
 
 def _clear(context: typer.Context, name: Name) -> None:
-    """Take a policy away; its queues follow the next one that matches, or none.
+    """Take a policy away; who followed it follows the next one that matches, or none.
 
     Example: qpid-ha policy clear limit
     """
@@ -98,14 +101,18 @@ def _clear(context: typer.Context, name: Name) -> None:
 
 
 def _explain(
-    context: typer.Context, queue: Annotated[str, typer.Argument(help="name of a queue")]
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="name of a queue, or with --exchange of an exchange")],
+    exchange: Annotated[
+        bool, typer.Option("--exchange", help="explain an exchange, not a queue")
+    ] = False,
 ) -> None:
     """Say of every policy why it counts for a queue or does not, and what comes of them all.
 
     Example: qpid-ha policy explain orders
     """
     options = settings_of(context)
-    found = ask(options, "explain_policies", {"queue": queue})
+    found = ask(options, "explain_policies", {"exchange" if exchange else "queue": name})
     if options.as_json:
         print_json({"schema_version": 1, **found})
         return
@@ -193,9 +200,10 @@ def _set_operator(
     apply_to: ApplyTo = "all",
     merge: Merge = False,
 ) -> None:
-    """Set an operator policy; all queues follow it when this returns. For administrators.
+    """Set an operator policy; all follow it when this returns. For administrators.
 
-    Of limits the smallest counts, whoever sets it. All else it decides before queues and policies.
+    Of limits the smallest counts, whoever sets it. All else it decides before arguments and
+    policies.
 
     Example: qpid-ha operator-policy set cap ".*" max-length-bytes=1000000
     """
