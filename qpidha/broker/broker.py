@@ -574,15 +574,16 @@ class Broker(State):
         self.levels.look(queue)
 
     def set_policy(self, wanted: PolicySet) -> int:
-        """Set a policy, in place of one that has its name; return the sequence to wait for. Queues
-        and exchanges follow it in this turn, or a few turns later where there are many.
+        """Set a policy, in place of one that has its name; return the sequence to wait for, which
+        is that of the same policy if it is set already. Queues and exchanges follow it in this
+        turn, or a few turns later where there are many.
         """
         self._check_sets_policies()
         if self._log_writer is not None:
             check_enabled("policies", QUEUE_KINDS, self.usable)
-        former = self.policies.get(wanted.name, is_operator=wanted.is_operator)
-        if former == wanted:
-            return 0
+        former = self.policies.find(wanted.name, is_operator=wanted.is_operator)
+        if former is not None and former.record == wanted:
+            return former.sequence if self._log_writer is not None else 0
         if former is None and len(self.policies.ranked(is_operator=wanted.is_operator)) >= (
             MOST_POLICIES
         ):

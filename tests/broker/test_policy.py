@@ -474,7 +474,10 @@ def test_what_changes_nothing_is_not_recorded_and_there_are_only_so_many() -> No
     tape = Tape()
     broker = a_broker(tape)
     put(broker, "p0", {"max-length": 5})
-    assert put(broker, "p0", {"max-length": 5}) == 0 and len(tape.records) == 1
+    assert put(broker, "p0", {"max-length": 5}) == 1 and len(tape.records) == 1
+    alone = a_broker()
+    put(alone, "p0", {"max-length": 5})
+    assert put(alone, "p0", {"max-length": 5}) == 0, "it records nothing to be waited for"
     for number in range(1, MOST_POLICIES):
         put(broker, f"p{number}", {"max-length": 5})
     with pytest.raises(LimitExceeded):

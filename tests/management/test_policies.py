@@ -49,6 +49,16 @@ def test_row_5_a_policy_is_answered_when_it_is_committed_and_all_queues_follow_i
     assert all(queue.max_count == 5 for queue in broker.queues.values())
 
 
+def test_a_policy_that_is_set_already_is_answered_when_it_is_committed(asker: Asker) -> None:
+    asked = {"name": "p", "pattern": "^q", "definition": LIMIT}
+    for _ in range(2):
+        asker.call("set_policy", asked)
+        asker.target.broker.dispatch(1)
+    assert asker.answers == [], "another primary may never have heard of it"
+    asker.target.commit_all()
+    assert [answer.result["definition"] for answer in asker.answers] == [LIMIT, LIMIT]
+
+
 def test_row_4_an_exchange_shows_what_it_follows(asker: Asker) -> None:
     asker.ask("declare_exchange", name="e", alternate="amq.match")
     asker.ask("declare_queue", name="q")
