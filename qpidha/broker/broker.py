@@ -1031,11 +1031,21 @@ class Broker(State):
 
     def _make_quarantine(self, queue: Queue, name: str) -> None:
         """Make the queue, unless there is one of this name, where messages of another are put
-        aside: as durable, and known to as many brokers, as that one is.
+        aside: as durable, and known to as many brokers, as that one is. If that one is exclusive,
+        so is this one, and has the same owner; it outlives him.
         """
-        if name not in self.queues:
-            level = {REPLICATE: queue.options.replicate}
-            self.declare_queue(name, durable=queue.durable, arguments=level)
+        aside = self.queues.get(name)
+        if aside is None:
+            exclusive, level = queue.options.exclusive, {REPLICATE: queue.options.replicate}
+            aside, _ = self.declare_queue(
+                name, durable=queue.durable, exclusive=exclusive, arguments=level
+            )
+        if (
+            aside.options.exclusive
+            and aside.owner is None
+            and queue in self._owned.get(queue.owner, ())  # Else its owner has gone just now.
+        ):
+            self._own(aside, queue.owner)
 
     def _place(
         self,

@@ -11,7 +11,7 @@ import pytest
 from qpidha.broker.broker import Broker
 from qpidha.broker.queues.dead_letters import DEATHS
 from qpidha.broker.queues.queue import Queue
-from qpidha.model.errors import InvalidArgument, PreconditionFailed
+from qpidha.model.errors import InvalidArgument, PreconditionFailed, ResourceLocked
 from qpidha.model.features import QUEUE_KINDS
 from qpidha.model.message import Message
 from qpidha.model.message_view import header, message_annotations, properties
@@ -145,6 +145,62 @@ def test_what_has_nowhere_to_go_is_put_aside_on_a_queue_like_its_own(
     assert (aside.durable, aside.options.replicate) == (queue.durable, queue.options.replicate)
     assert aside.logged == queue.logged and aside.spec.delivery_limit.most == UNLIMITED
     assert picture(broker) == picture(copy_of(tape))
+
+
+@pytest.mark.parametrize("name", ["q" * 241, "q" * 242, "q" * 255, "\N{SNOWMAN}" * 81], ids=len)
+def test_what_has_nowhere_to_go_is_put_aside_whatever_the_name_of_its_queue(name: str) -> None:
+    broker = a_broker()
+    asides = []
+    for each in (name, f"{name[:-1]}x"):
+        queue, _ = broker.declare_queue(each, arguments={"x-delivery-limit": 0})
+        queue.enqueue(a_message("x"))
+        fail(queue)
+        assert not queue.messages
+        asides.append(list(broker.queues)[-1])
+    assert len(set(asides)) == 2 and all(aside.endswith(".undeliverable") for aside in asides)
+    assert (asides[0] == f"{name}.undeliverable") == (name == "q" * 241)
+    for aside in asides:
+        assert len(aside.encode()) <= 255
+        assert broker.requeue(aside).count == 1 and not broker.queues[aside].messages
+
+
+def test_what_is_put_aside_from_an_exclusive_queue_is_for_its_owner_alone() -> None:
+    broker = a_broker(Tape())
+    owner, heir, other = object(), object(), object()
+    queue = a_queue(broker, 0, exclusive=True, owner=owner)
+    send(broker, "q", "a")
+    fail(queue)
+    aside = broker.queues["q.undeliverable"]
+    aside.check_access(owner)
+    with pytest.raises(ResourceLocked):
+        aside.check_access(other)
+    broker.owner_gone(owner)
+    assert contents(broker, "q.undeliverable") == ["a"], "nothing vanishes"
+    a_queue(broker, 0, exclusive=True, owner=heir)
+    send(broker, "q", "b")
+    fail(queue)
+    aside.check_access(heir)
+    with pytest.raises(ResourceLocked):
+        aside.check_access(other)
+
+
+def test_what_is_put_aside_is_not_for_an_owner_who_has_just_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("qpidha.broker.broker.WALKED_A_TURN", 1)
+    broker = a_broker()
+    owner = object()
+    for number in range(3):
+        broker.declare_queue(f"q{number}", exclusive=True, owner=owner)
+    queue = a_queue(broker, 0, exclusive=True, owner=owner)
+    send(broker, "q", "a")
+    broker.dispatch(1)
+    broker.owner_gone(owner)
+    assert queue.owner is owner, "it has not heard of it yet"
+    fail(queue)
+    while broker.may_walk(1):
+        broker.dispatch(1)
+    broker.queues["q.undeliverable"].check_access(object())
 
 
 def test_what_has_nowhere_to_go_is_dropped_where_that_is_asked_for() -> None:

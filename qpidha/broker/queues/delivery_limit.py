@@ -5,7 +5,8 @@ and when its link, session or connection is lost. It does not when the message i
 consumer had it for too long, or when another broker becomes primary. The count is in the record of
 the requeue, so it survives a failover. A message whose count exceeds the limit leaves the queue
 with the cause DELIVERY_LIMIT: to the dead letters, or to the alternate exchange; where there is
-neither it is put aside, on the queue `<name>.undeliverable`, or it is dropped if that is asked for.
+neither it is put aside, on the queue `<name>.undeliverable` (`quarantine_of`), or it is dropped if
+that is asked for.
 
 A consumer may also say at once that a message is undeliverable here (`modified`). By the standard
 others may have it then; with `qpidha.undeliverable-here=dead-letter` it dies, as in RabbitMQ.
@@ -19,8 +20,10 @@ Source: RabbitMQ's guide to quorum queues (poison messages).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from qpidha.broker.queues.arguments import LONGEST_KEY, fits_key
 from qpidha.broker.queues.dead_letters import DeadLetterTarget
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.model.errors import InvalidArgument, PreconditionFailed
@@ -35,6 +38,9 @@ LOSS_COUNTS = "qpidha.loss-counts"
 ALL, OLDEST = "all", "oldest"
 UNDELIVERABLE_HERE = "qpidha.undeliverable-here"
 ELSEWHERE, DIES = "elsewhere", "dead-letter"
+PUT_ASIDE = ".undeliverable"
+HASHED = 16
+"""Digits of the hash of a long name."""
 DEFAULT_LIMIT = 20
 """Of queues that are declared as quorum queues and name none; as in RabbitMQ."""
 LARGEST_LIMIT = (1 << 32) - 1
@@ -107,5 +113,11 @@ def check_delivery_limit(arguments: Mapping[str, Any]) -> None:
 
 
 def quarantine_of(queue: str) -> DeadLetterTarget:
-    """Return where messages are put aside that were delivered too often on a queue."""
-    return DeadLetterTarget("", f"{queue}.undeliverable")
+    """Return where messages are put aside that were delivered too often on a queue. Of a name that
+    is too long to be the beginning of another one the end is hashed.
+    """
+    name = f"{queue}{PUT_ASIDE}"
+    if not fits_key(name):
+        tail = f"~{sha256(queue.encode()).hexdigest()[:HASHED]}{PUT_ASIDE}"
+        name = queue.encode()[: LONGEST_KEY - len(tail)].decode(errors="ignore") + tail
+    return DeadLetterTarget("", name)
