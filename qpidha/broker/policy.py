@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from qpidha.broker.pattern import Pattern, compile_pattern
 from qpidha.broker.queues.arguments import check_name, check_plain
 from qpidha.broker.queues.limits import MAX_COUNT, MAX_SIZE
-from qpidha.broker.queues.priority import read_priorities
+from qpidha.broker.queues.priority import FAIRSHARE, MOST_LEVELS, read_priorities, takes_shares
+from qpidha.broker.queues.priority import PRIORITIES as LEVELS
 from qpidha.broker.queues.spec import check_queue_arguments
 from qpidha.broker.translation import policy_key, translate_policy
 from qpidha.broker.vocabulary import ALTERNATE, ByPolicy, Kind, find, is_policy_key
@@ -81,6 +82,13 @@ BY_LEVEL = ("replicated_queues", "quorum_queues")
 def kind_of(what: Declared) -> Kind:
     """Return the kind of the arguments that something is declared with."""
     return Kind.QUEUE if _is_queue(what) else Kind.EXCHANGE
+
+
+def takes(what: Declared, name: str) -> bool:
+    """Whether a queue or an exchange follows what policies say of a name."""
+    if not is_policy_key(kind_of(what), name):
+        return False
+    return not name.startswith(FAIRSHARE) or takes_shares(what.arguments)
 
 
 def says_of(kind: Kind, record: PolicySet) -> bool:
@@ -177,7 +185,8 @@ class Followed:
         own = {name: (value, ARGUMENT) for name, value in arguments.items()}
         for source in (self.operators.settings, own, self.users.settings):
             for name, value in source.items():
-                found.setdefault(name, []).append(value)
+                if source is own or takes(what, name):
+                    found.setdefault(name, []).append(value)
         for source in (self.operators.implied, self.users.implied):
             for name, value in source.items():
                 if name not in found and not any(limit in arguments for limit in OWN_LIMITS):
@@ -379,9 +388,10 @@ def policy_asked_for(
     if not settings:
         raise InvalidArgument(f"{what} {name}: the definition is empty", hint="say what is to be")
     _check_keys(f"{what} {name}", definition, settings, apply_to)
-    check_queue_arguments(
-        {key: value for key, value in settings.items() if is_policy_key(Kind.QUEUE, key)}
-    )
+    given = {key: value for key, value in settings.items() if is_policy_key(Kind.QUEUE, key)}
+    if any(key.startswith(FAIRSHARE) for key in given):
+        given[LEVELS] = MOST_LEVELS  # Each queue has its own levels.
+    check_queue_arguments(given)
     if ALTERNATE in settings:
         _check_alternate(f"{what} {name}", settings[ALTERNATE])
     if REPLICATE in settings:
@@ -528,7 +538,7 @@ def explained(policies: Policies, what: Declared, followed: Followed | None) -> 
                     "priority": policy.record.priority,
                     "matches": not reason,
                     "in_effect": is_used,
-                    "reason": reason or _fate(policy, kind, layers, is_used),
+                    "reason": reason or _fate(policy, what, layers, is_used),
                 }
             )
     settings = []
@@ -539,13 +549,13 @@ def explained(policies: Policies, what: Declared, followed: Followed | None) -> 
     return {NOUNS[kind]: what.name, "policies": told, "settings": settings}
 
 
-def _fate(policy: Policy, kind: Kind, layers: Layers | None, is_used: bool) -> str:
+def _fate(policy: Policy, what: Declared, layers: Layers | None, is_used: bool) -> str:
     """Say what becomes of a policy that matches, and which of its keys say nothing here."""
     if layers is None or not is_used:
         base = None if layers is None else layers.used[0]
         return "" if base is None else f"{base.title} comes before it"
-    others = [name for name in policy.record.settings if not is_policy_key(kind, name)]
-    but = f", but for {', '.join(others)}: not for {NOUNS[kind]}s" if others else ""
+    others = [name for name in policy.record.settings if not takes(what, name)]
+    but = f", but for {', '.join(others)}: not for this {NOUNS[kind_of(what)]}" if others else ""
     return ("a layer, beside the others" if policy.record.is_layer else "it counts") + but
 
 

@@ -1066,6 +1066,7 @@ _ORDERS = (
         default="all of them",
         example=5,
         feature=QUEUE_KINDS,
+        by_policy=ByPolicy.FIRST,
     ),
     _known(
         Kind.QUEUE,
@@ -1076,6 +1077,7 @@ _ORDERS = (
         default=FAIRSHARE,
         example=5,
         feature=QUEUE_KINDS,
+        by_policy=ByPolicy.FIRST,
     ),
     *_each_alias(
         QPID,

@@ -31,8 +31,10 @@ from qpidha.model.errors import (
     PreconditionFailed,
     RefusedRequest,
 )
+from qpidha.model.message_view import priority as priority_of
 from qpidha.model.records import ExchangeDeclared, PolicyCleared, PolicySet, QueueDeclared, Record
 from tests.broker.parts import Tape, a_broker, a_taker, contents, copy_of, picture, remembered, send
+from tests.broker.queues.test_priority import ranked
 
 
 def put(
@@ -359,6 +361,10 @@ INVALID: list[dict[str, Any]] = [
         {"qpid.lifetime-policy": "manual"},
         {"x-max-priority": 5},
         {"qpid.priorities": 5},
+        {"fairshare": -1},
+        {"fairshare-256": 1},
+        {"fairshare-x": 1},
+        {"x-priority-weight": 3},
         {"x-single-active-consumer": True},
         {"target-group-size": 3},
         {"federation-upstream": "up"},
@@ -408,6 +414,52 @@ def test_keys_have_both_spellings() -> None:
         ("x-max-in-memory-bytes", "qpidha.memory", 6),
     ):
         assert policy_asked_for("p", ".*", {key: value}).settings == {known: value}
+
+
+def test_row_18_shares_of_levels_may_change_and_the_levels_may_not() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    arguments: dict[str, dict[str, Any]] = {
+        "q": {"qpid.priorities": 2},
+        "own": {"qpid.priorities": 2, "qpid.fairshare-1": 3},
+        "strict": {"x-priority-mode": "strict"},
+        "fair": {"x-priority-mode": "fair"},
+        "fifo": {},
+    }
+    for name, asked in arguments.items():
+        broker.declare_queue(name, arguments=asked)
+    before = {name: queue.spec.priorities for name, queue in broker.queues.items()}
+    put(broker, "p", {"fairshare": 1, "fairshare-1": 2, "max-length": 50})
+    broker.dispatch(1)
+    shares = {name: queue.spec.priorities for name, queue in broker.queues.items()}
+    assert shares["q"] is not None and shares["q"].shares == (1, 2)
+    assert shares["own"] is not None and shares["own"].shares == (1, 3)
+    assert [shares[name] for name in ("strict", "fair", "fifo")] == [
+        before[name] for name in ("strict", "fair", "fifo")
+    ]
+    assert effective(broker, "q") == {
+        "qpid.fairshare": 1,
+        "qpid.fairshare-1": 2,
+        "qpid.max_count": 50,
+        "qpid.policy_type": "ring",
+    }
+    assert effective(broker, "fifo") == {"qpid.max_count": 50, "qpid.policy_type": "ring"}
+    fifo = broker.queues["fifo"]
+    (told,) = explained(broker.policies, fifo.options, broker.followed[fifo])["policies"]
+    assert (
+        told["reason"] == "it counts, but for qpid.fairshare, qpid.fairshare-1: not for this queue"
+    )
+    queue = broker.queues["q"]
+    for number in (4, 4, 9, 9, 9, 9):
+        queue.enqueue(ranked(number))
+    taker = a_taker(queue, 6)
+    broker.dispatch(2)
+    assert [priority_of(message.body()) for message in taker.got] == [9, 9, 4, 9, 9, 4]
+    same(broker, copy_of(tape))
+    same(broker, snapshot_of(broker))
+    broker.clear_policy("p")
+    broker.dispatch(3)
+    assert {name: queue.spec.priorities for name, queue in broker.queues.items()} == before
 
 
 def test_row_4_an_unknown_apply_to_lists_those_that_are() -> None:
@@ -943,7 +995,7 @@ def test_row_15_of_a_policy_for_all_each_takes_what_it_knows() -> None:
     assert {row["policy"]: row["reason"] for row in told["policies"]} == {
         "exchanges": "the name does not match ^e$",
         "queues": "it says nothing of exchanges",
-        "both": "it counts, but for qpid.max_count: not for exchanges",
+        "both": "it counts, but for qpid.max_count: not for this exchange",
     }
     same(broker, copy_of(tape))
     same(broker, snapshot_of(broker))

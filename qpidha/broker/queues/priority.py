@@ -373,6 +373,12 @@ def read_priorities(arguments: Mapping[str, Any]) -> Priorities | None:
     return Priorities(levels, _shares(arguments, max(levels) + 1, mode), mode == FAIR)
 
 
+def takes_shares(arguments: Mapping[str, Any]) -> bool:
+    """Whether a queue with these arguments has levels, and its mode does not say their shares."""
+    says_mode = PRIORITY_MODE in arguments or PRIORITY_WEIGHT in arguments
+    return not says_mode and read_priorities(arguments) is not None
+
+
 def _level(number: int, count: int) -> int:
     """Map a priority onto fewer levels, around 5 if they are less than 10; as in Qpid."""
     first = 5 - min(5, (count + 1) // 2)
