@@ -382,16 +382,21 @@ class Transaction:
     def _carry_out(self, routes: list[list[Queue]]) -> int:
         """Do everything; nothing of it can fail."""
         by_fate: dict[Fate, list[Retirement]] = {fate: [] for fate in Fate}
+        sequences: list[int] = []
         for retirement in self.retirements:
             if retirement.is_there:
                 by_fate[retirement.fate].append(retirement)
+            elif retirement.fate in (Fate.ACCEPT, Fate.REJECT):
+                sequences.append(retirement.queue.left_before)
         accepted: dict[Queue, list[Message]] = {}
         for retirement in by_fate[Fate.ACCEPT]:
             accepted.setdefault(retirement.queue, []).append(retirement.message)
         # First what makes room, last what may take some; queues that have come to their end stay
         # until all is done.
         leave = self._broker.departures.leave
-        sequences = [leave(queue, messages, Cause.ACCEPTED) for queue, messages in accepted.items()]
+        sequences += [
+            leave(queue, messages, Cause.ACCEPTED) for queue, messages in accepted.items()
+        ]
         sequences += [
             self._enqueue(queues, post) for post, queues in zip(self.posts, routes, strict=True)
         ]

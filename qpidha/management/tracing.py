@@ -82,6 +82,11 @@ class Tracing(Tracer):
     def must_sync(self, must_sync: bool) -> None:
         self._log.must_sync = must_sync
 
+    @property
+    def end(self) -> int:
+        """The last sequence given."""
+        return self._log.end
+
     def append(self, record: Record) -> int:
         """Append any record."""
         if isinstance(record, QueueDeleted):

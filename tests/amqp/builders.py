@@ -148,6 +148,10 @@ class CountingLogWriter:
         self.sequence = 0
         self.records: list[Any] = []
 
+    @property
+    def end(self) -> int:
+        return self.sequence
+
     def append(self, record: Any) -> int:
         self.records.append(record)
         self.sequence += 1

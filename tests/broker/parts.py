@@ -30,6 +30,10 @@ class Tape:
         self.records: list[tuple[int, Record]] = []
         self.must_sync = False
 
+    @property
+    def end(self) -> int:
+        return len(self.records)
+
     def append(self, record: Record) -> int:
         sequence = len(self.records) + 1
         self.records.append((sequence, record))

@@ -23,6 +23,11 @@ class LogWriter(Protocol):
     clears it when it has seen to it.
     """
 
+    @property
+    def end(self) -> int:
+        """The sequence of the last record so far."""
+        ...
+
     def append(self, record: Record) -> int:
         """Append any record; return its sequence."""
         ...

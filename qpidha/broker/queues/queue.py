@@ -896,7 +896,7 @@ class Queue(Backlog):
         """
         sequence = message.sequence
         if self.is_replica or self.messages.pop(sequence, None) is None:
-            return 0  # It was purged, or the queue deleted, while a consumer had it.
+            return self.left_before
         size = message.size
         self.bytes -= size
         self._use.bodies -= size
@@ -950,11 +950,23 @@ class Queue(Backlog):
         if self.is_judged:
             self.judge()
 
+    @property
+    def left_before(self) -> int:
+        """The sequence to wait for with a message that is no longer here when its consumer is done
+        with it: another took its place, or the queue was deleted. Until the record of that is
+        committed, a successor may have it and give it again.
+        """
+        if self.is_replica:
+            return 0
+        return self.waits_for if self.log_writer is None else self.log_writer.end
+
     def reject(self, message: Message) -> int:
         """Let a message leave that a consumer will not have: to where dead letters go, or to the
         alternate exchange, if there is one. While it has no place there, it stays (`keep`), and
         there is nothing to wait for.
         """
+        if message.sequence not in self.messages:
+            return self.left_before
         if not self.passes_on(Cause.REJECTED):
             return self.dequeue(message, Cause.REJECTED)
         # Not the short way: the message lives on elsewhere, so its sender must not take it for

@@ -167,7 +167,8 @@ def test_a_browser_sees_each_new_value_and_a_consumer_only_what_is_there() -> No
 def test_a_value_that_a_consumer_has_is_replaced_and_its_outcome_finds_nothing(
     outcome: str,
 ) -> None:
-    broker, queue = a_queue(alternate="amq.fanout")
+    tape = Tape()
+    broker, queue = a_queue(tape, alternate="amq.fanout")
     broker.declare_queue("elsewhere")
     broker.bind("amq.fanout", "elsewhere")
     taker = a_taker(queue, credit=1)
@@ -176,12 +177,30 @@ def test_a_value_that_a_consumer_has_is_replaced_and_its_outcome_finds_nothing(
     queue.enqueue(keyed("a", "2"))
     assert on(queue) == "2" and queue.acquired == 0
     options = (True,) if outcome == "requeue" else ()
-    assert not getattr(queue, outcome)(taker.got[0], *options)
+    replaced = len(tape.records)
+    waits_for = getattr(queue, outcome)(taker.got[0], *options)
+    # What settles a message for good waits until that is committed by which it left.
+    assert waits_for == (replaced if outcome in ("dequeue", "reject") else 0)
+    assert len(tape.records) == replaced
     assert on(queue) == "2" and not broker.queues["elsewhere"].messages
     assert queue.departures == {**dict.fromkeys(queue.departures, 0), "replaced": 1}
     taker.credit = 1
     queue.dispatch(1)
     assert texts(taker.got) == "1 2"
+
+
+@pytest.mark.parametrize("fate", [Fate.ACCEPT, Fate.REJECT])
+def test_a_transaction_that_settles_a_replaced_value_waits_for_what_replaced_it(fate: Fate) -> None:
+    tape = Tape()
+    broker, queue = a_queue(tape)
+    taker = a_taker(queue, credit=1)
+    queue.enqueue(keyed("a", "1"))
+    queue.dispatch(1)
+    queue.enqueue(keyed("a", "2"))
+    replaced = len(tape.records)
+    transaction = Transaction(broker)
+    transaction.retire(Retirement(transaction, queue, taker.got[0], fate, settled=False))
+    assert transaction.commit() == len(tape.records) == replaced
 
 
 def test_a_value_that_was_consumed_makes_room_for_another() -> None:

@@ -152,7 +152,8 @@ def test_delete_respects_if_unused_and_if_empty() -> None:
 
 
 def test_redeclared_queue_is_another_queue() -> None:
-    broker = a_broker(Tape())
+    tape = Tape()
+    broker = a_broker(tape)
     former, _ = broker.declare_queue("q")
     broker.bind("amq.topic", "q", "k")
     send(broker, "q", "old")
@@ -161,7 +162,8 @@ def test_redeclared_queue_is_another_queue() -> None:
     queue, _ = broker.declare_queue("q")
     assert (queue.uid, queue.uuid) != (former.uid, former.uuid)
     assert contents(broker, "q") == [] and queue.bindings == {}
-    assert former.dequeue(message) == 0
+    recorded = len(tape.records)
+    assert former.dequeue(message) == recorded == len(tape.records)
 
 
 def test_subscriber_of_a_queue_deleted_by_its_owner_is_told() -> None:
