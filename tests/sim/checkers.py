@@ -26,6 +26,7 @@ from qpidha.model.records import (
 from qpidha.store.codec import EnqueueRun, decode
 from tests.sim.history import REFUSED, Facts, Violation, is_present, key_of
 from tests.sim.model_node import whole
+from tests.sim.valuing import is_replaced
 
 Contents = dict[str, dict[str, bool]]
 """Queue -> key -> True, in the order of the queue."""
@@ -71,7 +72,11 @@ def no_loss(facts: Facts, present: Contents, where: str) -> None:
     """Accepted, less consumed, less still there, is nothing."""
     facts.look(present)
     missing = [
-        duty.key for duty in facts.duties.values() if owed(duty) and not is_present(duty, present)
+        duty.key
+        for (queue, _), duty in facts.duties.items()
+        if owed(duty)
+        and not is_present(duty, present)
+        and not is_replaced(facts, queue, duty, present)
     ]
     if missing:
         raise Violation(
@@ -91,8 +96,11 @@ def nothing_taken(facts: Facts, present: Contents, others: list[Any], where: str
         has = contents(other, shared="rejected")
         taken = [
             duty.key
-            for duty in facts.duties.values()
-            if owed(duty) and not is_present(duty, present) and is_present(duty, has)
+            for (queue, _), duty in facts.duties.items()
+            if owed(duty)
+            and not is_present(duty, present)
+            and is_present(duty, has)
+            and not is_replaced(facts, queue, duty, present)
         ]
         if taken:
             raise Violation(
@@ -119,7 +127,11 @@ def all_or_nothing(facts: Facts, present: Contents, where: str) -> None:
         missing = [
             queue
             for queue, duty in duties.items()
-            if not (duty.consumed or is_present(duty, present))
+            if not (
+                duty.consumed
+                or is_present(duty, present)
+                or is_replaced(facts, queue, duty, present)
+            )
         ]
         if happened and missing:
             raise Violation(
@@ -367,6 +379,8 @@ def causes_hold(facts: Facts, machine: Any) -> None:
                     if cause == Cause.EXPIRED and (not place[1] or place[1] in facts.timed):
                         continue
                     if cause == Cause.DELETED and (queue in facts.deletions or is_gone):
+                        continue
+                    if cause == Cause.REPLACED and (queue in facts.valued or not queue):
                         continue
                     if cause == Cause.DELIVERY_LIMIT and facts.dies:
                         continue

@@ -184,6 +184,8 @@ class Sender(Client):
         """Whether a message that is sent again can be known again."""
         self.level_of: Callable[[str], int] | None = None
         """Says which priority the message with a key has; None if no message has any."""
+        self.value_of: Callable[[str], str] | None = None
+        """Says of which value the message with a key is; None if no message is of any."""
         self.waiting: deque[int] = deque()
         """Numbers of the messages that are to be sent, or sent again."""
         self.unsettled: dict[int, int] = {}

@@ -32,7 +32,11 @@ class Transmission:
     durable: bool
     when: int
     """The last time."""
+    began: int
+    """The first time."""
     state: str = SENT
+    ended: int = 0
+    """When its last outcome was known."""
     was_in_doubt: bool = False
 
 
@@ -102,6 +106,10 @@ class Facts:
     """Queues that were deleted."""
     levels: bool = False
     """Whether queues get other replicate levels."""
+    valued: tuple[str, ...] = ()
+    """Queues with last values."""
+    values: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)
+    """Queue and value -> the messages that are of it."""
     accepted: int = 0
     delivered: int = 0
     lost_in_total_failures: int = 0
@@ -114,7 +122,7 @@ class Facts:
         known = self.transmissions.get(key)
         if known is None:
             self.transmissions[key] = Transmission(
-                sender.host, message, [number], sender.durable, now
+                sender.host, message, [number], sender.durable, now, now
             )
         else:
             known.numbers.append(number)
@@ -123,6 +131,8 @@ class Facts:
             places = dict.fromkeys((queue, self.alternates[queue]) if self.dies else (queue,))
             duty = self.duties.setdefault((queue, key), Duty(key, sender.durable, places))
             duty.excused = duty.excused and duty.accepted
+            if queue in self.valued:
+                self.values.setdefault((queue, sender.value_of(key)), {})[key] = None
         if sender.is_transactional:
             self.in_transactions[key] = sender.queues
         text = b"<" + key.encode() + b">" + sender.padding
@@ -137,11 +147,14 @@ class Facts:
             head += b"\x00\x53\x73\xc0" + bytes((len(key) + 3, 1, 0xA1, len(key))) + key.encode()
         return head + b"\x00\x53\x75\xb0" + len(text).to_bytes(4, "big") + text
 
-    def outcome(self, sender: Any, message: int, number: int, state: str) -> Transmission:
+    def outcome(
+        self, sender: Any, message: int, number: int, state: str, now: int = 0
+    ) -> Transmission:
         """A sender knows, or will never know."""
         key = name_of(sender, message, number)
         transmission = self.transmissions[key]
         transmission.was_in_doubt |= state == DOUBT
+        transmission.ended = now
         if state != REFUSED or not transmission.was_in_doubt:
             transmission.state = state
         if state == ACCEPTED:

@@ -38,6 +38,8 @@ from qpidha.model.message_view import arrival
 from qpidha.model.principal import Principal, Role
 from qpidha.node import Node
 
+LINK_OPTIONS = ("selects", "browse")
+"""What is said of a link, and not of its queue."""
 PLENTY = 1000
 """Replication credit that nobody counts."""
 
@@ -237,13 +239,14 @@ class ModelConnection:
             raise self.host.refusal()
         link = ModelLink(self, link_id, sends=kind == "receiver")
         try:
-            wanted = {name: value for name, value in options.items() if name != "selects"}
+            wanted = {name: value for name, value in options.items() if name not in LINK_OPTIONS}
             sequence = link.find(address, wanted)
         except RefusedRequest as error:
             self.say(("detached", link_id, error.condition))
             return
         self.links[link_id] = link
         link.select(options.get("selects"))
+        link.browse = options.get("browse", False)
         link.credit_wanted = credit
         self.host.when_committed(sequence, link, None)
 
@@ -429,7 +432,8 @@ class ModelLink:
         """Give a message to a receiver."""
         self.credit -= 1
         self.numbers += 1
-        self.unsettled[self.numbers] = message
+        if not self.browse:
+            self.unsettled[self.numbers] = message
         self.connection.say(
             ("message", self.link_id, self.numbers, whole(message), message.delivery_count)
         )

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qpidha.broker.queues.groups import GROUP_KEY
+from qpidha.broker.queues.last_value import LAST_VALUE_KEY
 from qpidha.model.settings import Settings
 from qpidha.model.url import parse_url
 from qpidha.store import recovery
 from tests.sim.world import MILLISECOND, World
+from tests.sim.writing import VALUE
 
 DISKS = True
 """Whether runs may have disks: a node takes one."""
@@ -76,6 +78,8 @@ class Plan:
     """Queues with message groups (`grouping.py`)."""
     levels: int = 0
     """How often the replicate level of a queue changes (`levels.py`)."""
+    valued: tuple[str, ...] = ()
+    """Queues with last values (`valuing.py`)."""
 
     def options(self, queue: str) -> dict[str, Any]:
         """Return what a queue is declared with."""
@@ -91,6 +95,8 @@ class Plan:
             arguments[GROUP_KEY] = "group"
         if self.ranks and queue in QUEUES:
             arguments["qpid.priorities"] = LEVELS
+        if queue in self.valued:
+            arguments[LAST_VALUE_KEY] = VALUE
         arguments |= self.limits.get(queue, {})
         if arguments:
             found["arguments"] = arguments

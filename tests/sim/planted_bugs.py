@@ -18,7 +18,9 @@ from qpidha.broker.queues.dedup import Window
 from qpidha.broker.queues.departures import Departures
 from qpidha.broker.queues.dispatch import RoundRobin
 from qpidha.broker.queues.groups import ByGroup
+from qpidha.broker.queues.last_value import LastValue
 from qpidha.broker.queues.level import IntoLog
+from qpidha.broker.queues.ordering import BySequence
 from qpidha.broker.queues.priority import Priority
 from qpidha.broker.queues.purge import Purge
 from qpidha.broker.queues.queue import NOBODY, Queue
@@ -422,6 +424,18 @@ def forget_levels() -> AbstractContextManager[None]:
     return replaced((Priority, "add_run", lowest))
 
 
+def forget_values() -> AbstractContextManager[None]:
+    """Forget, on a backup that takes over, which message each value has that came before."""
+    restart = BySequence.restart
+
+    def forgetful(self: Any) -> None:
+        restart(self)
+        if isinstance(self, LastValue):
+            self._by_key.clear()
+
+    return replaced((BySequence, "restart", forgetful))
+
+
 def forget_selector() -> AbstractContextManager[None]:
     """Give what was given back to whoever selects anything."""
     return replaced((View, "_still_selects", lambda self, message: True))
@@ -500,6 +514,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         drop_unplaced,
         die_by_halves,
         delete_carelessly,
+        forget_values,
         forget_selector,
         reorder_policies,
         expire_on_backups,

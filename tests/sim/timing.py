@@ -11,8 +11,6 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from qpidha.model.encoding import UInt
-from qpidha.model.message_view import DELIVERY_DELAY, build
 from tests.sim.history import Violation
 from tests.sim.plan import Plan
 from tests.sim.world import MILLISECOND
@@ -27,21 +25,6 @@ def time_senders(plan: Plan, seed: int) -> None:
     if chance.random() < SHARE:
         for number in range(plan.senders):
             plan.times[number] = chance.choice([(0, 0), (300, 0), (1000, 0), (0, 100), (0, 400)])
-
-
-def timed(sender: Any, key: str, text: bytes) -> bytes:
-    """Write a message of such a sender."""
-    header: dict[str, Any] = {"durable": sender.durable}
-    if sender.level_of is not None:
-        header["priority"] = sender.level_of(key)
-    if sender.ttl:
-        header["ttl"] = UInt(sender.ttl)
-    return build(
-        text,
-        header=header,
-        annotations={DELIVERY_DELAY: sender.delay} if sender.delay else None,
-        properties={"message_id": key} if sender.has_ids else None,
-    )
 
 
 def take_note(run: Any, sender: Any, key: str) -> None:

@@ -31,9 +31,11 @@ from tests.sim.policies import set_policies
 from tests.sim.purges import purges
 from tests.sim.ranking import check_ranks, is_known, level_of, rank
 from tests.sim.selecting import GIVING_BACK, Half, check_selected, select
-from tests.sim.timing import check_due, take_note, time_senders, timed
+from tests.sim.timing import check_due, take_note, time_senders
+from tests.sim.valuing import Browser, check_browsers, check_values, is_replaced, value, value_of
 from tests.sim.wire_client import WireTransport
 from tests.sim.world import MILLISECOND, SECOND, World
+from tests.sim.writing import write
 
 PATIENCE = 40 * SECOND
 """How long a healed cluster may take until everybody is ready."""
@@ -54,7 +56,8 @@ class Run(Network):
         die(plan, seed)
         rank(plan, seed)
         draw_levels(plan, seed)
-        self.facts = Facts(levels=bool(plan.levels))
+        value(plan, seed)
+        self.facts = Facts(levels=bool(plan.levels), valued=plan.valued)
         self.injected: dict[str, int] = {}
         self.promotions = 0
         self.last_states: dict[tuple[str, int], str] = {}
@@ -136,8 +139,8 @@ class Run(Network):
         world.at(20 * MILLISECOND, self.manager.promote, self.cluster.machines[0])
         self.manager.start()
         self._wait(lambda: checkers.all_ready(self.cluster.machines), "the cluster does not begin")
-        if self.plan.ranks:
-            self._wait(lambda: is_known(self.cluster), "priorities are not known to all")
+        if self.plan.ranks or self.plan.valued:
+            self._wait(lambda: is_known(self.cluster), "queues of all kinds are not known to all")
         self._make_clients()
         for client in self.clients:
             world.at(world.between(0, 50 * MILLISECOND), client.connect)
@@ -171,10 +174,12 @@ class Run(Network):
             )
             sender.is_transactional = transactional
             if not transactional and any(plan.times.get(number, ())):
-                (sender.ttl, sender.delay), sender.write = plan.times[number], timed
+                (sender.ttl, sender.delay), sender.write = plan.times[number], write
             sender.padding = b"." * plan.padding
             sender.has_ids = all(queue in plan.dedup for queue in queues)
             sender.level_of = level_of if plan.ranks else None
+            if plan.valued:
+                sender.value_of, sender.write = value_of, write
             self.clients.append(sender)
             self._produce(sender, plan.messages)
         for number in range(plan.receivers):
@@ -189,6 +194,8 @@ class Run(Network):
                 self._receiver(f"g{number}{place}", queue, moods)
                 for place, moods in enumerate((plan.moods, *MOODS))
             ]
+        for number, queue in enumerate(plan.valued if plan.depth == "model" else ()):
+            self.clients.append(self._receiver(f"b{number}", queue, plan.moods, Browser))
         if plan.moves:
             self.clients.append(
                 self._receiver("m0", QUEUES[0], (0.05, 0, 0), Mover, target_queue=MOVED)
@@ -298,6 +305,7 @@ class Run(Network):
             client.stop()
         world.run_for(100 * MILLISECOND)
         self._judge_at_rest()
+        check_browsers(self)
         queues = [
             *QUEUES,
             *([REJECTED] if self.plan.alternate else []),
@@ -311,7 +319,11 @@ class Run(Network):
         self.clients += last
         self._wait(self._is_empty, "the receivers do not get everything")
         world.run_for(200 * MILLISECOND)
-        left = [duty.key for duty in facts.duties.values() if checkers.owed(duty)]
+        left = [
+            duty.key
+            for (queue, _), duty in facts.duties.items()
+            if checkers.owed(duty) and not is_replaced(facts, queue, duty, {})
+        ]
         if left:
             raise Violation(f"lost: nobody received {', '.join(left[:5])}")
         for receiver in last:
@@ -441,6 +453,7 @@ class Run(Network):
         if primary is not None:
             checkers.counted_was_said(machine, machine.node.cluster)
             checkers.limits_hold(self.plan.limits, machine)
+            check_values(self.plan.valued, machine)
             epoch = primary.in_sync.epoch
             if self.plan.levels:
                 drift(self, machine, epoch)
@@ -510,7 +523,7 @@ class Run(Network):
 
     def accepted(self, sender: Sender, message: int, number: int) -> None:
         """A sender was told that its message is accepted."""
-        transmission = self.facts.outcome(sender, message, number, ACCEPTED)
+        transmission = self.facts.outcome(sender, message, number, ACCEPTED, self.world.now)
         key = name_of(sender, message, number)
         if self.world.tracing:
             self.world.note(sender.host, f"{key} is accepted")
@@ -572,6 +585,24 @@ class Run(Network):
             )
         self.facts.seen.add((receiver.address, key))
         self.facts.delivered += 1
+        return key
+
+    def browsed(self, browser: Browser, payload: bytes, count: int) -> str:
+        """A browser was shown a message."""
+        key = key_of(payload)
+        where = str(browser.target and browser.target.host)
+        if self.world.tracing:
+            self.world.note(browser.host, f"is shown {key} on {browser.address} of {where}")
+        checkers.expected_delivery(self.facts, browser.address, key, where)
+        check_due(self, key, where)
+        if count == 0 and (browser.address, key) not in self.facts.seen:
+            checkers.in_order(
+                self.facts,
+                browser.last_numbers[""],
+                browser.address,
+                key,
+                f"{where}, as {browser.host} sees it",
+            )
         return key
 
     def consumed(self, receiver: Receiver, key: str) -> None:
