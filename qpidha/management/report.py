@@ -54,6 +54,7 @@ def standalone_report(
         "strict": False,
         "majority": False,
         "recorder": settings.ha_recorder,
+        "heartbeat_ns": settings.link_heartbeat_interval,
         "to_record": None,
         "foreign": [],
         "incompatible": [],

@@ -1,0 +1,189 @@
+"""`qpidha-console`: the command line, and the process that serves HTTP.
+
+It speaks to one broker over its admin socket, or to several over AMQP. It binds the loopback;
+elsewhere it needs a token file and TLS. Ends by SIGTERM or SIGINT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from qpidha.client.endpoint import Tls, parse_endpoints
+from qpidha.client.errors import ClientError
+from qpidha.console.access import Access, read_tokens
+from qpidha.console.looks import AmqpLink, SocketLink, Watched
+from qpidha.model.errors import InvalidArgument
+from qpidha.model.exit_codes import CONFIG, OK, UNAVAILABLE
+from qpidha.model.ip import address_of, is_loopback
+from qpidha.model.password_file import password_in
+from qpidha.model.paths import admin_socket
+from qpidha.model.url import PORT as AMQP_PORT
+
+try:
+    import uvicorn
+
+    from qpidha.console.api import make_app
+except ModuleNotFoundError as missing:
+    sys.exit(
+        f"qpidha-console: error: {missing.name} is not installed\n"
+        "  next: pip install 'qpidha[console]'"
+    )
+
+PORT = 8672
+LOCALHOST = "127.0.0.1"
+PASSWORD = "QPIDHA_PASSWORD"
+"""Variable of the environment, as for qpid-ha."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Make the parser of the command line."""
+    found = argparse.ArgumentParser(
+        "qpidha-console",
+        description="Health of brokers over HTTP, in a process that survives them.",
+        epilog="Example: qpidha-console --data-dir /var/lib/qpidha",
+    )
+    broker = found.add_argument_group("the broker").add_mutually_exclusive_group()
+    broker.add_argument("--admin-socket", metavar="PATH", help="admin socket of the broker")
+    broker.add_argument("--data-dir", metavar="DIR", help="its data directory, with admin.sock")
+    broker.add_argument(
+        "--brokers", metavar="URL", help="brokers to watch over AMQP: [amqps://]host[:port],..."
+    )
+    login = found.add_argument_group("with --brokers")
+    login.add_argument("--user", default="", help="user name; $QPIDHA_USER without it")
+    login.add_argument(
+        "--password-file", metavar="FILE", help=f"its first line is the password; else ${PASSWORD}"
+    )
+    login.add_argument("--ssl-trusted", metavar="FILE", default="", help="authorities of brokers")
+    server = found.add_argument_group("HTTP")
+    server.add_argument("--port", type=int, default=PORT, help=f"TCP port, {PORT}; 0 is any")
+    server.add_argument("--interface", default=LOCALHOST, help="address to listen on")
+    server.add_argument("--token-file", metavar="FILE", help="lines of `monitor TOKEN`")
+    server.add_argument("--ssl-cert", metavar="FILE", help="certificate of the console, in PEM")
+    server.add_argument("--ssl-key", metavar="FILE", help="its key, if not in --ssl-cert")
+    server.add_argument(
+        "--host-name", action="append", default=[], help="a name it is called by; repeat for others"
+    )
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until a signal ends it; the exit code."""
+    given = parser().parse_args(argv)
+    given.interface = LOCALHOST if given.interface == "localhost" else given.interface
+    try:
+        access = _access(given)
+        brokers = _brokers(given)
+        listening = _listen(given.interface, given.port)
+    except (InvalidArgument, ClientError) as error:
+        reason = getattr(error, "reason", "")
+        _fail(CONFIG, f"{error.text}: {reason}" if reason else error.text, error.hint)
+    except OSError as error:
+        where = address_of(given.interface, given.port)
+        hint = "choose another with --port or --interface"
+        _fail(UNAVAILABLE, f"cannot listen on {where}: {error.strerror}", hint)
+    port = listening.getsockname()[1]
+    if not given.port:
+        print(port, flush=True)
+    scheme = "https" if given.ssl_cert else "http"
+    watched = ", ".join(broker.place for broker in brokers)
+    text = f"{scheme}://{address_of(given.interface, port)} watches {watched}"
+    print(f"qpidha-console: {text}", file=sys.stderr, flush=True)
+    config = uvicorn.Config(
+        make_app(brokers, access),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=500,
+        timeout_graceful_shutdown=2,
+        ssl_certfile=given.ssl_cert,
+        ssl_keyfile=given.ssl_key,
+    )
+    uvicorn.Server(config).run(sockets=[listening])
+    return OK
+
+
+def _access(given: argparse.Namespace) -> Access:
+    """Read who may ask. Raises InvalidArgument."""
+    for name in ("ssl_cert", "ssl_key"):
+        path = getattr(given, name)
+        if path and not os.access(path, os.R_OK):
+            option = name.replace("_", "-")
+            text = f"--{option} {path} cannot be read"
+            raise InvalidArgument(text, hint="name a readable file in PEM form")
+    if given.ssl_key and not given.ssl_cert:
+        raise InvalidArgument("--ssl-key without --ssl-cert", hint="give both")
+    if not is_loopback(given.interface):
+        for option, value in (("token-file", given.token_file), ("ssl-cert", given.ssl_cert)):
+            if not value:
+                raise InvalidArgument(
+                    f"--interface {given.interface} needs --{option}: others could read, or listen",
+                    hint="or leave --interface out, and put a proxy before the console",
+                )
+    tokens = read_tokens(given.token_file) if given.token_file else ()
+    return Access(tokens, tuple(given.host_name))
+
+
+def _brokers(given: argparse.Namespace) -> list[Watched]:
+    """Say which brokers are watched. Raises InvalidArgument and ClientError."""
+    if not given.brokers:
+        for option, value in (
+            ("user", given.user),
+            ("password-file", given.password_file),
+            ("ssl-trusted", given.ssl_trusted),
+        ):
+            if value:
+                text = f"--{option} is for --brokers: an admin socket asks for no password"
+                raise InvalidArgument(text, hint="leave it out, or name --brokers")
+        path = given.admin_socket or (
+            os.path.join(given.data_dir, "admin.sock")
+            if given.data_dir
+            else admin_socket(os.environ, os.getuid(), AMQP_PORT)
+        )
+        return [Watched(path, SocketLink(path))]
+    user = given.user or os.environ.get("QPIDHA_USER", "")
+    password = _password(given.password_file) if given.password_file else ""
+    endpoints = parse_endpoints(
+        given.brokers, user=user, password=password or os.environ.get(PASSWORD, "")
+    )
+    tls = Tls(given.ssl_trusted) if any(each.tls for each in endpoints) else None
+    return [Watched(str(each), AmqpLink(each, tls)) for each in endpoints]
+
+
+def _password(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return password_in(file.read())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        hint = "name a file whose first line is the password"
+        raise InvalidArgument(f"--password-file {path}: {reason}", hint=hint) from error
+
+
+def _listen(interface: str, port: int) -> socket.socket:
+    """Bind the port. Raises OSError."""
+    ((family, kind, protocol, _, address), *_) = socket.getaddrinfo(
+        interface, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    found = socket.socket(family, kind, protocol)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind(address)
+        found.listen(128)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def _fail(code: int, text: str, hint: str) -> NoReturn:
+    print(f"qpidha-console: error: {text}" + (f"\n  next: {hint}" if hint else ""), file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""A console beside a daemon: what it answers while the daemon lives, hangs, is dead and is back."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from qpidha.console.main import main, parser
+from tests.console.consoles import PAGE, Answer, Console
+from tests.runtime.daemons import Running
+from tests.system.cluster import wait_for
+
+TOKEN = "0123456789abcdef"
+HEARTBEAT = ("--link-heartbeat-interval", "1")
+
+
+class Pair(NamedTuple):
+    """A daemon and its console."""
+
+    daemon: Running
+    console: Console
+    place: Path
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with tempfile.TemporaryDirectory(prefix="qpidha-") as name:
+        place = Path(name)
+        with (
+            Running("--data-dir", place, *HEARTBEAT) as daemon,
+            Console("--data-dir", place) as console,
+        ):
+            yield Pair(daemon, console, place)
+
+
+def test_endpoints_answer_get_and_head(pair: Pair) -> None:
+    answer = pair.console.ask("/readyz")
+    assert answer.status == 200 and answer.text.endswith(" is standalone\n")
+    assert pair.console.ask("/primary").status == 503
+    head = pair.console.ask("/readyz", "HEAD")
+    assert (head.status, head.text) == (200, "")
+    assert pair.console.ask("/healthz").text.endswith(" answers\n")
+    verbose = pair.console.ask("/readyz?verbose")
+    assert verbose.status == 200 and "[+]publishing ok\n" in verbose.text
+
+
+def test_what_is_wrong_is_a_problem_with_a_hint(pair: Pair) -> None:
+    def problem(answer: Answer) -> tuple[int, str]:
+        assert answer.headers["content-type"] == "application/problem+json"
+        body = json.loads(answer.text)
+        assert body["status"] == answer.status
+        return answer.status, body["detail"]
+
+    console = pair.console
+    assert problem(console.ask("/nothing"))[0] == 404
+    assert problem(console.ask("/primary", "POST"))[0] == 405
+    assert problem(console.ask("/primary?broker=b9")) == (404, "no broker b9 is watched")
+    assert problem(console.ask("/backup?lag=x"))[1].startswith("lag: ")
+    assert problem(console.ask("/backup?age=2x")) == (400, "age=2x: x is not a unit of time")
+    assert problem(console.ask("/primary", Host="evil.example"))[0] == 421
+
+
+def test_the_description_of_the_api_has_every_endpoint(pair: Pair) -> None:
+    paths = json.loads(pair.console.ask("/openapi.json").text)["paths"]
+    assert {"/healthz", "/readyz", "/backup"} <= paths.keys()
+    assert all(set(methods) == {"get"} for methods in paths.values())
+    assert all(methods["get"]["summary"] for methods in paths.values())
+
+
+def test_a_daemon_that_hangs_is_told_from_one_that_lives(pair: Pair) -> None:
+    pair.daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: pair.console.status("/readyz"), (503).__eq__)
+        # Many ask at once, and wait for one look.
+        with ThreadPoolExecutor(20) as pool:
+            answers = list(pool.map(lambda _: pair.console.ask("/readyz"), range(100)))
+        assert {answer.status for answer in answers} == {503}
+        assert all("did not answer to status within" in answer.text for answer in answers)
+        wait_for(lambda: pair.console.status("/healthz"), (503).__eq__)
+        assert "it hangs from" in pair.console.ask("/livez").text
+    finally:
+        pair.daemon.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: pair.console.status("/readyz"), (200).__eq__)
+    assert pair.console.status("/healthz") == 200
+
+
+def test_a_console_outlives_its_daemon() -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="qpidha-") as name,
+        Console("--data-dir", name) as console,
+    ):
+        answer = console.ask("/healthz")
+        assert answer.status == 503 and "no broker answers at" in answer.text
+        for _ in range(2):
+            with Running("--data-dir", name):
+                wait_for(lambda: console.status("/readyz"), (200).__eq__)
+            wait_for(lambda: console.status("/healthz"), (503).__eq__)
+
+
+def test_brokers_are_watched_over_amqp() -> None:
+    with Running() as one, Running() as other:
+        addresses = [f"127.0.0.1:{daemon.port}" for daemon in (one, other)]
+        with Console("--brokers", ",".join(addresses)) as console:
+            path = f"/readyz?broker={addresses[1]}"
+            wait_for(lambda: console.status(path), (200).__eq__)
+            answer = console.ask("/readyz")
+            assert answer.status == 400 and addresses[0] in answer.text
+            other.process.send_signal(signal.SIGSTOP)
+            wait_for(lambda: console.status(path), (503).__eq__)
+            other.process.send_signal(signal.SIGCONT)
+            wait_for(lambda: console.status(path), (200).__eq__)
+            other.process.kill()
+            wait_for(lambda: console.status(path), (503).__eq__)
+            assert console.status(f"/readyz?broker={addresses[0]}") == 200
+
+
+def test_a_token_is_asked_for_where_there_is_a_token_file(pair: Pair, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"monitor {TOKEN}\n")
+    tokens.chmod(0o600)
+    with Console("--data-dir", pair.place, "--token-file", tokens) as console:
+        answer = console.ask("/readyz")
+        assert answer.status == 401 and answer.headers["www-authenticate"] == "Bearer"
+        assert console.ask("/readyz", Authorization=f"Bearer {TOKEN}").status == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "why"),
+    [
+        (["--interface", "0.0.0.0"], 78, "--interface 0.0.0.0 needs --token-file"),
+        (["--interface", "192.0.2.1"], 78, "needs --token-file"),
+        (["--token-file", "/nowhere"], 78, "token-file /nowhere: No such file or directory"),
+        (["--ssl-cert", "/nowhere"], 78, "--ssl-cert /nowhere cannot be read"),
+        (["--user", "ann"], 78, "--user is for --brokers"),
+        (["--brokers", "host:x"], 78, "is no broker's address"),
+        (["--brokers", "host", "--password-file", "/nowhere"], 78, "No such file"),
+        (["--data-dir", "x", "--brokers", "y"], 2, "not allowed with"),
+        (["--interface", "127.0.0.256"], 78, "--interface 127.0.0.256 needs"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(
+    options: list[str], code: int, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*options, "--port", "0"])
+    assert ended.value.code == code and why in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_refused(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--port", str(pair.console.port)])
+    text = f"cannot listen on 127.0.0.1:{pair.console.port}"
+    assert ended.value.code == 69 and text in capsys.readouterr().err
+
+
+def test_the_page_has_every_option() -> None:
+    text = PAGE.read_text().partition("\n## Options\n")[2].partition("\n## ")[0]
+    told = set(
+        re.findall(r"`(--[a-z-]+)", "".join(re.findall(r"^\| (.+?) \|", text, re.MULTILINE)))
+    )
+    known = {name for action in parser()._actions for name in action.option_strings}
+    assert told == known - {"-h", "--help"}
