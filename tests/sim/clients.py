@@ -291,10 +291,16 @@ class Receiver(Client):
         """Group -> sender -> the number of the last message that came first on this connection;
         where there are no groups it is one.
         """
+        self.last_token = (0, 0)
+        """The fencing token of the last message on this connection, where there are some."""
         self.on_message: Any = None
 
-    def message(self, number: int, payload: bytes, count: int) -> None:
+    def message(
+        self, number: int, payload: bytes, count: int, token: tuple[int, int] | None = None
+    ) -> None:
         """A message came."""
+        if token is not None:
+            self.history.fenced(self, token)
         key = self.history.delivered(self, payload, count)
         self.world.at(self.world.between(0, self.think), self._decide, self.generation, number, key)
 
@@ -327,6 +333,7 @@ class Receiver(Client):
         """What was not settled may come again."""
         self.open_deliveries.clear()
         self.last_numbers.clear()
+        self.last_token = (0, 0)
 
 
 class Mover(Receiver):

@@ -38,7 +38,7 @@ from qpidha.model.message_view import arrival
 from qpidha.model.principal import Principal, Role
 from qpidha.node import Node
 
-LINK_OPTIONS = ("selects", "browse")
+LINK_OPTIONS = ("selects", "browse", "priority")
 """What is said of a link, and not of its queue."""
 PLENTY = 1000
 """Replication credit that nobody counts."""
@@ -246,7 +246,7 @@ class ModelConnection:
             return
         self.links[link_id] = link
         link.select(options.get("selects"))
-        link.browse = options.get("browse", False)
+        link.browse, link.priority = options.get("browse", False), options.get("priority", 0)
         link.credit_wanted = credit
         self.host.when_committed(sequence, link, None)
 
@@ -297,6 +297,10 @@ class ModelLink:
         """How many messages a sender may send, where that is counted."""
         self.is_counted = False
         self.alive = True
+        self.is_active = False
+        """Whether it was told that it is the single active consumer of its queue."""
+        self.token: tuple[int, int] | None = None
+        """The last fencing token."""
         self.select(None)
 
     def select(self, selector: Selector | None) -> None:
@@ -319,7 +323,8 @@ class ModelLink:
         return int(sequence)
 
     def activated(self, is_active: bool) -> None:
-        """Take note of nothing: it gets messages or none."""
+        """Take note of it."""
+        self.is_active = is_active
 
     def on_committed(self, number: int | None) -> None:
         """Something that was waited for is committed: the link itself, a message, or a dequeue."""
@@ -434,9 +439,9 @@ class ModelLink:
         self.numbers += 1
         if not self.browse:
             self.unsettled[self.numbers] = message
-        self.connection.say(
-            ("message", self.link_id, self.numbers, whole(message), message.delivery_count)
-        )
+            self.token = self.host.fencing_token() if self.queue.spec.fences else None
+        told = (whole(message), message.delivery_count, self.token)
+        self.connection.say(("message", self.link_id, self.numbers, *told))
 
     def outcome(self, number: int, state: int) -> None:
         """What a receiver makes of a message."""

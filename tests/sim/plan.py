@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from qpidha.broker.queues.dispatch import FENCING, SINGLE_ACTIVE
 from qpidha.broker.queues.groups import GROUP_KEY
 from qpidha.broker.queues.last_value import LAST_VALUE_KEY
 from qpidha.model.settings import Settings
@@ -80,6 +81,8 @@ class Plan:
     """How often the replicate level of a queue changes (`levels.py`)."""
     valued: tuple[str, ...] = ()
     """Queues with last values (`valuing.py`)."""
+    single: tuple[str, ...] = ()
+    """Queues with a single active consumer (`activating.py`)."""
 
     def options(self, queue: str) -> dict[str, Any]:
         """Return what a queue is declared with."""
@@ -97,6 +100,8 @@ class Plan:
             arguments["qpid.priorities"] = LEVELS
         if queue in self.valued:
             arguments[LAST_VALUE_KEY] = VALUE
+        if queue in self.single:
+            arguments |= {SINGLE_ACTIVE: True, FENCING: True}
         arguments |= self.limits.get(queue, {})
         if arguments:
             found["arguments"] = arguments

@@ -16,7 +16,7 @@ from qpidha.broker.policy import Policies
 from qpidha.broker.queues.backlog import Backlog
 from qpidha.broker.queues.dedup import Window
 from qpidha.broker.queues.departures import Departures
-from qpidha.broker.queues.dispatch import RoundRobin
+from qpidha.broker.queues.dispatch import RoundRobin, SingleActive
 from qpidha.broker.queues.groups import ByGroup
 from qpidha.broker.queues.last_value import LastValue
 from qpidha.broker.queues.level import IntoLog
@@ -436,6 +436,18 @@ def forget_values() -> AbstractContextManager[None]:
     return replaced((BySequence, "restart", forgetful))
 
 
+def activate_two() -> AbstractContextManager[None]:
+    """Make a consumer of a higher priority active while another one still has messages."""
+    elect = SingleActive._elect
+
+    def hasty(self: Any, backlog: Any) -> None:
+        takers = [consumer for consumer in self.consumers if not consumer.browse]
+        self._active = max(takers, key=lambda consumer: consumer.priority, default=None)
+        elect(self, backlog)
+
+    return replaced((SingleActive, "_elect", hasty))
+
+
 def forget_selector() -> AbstractContextManager[None]:
     """Give what was given back to whoever selects anything."""
     return replaced((View, "_still_selects", lambda self, message: True))
@@ -515,6 +527,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         die_by_halves,
         delete_carelessly,
         forget_values,
+        activate_two,
         forget_selector,
         reorder_policies,
         expire_on_backups,

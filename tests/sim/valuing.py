@@ -111,7 +111,9 @@ class Browser(Receiver):
         self.shown: list[str] = []
         """What it was shown on this connection."""
 
-    def message(self, number: int, payload: bytes, count: int) -> None:
+    def message(
+        self, number: int, payload: bytes, count: int, token: tuple[int, int] | None = None
+    ) -> None:
         """A message is shown."""
         self.shown.append(self.history.browsed(self, payload, count))
         self.world.at(self.world.between(0, self.think), self._go_on, self.generation)

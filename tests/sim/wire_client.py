@@ -11,8 +11,10 @@ from typing import Any
 from qpidha.amqp.peer.engine import Engine
 from qpidha.amqp.peer.links import LinkEnd, Scratch, is_settled, remote_state, settle, update
 from qpidha.amqp.peer.terminus import ACCEPTED, MODIFIED, PeerError, source, target
+from qpidha.amqp.server.outgoing import FENCING_TOKEN
+from qpidha.broker.queues.dispatch import FENCING
 from qpidha.model.errors import QpidHaError
-from qpidha.model.message_view import header
+from qpidha.model.message_view import delivery_annotations, header
 from tests.sim.machine import Machine, Socket, reach
 from tests.sim.wire_transactions import WireTransactions
 from tests.sim.world import MILLISECOND, Stream, World
@@ -226,9 +228,15 @@ class WireTransport:
             self.last += 1
             self.deliveries[delivery] = self.last
             self.numbers[self.last] = delivery
-            self.told.append(
-                ("message", self.last, payload, header(payload).get("delivery_count", 0))
-            )
+            count = header(payload).get("delivery_count", 0)
+            self.told.append(("message", self.last, payload, count, self._token_of(payload)))
+
+    def _token_of(self, payload: bytes) -> tuple[int, int] | None:
+        """Read a fencing token, where the queue gives some."""
+        if not self.client.options.get("arguments", {}).get(FENCING):
+            return None
+        epoch, number = delivery_annotations(payload)[FENCING_TOKEN]
+        return int(epoch), int(number)
 
     def flowed(self) -> None:
         """Credit came."""

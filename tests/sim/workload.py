@@ -17,6 +17,7 @@ from qpidha.ha.wire import Chunk, Logged
 from qpidha.model.effects import Announce
 from qpidha.store import recovery
 from tests.sim import checkers, faults
+from tests.sim.activating import WANT, activate, check_fenced, single_actives
 from tests.sim.clients import ModelTransport, Mover, Receiver, Sender
 from tests.sim.dying import die, died_whole
 from tests.sim.grouping import MOODS, group, group_of, groups
@@ -57,6 +58,7 @@ class Run(Network):
         rank(plan, seed)
         draw_levels(plan, seed)
         value(plan, seed)
+        activate(plan, seed)
         self.facts = Facts(levels=bool(plan.levels), valued=plan.valued)
         self.injected: dict[str, int] = {}
         self.promotions = 0
@@ -64,6 +66,8 @@ class Run(Network):
         self.primaries: dict[int, tuple[str, int]] = {}
         self.elected: dict[int, tuple[str, int]] = {}
         """By epoch who said that he is primary, were it for less than a turn."""
+        self.tokens: dict[tuple[str, tuple[int, int]], str] = {}
+        """By queue and fencing token who got it."""
         self.kept: dict[tuple[str, str, int, int], bool] = {}
         """By queue, primary, its life and epoch whether that queue was one that is kept."""
         self.sets: list[InSyncSet] = []
@@ -121,7 +125,7 @@ class Run(Network):
         """Live through it all; raises Violation."""
         former, recovery.CHUNK = recovery.CHUNK, self.plan.chunk
         try:
-            with groups(self.plan):
+            with groups(self.plan), single_actives(self.plan):
                 self.begin()
                 faults.plan(self)
                 set_policies(self)
@@ -139,7 +143,7 @@ class Run(Network):
         world.at(20 * MILLISECOND, self.manager.promote, self.cluster.machines[0])
         self.manager.start()
         self._wait(lambda: checkers.all_ready(self.cluster.machines), "the cluster does not begin")
-        if self.plan.ranks or self.plan.valued:
+        if self.plan.ranks or self.plan.valued or self.plan.single:
             self._wait(lambda: is_known(self.cluster), "queues of all kinds are not known to all")
         self._make_clients()
         for client in self.clients:
@@ -194,6 +198,11 @@ class Run(Network):
                 self._receiver(f"g{number}{place}", queue, moods)
                 for place, moods in enumerate((plan.moods, *MOODS))
             ]
+        for number, queue in enumerate(plan.single if plan.depth == "model" else ()):
+            for place, (priority, moods) in enumerate(WANT):
+                wants = self._receiver(f"a{number}{place}", queue, moods)
+                wants.options["priority"] = priority
+                self.clients.append(wants)
         for number, queue in enumerate(plan.valued if plan.depth == "model" else ()):
             self.clients.append(self._receiver(f"b{number}", queue, plan.moods, Browser))
         if plan.moves:
@@ -586,6 +595,10 @@ class Run(Network):
         self.facts.seen.add((receiver.address, key))
         self.facts.delivered += 1
         return key
+
+    def fenced(self, receiver: Receiver, token: tuple[int, int]) -> None:
+        """A receiver got a message with a fencing token."""
+        check_fenced(self, receiver, token)
 
     def browsed(self, browser: Browser, payload: bytes, count: int) -> str:
         """A browser was shown a message."""
