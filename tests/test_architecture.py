@@ -51,6 +51,7 @@ COMMANDS = BELOW_NODE | {
     "pipeline.generate",
     "pipeline.workload",
     "bench",
+    "tools",
     "tools.journal",
     "cli",
 }
@@ -97,6 +98,7 @@ MAY_SEE: dict[str, set[str]] = {
         "pipeline",
         "pipeline.workload",
     },
+    "tools": {"model", "broker", "broker.queues", "client", "client.command"},
     "tools.journal": {
         "model",
         "broker",
@@ -112,7 +114,7 @@ MAY_SEE: dict[str, set[str]] = {
     "cli.verification": COMMANDS,
 }
 # A room that holds rooms and no modules of its own.
-HALLS = {"amqp", "tools"}
+HALLS = {"amqp"}
 # A single module that a room may see beside those: the daemon reads the users file, the acl-file
 # and the policy-file, and hands them to the node; the built-in manager writes the users file of a
 # secure cluster; brokers and clients write events into files of one kind.

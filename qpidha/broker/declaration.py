@@ -126,12 +126,17 @@ def properties_of(wanted: QueueDeclared | ExchangeDeclared) -> dict[str, Any]:
     return {**wanted.arguments, **named}
 
 
-def check_new_queue(state: State, wanted: QueueDeclared) -> None:
-    """Raise if there can be no such queue."""
+def check_queue(wanted: QueueDeclared) -> None:
+    """Raise if there can be no such queue, whatever else there is."""
     if not wanted.name:
         raise InvalidArgument("A queue needs a name", hint="Name it, or ask for a dynamic node.")
     check_name("queue name", wanted.name)
     check_queue_arguments(wanted.arguments)
+
+
+def check_new_queue(state: State, wanted: QueueDeclared) -> None:
+    """Raise if there can be no such queue."""
+    check_queue(wanted)
     _check_alternate(state, wanted.alternate)
     if len(state.queues) >= state.settings.max_queues:
         raise LimitExceeded(
@@ -140,19 +145,14 @@ def check_new_queue(state: State, wanted: QueueDeclared) -> None:
         )
 
 
-def check_new_exchange(state: State, wanted: ExchangeDeclared) -> None:
-    """Raise if there can be no such exchange."""
+def check_exchange(wanted: ExchangeDeclared) -> None:
+    """Raise if there can be no such exchange, whatever else there is."""
     if not wanted.name or wanted.name.startswith(RESERVED):
         raise RefusedRequest(
             f"The exchange name {wanted.name[:40]!r} is reserved",
             hint=f"Do not begin it with {' or '.join(RESERVED)}.",
         )
     check_name("exchange name", wanted.name)
-    if len(state.exchanges) >= state.settings.max_exchanges:
-        raise LimitExceeded(
-            f"Cannot create exchange {wanted.name}: there are {len(state.exchanges)} already",
-            hint="Delete some, or raise max-exchanges.",
-        )
     if wanted.type not in EXCHANGE_TYPES:
         why = REFUSED_TYPES.get(wanted.type, "")
         raise InvalidArgument(
@@ -162,6 +162,16 @@ def check_new_exchange(state: State, wanted: ExchangeDeclared) -> None:
         )
     _check_hashing(wanted)
     check_plain(wanted.arguments)
+
+
+def check_new_exchange(state: State, wanted: ExchangeDeclared) -> None:
+    """Raise if there can be no such exchange."""
+    check_exchange(wanted)
+    if len(state.exchanges) >= state.settings.max_exchanges:
+        raise LimitExceeded(
+            f"Cannot create exchange {wanted.name}: there are {len(state.exchanges)} already",
+            hint="Delete some, or raise max-exchanges.",
+        )
     _check_alternate(state, wanted.alternate)
 
 

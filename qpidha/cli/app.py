@@ -75,6 +75,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "broker.policies",
         "settings that come before what queues, exchanges and policies ask for: set, list, clear",
     ),
+    "definitions": (
+        "broker.definitions",
+        "queues, exchanges, bindings and policies in a file, and from a file: export, import",
+    ),
     "acl": ("broker.acl", "look at the rules of who may do what: check, show, reload"),
     "pipeline": (
         "verification.pipeline",
@@ -97,6 +101,7 @@ GROUPS = (
     "user",
     "policy",
     "operator-policy",
+    "definitions",
     "acl",
     "vip",
     "rgmanager",

@@ -312,6 +312,12 @@ QUEUE = ObjectClass(
         _option("exclusive"),
         _option("alternate", "altExchange"),
         _option("replicate"),
+        Property(
+            "replicate_fallback",
+            "replicateFallback",
+            # As long as no policy says another; empty if the declaration names one.
+            lambda queue, node: queue.options.fallback,
+        ),
         _option("arguments"),
         *FOLLOWED,
         # Depths of this moment, then totals since this broker began to decide; Qpid's names where
