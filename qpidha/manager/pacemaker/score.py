@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from qpidha.manager.in_sync_record import InSyncRecord
-from qpidha.model.broker_states import IN_SYNC_STATES, PRIMARY_STATES
+from qpidha.model.broker_states import PRIMARY_STATES
 
 Status = Mapping[str, Any]
 """A broker's answer to `status`."""
@@ -93,12 +93,16 @@ def is_first_start(status: Status, recorded: InSyncRecord | None) -> bool:
 
 def needs_comparison(status: Status, recorded: InSyncRecord | None) -> bool:
     """Whether every broker that had everything is gone, so that the brokers must compare what they
-    have.
+    have. One that is ready and was dropped since has not everything: the primary that dropped it
+    may have accepted more.
     """
     if status.get("state") not in ("joining", "catchup") or not _is_member(status, recorded):
         return False
-    return not any(
-        member.get("connected") and member.get("state") in IN_SYNC_STATES
+    members = _newest(status, recorded).members
+    return not follows_primary(status) and not any(
+        member.get("connected")
+        and member.get("state") == "ready"
+        and member.get("system_id") in members
         for member in _others(status)
     )
 
@@ -141,11 +145,16 @@ def _is_member(status: Status, recorded: InSyncRecord | None) -> bool:
     """
     if recorded is None:
         return False
-    own = own_record(status)
     if has_manager_store(status) and status.get("system_id") not in recorded.members:
         return False  # Whatever set is in force: the record decides.
-    newest = recorded if recorded.order > own.order else own
-    return bool(status.get("system_id")) and status.get("system_id") in newest.members
+    members = _newest(status, recorded).members
+    return bool(status.get("system_id")) and status.get("system_id") in members
+
+
+def _newest(status: Status, recorded: InSyncRecord | None) -> InSyncRecord:
+    """Return the newest in-sync set that the broker or the manager knows."""
+    own = own_record(status)
+    return recorded if recorded is not None and recorded.order > own.order else own
 
 
 def _penalty(status: Status) -> int:

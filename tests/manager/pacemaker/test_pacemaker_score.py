@@ -21,7 +21,6 @@ OURS = InSyncRecord(3, 2, ("id-a", "id-b"))
 
 def a_status(state: str, **changes: Any) -> dict[str, Any]:
     """Broker a of three, connected to all and in the newest set."""
-    members = [{"address": f"{name}:5672", "state": "joining", "connected": True} for name in "abc"]
     status = {
         "state": state,
         "address": "a:5672",
@@ -31,7 +30,7 @@ def a_status(state: str, **changes: Any) -> dict[str, Any]:
         "sequence": 100,
         "applied": 100,
         "in_sync": {"epoch": 3, "version": 2, "members": ["id-a", "id-b"]},
-        "members": members,
+        "members": others("joining", "joining"),
         "complete": True,
         "strict": True,
         "majority": True,
@@ -42,10 +41,18 @@ def a_status(state: str, **changes: Any) -> dict[str, Any]:
 def others(*states: str, connected: bool = True) -> list[dict[str, Any]]:
     """The members a, b, c: a is we ourselves."""
     rows = [
-        {"address": f"{name}:5672", "state": state, "connected": connected}
-        for name, state in zip("bc", states, strict=True)
+        ("a", "joining", True),
+        *((name, state, connected) for name, state in zip("bc", states, strict=True)),
     ]
-    return [{"address": "a:5672", "state": "joining", "connected": True}, *rows]
+    return [
+        {
+            "address": f"{name}:5672",
+            "system_id": f"id-{name}",
+            "state": state,
+            "connected": is_connected,
+        }
+        for name, state, is_connected in rows
+    ]
 
 
 EMPTY = {"epoch": 0, "version": 0, "members": []}
@@ -143,6 +150,24 @@ def test_it_is_no_total_failure_while_a_broker_with_everything_is_connected(stat
     assert needs_comparison(
         a_status("joining", members=others(state, "joining", connected=False)), OURS
     )
+
+
+def test_a_ready_broker_outside_the_set_does_not_stand_in_the_way_of_the_one_inside() -> None:
+    """The last primary dropped it and accepted more alone; then it died and came back."""
+    alone = a_status("joining", members=others("ready", "joining"))
+    alone["in_sync"] = {"epoch": 3, "version": 3, "members": ["id-a"]}
+    assert needs_comparison(alone, OURS)
+    assert promotion_score(alone, OURS, recommended=True) == 500
+    told = a_status("joining", members=others("ready", "joining"))
+    assert needs_comparison(told, InSyncRecord(3, 3, ("id-a",)))
+    dropped = a_status("ready", system_id="id-b", in_sync=alone["in_sync"])
+    assert promotion_score(dropped, OURS) is None
+
+
+@pytest.mark.parametrize("state", ["active", "recovering"])
+def test_a_primary_that_is_connected_is_no_total_failure_whatever_set_it_is_in(state: str) -> None:
+    status = a_status("joining", members=others("joining", state))
+    assert not needs_comparison(status, OURS)
 
 
 def test_a_joining_broker_outside_the_set_never_has_a_score_even_without_rivals() -> None:
