@@ -172,6 +172,8 @@ def order_kept(facts: Facts, present: Contents, where: str) -> None:
     for name, keys in present.items():
         last: dict[str, int] = {}
         for key in keys if name not in elsewhere else ():
+            if (name, key) in facts.duties and facts.duties[name, key].displaced:
+                continue
             in_order(facts, last, name, key, where)
 
 
@@ -381,6 +383,8 @@ def causes_hold(facts: Facts, machine: Any) -> None:
                     if cause == Cause.DELETED and (queue in facts.deletions or is_gone):
                         continue
                     if cause == Cause.REPLACED and (queue in facts.valued or not queue):
+                        continue
+                    if cause == Cause.MOVED and (queue in facts.shifts or not queue):
                         continue
                     if cause == Cause.DELIVERY_LIMIT and facts.dies:
                         continue

@@ -54,6 +54,8 @@ class Duty:
     """Whether an administrator purges its queue: then it may be gone, or not."""
     adrift: bool = False
     """Whether it was on a queue that is not on every broker (`levels.py`)."""
+    displaced: bool = False
+    """Whether an administrator may have moved it to its queue: then it comes in any order."""
     taken_from: str = ""
     """Where it was consumed."""
 
@@ -96,6 +98,8 @@ class Facts:
     """Queue -> where a mover brings its messages."""
     in_transactions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Transmission -> the queues on which it is to be, on all or on none."""
+    shifts: set[str] = field(default_factory=set)
+    """Queues from which messages were moved by an administrator."""
     purges: set[str] = field(default_factory=set)
     """Queues that were purged."""
     timed: set[str] = field(default_factory=set)
@@ -248,6 +252,16 @@ class Facts:
         for duty in self.duties.values():
             if queue in duty.places:
                 duty.purged = True
+
+    def shifted(self, queue: str, target: str) -> None:
+        """A move of the messages of a queue begins, to a target, or back to where they died."""
+        self.shifts.add(queue)
+        for (origin, _), duty in self.duties.items():
+            if queue in duty.places:
+                if target and target != origin:
+                    duty.places[target] = None
+                else:
+                    duty.displaced = True
 
     def may_expire(self, key: str) -> None:
         """The time of a message is over: it may go."""

@@ -27,6 +27,8 @@ LEVELS = 10
 """Levels of priority of a queue that has some."""
 MOVED = "moved"
 """Where a mover brings what it takes from the first queue."""
+SHIFTED = "shifted"
+"""Where an administrator moves what is on the last queue."""
 
 
 @dataclass
@@ -81,6 +83,8 @@ class Plan:
     """How often the replicate level of a queue changes (`levels.py`)."""
     valued: tuple[str, ...] = ()
     """Queues with last values (`valuing.py`)."""
+    shifts: int = 0
+    """How often an administrator moves messages (`moves.py`)."""
     single: tuple[str, ...] = ()
     """Queues with a single active consumer (`activating.py`)."""
 

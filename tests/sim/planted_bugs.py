@@ -448,6 +448,18 @@ def activate_two() -> AbstractContextManager[None]:
     return replaced((SingleActive, "_elect", hasty))
 
 
+def keep_moved() -> AbstractContextManager[None]:
+    """Now and then leave a message where an administrator moves it from."""
+    drop = Queue.drop
+
+    def forgiving(self: Any, messages: Any, cause: Any = Cause.PURGED) -> int:
+        if cause is Cause.MOVED:
+            messages = [message for message in messages if message.sequence % 3]
+        return drop(self, messages, cause)
+
+    return replaced((Queue, "drop", forgiving))
+
+
 def forget_selector() -> AbstractContextManager[None]:
     """Give what was given back to whoever selects anything."""
     return replaced((View, "_still_selects", lambda self, message: True))
@@ -528,6 +540,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         delete_carelessly,
         forget_values,
         activate_two,
+        keep_moved,
         forget_selector,
         reorder_policies,
         expire_on_backups,

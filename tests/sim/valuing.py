@@ -75,8 +75,8 @@ def _gave_way(facts: Facts, queue: str, duty: Duty, present: Contents) -> bool:
     began = facts.transmissions[duty.key].began
     for other in facts.values.get((queue, value_of(duty.key)), ()):
         later, sent = facts.duties[queue, other], facts.transmissions[other]
-        is_earlier = sent.state == ACCEPTED and not sent.was_in_doubt and sent.ended <= began
-        if later is duty or is_earlier:
+        is_known = sent.state == ACCEPTED and not (sent.was_in_doubt or later.displaced)
+        if later is duty or (is_known and sent.ended <= began):
             continue
         if later.consumed or later.purged or later.excused or later.adrift:
             return True

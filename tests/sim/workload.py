@@ -26,8 +26,9 @@ from tests.sim.levels import draw_levels, drift, levels
 from tests.sim.limits import deletions, limit
 from tests.sim.machine import Cluster, Machine
 from tests.sim.manager import Manager, TrustedManager
+from tests.sim.moves import moves, shift
 from tests.sim.network import Network
-from tests.sim.plan import ALTERNATE, MOVED, ONWARD, QUEUES, REJECTED, draw
+from tests.sim.plan import ALTERNATE, MOVED, ONWARD, QUEUES, REJECTED, SHIFTED, draw
 from tests.sim.policies import set_policies
 from tests.sim.purges import purges
 from tests.sim.ranking import check_ranks, is_known, level_of, rank
@@ -59,6 +60,7 @@ class Run(Network):
         draw_levels(plan, seed)
         value(plan, seed)
         activate(plan, seed)
+        shift(plan, seed)
         self.facts = Facts(levels=bool(plan.levels), valued=plan.valued)
         self.injected: dict[str, int] = {}
         self.promotions = 0
@@ -129,7 +131,7 @@ class Run(Network):
                 self.begin()
                 faults.plan(self)
                 set_policies(self)
-                with purges(self, self.plan.depth), deletions(self), levels(self):
+                with purges(self, self.plan.depth), deletions(self), moves(self), levels(self):
                     self.world.run_for(self.plan.length)
                     self.heal()
                     self.finish()
@@ -156,7 +158,9 @@ class Run(Network):
             self.facts.alternates = dict.fromkeys(QUEUES, REJECTED)
             self.facts.dies = bool(plan.dies)
         if plan.moves:
-            self.facts.moves = {QUEUES[0]: MOVED}
+            self.facts.moves[QUEUES[0]] = MOVED
+        if plan.shifts:
+            self.facts.moves[QUEUES[-1]] = SHIFTED
         for number in range(plan.senders):
             spread = plan.fan_out and number == 0
             transactional = plan.transactions and number == plan.senders - 1 and not spread
@@ -255,6 +259,8 @@ class Run(Network):
             requests.append(("bind", {"exchange": ALTERNATE, "queue": REJECTED}))
         if self.plan.moves:
             requests.append(("declare_queue", {"name": MOVED, "durable": durable}))
+        if self.plan.shifts:
+            requests.append(("declare_queue", {"name": SHIFTED, "durable": durable}))
         if self.plan.fan_out or self.plan.transactions:
             # One queue gets its messages by another exchange, where all brokers know of such.
             ways = dict.fromkeys(QUEUES, "amq.fanout")
@@ -319,6 +325,7 @@ class Run(Network):
             *QUEUES,
             *([REJECTED] if self.plan.alternate else []),
             *([MOVED] if self.plan.moves else []),
+            *([SHIFTED] if self.plan.shifts else []),
         ]
         last = [
             self._receiver(f"z{number}", queue, (0, 0, 0)) for number, queue in enumerate(queues)
@@ -581,6 +588,7 @@ class Run(Network):
             receiver.address in QUEUES
             and count == 0
             and (receiver.address, key) not in self.facts.seen
+            and not self._is_displaced(receiver.address, key)
         ):
             checkers.in_order(
                 self.facts,
@@ -596,6 +604,11 @@ class Run(Network):
         self.facts.delivered += 1
         return key
 
+    def _is_displaced(self, queue: str, key: str) -> bool:
+        """Whether a message may come in any order."""
+        duty = self.facts.duties.get((queue, key))
+        return duty is not None and duty.displaced
+
     def fenced(self, receiver: Receiver, token: tuple[int, int]) -> None:
         """A receiver got a message with a fencing token."""
         check_fenced(self, receiver, token)
@@ -608,7 +621,8 @@ class Run(Network):
             self.world.note(browser.host, f"is shown {key} on {browser.address} of {where}")
         checkers.expected_delivery(self.facts, browser.address, key, where)
         check_due(self, key, where)
-        if count == 0 and (browser.address, key) not in self.facts.seen:
+        is_new = count == 0 and (browser.address, key) not in self.facts.seen
+        if is_new and not self._is_displaced(browser.address, key):
             checkers.in_order(
                 self.facts,
                 browser.last_numbers[""],
