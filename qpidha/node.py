@@ -962,6 +962,7 @@ class Node:
         )
         pending = len(self.pending)
         report |= {"held": pending, "pending_acknowledgements": pending}
+        report["version"] = VERSION
         report["connections"] = len(self.streams.by_id)
         report["internal_errors"] = self.internal_errors
         report["memory"] = self.memory.report()

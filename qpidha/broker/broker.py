@@ -1515,8 +1515,7 @@ class Broker(State):
         self.detach_queue(queue)
         # One record says of all messages that are still here that they have left.
         sequence = self._append(QueueDeleted(queue.uid)) if queue.uid > 0 else queue.waits_for
-        del self.by_uid[queue.uid]
-        queue.close()
+        self.close_queue(queue)
         self._announce(
             Announce(
                 "debug",

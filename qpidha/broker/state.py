@@ -22,6 +22,7 @@ from qpidha.broker.queues.queue import Queue
 from qpidha.broker.queues.remains import Remains
 from qpidha.broker.queues.returns import Returns
 from qpidha.broker.queues.spec import compile_spec
+from qpidha.broker.totals import Totals
 from qpidha.broker.vocabulary import ALTERNATE, Kind
 from qpidha.model.memory import MemoryUse
 from qpidha.model.records import (
@@ -155,6 +156,7 @@ class State:
         """What queues had that are deleted; the owner has some of it freed every turn."""
         self.returns = Returns()
         """What consumers had that are gone."""
+        self.totals = Totals()
         self._passive = False
         self._add_built_in_exchanges()
 
@@ -230,6 +232,7 @@ class State:
         for queue in list(self.queues.values()):
             if not keep_local or queue.uid > 0:
                 self.remove_queue(queue)
+        self.totals.clear()
         for exchange in list(self.exchanges.values()):
             if exchange.uid > 0 or (exchange.uid < LOCAL_UID and not keep_local):
                 self.remove_exchange(exchange)
@@ -412,8 +415,13 @@ class State:
     def remove_queue(self, queue: Queue) -> None:
         """Take a queue, its bindings and messages away."""
         self.detach_queue(queue)
+        self.close_queue(queue)
+
+    def close_queue(self, queue: Queue) -> None:
+        """End a queue that was detached."""
         del self.by_uid[queue.uid]
         queue.close()
+        self.totals.add(queue)
 
     def detach_queue(self, queue: Queue) -> None:
         """Take a queue out of all routes, so that no message comes to it any more; its messages and

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.declaration import exchange_asked_for, properties_of, queue_asked_for
@@ -40,12 +41,16 @@ from qpidha.management.schema import (
     binding_of,
     bindings_of,
     describe,
+    properties_named,
 )
+from qpidha.management.statistics import statistics
 from qpidha.model.duration import SECOND
 from qpidha.model.errors import InvalidArgument, NotFound, NotImplementedHere, RefusedRequest
 from qpidha.model.principal import Action, ObjectType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from qpidha.broker.broker import Broker
     from qpidha.broker.queues.queue import Queue
     from qpidha.management.port import Answer, ManagedNode
@@ -219,6 +224,10 @@ def _members(call: Call) -> None:
     call.answer(call.node.status().get("members", []))
 
 
+def _statistics(call: Call) -> None:
+    call.answer(statistics(call.node))
+
+
 def _explain(call: Call) -> None:
     call.answer(explained(call.node))
 
@@ -229,18 +238,39 @@ def _acl(call: Call) -> None:
     call.answer(found)
 
 
-def _list(kind: ObjectClass) -> Callable[[Call], None]:
+def _list(kind: ObjectClass, order: Callable[[str], Any] = str) -> Callable[[Call], None]:
     def handler(call: Call) -> None:
         node, name, match = call.node, call["name"], call["match"]
+        wanted = properties_named(kind, call["fields"])
         if name:
             entry = kind.get(node, name)
             entries = [] if entry is None else [entry]
         else:
             entries = list(kind.find(node))
             node.lines.spend(len(entries) // LOOKS)
-        call.answer([describe(kind, entry, node) for entry in entries if match in kind.name(entry)])
+        found: Iterable[Any] = (entry for entry in entries if match in kind.name(entry))
+        if call["after"] or call["limit"]:
+            found = _page(kind, order, found, call)
+        call.answer([describe(kind, entry, node, wanted) for entry in found])
 
     return handler
+
+
+def _page(
+    kind: ObjectClass, order: Callable[[str], Any], entries: Iterable[Any], call: Call
+) -> Iterator[Any]:
+    """Return the entries behind `after`, in the order of their names, up to `limit` of them."""
+    try:
+        after = order(call["after"]) if call["after"] else None
+    except ValueError:
+        raise InvalidArgument(
+            f"parameter after is {call['after']!r}", hint="give the last name of the page before"
+        ) from None
+    keyed = {order(kind.name(entry)): entry for entry in entries}
+    behind = [key for key in keyed if after is None or key > after]
+    page = nsmallest(call["limit"], behind) if call["limit"] else sorted(behind)
+    call.node.lines.spend(len(behind) // LOOKS)
+    return (keyed[key] for key in page)
 
 
 def _list_bindings(call: Call) -> None:
@@ -622,9 +652,20 @@ def _recorded(call: Call) -> None:
 
 # -- the table ------------------------------------------------------------------------------------
 
+_PAGE = (
+    Parameter("limit", Type.NUMBER, "list so many at most, in the order of their names; 0 is all"),
+    Parameter("after", Type.TEXT, "list those behind this name, in that order"),
+    Parameter(
+        "fields",
+        Type.TEXT,
+        "fields to show, with spaces or commas between; empty is all",
+        longest=1000,
+    ),
+)
 _MATCH = (
     Parameter("name", Type.TEXT, "list the one of this name"),
     Parameter("match", Type.TEXT, "list those whose name contains this"),
+    *_PAGE,
 )
 _FORGET = Parameter(
     "forget",
@@ -741,6 +782,18 @@ METHODS: tuple[Method, ...] = (
         properties=_of_class("habroker"),
     ),
     Method(
+        "statistics",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.QUERY,
+        "Add up all queues and connections: what there is, and totals of what came and went.",
+        "counts of this moment, and totals since the broker began or was given all objects anew; "
+        "totals of deleted queues stay in. `unsafe_messages` are replicated messages on a primary "
+        "without a ready backup; `connections` is by who opened them, `departures` by the cause",
+        _statistics,
+        properties=_of_class("broker"),
+    ),
+    Method(
         "list_queues",
         Effect.READ,
         Action.ACCESS,
@@ -807,10 +860,11 @@ METHODS: tuple[Method, ...] = (
         ObjectType.QUERY,
         "List AMQP connections, oldest first.",
         "a list of connections with the fields of the class `connection`",
-        _list(CONNECTION),
+        _list(CONNECTION, int),
         (
             Parameter("name", Type.TEXT, "list the one with this id"),
             Parameter("match", Type.TEXT, "list those whose id contains this"),
+            *_PAGE,
         ),
         routes=("GET /connections",),
         properties=_of_class("connection"),

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from qpidha.broker.queues.queue import Queue
+from qpidha.model.errors import InvalidArgument
 from qpidha.model.events import ConnectionKind
 from qpidha.model.percent import decode_part
 
@@ -79,10 +81,29 @@ class BindingView:
     destination_exchange: str = ""
 
 
-def describe(kind: ObjectClass, entry: Any, node: ManagedNode) -> dict[str, Any]:
-    """Read all properties of one object under their JSON names."""
-    node.lines.spend(len(kind.properties))
-    return {each.name: each.read(entry, node) for each in kind.properties}
+def describe(
+    kind: ObjectClass, entry: Any, node: ManagedNode, wanted: Sequence[Property] = ()
+) -> dict[str, Any]:
+    """Read all properties of one object, or those that are wanted, under their JSON names."""
+    wanted = wanted or kind.properties
+    node.lines.spend(len(wanted))
+    return {each.name: each.read(entry, node) for each in wanted}
+
+
+def properties_named(kind: ObjectClass, names: str) -> Sequence[Property]:
+    """Return the properties that a text names, with spaces or commas between. Raises
+    InvalidArgument for what the class has not.
+    """
+    known = {each.name: each for each in kind.properties}
+    found = names.replace(",", " ").split()
+    for name in found:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            raise InvalidArgument(
+                f"a {kind.type} has no field {name}",
+                hint=f"did you mean {near[0]}?" if near else f"fields: {', '.join(known)}",
+            )
+    return [known[name] for name in found]
 
 
 def attributes(kind: ObjectClass, entry: Any, node: ManagedNode) -> dict[str, Any]:
