@@ -1,4 +1,4 @@
-"""The HTTP application: health endpoints of one broker or several.
+"""The HTTP application: health endpoints and metrics of one broker or several.
 
 Every path answers GET and HEAD. Health endpoints answer in plain text, a sentence, with 200 or 503;
 errors are `application/problem+json` (RFC 9457). Where several brokers are watched, `?broker=`
@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from qpidha.console.access import Access
 from qpidha.console.health import CHECKS, Verdict, alarms, backup, readyz
 from qpidha.console.looks import Look, NotAnswered, Watched
+from qpidha.console.metrics import DETAILED, MOST, Families, aggregated, detailed
 from qpidha.model.duration import SECOND, parse_duration
 from qpidha.model.errors import RefusedRequest
 
@@ -110,12 +111,12 @@ class Watchers:
                 broker.close()
 
 
-def make_app(brokers: Sequence[Watched], access: Access) -> FastAPI:
-    """Make the application."""
+def make_app(brokers: Sequence[Watched], access: Access, cluster: str = "") -> FastAPI:
+    """Make the application; `cluster` is a label of all metrics."""
     watchers = Watchers(brokers)
     app = FastAPI(
         title="qpidha-console",
-        summary="Health of qpidha brokers",
+        summary="Health and metrics of qpidha brokers",
         version="1",
         docs_url=None,
         redoc_url=None,
@@ -124,6 +125,7 @@ def make_app(brokers: Sequence[Watched], access: Access) -> FastAPI:
     app.add_middleware(Doorkeeper, access=access)
     _answer_problems(app)
     _add_health(app, watchers)
+    _add_metrics(app, watchers, cluster)
     return app
 
 
@@ -177,6 +179,40 @@ def _add_health(app: FastAPI, watchers: Watchers) -> None:
         on_get(app, f"/{name}", answer, responses=yes_or_no, summary=about, tags=["health"])
 
 
+def _add_metrics(app: FastAPI, watchers: Watchers, cluster: str) -> None:
+    samples: dict[int | str, dict[str, Any]] = {
+        200: {"description": "samples", "content": {"text/plain": {}}}
+    }
+
+    async def answer(request: Request, families: Families) -> Response:
+        # In a thread, as the text of 10,000 queues takes a second, and others wait for health.
+        accept = request.headers.get("accept", "")
+        text, content_type = await asyncio.to_thread(families.encoded, accept)
+        return Response(text, media_type=content_type)
+
+    async def answer_metrics(request: Request) -> Response:
+        return await answer(request, await aggregated(watchers.brokers, cluster))
+
+    async def answer_detailed(
+        request: Request,
+        family: Annotated[str, Query(description=f"one of: {', '.join(DETAILED)}")],
+        broker: Broker = "",
+        queue: Annotated[str, Query(description="name, with * and ?", max_length=255)] = "*",
+        limit: Annotated[int, Query(description="queues at most", ge=1, le=MOST)] = 500,
+    ) -> Response:
+        if family not in DETAILED:
+            hint = " or ".join(f"?family={name}" for name in DETAILED)
+            raise Problem(400, f"there is no family {family}", hint=hint)
+        chosen = watchers.chosen(broker)
+        return await answer(request, await detailed(chosen, cluster, family, queue, limit))
+
+    for path, handler, about in (
+        ("/metrics", answer_metrics, "Sums over each broker, for Prometheus"),
+        ("/metrics/detailed", answer_detailed, "Each queue of a broker, for Prometheus"),
+    ):
+        on_get(app, path, handler, responses=samples, summary=about, tags=["metrics"])
+
+
 def _summary(check: Callable[..., Verdict]) -> str:
     """Return what a check asks, for the description of the API."""
     return " ".join((check.__doc__ or "").partition("\n\n")[0].split())
@@ -216,12 +252,16 @@ def _answer_problems(app: FastAPI) -> None:
         answer.headers.update(error.headers or {})
         return answer
 
+    async def mistake(request: Request, error: Exception) -> Response:
+        return _problem(Problem(500, "internal error of the console", hint="its log says which"))
+
     handlers: dict[type[Exception], Any] = {
         Problem: problem,
         NotAnswered: not_answered,
         RefusedRequest: refused,
         RequestValidationError: invalid,
         HTTPException: other,
+        Exception: mistake,
     }
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)

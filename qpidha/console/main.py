@@ -35,6 +35,7 @@ except ModuleNotFoundError as missing:
     )
 
 PORT = 8672
+CLUSTER = "qpidha"
 LOCALHOST = "127.0.0.1"
 PASSWORD = "QPIDHA_PASSWORD"
 """Variable of the environment, as for qpid-ha."""
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     """Make the parser of the command line."""
     found = argparse.ArgumentParser(
         "qpidha-console",
-        description="Health of brokers over HTTP, in a process that survives them.",
+        description="Health and metrics of brokers over HTTP, in a process that survives them.",
         epilog="Example: qpidha-console --data-dir /var/lib/qpidha",
     )
     broker = found.add_argument_group("the broker").add_mutually_exclusive_group()
@@ -52,6 +53,9 @@ def parser() -> argparse.ArgumentParser:
     broker.add_argument("--data-dir", metavar="DIR", help="its data directory, with admin.sock")
     broker.add_argument(
         "--brokers", metavar="URL", help="brokers to watch over AMQP: [amqps://]host[:port],..."
+    )
+    found.add_argument(
+        "--cluster", metavar="NAME", default=CLUSTER, help=f"label of all metrics; {CLUSTER}"
     )
     login = found.add_argument_group("with --brokers")
     login.add_argument("--user", default="", help="user name; $QPIDHA_USER without it")
@@ -94,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = f"{scheme}://{address_of(given.interface, port)} watches {watched}"
     print(f"qpidha-console: {text}", file=sys.stderr, flush=True)
     config = uvicorn.Config(
-        make_app(brokers, access),
+        make_app(brokers, access, given.cluster),
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -1,0 +1,508 @@
+"""Metrics: what Prometheus is told of each broker, as one table, and how it is read.
+
+Every row names a metric, its type, its help, its labels and how its samples are read from what the
+broker said: its status report and its `statistics`, or one row of `list_queues`. Nothing is counted
+here; a scrape asks the broker, shares the answer with other scrapes, and writes text. A broker that
+gives no answer has `qpidha_up` 0 and no other metric of its own. The tables of docs/console.md and
+the test of the alert rules are made from `METRICS` and `DETAILED`.
+Source: https://prometheus.io/docs/practices/naming/.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from qpidha.console.health import is_synced
+from qpidha.console.looks import Look, NotAnswered, Watched
+from qpidha.model.broker_states import PRIMARY_STATES, STATES
+from qpidha.model.duration import SECOND
+from qpidha.model.errors import RefusedRequest
+
+PREFIX = "qpidha_"
+CONSTANT = ("cluster", "broker")
+"""Labels of every metric."""
+PAGE = 1000
+"""Queues that the broker is asked for at once."""
+MOST = 10_000
+"""Queues of one scrape."""
+Samples = Iterable[tuple[tuple[str, ...], float]]
+"""Values of the labels beside those of every metric, and the number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one broker said for one scrape."""
+
+    look: Look
+    statistics: dict[str, Any] | None
+    seconds: float
+    """How long the status report took."""
+    questions: int
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The status report of a broker that gave one."""
+        assert self.look.status is not None
+        return self.look.status
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One metric."""
+
+    name: str
+    """Without the prefix; a counter's ends with _total."""
+    help: str
+    read: Callable[[Said], Samples]
+    labels: tuple[str, ...] = ()
+    needs: str = "status"
+    """`status`, `statistics`, or empty if it is there for a broker that says nothing, too."""
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether it only grows, until the broker begins anew."""
+        return self.name.endswith("_total")
+
+
+def _status(read: Callable[[dict[str, Any]], float | None]) -> Callable[[Said], Samples]:
+    """A number of the status report; None stands for no sample."""
+
+    def samples(said: Said) -> Samples:
+        value = read(said.status)
+        return [] if value is None else [((), value)]
+
+    return samples
+
+
+def _statistic(name: str) -> Callable[[Said], Samples]:
+    def samples(said: Said) -> Samples:
+        assert said.statistics is not None
+        return [((), said.statistics[name])]
+
+    return samples
+
+
+def _by(name: str) -> Callable[[Said], Samples]:
+    """Numbers of the statistics by their names."""
+
+    def samples(said: Said) -> Samples:
+        assert said.statistics is not None
+        return [((key,), value) for key, value in said.statistics[name].items()]
+
+    return samples
+
+
+def _others(status: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in status["members"] if each["system_id"] != status["system_id"]]
+
+
+def _is_primary(status: dict[str, Any]) -> bool:
+    return status["state"] in PRIMARY_STATES
+
+
+def _members(said: Said) -> Samples:
+    states = [member["state"] for member in said.status["members"]]
+    return [((state,), states.count(state)) for state in sorted(set(states))]
+
+
+def _unconfirmed(said: Said) -> Samples:
+    if not _is_primary(said.status):
+        return []
+    last = said.status["sequence"]
+    return [
+        ((member["name"] or member["address"],), max(last - member["sequence"], 0))
+        for member in _others(said.status)
+    ]
+
+
+def _in_backup(read: Callable[[Look], float]) -> Callable[[Said], Samples]:
+    return lambda said: [((), read(said.look))] if said.look.state in ("catchup", "ready") else []
+
+
+def _journal(name: str) -> Callable[[Said], Samples]:
+    return _status(lambda status: status.get("journal", {}).get(name))
+
+
+METRICS: tuple[Row, ...] = (
+    Row(
+        "up",
+        "Whether the broker answered to this scrape.",
+        lambda said: [((), float(said.look.status is not None))],
+        needs="",
+    ),
+    Row(
+        "answer_seconds",
+        "How long the broker took for its status report, or has not answered within.",
+        lambda said: [((), said.seconds)],
+        needs="",
+    ),
+    Row(
+        "console_questions_total",
+        "Questions that the console has asked the broker.",
+        lambda said: [((), said.questions)],
+        needs="",
+    ),
+    Row(
+        "build_info",
+        "Always 1; the label has the broker's version.",
+        lambda said: [((said.status.get("version", ""),), 1.0)],
+        ("version",),
+    ),
+    Row(
+        "broker_state",
+        "1 for the state that the broker is in, 0 for the others.",
+        lambda said: [((state.value,), float(said.look.state == state)) for state in STATES],
+        ("state",),
+    ),
+    Row("is_primary", "Whether it is recovering or active.", _status(_is_primary)),
+    Row("epoch", "Epoch of its log: each promotion begins one.", _status(lambda s: s["epoch"])),
+    Row(
+        "state_change_timestamp_seconds",
+        "When it came to its state, since 1970; none without a cluster.",
+        _status(lambda s: s["since_ns"] / SECOND if s["since_ns"] else None),
+    ),
+    Row("members", "Brokers of the cluster, this one included, by state.", _members, ("state",)),
+    Row(
+        "expected_backups",
+        "On a primary: the other brokers of the cluster.",
+        _status(lambda s: len(_others(s)) if _is_primary(s) else None),
+    ),
+    Row(
+        "ready_backups",
+        "On a primary: those of them that are connected, in sync and ready.",
+        _status(lambda s: sum(map(is_synced, _others(s))) if _is_primary(s) else None),
+    ),
+    Row("log_sequence", "Last record of its log.", _status(lambda s: s["sequence"])),
+    Row(
+        "log_committed_sequence",
+        "Last record that every in-sync broker has.",
+        _status(lambda s: s["committed"]),
+    ),
+    Row(
+        "replication_unconfirmed_records",
+        "On a primary: records that a backup has not confirmed.",
+        _unconfirmed,
+        ("backup",),
+    ),
+    Row(
+        "replication_behind_records",
+        "On a backup: records of the primary's log, as of its last heartbeat, that are not here.",
+        _in_backup(lambda look: look.behind),
+    ),
+    Row(
+        "replication_behind_seconds",
+        "On a backup: how long the oldest of them has been known of.",
+        _in_backup(lambda look: look.age),
+    ),
+    Row(
+        "pending_acknowledgements",
+        "Answers to clients that wait for backups or the disk.",
+        _status(lambda s: s["pending_acknowledgements"]),
+    ),
+    Row(
+        "records_set_aside",
+        "Records of a former primary that were set aside, in data-dir.",
+        _status(lambda s: s["records_set_aside"]),
+    ),
+    Row(
+        "internal_errors_total",
+        "Connections that were ended for a mistake of the broker.",
+        _status(lambda s: s["internal_errors"]),
+    ),
+    Row(
+        "memory_used_bytes",
+        "Memory that memory-limit counts.",
+        _status(lambda s: s["memory"]["used"]),
+    ),
+    Row("memory_limit_bytes", "memory-limit; 0 is none.", _status(lambda s: s["memory"]["limit"])),
+    Row("journal_bytes", "Size of the write-ahead log.", _journal("bytes")),
+    Row("journal_files", "Files of the write-ahead log.", _journal("files")),
+    Row("journal_written_bytes_total", "Bytes written to it.", _journal("written")),
+    Row("journal_syncs_total", "How often the disk has synced it.", _journal("syncs")),
+    Row(
+        "unsafe_queues",
+        "On a primary: queues with replicated messages that no ready backup has.",
+        _statistic("unsafe_queues"),
+        needs="statistics",
+    ),
+    Row(
+        "unsafe_messages",
+        "On a primary: replicated messages that no ready backup has.",
+        _statistic("unsafe_messages"),
+        needs="statistics",
+    ),
+    Row(
+        "unreplicated_queues",
+        "Queues with messages that some in-sync broker has not yet; they are not acknowledged.",
+        _statistic("unreplicated_queues"),
+        needs="statistics",
+    ),
+    Row(
+        "unreplicated_messages",
+        "Messages that some in-sync broker has not yet.",
+        _statistic("unreplicated_messages"),
+        needs="statistics",
+    ),
+    Row("queues", "Queues.", _statistic("queues"), needs="statistics"),
+    Row("exchanges", "Exchanges.", _statistic("exchanges"), needs="statistics"),
+    Row(
+        "connections",
+        "AMQP connections: of clients, of other brokers, and to other brokers (outgoing).",
+        _by("connections"),
+        ("role",),
+        needs="statistics",
+    ),
+    Row("consumers", "Consumers of all queues.", _statistic("consumers"), needs="statistics"),
+    Row("messages", "Messages on all queues.", _statistic("messages"), needs="statistics"),
+    Row("messages_bytes", "Bytes of these messages.", _statistic("bytes"), needs="statistics"),
+    Row(
+        "messages_paged_out_bytes",
+        "Bytes of them that are on disk only.",
+        _statistic("paged_out"),
+        needs="statistics",
+    ),
+    Row(
+        "messages_acquired",
+        "Messages that consumers have, or that nobody may have yet.",
+        _statistic("acquired"),
+        needs="statistics",
+    ),
+    Row(
+        "messages_delayed",
+        "Messages that wait for the time of their delivery.",
+        _statistic("delayed"),
+        needs="statistics",
+    ),
+    Row(
+        "messages_unplaced",
+        "Dead messages that find no place where dead letters go.",
+        _statistic("unplaced"),
+        needs="statistics",
+    ),
+    Row(
+        "messages_enqueued_total",
+        "Messages that came to queues.",
+        _statistic("enqueued"),
+        needs="statistics",
+    ),
+    Row(
+        "messages_dequeued_total",
+        "Messages that left queues, by the cause.",
+        _by("departures"),
+        ("cause",),
+        needs="statistics",
+    ),
+    Row(
+        "messages_released_total",
+        "Messages that consumers gave back.",
+        _statistic("released"),
+        needs="statistics",
+    ),
+    Row(
+        "messages_refused_total",
+        "Messages that found no room on their queue.",
+        _statistic("refused"),
+        needs="statistics",
+    ),
+    Row(
+        "messages_deduplicated_total",
+        "Messages that a queue had had before.",
+        _statistic("deduplicated"),
+        needs="statistics",
+    ),
+    Row(
+        "messages_left_out_total",
+        "Messages that were not for a queue, by its filter.",
+        _statistic("left_out"),
+        needs="statistics",
+    ),
+    Row(
+        "messages_dropped_total",
+        "Messages that were to go elsewhere and found no place there.",
+        _statistic("not_rerouted"),
+        needs="statistics",
+    ),
+    Row(
+        "stopped_queues",
+        "Queues that give their senders no credit.",
+        _statistic("stopped_queues"),
+        needs="statistics",
+    ),
+    Row(
+        "waiting_senders",
+        "Senders that wait for credit of such queues.",
+        _statistic("waiting_senders"),
+        needs="statistics",
+    ),
+    Row(
+        "flow_stops_total",
+        "How often queues stopped their senders.",
+        _statistic("flow_stops"),
+        needs="statistics",
+    ),
+    Row(
+        "publishing_refused",
+        "Whether no message is accepted, as a disk is full.",
+        lambda said: [((), float(bool((said.statistics or {}).get("refuses"))))],
+        needs="statistics",
+    ),
+    Row(
+        "credit_withheld",
+        "Whether senders get no credit, for memory or a disk.",
+        lambda said: [((), float(bool((said.statistics or {}).get("withholds"))))],
+        needs="statistics",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One metric of a queue; its label is `queue`."""
+
+    name: str
+    help: str
+    field: str
+    """What `list_queues` calls it."""
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether it only grows while the queue exists."""
+        return self.name.endswith("_total")
+
+
+DETAILED: dict[str, tuple[QueueRow, ...]] = {
+    "queue": (
+        QueueRow("queue_messages", "Messages on the queue.", "messages"),
+        QueueRow("queue_bytes", "Bytes of its messages.", "bytes"),
+        QueueRow("queue_acquired_messages", "Those that consumers have.", "acquired"),
+        QueueRow("queue_delayed_messages", "Those that wait for their time.", "delayed"),
+        QueueRow(
+            "queue_unreplicated_messages",
+            "Those that some in-sync broker has not yet.",
+            "unreplicated",
+        ),
+        QueueRow("queue_unplaced_messages", "Dead ones that find no place.", "dlx_pending"),
+        QueueRow("queue_consumers", "Its consumers.", "consumers"),
+        QueueRow("queue_stopped", "Whether its senders get no credit.", "flow_stopped"),
+        QueueRow("queue_enqueued_total", "Messages that came.", "enqueued"),
+        QueueRow("queue_dequeued_total", "Messages that left.", "dequeued"),
+        QueueRow("queue_refused_total", "Messages that found no room.", "refused"),
+    )
+}
+"""The families of `/metrics/detailed`."""
+CUT = Row("detailed_is_cut", "Whether more queues match than `limit` let in.", lambda said: [])
+
+
+@dataclass(slots=True, eq=False)
+class Families(Collector):
+    """What one scrape says, for the encoder of prometheus_client."""
+
+    families: list[Metric] = field(default_factory=list)
+
+    def collect(self) -> Iterator[Metric]:
+        """Hand it out."""
+        yield from self.families
+
+    def describe(self) -> list[Metric]:
+        """Say nothing beforehand: what there is depends on the broker."""
+        return []
+
+    def encoded(self, accept: str) -> tuple[bytes, str]:
+        """Return the text in the format that is asked for, and its content type."""
+        encoder, content_type = choose_encoder(accept)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return encoder(registry), content_type
+
+
+def _family(name: str, text: str, labels: Sequence[str]) -> Metric:
+    full = [*CONSTANT, *labels]
+    if name.endswith("_total"):
+        return CounterMetricFamily(PREFIX + name.removesuffix("_total"), text, labels=full)
+    return GaugeMetricFamily(PREFIX + name, text, labels=full)
+
+
+async def aggregated(brokers: Sequence[Watched], cluster: str) -> Families:
+    """Ask every broker, all at the same time, and say what each is like as a whole."""
+    found = await asyncio.gather(*map(_asked, brokers))
+    families = []
+    for row in METRICS:
+        family = _family(row.name, row.help, row.labels)
+        for said in found:
+            if row.needs and said.look.status is None:
+                continue
+            if row.needs == "statistics" and said.statistics is None:
+                continue
+            for labels, value in row.read(said):
+                _add(family, [cluster, said.look.name, *labels], value)
+        families.append(family)
+    return Families(families)
+
+
+def _add(family: Metric, labels: list[str], value: float) -> None:
+    assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
+    family.add_metric(labels, float(value))
+
+
+async def _asked(broker: Watched) -> Said:
+    begun = time.monotonic()
+
+    async def look() -> tuple[Look, float]:
+        return await broker.look(), time.monotonic() - begun
+
+    async def statistics() -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = await broker.ask("statistics")
+        except (NotAnswered, RefusedRequest):
+            return None
+        return found
+
+    (seen, seconds), counted = await asyncio.gather(look(), statistics())
+    return Said(seen, counted, seconds, broker.looks)
+
+
+async def detailed(
+    broker: Watched, cluster: str, family: str, glob: str = "*", limit: int = 500
+) -> Families:
+    """Say what each queue is like whose name matches, in the order of names, up to `limit` of them.
+    Raises NotAnswered and RefusedRequest.
+    """
+    rows = DETAILED[family]
+    families = [_family(row.name, row.help, ("queue",)) for row in rows]
+    queues, is_cut = await _queues(broker, glob, limit, [row.field for row in rows])
+    for one, row in zip(families, rows, strict=True):
+        for queue in queues:
+            _add(one, [cluster, broker.name, queue["name"]], queue[row.field])
+    cut = _family(CUT.name, CUT.help, ())
+    _add(cut, [cluster, broker.name], is_cut)
+    return Families([*families, cut])
+
+
+async def _queues(
+    broker: Watched, glob: str, limit: int, fields: Sequence[str]
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return the queues whose names match a glob, and whether there are more than `limit`."""
+    is_match = re.compile(fnmatch.translate(glob)).match
+    parts = re.split(r"[*?]", glob.partition("[")[0])
+    params = {"match": max(parts, key=len), "fields": " ".join(("name", *fields)), "limit": PAGE}
+    found: list[dict[str, Any]] = []
+    after = ""
+    while True:
+        page = await broker.ask("list_queues", {**params, "after": after})
+        found += [queue for queue in page if is_match(queue["name"])]
+        if len(found) > limit:
+            return found[:limit], True
+        if len(page) < PAGE:
+            return found, False
+        after = page[-1]["name"]

@@ -1,0 +1,207 @@
+"""What Prometheus is told: every metric of the table, of a broker that answers or does not; and the
+alert rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from qpidha.client.admin import LinkBroken
+from qpidha.console.looks import Watched
+from qpidha.console.metrics import CUT, DETAILED, METRICS, PREFIX, aggregated, detailed
+from tests.console.consoles import member, status_of
+from tests.console.metrics_page import PAGE, RULES, with_tables
+
+NAMES = {PREFIX + row.name for row in (*METRICS, *DETAILED["queue"], CUT)}
+STATUS = status_of(
+    "active",
+    epoch=2,
+    since_ns=1_500_000_000,
+    sequence=10,
+    committed=8,
+    pending_acknowledgements=3,
+    records_set_aside=0,
+    internal_errors=0,
+    memory={"used": 1, "limit": 2},
+    journal={"bytes": 1, "files": 1, "written": 1, "syncs": 1},
+    primary={"system_id": "1"},
+    members=[
+        member("1", "active", sequence=10),
+        member("2", "ready", sequence=7),
+        member("3", "unreachable", sequence=0, connected=False),
+    ],
+)
+SUMMED = (
+    *("queues", "exchanges", "consumers", "messages", "bytes", "paged_out", "acquired", "delayed"),
+    *("unplaced", "enqueued", "released", "refused", "deduplicated", "left_out", "not_rerouted"),
+    *("flow_stops", "unreplicated_queues", "unreplicated_messages", "unsafe_queues"),
+    *("unsafe_messages", "stopped_queues", "waiting_senders"),
+)
+STATISTICS = {
+    **dict.fromkeys(SUMMED, 1),
+    "refuses": "",
+    "withholds": "memory",
+    "connections": {"client": 4, "broker": 2},
+    "departures": {"accepted": 5, "expired": 1},
+}
+
+
+class Broker:
+    """A broker that answers as a test says."""
+
+    def __init__(self, queues: int = 0, *, is_dead: bool = False) -> None:
+        self.is_dead = is_dead
+        self.status = STATUS
+        self.queues = [
+            {"name": f"q{number:04}"} | {row.field: number for row in DETAILED["queue"]}
+            for number in range(queues)
+        ]
+        self.asked: list[dict[str, Any]] = []
+
+    async def ask(self, method: str, params: dict[str, Any]) -> Any:
+        if self.is_dead:
+            raise LinkBroken("nobody listens")
+        self.asked.append(params)
+        if method == "list_queues":
+            behind = [
+                queue
+                for queue in self.queues
+                if params["match"] in queue["name"] and queue["name"] > params["after"]
+            ]
+            return behind[: params["limit"]]
+        return {"status": self.status, "statistics": STATISTICS}[method]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def scraped(*brokers: Broker) -> dict[tuple[str, ...], float]:
+    """Return the samples of a scrape: (name, values of the labels) -> value."""
+
+    async def scrape() -> bytes:
+        watched = [Watched(f"place{number}", broker) for number, broker in enumerate(brokers, 1)]
+        return (await aggregated(watched, "c")).encoded("")[0]
+
+    return samples(asyncio.run(scrape()))
+
+
+def samples(text: bytes) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def test_every_metric_of_the_table_is_told_and_no_other() -> None:
+    found = scraped(Broker())
+    backup = Broker()
+    backup.status = STATUS | {"state": "ready", "applied": 4, "primary": {"system_id": "2"}}
+    found |= scraped(backup)
+    assert {name for name, *_ in found} == {PREFIX + row.name for row in METRICS}
+    assert found["qpidha_is_primary", "b1", "c"] == 0.0
+    assert found["qpidha_replication_behind_records", "b1", "c"] == 3.0
+
+
+def test_a_primary_is_told_with_its_backups() -> None:
+    found = scraped(Broker())
+    assert found["qpidha_up", "b1", "c"] == found["qpidha_is_primary", "b1", "c"] == 1.0
+    assert found["qpidha_broker_state", "b1", "c", "active"] == 1.0
+    assert found["qpidha_broker_state", "b1", "c", "ready"] == 0.0
+    assert found["qpidha_expected_backups", "b1", "c"] == 2.0
+    assert found["qpidha_ready_backups", "b1", "c"] == 1.0
+    assert found["qpidha_replication_unconfirmed_records", "b2", "b1", "c"] == 3.0
+    assert found["qpidha_state_change_timestamp_seconds", "b1", "c"] == 1.5
+    assert found["qpidha_messages_dequeued_total", "b1", "accepted", "c"] == 5.0
+    assert found["qpidha_credit_withheld", "b1", "c"] == 1.0
+    assert found["qpidha_publishing_refused", "b1", "c"] == 0.0
+
+
+def test_a_broker_that_is_dead_is_down_and_says_nothing_else() -> None:
+    found = scraped(Broker(), Broker(is_dead=True))
+    assert found["qpidha_up", "place2", "c"] == 0.0
+    of_the_dead = {name for name, *labels in found if "place2" in labels}
+    assert of_the_dead == {PREFIX + row.name for row in METRICS if not row.needs}
+    assert found["qpidha_up", "b1", "c"] == 1.0
+
+
+def test_scrapes_at_the_same_time_share_a_look() -> None:
+    broker = Broker()
+
+    async def scrape() -> int:
+        watched = Watched("place", broker)
+        await asyncio.gather(*(aggregated([watched], "c") for _ in range(50)))
+        return watched.looks
+
+    assert asyncio.run(scrape()) == 2 == len(broker.asked)
+
+
+@pytest.mark.parametrize(
+    ("glob", "limit", "count", "is_cut"),
+    [
+        ("*", 500, 500, 1),
+        ("*", 2500, 2500, 0),
+        ("*", 2499, 2499, 1),
+        ("q00*", 500, 100, 0),
+        ("q?001", 500, 3, 0),
+        ("q0[0-1]00", 500, 2, 0),
+        ("q0001", 500, 1, 0),
+        ("x*", 500, 0, 0),
+    ],
+)
+def test_queues_are_told_in_the_order_of_their_names(
+    glob: str, limit: int, count: int, is_cut: int
+) -> None:
+    broker = Broker(2500)
+
+    async def scrape() -> bytes:
+        return (await detailed(Watched("b1", broker), "c", "queue", glob, limit)).encoded("")[0]
+
+    found = samples(asyncio.run(scrape()))
+    assert {name for name, *_ in found} <= NAMES
+    queues = [labels[-1] for name, *labels in found if name == "qpidha_queue_messages"]
+    assert len(queues) == count and queues == sorted(queues)
+    assert found["qpidha_detailed_is_cut", "b1", "c"] == is_cut
+    for queue in queues[:3]:
+        assert found["qpidha_queue_enqueued_total", "b1", "c", queue] == int(queue[1:])
+
+
+def test_names_and_types_follow_the_practice() -> None:
+    for row in (*METRICS, *DETAILED["queue"], CUT):
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", row.name) and row.help.endswith(".")
+    assert len(NAMES) == len(METRICS) + len(DETAILED["queue"]) + 1
+
+
+def test_the_page_has_the_tables() -> None:
+    text = PAGE.read_text()
+    assert "`qpidha_up`" in text and text == with_tables(text), (
+        "run python -m tests.console.metrics_page"
+    )
+
+
+def test_every_metric_of_the_alert_rules_exists() -> None:
+    named = set(re.findall(r"\bqpidha_\w+", RULES.read_text()))
+    assert named <= NAMES and "qpidha_unsafe_queues" in named
+
+
+def test_promtool_finds_the_alert_rules_right(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian's package prometheus)")
+    play = tmp_path / "rules_test.yml"
+    source = Path(__file__).parent / "rules_test.yml"
+    play.write_text(source.read_text().replace("RULES", str(RULES)))
+    for words in (["check", "rules", str(RULES)], ["test", "rules", str(play)]):
+        done = subprocess.run([promtool, *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    metrics = asyncio.run(aggregated([Watched("b1", Broker())], "c")).encoded("")[0]
+    done = subprocess.run([promtool, "check", "metrics"], input=metrics, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
