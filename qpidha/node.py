@@ -77,6 +77,16 @@ from qpidha.model.errors import (
     UpgradeNeeded,
     places_of,
 )
+from qpidha.model.event_codes import (
+    DISK_FULL,
+    DISK_HAS_SPACE,
+    DISK_SHORT,
+    INTERNAL_ERROR,
+    LOG_NOT_WRITTEN,
+    NOT_IN_CLUSTER,
+    RELOAD_REFUSED,
+    SET_ASIDE,
+)
 from qpidha.model.event_log import LONGEST, DiskSpaceChange, Happening, LogTrouble, Withholding
 from qpidha.model.events import (
     BytesReceived,
@@ -359,7 +369,9 @@ class Node:
                 f"--discarded {folder} --to ADDR"
             )
             trouble = LogTrouble("set aside")
-            self.effects.append(Announce("warning", "store", text, {"folder": folder}, trouble))
+            self.effects.append(
+                Announce("warning", "store", text, {"folder": folder}, trouble, SET_ASIDE)
+            )
 
     def _use_features(self) -> None:
         """Enable the features that every member knows, and use those whose record is committed;
@@ -523,7 +535,8 @@ class Node:
             f"{error.__class__.__name__}: {str(error)[:LONGEST]}; at {', in '.join(places)}"
         )
         fields: dict[str, object] = {"connection": connection.connection_id}
-        self.effects.append(Announce("error", "network", text, fields))
+        said = Announce("error", "network", text, fields, event_code=INTERNAL_ERROR)
+        self.effects.append(said)
         if connection.error is not None and connection.error.condition == InternalError.condition:
             connection.lost("a mistake with its last words")
             return True
@@ -563,7 +576,10 @@ class Node:
         if reply is None:
             return
         if event.trouble:
-            reply(Reply(error=RefusedRequest(NOT_RELOADED, reason=event.trouble, hint=event.hint)))
+            error = RefusedRequest(
+                NOT_RELOADED, reason=event.trouble, hint=event.hint, event_code=RELOAD_REFUSED
+            )
+            reply(Reply(error=error))
         else:
             reply(Reply({"warnings": [*event.warnings]}))
 
@@ -576,7 +592,7 @@ class Node:
     def _log_failed(self, event: LogFailed) -> None:
         """Serve nobody any more: what is accepted from now on could not be kept."""
         reason = f"the write-ahead log cannot be written: {event.reason}"
-        self.announce("critical", reason)
+        self.announce("critical", reason, event_code=LOG_NOT_WRITTEN)
         if self.cluster is not None and self.cluster.primary is not None:
             self.cluster.step_down(reason)
         self.shutdown(reason, failed=True)
@@ -600,7 +616,8 @@ class Node:
             level = "critical" if event.low else "notice"
             text = f"{'no messages are accepted' if event.low else 'messages are accepted again'}"
             text += f": {left}"
-        self.effects.append(Announce(level, "store", text, {"free": event.free}, about))
+        event_code = DISK_FULL if event.low else DISK_SHORT if event.short else DISK_HAS_SPACE
+        self.effects.append(Announce(level, "store", text, {"free": event.free}, about, event_code))
         self._heed_disks()
         if self.cluster is not None:
             self.cluster.disk_changed(is_short=is_short, is_low=event.low)
@@ -614,11 +631,13 @@ class Node:
         if short != self._short_backups:
             self._short_backups = short
             if low:
-                self.announce("critical", f"no messages are accepted: {low}")
+                self.announce("critical", f"no messages are accepted: {low}", event_code=DISK_FULL)
             elif short:
-                self.announce("warning", f"senders get no credit: {_disks_of(short)}")
+                text = f"senders get no credit: {_disks_of(short)}"
+                self.announce("warning", text, event_code=DISK_SHORT)
             elif self.cluster is not None and self.cluster.primary is not None:
-                self.announce("notice", "the disks of the backups have space again")
+                text = "the disks of the backups have space again"
+                self.announce("notice", text, event_code=DISK_HAS_SPACE)
         refusal = (self._own_disk if self._is_disk_low else "") or low
         if refusal != self._disk_refusal:
             self._disk_refusal = self.broker.refuse_publishing = refusal
@@ -747,8 +766,10 @@ class Node:
         """Tell who has the broker do what."""
         self.audit.asked(principal, method, values)
 
-    def _say_security(self, level: str, text: str, fields: dict[str, object]) -> None:
-        self.effects.append(Announce(level, "security", text, fields))
+    def _say_security(
+        self, level: str, text: str, fields: dict[str, object], event_code: str = ""
+    ) -> None:
+        self.effects.append(Announce(level, "security", text, fields, event_code=event_code))
 
     # -- the HA machine's port --------------------------------------------------------------------
 
@@ -858,9 +879,9 @@ class Node:
         """So late it is at the primary: nothing is to expire earlier here."""
         self.broker.former_ahead = time - self.now if time else None
 
-    def announce(self, level: str, text: str, **fields: object) -> None:
+    def announce(self, level: str, text: str, *, event_code: str = "", **fields: object) -> None:
         """Say what happened in the HA machine."""
-        self.effects.append(Announce(level, "HA", text, fields))
+        self.effects.append(Announce(level, "HA", text, fields, event_code=event_code))
 
     def state_changed(self, state: BrokerStatus) -> None:
         """Serve clients or send them away."""
@@ -1024,7 +1045,11 @@ class Node:
 
     def _member(self) -> Cluster:
         if self.cluster is None:
-            raise NotAllowed("this broker is not in a cluster", hint="set ha-cluster=yes")
+            raise NotAllowed(
+                "this broker is not in a cluster",
+                hint="set ha-cluster=yes",
+                event_code=NOT_IN_CLUSTER,
+            )
         return self.cluster
 
     def _when_done(self, reply: Answer) -> Callable[[QpidHaError | None], None]:

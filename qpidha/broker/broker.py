@@ -57,6 +57,14 @@ from qpidha.model.errors import (
     RefusedRequest,
     ResourceLocked,
 )
+from qpidha.model.event_codes import (
+    DEAD_LETTERS_WAIT,
+    DEPTH_ALERT,
+    EXISTS_OTHERWISE,
+    MESSAGE_DROPPED,
+    POLICY_REFUSED,
+    QUEUE_DELETED_WHEN_FULL,
+)
 from qpidha.model.event_log import DepthAlert, QueueCreated, QueueEnded
 from qpidha.model.features import QUEUE_KINDS
 from qpidha.model.message import Message
@@ -363,11 +371,13 @@ class Broker(State):
             raise PreconditionFailed(
                 f"Queue {name} has {len(queue.consumers)} consumers",
                 hint="Close them, or delete it with force.",
+                event_code=EXISTS_OTHERWISE,
             )
         if if_empty and queue.messages:
             raise PreconditionFailed(
                 f"Queue {name} has {len(queue.messages)} messages",
                 hint="Purge it, or delete it with force.",
+                event_code=EXISTS_OTHERWISE,
             )
         if self._refusal and passes_on(queue) and not may_rest:
             raise LimitExceeded(
@@ -590,6 +600,7 @@ class Broker(State):
             raise LimitExceeded(
                 f"Cannot set policy {wanted.name}: there are {MOST_POLICIES} already",
                 hint="Clear some.",
+                event_code=POLICY_REFUSED,
             )
         return self._change_policy(wanted, "set")
 
@@ -951,7 +962,13 @@ class Broker(State):
             if not queue.unplaced:
                 text = f"messages of queue {queue.name} that died stay there until there is a place"
                 self._announce(
-                    Announce("warning", "broker", f"{text}: {why}", {"queue": queue.name})
+                    Announce(
+                        "warning",
+                        "broker",
+                        f"{text}: {why}",
+                        {"queue": queue.name},
+                        event_code=DEAD_LETTERS_WAIT,
+                    )
                 )
             self._retrying.setdefault(queue, False)
         return None
@@ -985,7 +1002,7 @@ class Broker(State):
     def _drop(self, queue: Queue, reason: str) -> None:
         queue.not_rerouted += 1
         text = f"message of queue {queue.name} dropped, not rerouted: {reason}"
-        self._announce(Announce("warning", "broker", text))
+        self._announce(Announce("warning", "broker", text, event_code=MESSAGE_DROPPED))
 
     def _alternate_of(self, queue: Queue) -> Exchange | None:
         name = queue.options.alternate
@@ -1259,7 +1276,11 @@ class Broker(State):
     def destruct(self, queue: Queue) -> None:
         """Delete a queue that is to end when it is full."""
         text = f"queue {queue.name} is full, and is deleted for that"
-        self._announce(Announce("warning", "broker", text, {"queue": queue.name}))
+        self._announce(
+            Announce(
+                "warning", "broker", text, {"queue": queue.name}, event_code=QUEUE_DELETED_WHEN_FULL
+            )
+        )
         self._delete(queue)
 
     def alert(self, queue: Queue, is_up: bool) -> None:
@@ -1273,6 +1294,7 @@ class Broker(State):
                 text if is_up else f"{text}: it was deeper",
                 {"queue": queue.name, "messages": count, "bytes": size},
                 DepthAlert(queue.name, is_up, count),
+                DEPTH_ALERT,
             )
         )
 

@@ -31,6 +31,7 @@ from qpidha.model.errors import (
     PreconditionFailed,
     RefusedRequest,
 )
+from qpidha.model.event_codes import EXISTS_OTHERWISE
 from qpidha.model.records import ExchangeDeclared, QueueDeclared
 from qpidha.model.replication_level import HA_UUID, NONE, REPLICATE
 
@@ -223,6 +224,7 @@ def check_same(
         raise PreconditionFailed(
             f"{what} exists with {has}, you asked for {asked}",
             hint="Ask for it as it is, or delete it first.",
+            event_code=EXISTS_OTHERWISE,
         )
 
 

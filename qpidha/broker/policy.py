@@ -32,7 +32,8 @@ from qpidha.broker.queues.priority import PRIORITIES as LEVELS
 from qpidha.broker.queues.spec import check_queue_arguments
 from qpidha.broker.translation import policy_key, translate_policy
 from qpidha.broker.vocabulary import ALTERNATE, ByPolicy, Kind, find, is_policy_key
-from qpidha.model.errors import InvalidArgument
+from qpidha.model.errors import InvalidArgument, coded
+from qpidha.model.event_codes import POLICY_REFUSED
 from qpidha.model.records import PolicyCleared, PolicySet, QueueDeclared
 from qpidha.model.replication_level import ALL, REPLICATE, resolve
 
@@ -351,6 +352,7 @@ class Policies:
 # -- new policies ---------------------------------------------------------------------------------
 
 
+@coded(POLICY_REFUSED)
 def policy_asked_for(
     name: str,
     pattern: str,

@@ -173,6 +173,7 @@ class AmqpManagement:
             str(status.get("statusDescription", "refused")),
             reason=str(status.get("reason", "")),
             hint=str(status.get("hint", "")),
+            event_code=str(status.get("event_code", "")),
         )
         refused.condition = str(status.get("condition") or RefusedRequest.condition)
         is_by_role = refused.condition == UNAUTHORIZED and "acl-file" not in refused.hint

@@ -23,6 +23,7 @@ from qpidha.ha.states import StateMachine
 from qpidha.ha.wire import Begin, Chunk, Committed, Confirm, Logged, SnapshotEnd, Subscribe, encode
 from qpidha.model.broker_states import CATCHUP, JOINING, READY
 from qpidha.model.errors import ProtocolViolation
+from qpidha.model.event_codes import BACKUP_READY, BATCH_REFUSED, PRIMARY_FOUND, STARTS_OVER
 from qpidha.model.records import Batch, EpochStarted, InSyncChanged, Record
 
 FromPrimary = Logged | Committed | Begin | Chunk | SnapshotEnd
@@ -89,7 +90,12 @@ class Backup:
             applied = max(self.applied, self.snapshot_through)
             request = Subscribe(log.epoch, log.last, log.epoch_of(applied), applied)
         self.port.send(peer.connection_id, encode(request))
-        self.port.announce("notice", f"Connected to primary {peer.name}", primary=peer.name)
+        self.port.announce(
+            "notice",
+            f"Connected to primary {peer.name}",
+            event_code=PRIMARY_FOUND,
+            primary=peer.name,
+        )
 
     @property
     def has_whole_model(self) -> bool:
@@ -123,7 +129,7 @@ class Backup:
                     self._on_snapshot_end(message)
         except ProtocolViolation as error:
             text = f"cannot read what the primary sent: {error.text}; fetching everything anew"
-            self.port.announce("error", text, condition=error.condition)
+            self.port.announce("error", text, event_code=STARTS_OVER, condition=error.condition)
             self.primary = None
             self.start_over()
             self.port.hang_up(connection_id)
@@ -214,7 +220,9 @@ class Backup:
         # present primary sends has lower epochs, too.
         if batch.epoch < promised and batch.first > self.history_end:
             self.port.announce(
-                "warning", f"refused a batch of epoch {batch.epoch}: epoch {promised} is promised"
+                "warning",
+                f"refused a batch of epoch {batch.epoch}: epoch {promised} is promised",
+                event_code=BATCH_REFUSED,
             )
             self.port.hang_up(connection_id)
             return
@@ -224,6 +232,7 @@ class Backup:
             self.port.announce(
                 "error",
                 f"refused a batch that begins with {batch.first}: the log ends with {log.last}",
+                event_code=BATCH_REFUSED,
             )
             self.port.hang_up(connection_id)
             return
@@ -269,7 +278,7 @@ class Backup:
             # with the record itself we have every committed record (S2).
             promises.complete(set_)
             state.change(READY)
-            self.port.announce("notice", "Backup is ready")
+            self.port.announce("notice", "Backup is ready", event_code=BACKUP_READY)
 
     def flush(self) -> None:
         """End of a turn: confirm, once, what is here to stay. That may be more than before although

@@ -29,9 +29,15 @@ from qpidha.ha.peers import Consultation, Peers
 from qpidha.ha.port import Report
 from qpidha.ha.wire import Status
 from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.event_codes import (
+    ANOTHER_IS_AHEAD,
+    NOT_IN_SYNC_SET,
+    OTHERS_SILENT,
+    PROMOTION_REFUSED,
+)
 
-Refusal = tuple[str, str]
-"""Why not, and what to do."""
+Refusal = tuple[str, str, str]
+"""Why not, what to do, and the event code."""
 STILL_CATCHING_UP = "Still catching up, cannot be promoted."
 
 
@@ -210,7 +216,11 @@ class Comparison:
             return None
         advice = "see what would be lost: qpid-ha recover"
         if row.point == (0, 0):
-            return f"{row.name} has nothing, and {self.gone_names} will not come back", advice
+            return (
+                f"{row.name} has nothing, and {self.gone_names} will not come back",
+                advice,
+                OTHERS_SILENT,
+            )
         memoryless = self._memoryless()
         # With a store its record tells. Else the newest set was recorded by a majority: if less
         # than a majority has lost its memory, one of the others knows it.
@@ -223,6 +233,7 @@ class Comparison:
             f"come back, and {', '.join(memoryless) or 'the others'} cannot tell who else had "
             "acknowledged messages",
             f"start them with their former data-dir; to go on without, {advice}",
+            OTHERS_SILENT,
         )
 
     def _mistaken(self) -> Refusal | None:
@@ -230,10 +241,18 @@ class Comparison:
         for word in self.forget:
             rows = [row for row in self.rows if word in row.names]
             if any(row.answered for row in rows):
-                return f"{word} is to be forgotten, and it answered", "leave --forget out"
+                return (
+                    f"{word} is to be forgotten, and it answered",
+                    "leave --forget out",
+                    PROMOTION_REFUSED,
+                )
             if not rows and word not in self.newest.members:
                 names = ", ".join(row.name for row in self.rows if not row.answered) or "none"
-                return f"no broker {word} is known", f"those that did not answer: {names}"
+                return (
+                    f"no broker {word} is known",
+                    f"those that did not answer: {names}",
+                    PROMOTION_REFUSED,
+                )
         return None
 
     def outside(self, row: Row) -> Refusal | None:
@@ -244,6 +263,7 @@ class Comparison:
         return (
             f"not in the newest in-sync set: {members}",
             f"promote one of {members}, or wait until this broker is ready",
+            NOT_IN_SYNC_SET,
         )
 
     def _unvouched(self) -> Refusal | None:
@@ -257,6 +277,7 @@ class Comparison:
             "the cluster manager's store keeps no record, though this cluster has had "
             f"primaries, and {silent} did not answer",
             f"start {silent}; to go on without, see what would be lost: qpid-ha recover",
+            OTHERS_SILENT,
         )
 
     def refusal(self, row: Row) -> Refusal | None:
@@ -285,6 +306,7 @@ class Comparison:
                     f"{row.name} {has}, and {missing} did not answer and may have newer "
                     "acknowledged messages",
                     f"start {missing}; to go on without, see what would be lost: qpid-ha recover",
+                    OTHERS_SILENT,
                 )
         return self._forgotten_too_much(row)
 
@@ -308,6 +330,7 @@ class Comparison:
                 return (
                     f"Joining active cluster, cannot be promoted. {other.name} is {state.value}.",
                     hint,
+                    ANOTHER_IS_AHEAD,
                 )
             if (other.is_complete and is_member) or (has_more and counts):
                 what = (
@@ -324,6 +347,7 @@ class Comparison:
                     f"Joining active cluster, cannot be promoted. {other.name} is "
                     f"{state.value}{what}.",
                     f"{advice}, or compare all: qpid-ha recover",
+                    ANOTHER_IS_AHEAD,
                 )
         return None
 

@@ -52,6 +52,19 @@ from qpidha.ha.wire import (
 )
 from qpidha.model.broker_states import BrokerStatus
 from qpidha.model.errors import NotAllowed, ProtocolViolation, QpidHaError
+from qpidha.model.event_codes import (
+    BACKUP_STALLED,
+    HANDOVER_REFUSED,
+    NOT_IN_CLUSTER,
+    OUTAGE_LOSS,
+    PRIMARY_LOST,
+    PROMOTED,
+    PROMOTION_REFUSED,
+    RECOVERED,
+    RECOVERING,
+    STEPPED_DOWN,
+    WRONG_IDENTITY,
+)
 from qpidha.model.records import EpochStarted
 from qpidha.model.settings import Settings
 
@@ -234,7 +247,12 @@ class Cluster:
         """
 
         if self.state is BrokerStatus.STANDALONE:
-            reply(NotAllowed("this broker is not in a cluster", hint="set ha-cluster=yes"), None)
+            error = NotAllowed(
+                "this broker is not in a cluster",
+                hint="set ha-cluster=yes",
+                event_code=NOT_IN_CLUSTER,
+            )
+            reply(error, None)
         else:
             compare_all(self.peers, self.membership_store, self.status, reply, forget)
 
@@ -287,7 +305,10 @@ class Cluster:
         if self.backup is not None and self.backup.primary is peer:
             self.backup.primary = None
             self.port.announce(
-                "warning", f"Disconnected from primary {peer.name}: {reason}", primary=peer.name
+                "warning",
+                f"Disconnected from primary {peer.name}: {reason}",
+                event_code=PRIMARY_LOST,
+                primary=peer.name,
             )
         self.peers.lost(peer, reason, reached=reached)
 
@@ -333,7 +354,7 @@ class Cluster:
                     f"{peer.name} has our system id {self.system_id}; was its data directory "
                     "copied from ours? It cannot be a member"
                 )
-                self.port.announce("error", text)
+                self.port.announce("error", text, event_code=WRONG_IDENTITY)
             return
         if (
             self.backup is not None
@@ -423,7 +444,13 @@ class Cluster:
             self.port.announce("info", "Ignoring promotion, already primary")
             reply(None)
         elif self._promotion is not None:
-            reply(NotAllowed("a promotion of this broker is under way", hint="ask for its status"))
+            reply(
+                NotAllowed(
+                    "a promotion of this broker is under way",
+                    hint="ask for its status",
+                    event_code=PROMOTION_REFUSED,
+                )
+            )
         elif refusal is not None and not accept_loss:
             reply(refusal)
         else:
@@ -480,7 +507,9 @@ class Cluster:
             self._announce_recovered(had)
         self._note_set()
         self._state.change(BrokerStatus.RECOVERING)
-        self.port.announce("notice", f"Promoted to primary, epoch {epoch}", epoch=epoch)
+        self.port.announce(
+            "notice", f"Promoted to primary, epoch {epoch}", event_code=PROMOTED, epoch=epoch
+        )
         self.primary.expect(self.port.now + self.settings.ha_backup_timeout)
         # The old primary is the first of the set as it was. It is most likely dead, so it is
         # dropped at once, and not after ha-backup-timeout as the other members. It stays if it
@@ -498,7 +527,7 @@ class Cluster:
                 self.membership.drop(member, f"{self.peers.address_of(member)} will not come back")
         if self.primary.expected:
             names = ", ".join(self.peers.address_of(member) for member in self.primary.expected)
-            self.port.announce("notice", f"Recovering backups: {names}")
+            self.port.announce("notice", f"Recovering backups: {names}", event_code=RECOVERING)
         self._note_set()
 
     def _announce_recovered(self, had: str) -> None:
@@ -512,7 +541,7 @@ class Cluster:
                 "promoted with an empty log; what this cluster had acknowledged before the outage "
                 "is lost"
             )
-        self.port.announce("warning", text)
+        self.port.announce("warning", text, event_code=OUTAGE_LOSS)
 
     # -- handing over -----------------------------------------------------------------------------
 
@@ -523,7 +552,9 @@ class Cluster:
         if self.handover is not None:
             reply(
                 NotAllowed(
-                    f"handing over to {self.handover.peer.name} already", hint="wait for its end"
+                    f"handing over to {self.handover.peer.name} already",
+                    hint="wait for its end",
+                    event_code=HANDOVER_REFUSED,
                 ),
                 None,
             )
@@ -626,7 +657,7 @@ class Cluster:
         self.promises.learn(primary.in_sync)
         if self.state is BrokerStatus.RECOVERING and not primary.expected:
             self._state.change(BrokerStatus.ACTIVE)
-            self.port.announce("notice", "All backups recovered.")
+            self.port.announce("notice", "All backups recovered.", event_code=RECOVERED)
 
     def step_down(self, reason: str) -> None:
         """Be a backup again: clients go, the log stays.
@@ -642,7 +673,9 @@ class Cluster:
         # What this turn appended becomes a batch with an identity: a backup's log has nothing else,
         # and the next primary cuts it off by its identity if it lacks it.
         self.log.seal()
-        self.port.announce("warning", f"stepping down: {reason}", reason=reason)
+        self.port.announce(
+            "warning", f"stepping down: {reason}", event_code=STEPPED_DOWN, reason=reason
+        )
         self.primary = None
         self.backup = self._new_backup(applied=self.log.last)
         self._state.change(BrokerStatus.JOINING)
@@ -670,7 +703,9 @@ class Cluster:
             membership.tick(now)
             for system_id in primary.overdue(now) if self.state is BrokerStatus.RECOVERING else []:
                 name = self.peers.address_of(system_id)
-                self.port.announce("error", f"Recovering backup timed out: {name}")
+                self.port.announce(
+                    "error", f"Recovering backup timed out: {name}", event_code=BACKUP_STALLED
+                )
                 membership.drop(system_id, f"{name} did not come back within ha-backup-timeout")
             for backup in primary.give_up(now):
                 kind = (
@@ -681,6 +716,7 @@ class Cluster:
                 self.port.announce(
                     "warning",
                     f"{kind}: {backup.name} is connected and confirms nothing",
+                    event_code=BACKUP_STALLED,
                     backup=backup.name,
                 )
                 membership.drop(

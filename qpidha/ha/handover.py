@@ -21,7 +21,14 @@ from qpidha.ha.primary import Primary, RemoteBackup
 from qpidha.ha.states import StateMachine
 from qpidha.ha.wire import Committed, TakenOver, TakeOver, encode
 from qpidha.model.broker_states import BrokerStatus
-from qpidha.model.errors import NotAllowed, NotFound, QpidHaError
+from qpidha.model.errors import NotAllowed, NotFound, QpidHaError, coded
+from qpidha.model.event_codes import (
+    HANDED_OVER,
+    HANDING_OVER,
+    HANDOVER_REFUSED,
+    NEW_WITHOUT_VOTE,
+    NOT_HANDED_OVER,
+)
 
 
 class Handover:
@@ -62,7 +69,12 @@ class Handover:
         self._connection_id = 0
         self._patient_until = 0
         """Until then a target that is connected is waited for: it has to write down promises."""
-        port.announce("notice", f"Handing over to {peer.name}: clients wait", target=peer.name)
+        port.announce(
+            "notice",
+            f"Handing over to {peer.name}: clients wait",
+            event_code=HANDING_OVER,
+            target=peer.name,
+        )
         port.freeze(True)
 
     def flush(self) -> None:
@@ -132,13 +144,16 @@ class Handover:
         request decides which broker is primary.
         """
         self.over = True
-        self.port.announce("error", f"hand-over to {self.peer.name} given up: {why}")
+        self.port.announce(
+            "error", f"hand-over to {self.peer.name} given up: {why}", event_code=NOT_HANDED_OVER
+        )
         if not self.has_stepped_down:
             self.port.freeze(False)
         self._reply(
             NotAllowed(
                 f"not handed over to {self.peer.name}: {why}",
                 hint="look at qpid-ha status --explain and try again",
+                event_code=NOT_HANDED_OVER,
             ),
             None,
         )
@@ -154,7 +169,11 @@ class Handover:
     def _succeed(self, address: str, system_id: str, epoch: int) -> None:
         self.over = True
         self.port.announce(
-            "notice", f"Handed over to {address}, epoch {epoch}", target=address, epoch=epoch
+            "notice",
+            f"Handed over to {address}, epoch {epoch}",
+            event_code=HANDED_OVER,
+            target=address,
+            epoch=epoch,
         )
         self._reply(
             None,
@@ -171,7 +190,9 @@ class Handover:
         us.
         """
         self.over = True
-        self.port.announce("error", f"hand-over failed: {why}; being promoted again")
+        self.port.announce(
+            "error", f"hand-over failed: {why}; being promoted again", event_code=NOT_HANDED_OVER
+        )
 
         def promoted(error: QpidHaError | None) -> None:
             now = (
@@ -181,12 +202,18 @@ class Handover:
             )
             hint = "look at qpid-ha status --all" if error is None else error.hint
             self._reply(
-                NotAllowed(f"not handed over to {self.peer.name}: {why}; {now}", hint=hint), None
+                NotAllowed(
+                    f"not handed over to {self.peer.name}: {why}; {now}",
+                    hint=hint,
+                    event_code=NOT_HANDED_OVER,
+                ),
+                None,
             )
 
         self._promote(promoted)
 
 
+@coded(HANDOVER_REFUSED)
 def choose(
     primary: Primary | None, peers: Peers, state: BrokerStatus, name: str
 ) -> tuple[RemoteBackup, Peer]:
@@ -245,6 +272,7 @@ def _check_votes(peers: Peers, target: Peer) -> None:
         raise NotAllowed(
             f"new, and without a vote as yet: {names}",
             hint=f"qpid-ha status --explain -b {new[0].name} says which broker it waits for",
+            event_code=NEW_WITHOUT_VOTE,
         )
 
 

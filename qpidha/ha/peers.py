@@ -18,6 +18,7 @@ from qpidha.ha.port import Port
 from qpidha.ha.wire import Answer, Ask, Status, encode
 from qpidha.model.broker_states import BrokerStatus
 from qpidha.model.duration import SECOND
+from qpidha.model.event_codes import PEER_UNREACHABLE, SETTINGS_DIFFER
 from qpidha.model.settings import Settings
 from qpidha.model.url import Address
 
@@ -266,6 +267,7 @@ class Peers:
             self.port.announce(
                 "warning" if reached else "info",
                 f"no connection to {peer.name}: {reason}; dialling again",
+                event_code=PEER_UNREACHABLE,
             )
         peer.state = PeerState.DOWN
         peer.deadline = self.port.now + self.redial
@@ -294,6 +296,7 @@ class Peers:
                 self.port.announce(
                     "error",
                     incompatible_text(peer.name, status.recorder, self.ha_recorder),
+                    event_code=SETTINGS_DIFFER,
                     peer=peer.name,
                 )
             peer.incompatible, peer.status, peer.known = status.recorder, None, None
@@ -339,6 +342,7 @@ class Peers:
                 f"{peer.name} has ha-replicate={theirs}, and this broker {self.ha_replicate}: what "
                 "is declared without a level is replicated or not as the primary has it. Give all "
                 "brokers the same ha-replicate, and restart those that change",
+                event_code=SETTINGS_DIFFER,
                 peer=peer.name,
             )
         peer.replicate = differs

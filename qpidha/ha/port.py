@@ -67,7 +67,7 @@ class Port(Protocol):
     def when_saved(self, action: Callable[[], None]) -> None:
         """Go on with `action` when what was given to `save` is on disk; at once if it is."""
 
-    def announce(self, level: str, text: str, **fields: object) -> None:
+    def announce(self, level: str, text: str, *, event_code: str = "", **fields: object) -> None:
         """Write to the log what happened."""
 
     def state_changed(self, state: BrokerStatus) -> None:

@@ -38,6 +38,14 @@ from qpidha.ha.wire import (
     encode,
     encode_logged,
 )
+from qpidha.model.event_codes import (
+    ACKNOWLEDGING,
+    BACKUP_LOST,
+    BACKUP_READY,
+    NOTHING_ACKNOWLEDGED,
+    OUT_OF_SYNC,
+    STARTS_OVER,
+)
 from qpidha.model.features import QUEUE_KINDS
 from qpidha.model.records import InSyncChanged
 from qpidha.model.settings import Settings
@@ -307,7 +315,9 @@ class Primary:
                 # elsewhere, so nothing is committed without it until a set without it is recorded
                 # (S1, S2).
                 del self.backups[system_id]
-                self.port.announce("warning", f"Disconnected from backup {backup.name}")
+                self.port.announce(
+                    "warning", f"Disconnected from backup {backup.name}", event_code=BACKUP_LOST
+                )
                 return backup if system_id in self.required else None
         return None
 
@@ -371,7 +381,12 @@ class Primary:
         for system_id in [member for member in self.in_sync.members if member not in set_.members]:
             leaving = self.leaving.pop(system_id)
             todo.append(leaving.then)
-            self.port.announce("warning", f"No longer in sync: {leaving.why}", backup=system_id)
+            self.port.announce(
+                "warning",
+                f"No longer in sync: {leaving.why}",
+                event_code=OUT_OF_SYNC,
+                backup=system_id,
+            )
             self.expected.pop(system_id, None)
             self.required.remove(system_id)
             backup = self.backups.get(system_id)
@@ -507,6 +522,7 @@ class Primary:
                 "warning",
                 f"Nothing is acknowledged: {members} in sync, and ha-min-in-sync is "
                 f"{self.min_in_sync}",
+                event_code=NOTHING_ACKNOWLEDGED,
                 in_sync=members,
             )
         elif members >= self.min_in_sync and self.short_since:
@@ -514,6 +530,7 @@ class Primary:
             self.port.announce(
                 "notice",
                 f"{members} in sync, as ha-min-in-sync wants: acknowledging again",
+                event_code=ACKNOWLEDGING,
                 in_sync=members,
             )
 
@@ -545,6 +562,7 @@ class Primary:
             self.port.announce(
                 "notice",
                 f"{'Recovering' if expected else 'New'} backup is ready: {backup.name}",
+                event_code=BACKUP_READY,
                 backup=backup.name,
             )
         # A larger set needs no consent (S2): its new member has confirmed everything, and a
@@ -586,6 +604,7 @@ class Primary:
             self.port.announce(
                 "warning",
                 f"backup {backup.name} is too far behind for the log that is kept; it starts over",
+                event_code=STARTS_OVER,
             )
             port.hang_up(backup.connection_id)
             return

@@ -29,6 +29,16 @@ from qpidha.ha.states import StateMachine
 from qpidha.ha.wire import Ask, Status
 from qpidha.model.broker_states import BrokerStatus
 from qpidha.model.errors import NotAllowed, ProtocolViolation
+from qpidha.model.event_codes import (
+    ANOTHER_IS_AHEAD,
+    CATCHING_UP,
+    LOSS_ACCEPTED,
+    NEW_WITHOUT_VOTE,
+    NO_MAJORITY,
+    OVERTAKEN,
+    PROMOTED_WITHOUT,
+    PROMOTION_REFUSED,
+)
 
 OVERRIDE = 1000
 """How far an epoch that begins by the operator's word is ahead: brokers that were not heard may
@@ -111,14 +121,14 @@ class Promotion:
         words += [f"forget {name}" for name in self.forget.split()]
         self.port.event_log.add("promotion", f="asked", x=" ".join(words))
 
-    def refuse(self, text: str, hint: str) -> None:
+    def refuse(self, text: str, hint: str, event_code: str = PROMOTION_REFUSED) -> None:
         """End the attempt with a no."""
         self.over = True
         self.store.withdraw()
         self._given_up()
-        self.port.announce("error", f"promotion refused: {text}")
+        self.port.announce("error", f"promotion refused: {text}", event_code=event_code)
         self.port.event_log.add("promotion", f="refused", x=text)
-        self._reply(NotAllowed(text, hint=hint))
+        self._reply(NotAllowed(text, hint=hint, event_code=event_code))
 
     def _compare(self) -> Comparison:
         return Comparison(self._status(), self.peers, list(self._answered), forget=self.forget)
@@ -143,6 +153,7 @@ class Promotion:
                 new_text(self.peers),
                 "start all brokers, an empty one in the place of one that is lost; to go on "
                 "without, see what would be lost: qpid-ha recover",
+                NEW_WITHOUT_VOTE,
             )
         else:
             self._refuse_minority(consultation, "answered")
@@ -157,6 +168,7 @@ class Promotion:
             f"{heard} of {all_} brokers {what}, and a majority must{voteless}",
             "start the others; with ha-safety=trust-manager the cluster manager's decision is "
             "enough",
+            NO_MAJORITY,
         )
 
     def _others_known(self, consultation: Consultation) -> None:
@@ -187,6 +199,7 @@ class Promotion:
                 return (
                     f"{row.name} is the primary, and nothing is lost as yet",
                     f"demote it first, or: qpid-ha switchover {row.name}",
+                    ANOTHER_IS_AHEAD,
                 )
         return None
 
@@ -242,6 +255,7 @@ class Promotion:
             self.refuse(
                 "; ".join(consultation.refusals),
                 "look whether another broker has been promoted: qpid-ha status --all",
+                OVERTAKEN,
             )
         elif self._is_overtaken(epoch):
             self._refuse_overtaken()
@@ -271,6 +285,7 @@ class Promotion:
             f"overtaken: now {self.state.current.value}, epoch "
             f"{self.promises.promised} is promised",
             "ask for its status",
+            OVERTAKEN,
         )
 
     def _first_set(self) -> InSyncSet:
@@ -315,11 +330,14 @@ class Promotion:
                 "warning",
                 f"promoted without {comparison.gone_names}, which will not come back: this broker "
                 "has every durable message that was accepted",
+                event_code=PROMOTED_WITHOUT,
             )
         if self.accept_loss:
             loss = comparison.losses(comparison.own)["text"]
             self.port.announce(
-                "critical", f"promoted by the operator, whatever is lost (--accept-loss): {loss}"
+                "critical",
+                f"promoted by the operator, whatever is lost (--accept-loss): {loss}",
+                event_code=LOSS_ACCEPTED,
             )
         self._reply(None)
 
@@ -327,5 +345,7 @@ class Promotion:
 def refusal_of_state(state: BrokerStatus, *, is_following: bool) -> NotAllowed | None:
     """Refuse a broker that is being brought up to date: its primary has more."""
     if state is BrokerStatus.CATCHUP and is_following:
-        return NotAllowed(STILL_CATCHING_UP, hint="promote a broker whose status is ready")
+        return NotAllowed(
+            STILL_CATCHING_UP, hint="promote a broker whose status is ready", event_code=CATCHING_UP
+        )
     return None

@@ -20,6 +20,7 @@ from qpidha.ha.membership_store import PATIENCE
 from qpidha.ha.peers import ATTEMPTS, Consultation
 from qpidha.ha.promotion import OVERRIDE, Promotion
 from qpidha.ha.wire import Ask
+from qpidha.model.event_codes import OVERTAKEN, STORE_UNKNOWN
 
 LOOK_AT_THE_MANAGER = (
     "look at the cluster manager (qpid-ha pacemaker status), and whether qpidha-watch runs "
@@ -54,6 +55,7 @@ class PromotionByStore(Promotion):
             self.refuse(
                 f"what the cluster manager's store keeps is not known: {trouble}",
                 LOOK_AT_THE_MANAGER,
+                STORE_UNKNOWN,
             )
             return
         self._kept = kept
@@ -109,6 +111,7 @@ class PromotionByStore(Promotion):
             self.refuse(
                 f"the cluster manager's store did not take epoch {epoch}: {trouble}",
                 LOOK_AT_THE_MANAGER,
+                STORE_UNKNOWN,
             )
         elif self._is_overtaken(epoch):
             self._refuse_overtaken()
@@ -126,4 +129,5 @@ class PromotionByStore(Promotion):
                 f"others changed the cluster manager's store {ATTEMPTS} times meanwhile, "
                 f"now to epoch {kept.epoch}",
                 "try again",
+                OVERTAKEN,
             )

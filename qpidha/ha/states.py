@@ -20,6 +20,7 @@ from qpidha.model.broker_states import (
     BrokerStatus,
 )
 from qpidha.model.errors import InvariantBroken
+from qpidha.model.event_codes import STATE_CHANGED
 
 LEGAL_CHANGES: dict[BrokerStatus, tuple[BrokerStatus, ...]] = {
     STANDALONE: (JOINING,),  # configured as a member of a cluster
@@ -63,6 +64,7 @@ class StateMachine:
             f"Status change: {before.value} -> {state.value}",
             before=before.value,
             after=state.value,
+            event_code=STATE_CHANGED,
         )
         # The node admits or refuses clients before the other brokers hear of the change.
         self._port.state_changed(state)

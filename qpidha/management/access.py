@@ -40,6 +40,7 @@ from qpidha.ha.channels import REPLICATION
 from qpidha.management.acl import CONNECTIONS, QUEUES, AccessList, Decision, Verdict, told_of
 from qpidha.management.quotas import Quotas
 from qpidha.model.errors import LimitExceeded, QpidHaError, Unauthorized
+from qpidha.model.event_codes import QUOTA_REACHED
 from qpidha.model.ip import host_of, neighbourhood
 from qpidha.model.principal import ANONYMOUS, Action, ObjectType, Principal, Role, without_realm
 from qpidha.model.settings import Settings
@@ -329,7 +330,9 @@ class Access:
         self._quotas.may_create(user, name)
 
     def _limit(self, principal: Principal, object_type: ObjectType, text: str) -> NoReturn:
-        error = LimitExceeded(f"{text}, and they are there already", hint=QUOTA_HINT)
+        error = LimitExceeded(
+            f"{text}, and they are there already", hint=QUOTA_HINT, event_code=QUOTA_REACHED
+        )
         self._deny(principal, object_type, error)
         raise error
 

@@ -17,6 +17,7 @@ from qpidha.ha.cluster import Cluster
 from qpidha.management.access import CLAIMS, Access
 from qpidha.management.redirects import elsewhere
 from qpidha.model.errors import LimitExceeded, NotAllowed
+from qpidha.model.event_codes import BROKER_REFUSED, NOT_IN_CLUSTER, TOO_MANY_CONNECTIONS
 from qpidha.model.event_log import EventSink
 from qpidha.model.events import ConnectionKind
 from qpidha.model.features import lacking, upgrade_text
@@ -45,7 +46,7 @@ class Host(Protocol):
     def event_log(self) -> EventSink:
         """Where events for the event log go."""
 
-    def announce(self, level: str, text: str, **fields: object) -> None:
+    def announce(self, level: str, text: str, *, event_code: str = "", **fields: object) -> None:
         """Write a line into the log."""
 
     @property
@@ -67,7 +68,11 @@ def admit(host: Host, connection: Any) -> None:
             host.access.check(connection.principal, Action.CREATE, ObjectType.LINK)
         connection.principal = connection.principal.with_role(role)
         if role is Role.BROKER and host.cluster is None:
-            raise NotAllowed("this broker is not in a cluster", hint="set ha-cluster=yes")
+            raise NotAllowed(
+                "this broker is not in a cluster",
+                hint="set ha-cluster=yes",
+                event_code=NOT_IN_CLUSTER,
+            )
         if role is Role.BROKER:
             _check_features(host, connection)
     elif not host.serving:
@@ -77,6 +82,7 @@ def admit(host: Host, connection: Any) -> None:
         raise LimitExceeded(
             f"there are max-connections {host.settings.max_connections} clients already",
             hint="try again later",
+            event_code=TOO_MANY_CONNECTIONS,
         )
     else:
         host.access.let_in(connection.connection_id, connection.principal)
@@ -103,5 +109,5 @@ def _check_features(host: Host, connection: Any) -> None:
     text = upgrade_text(name, missing)
     if name not in host.refused and len(host.refused) < MOST_REFUSED:
         host.refused[name] = {"address": name, "missing": missing}
-        host.announce("error", f"refused a broker: {text}", broker=name)
-    raise NotAllowed(text)
+        host.announce("error", f"refused a broker: {text}", event_code=BROKER_REFUSED, broker=name)
+    raise NotAllowed(text, event_code=BROKER_REFUSED)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from qpidha.model.duration import SECOND
 from qpidha.model.errors import QpidHaError
+from qpidha.model.event_codes import LOGIN_REFUSED
 from qpidha.model.ip import neighbourhood
 from qpidha.model.principal import Action, ObjectType, Principal
 
@@ -44,12 +45,16 @@ DETAILS = {
 """What access control is told of a binding, or of where messages go -> how it is written."""
 
 
+Say = Callable[[str, str, dict[str, object], str], None]
+"""Writes a line: its level, text, fields and event code."""
+
+
 class Audit:
-    """Tells who was refused, and who did what; `say` writes a line of a level, with fields."""
+    """Tells who was refused, and who did what."""
 
     __slots__ = ("_begin", "_heard", "_lines", "_say", "_unsaid")
 
-    def __init__(self, say: Callable[[str, str, dict[str, object]], None]) -> None:
+    def __init__(self, say: Say) -> None:
         self._say = say
         self._begin = 0
         self._lines: Counter[str] = Counter()
@@ -71,6 +76,7 @@ class Audit:
             "notice",
             f"refused the login of {who} by {mechanism[:LONGEST] or 'no mechanism'}: {reason}",
             {"user": name, "address": principal.address, "mechanism": mechanism[:LONGEST]},
+            LOGIN_REFUSED,
         )
 
     def not_opened(self, now: int, principal: Principal, reason: str) -> None:
@@ -99,15 +105,15 @@ class Audit:
         if source:
             text, fields = f"{text} ({source})", {**fields, "rule": source}
         if is_each:
-            self._say(level, text, fields)
+            self._say(level, text, fields, error.event_code)
         else:
-            self._tell(now, sort, principal, level, text, fields)
+            self._tell(now, sort, principal, level, text, fields, error.event_code)
 
     def allowed(self, principal: Principal, text: str, source: str) -> None:
         """Tell that somebody does something, where a rule asks for that."""
         name = str(principal)
         fields: dict[str, object] = {"user": name, "address": principal.address, "rule": source}
-        self._say("info", f"allowed {name} at {principal.address}: {text} ({source})", fields)
+        self._say("info", f"allowed {name} at {principal.address}: {text} ({source})", fields, "")
 
     def done(
         self,
@@ -125,6 +131,7 @@ class Audit:
             "info",
             f"{user} at {principal.address} {DEEDS[action]} {object_type} '{name}'{details}",
             {"user": user, "address": principal.address, object_type.value: name, **given},
+            "",
         )
 
     def asked(self, principal: Principal, method: str, values: Mapping[str, object]) -> None:
@@ -140,6 +147,7 @@ class Audit:
             "notice",
             f"{user} at {principal.address} asks for {method}{details}",
             {"user": user, "address": principal.address, "method": method, **given},
+            "",
         )
 
     def tick(self, now: int) -> None:
@@ -148,7 +156,7 @@ class Audit:
             return
         for sort, number in self._unsaid.items():
             text = f"{sort} that were refused and have no line: {number}"
-            self._say("notice", text, {"refused": number})
+            self._say("notice", text, {"refused": number}, "")
         self._begin = now
         self._lines.clear()
         self._unsaid.clear()
@@ -162,6 +170,7 @@ class Audit:
         level: str,
         text: str,
         fields: dict[str, object],
+        event_code: str = "",
     ) -> None:
         self.tick(now)
         heard, place = self._heard.setdefault(sort, set()), neighbourhood(principal.address)
@@ -172,4 +181,4 @@ class Audit:
         if is_first:
             heard.add(place)
         self._lines[sort] += 1
-        self._say(level, text, fields)
+        self._say(level, text, fields, event_code)

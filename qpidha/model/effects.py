@@ -71,7 +71,7 @@ class Announce:
 
     `level` is one of debug, info, notice, warning, error, critical; `category` is a word such as
     ha, amqp or broker. `about` says the same to the event log; without it the event log takes
-    errors only.
+    errors only. `event_code` is what the line is looked up by, see `event_codes.py`.
     """
 
     level: str
@@ -79,6 +79,7 @@ class Announce:
     text: str
     fields: dict[str, object] = field(default_factory=dict)
     about: Happening | None = None
+    event_code: str = ""
 
 
 @dataclass(slots=True)

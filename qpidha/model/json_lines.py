@@ -146,6 +146,7 @@ def error_line(identity: Any, error: QpidHaError) -> bytes:
         "message": error.text,
         "reason": error.reason,
         "hint": error.hint,
+        "event_code": error.event_code,
     }
     return to_line({"id": identity, "error": fields})
 
@@ -176,6 +177,7 @@ def parse_answer(line: bytes) -> Answer:
         str(error.get("message") or "refused"),
         reason=str(error.get("reason") or ""),
         hint=str(error.get("hint") or ""),
+        event_code=str(error.get("event_code") or ""),
     )
     refused.condition = str(error.get("condition") or refused.condition)
     return Answer(reply["id"], None, refused)

@@ -23,6 +23,26 @@ LEVELS = ("trace", "debug", "info", "notice", "warning", "error", "critical")
 """Levels of the log, the least important first."""
 CATEGORIES = ("broker", "events", "ha", "network", "security", "store")
 """What a line of the log can be about."""
+FACILITIES = {
+    name: number
+    for number, name in enumerate(
+        [
+            "kern",
+            "user",
+            "mail",
+            "daemon",
+            "auth",
+            "syslog",
+            "lpr",
+            "news",
+            "uucp",
+            "cron",
+            "authpriv",
+            "ftp",
+        ]
+    )
+} | {f"local{number}": 16 + number for number in range(8)}
+"""Facility of syslog -> its number (RFC 3164 section 4.1.1)."""
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _PERCENTAGE = re.compile(r"([1-9][0-9]?|100) ?%")
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -223,6 +243,17 @@ class Choice:
     def show(self, value: Any) -> str:
         """Write the word."""
         return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Facility(Choice):
+    """A facility of syslog, also with Qpid's prefix `LOG_`."""
+
+    words: tuple[str, ...] = tuple(FACILITIES)
+
+    def parse(self, text: str) -> str:
+        """Read one of the words."""
+        return Choice.parse(self, text.upper().removeprefix("LOG_"))
 
 
 @dataclass(frozen=True, slots=True)

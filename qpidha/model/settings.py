@@ -23,6 +23,7 @@ from qpidha.model.options import (
     Bool,
     Choice,
     Duration,
+    Facility,
     FilePath,
     Integer,
     LogSelectors,
@@ -455,6 +456,17 @@ class Settings:
     log_to_file: str = option(
         "", FilePath(), "File to append the log to; empty is standard error.", group=LOG
     )
+    log_to_stderr: bool = option(
+        False,
+        Bool(),
+        "Log to standard error, too, where log-to-file or log-to-syslog is set.",
+        group=LOG,
+    )
+    log_to_syslog: bool = option(
+        False, Bool(), "Log to the syslog of this machine (/dev/log).", group=LOG
+    )
+    syslog_name: str = option("qpidhad", Text(), "Name in lines of syslog.", group=LOG)
+    syslog_facility: str = option("daemon", Facility(), "Facility of lines of syslog.", group=LOG)
 
     def __post_init__(self) -> None:
         """Check each value by itself; what several options mean together is checked by `load`."""

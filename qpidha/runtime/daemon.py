@@ -26,6 +26,19 @@ from qpidha.amqp.peer.sasl import Users
 from qpidha.management.acl import AccessList
 from qpidha.model.effects import Announce, Compute, Reload, SaveState, Stop, WriteEvents
 from qpidha.model.errors import LogDamaged, QpidHaError, StateLost
+from qpidha.model.event_codes import (
+    INVARIANT_BROKEN,
+    LISTENS,
+    LOG_NOT_WRITTEN,
+    ODD_SETTING,
+    RELOAD_REFUSED,
+    RELOADED,
+    STARTS,
+    STATE_COPY_USED,
+    STATE_NOT_SAVED,
+    STOPS,
+    STOPS_BY_FAULT,
+)
 from qpidha.model.event_log import quoted
 from qpidha.model.events import Event, Reloaded, StateSaved, StopRequested
 from qpidha.model.exit_codes import CONFIG, DATA_ERROR, IO_ERROR, NO, OK, SOFTWARE
@@ -43,11 +56,12 @@ from qpidha.runtime.event_log import EventLogWriter
 from qpidha.runtime.exits import CannotStart, reason_of
 from qpidha.runtime.log_disk import LOG_FOLDER, SWITCH_INTERVAL, LogDisk
 from qpidha.runtime.log_lines import Log
+from qpidha.runtime.log_sinks import open_sinks
 from qpidha.runtime.memory import available, limit_of, limit_text, watch
 from qpidha.runtime.network import Network
 from qpidha.runtime.node_loop import NodeLoop
 from qpidha.runtime.policy_file import load_policies
-from qpidha.runtime.reload import Reread, Surroundings, open_log, read_again
+from qpidha.runtime.reload import Reread, Surroundings, read_again
 from qpidha.runtime.sockets import (
     admin_socket_path,
     bind_admin,
@@ -88,7 +102,7 @@ class Daemon:
         self._loop = loop
         self._clock = Clock()
         self._log = Log(
-            open_log(settings),
+            open_sinks(settings, env),
             self._clock,
             selectors=settings.log_level,
             form=settings.log_format,
@@ -121,7 +135,7 @@ class Daemon:
             if self._events is not None:
                 await self._loop.run_in_executor(None, self._events.close, _SYNC)
             if reason and code != IO_ERROR:
-                self._log.write("critical", "store", reason)
+                self._log.write("critical", "store", reason, event_code=LOG_NOT_WRITTEN)
             return IO_ERROR if reason else code
         finally:
             self._node_loop.stop()
@@ -157,9 +171,10 @@ class Daemon:
             "notice",
             "broker",
             f"qpidha {VERSION} starts, process {os.getpid()}: {changed_text(settings)}",
+            event_code=STARTS,
         )
         for warning in warnings:
-            self._log.write("warning", "broker", warning)
+            self._log.write("warning", "broker", warning, event_code=ODD_SETTING)
         path = admin_socket_path(settings, port, self._env)
         admin = bind_admin(path)
         self._admin_path = path
@@ -197,7 +212,7 @@ class Daemon:
         state = newest_state(disk.state, disk.state_copy)
         if state != disk.state:
             text = f"the state file in {disk.directory} cannot be read: its copy is used"
-            self._log.write("warning", "store", text)
+            self._log.write("warning", "store", text, event_code=STATE_COPY_USED)
             disk.state = state
         log_disk = self._open_log_disk() if disk.directory else None
         begin = self._clock.now()
@@ -219,11 +234,16 @@ class Daemon:
             )
         except StateLost as error:
             raise CannotStart(
-                f"{disk.directory}: {error.text}", hint=error.hint, code=DATA_ERROR
+                f"{disk.directory}: {error.text}",
+                hint=error.hint,
+                code=DATA_ERROR,
+                event_code=error.event_code,
             ) from error
         except LogDamaged as error:
             hint = error.hint or f"see what is left with qpid-ha journal verify {disk.directory}"
-            raise CannotStart(error.text, hint=hint, code=DATA_ERROR) from error
+            raise CannotStart(
+                error.text, hint=hint, code=DATA_ERROR, event_code=error.event_code
+            ) from error
         except OSError as error:
             raise CannotStart(
                 f"write-ahead log {error.filename or disk.directory} cannot be read: "
@@ -301,6 +321,7 @@ class Daemon:
             "notice",
             "network",
             f"listening on {' and '.join(ports) or 'no port'}; admin socket {self._admin_path}",
+            event_code=LISTENS,
         )
         if self._settings.port == 0 and not self._settings.socket_fd:
             print(port, flush=True)
@@ -326,7 +347,9 @@ class Daemon:
         }
 
     def _announce(self, effect: Announce) -> None:
-        self._log.write(effect.level, effect.category, effect.text, effect.fields)
+        self._log.write(
+            effect.level, effect.category, effect.text, effect.fields, effect.event_code
+        )
 
     def _save(self, effect: SaveState) -> None:
         if self._saver is not None:
@@ -344,7 +367,7 @@ class Daemon:
     def _not_saved(self, reason: str) -> None:
         """Stop: nothing may follow a state that cannot be saved."""
         text = f"stopping: the state cannot be saved in {self._disk.directory}: {reason}"
-        self._log.write("critical", "store", text)
+        self._log.write("critical", "store", text, event_code=STATE_NOT_SAVED)
         self._node_loop.stop()
         self._end(IO_ERROR)
 
@@ -367,7 +390,10 @@ class Daemon:
                 )
             )
         self._log.write(
-            "critical" if effect.failed else "notice", "broker", f"stopping: {effect.reason}"
+            "critical" if effect.failed else "notice",
+            "broker",
+            f"stopping: {effect.reason}",
+            event_code=STOPS_BY_FAULT if effect.failed else STOPS,
         )
         has_disk_failed = self._log_disk is not None and bool(self._log_disk.failure)
         self._end(
@@ -408,12 +434,24 @@ class Daemon:
                 found = await self._loop.run_in_executor(None, self._read_again)
                 await self._use(found)
             except CannotStart as error:
+                self._reopen_log()
                 text = f"{NOT_RELOADED}: {error.text}; {error.hint}"
-                self._log.write("error", "broker", text)
+                self._log.write("error", "broker", text, event_code=RELOAD_REFUSED)
                 event = Reloaded(number, trouble=error.text, hint=error.hint)
             else:
                 event = Reloaded(number, found.users, found.acl, tuple(found.warnings))
             self._node_loop.put(event)
+
+    def _reopen_log(self) -> None:
+        """Write to the log's file under its name, which may be a new one: logrotate relies on it,
+        whatever mistake there is in other files.
+        """
+        settings = self._settings
+        try:
+            sinks = open_sinks(settings, self._env)
+        except CannotStart:
+            return
+        self._log.reopen(sinks, selectors=settings.log_level, form=settings.log_format)
 
     def _read_again(self) -> Surroundings:
         return read_again(self._reread(), self._settings, self._secret)
@@ -428,9 +466,9 @@ class Daemon:
         self._network.renew(found.settings, found.tls)
         users = f"users ({len(found.users.verifiers)})"  # Fewer than there were: a file was cut.
         text = f"{users}, access control, certificates and the log's options were read again"
-        self._log.write("notice", "broker", text)
+        self._log.write("notice", "broker", text, event_code=RELOADED)
         for warning in found.warnings:
-            self._log.write("warning", "broker", warning)
+            self._log.write("warning", "broker", warning, event_code=ODD_SETTING)
 
     def _out_of_patience(self) -> None:
         if not self._ended.done():
@@ -463,6 +501,7 @@ class Daemon:
             "critical",
             "broker",
             f"stopping: internal error: invariant violated: {error.__class__.__name__}: {error}",
+            event_code=INVARIANT_BROKEN,
         )
         traceback.print_exception(error)
         self._end(SOFTWARE)
@@ -533,14 +572,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             return OK
         return _serve(_fitted(configuration), lambda: _fitted(configure(words, os.environ)))
     except CannotStart as error:
-        print(f"qpidhad: error: {error.text}\n  next: {error.hint}", file=sys.stderr)
+        _complain(error)
         return error.code
     except QpidHaError as error:
-        print(
-            f"qpidhad: error: {error.text}" + (f"\n  next: {error.hint}" if error.hint else ""),
-            file=sys.stderr,
-        )
+        _complain(error)
         return SOFTWARE
+
+
+def _complain(error: QpidHaError) -> None:
+    """Say why the daemon does not run: what is wrong, its event code, what to do next."""
+    code = f" [{error.event_code}]" if error.event_code else ""
+    hint = f"\n  next: {error.hint}" if error.hint else ""
+    print(f"qpidhad: error: {error.text}{code}{hint}", file=sys.stderr)
 
 
 def _fill_streams() -> None:

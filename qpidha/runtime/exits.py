@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qpidha.model.errors import QpidHaError
+from qpidha.model.event_codes import CANNOT_START
 from qpidha.model.exit_codes import CANNOT_CREATE, NO_PERMISSION
 
 
@@ -10,9 +11,10 @@ class CannotStart(QpidHaError):
     """The daemon does not start; the text says what and why, the hint what to do next."""
 
     scope = "broker"
+    event_code = CANNOT_START
 
-    def __init__(self, text: str, *, hint: str, code: int) -> None:
-        super().__init__(text, hint=hint)
+    def __init__(self, text: str, *, hint: str, code: int, event_code: str = "") -> None:
+        super().__init__(text, hint=hint, event_code=event_code)
         self.code = code
 
 

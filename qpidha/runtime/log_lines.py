@@ -1,20 +1,21 @@
 """Log: turns announcements into lines; text in Qpid's shape or JSON, filtered by `log-enable`.
 
-`2026-11-20 15:41:23.123+01:00 [HA] notice b2(ready): text`. The state in the parentheses is that
-after the last announced change of it. Control characters are escaped, since names and texts come
-from clients. Must not be called for every message. Source: Qpid src/qpid/log/Statement.h.
+`2026-11-20 15:41:23.123+01:00 [HA] notice b2(ready): text [QHA1203]`. The state in the parentheses
+is that after the last announced change of it; the event code is what `docs/messages.md` explains.
+Control characters are escaped, since names and texts come from clients. Must not be called for
+every message. Source: Qpid src/qpid/log/Statement.h.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Mapping
-from typing import Any, TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from qpidha.model.options import LEVELS
 from qpidha.model.printable import printable
 from qpidha.runtime.clock import Clock, local_time, utc_time
+from qpidha.runtime.log_sinks import Sink
 
 _UPPER = ("ha", "amqp", "tls")
 _RANK = {level: rank for rank, level in enumerate(LEVELS)}
@@ -23,18 +24,18 @@ _RANK = {level: rank for rank, level in enumerate(LEVELS)}
 class Log:
     """Where announcements are written."""
 
-    __slots__ = ("_clock", "_enabled", "_is_json", "_selectors", "_stream", "name", "state")
+    __slots__ = ("_clock", "_enabled", "_is_json", "_selectors", "_sinks", "name", "state")
 
     def __init__(
         self,
-        stream: TextIO,
+        sinks: Sequence[Sink],
         clock: Clock,
         *,
         selectors: str = "notice+",
         form: str = "text",
         name: str = "",
     ) -> None:
-        self._stream = stream
+        self._sinks = sinks
         self._clock = clock
         self._selectors = tuple(_selector(part.strip()) for part in selectors.split(","))
         self._is_json = form == "json"
@@ -42,11 +43,11 @@ class Log:
         self.name = name
         self.state = ""
 
-    def reopen(self, stream: TextIO, *, selectors: str, form: str) -> None:
-        """Write to another stream from now on, or to the same file under its name again."""
-        old, self._stream = self._stream, stream
-        if old not in (stream, sys.stderr):
-            old.close()
+    def reopen(self, sinks: Sequence[Sink], *, selectors: str, form: str) -> None:
+        """Write elsewhere from now on, or to the same file under its name again."""
+        old, self._sinks = self._sinks, sinks
+        for sink in old:
+            sink.close()
         self._selectors = tuple(_selector(part.strip()) for part in selectors.split(","))
         self._is_json = form == "json"
         self._enabled.clear()
@@ -65,7 +66,12 @@ class Log:
         return answer
 
     def write(
-        self, level: str, category: str, text: str, fields: Mapping[str, object] | None = None
+        self,
+        level: str,
+        category: str,
+        text: str,
+        fields: Mapping[str, object] | None = None,
+        event_code: str = "",
     ) -> None:
         """Write one line, if it is enabled."""
         fields = fields or {}
@@ -75,22 +81,26 @@ class Log:
             return
         now = self._clock.now()
         if self._is_json:
-            line = self._json(now, level, category, text, fields)
+            line = stamped = self._json(now, level, category, text, fields, event_code)
         else:
             label = category.upper() if category.lower() in _UPPER else category.capitalize()
-            line = f"{local_time(now)} [{label}] {level} {self._who()}: {printable(text)}"
-        try:
-            self._stream.write(line + "\n")
-            self._stream.flush()
-        except (OSError, ValueError):
-            # Whoever read the log is gone; a broker serves on without it.
-            pass
+            code = f" [{event_code}]" if event_code else ""
+            line = f"[{label}] {level} {self._who()}: {printable(text)}{code}"
+            stamped = f"{local_time(now)} {line}"
+        for sink in self._sinks:
+            sink.write(level, line if sink.has_clock else stamped)
 
     def _who(self) -> str:
         return f"{self.name}({self.state})" if self.state else self.name
 
     def _json(
-        self, now: int, level: str, category: str, text: str, fields: Mapping[str, object]
+        self,
+        now: int,
+        level: str,
+        category: str,
+        text: str,
+        fields: Mapping[str, object],
+        event_code: str,
     ) -> str:
         line: dict[str, Any] = {
             "ts": utc_time(now),
@@ -98,6 +108,8 @@ class Log:
             "category": category,
             "broker": self.name,
         }
+        if event_code:
+            line["event_code"] = event_code
         if self.state:
             line["state"] = self.state
         line["msg"] = text

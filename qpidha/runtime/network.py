@@ -21,6 +21,7 @@ from termios import TIOCOUTQ
 from typing import Any, cast
 
 from qpidha.model.effects import Admitted, Connect, Disconnect, LoginWaits, SendBytes
+from qpidha.model.event_codes import ADMIN_SOCKET_DENIED, DOES_NOT_READ, TOO_MANY_CONNECTIONS
 from qpidha.model.events import (
     BytesReceived,
     ConnectionCongested,
@@ -377,6 +378,7 @@ class Network:
                     "security",
                     f"refused {user_name(uid)} (process {pid}) on the admin socket: not "
                     "root nor our user",
+                    event_code=ADMIN_SOCKET_DENIED,
                 )
                 return None
             identity, peer = user_name(uid), f"process {pid}"
@@ -424,6 +426,7 @@ class Network:
             "network",
             f"disconnected {_peer_name(transport) or 'a peer'}: {stream.reason}",
             {"connection": stream.connection_id},
+            DOES_NOT_READ,
         )
         transport.abort()
 
@@ -598,6 +601,7 @@ class Network:
                 "warning",
                 "network",
                 f"connections are refused: there are {limit} already (max-connections)",
+                event_code=TOO_MANY_CONNECTIONS,
             )
         self._is_full = is_full
         return not is_full

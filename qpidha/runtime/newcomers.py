@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from qpidha.model.event_codes import CROWD_CLOSED
 from qpidha.model.ip import network_of
 from qpidha.model.settings import Settings
 from qpidha.runtime.log_lines import Log
@@ -61,7 +62,7 @@ class Crowds:
         if not self._is_told:
             self._is_told = True
             text = f"{self._trouble}, {len(crowd)} of them from {place}"
-            self._log.write("warning", "security", text)
+            self._log.write("warning", "security", text, event_code=CROWD_CLOSED)
         close = crowd[number]
         self.remove(number)
         close()

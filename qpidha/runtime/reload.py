@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import os
 import ssl
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TextIO
 
 from qpidha.amqp.peer.sasl import Users
 from qpidha.management.acl import AccessList
-from qpidha.model.exit_codes import CONFIG
 from qpidha.model.settings import FIELD_OF, OPTIONS, Settings
 from qpidha.runtime.access_list import load_access_list
 from qpidha.runtime.configuration import Configuration
-from qpidha.runtime.exits import CannotStart, reason_of
+from qpidha.runtime.log_sinks import Sink, open_sinks
 from qpidha.runtime.tls import check_certificate, client_context, server_context
 from qpidha.runtime.users import check_users, load_users
 
@@ -37,9 +34,12 @@ READ_AGAIN = (
     "log-enable",
     "log-format",
     "log-to-file",
+    "log-to-stderr",
+    "log-to-syslog",
+    "syslog-name",
+    "syslog-facility",
 )
 """Options whose new values are used without a restart."""
-LOG_MODE = 0o640
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Surroundings:
     acl: AccessList | None
     tls: ssl.SSLContext | None
     """What the TLS port shows from now on, if there is one."""
-    log: TextIO
+    log: tuple[Sink, ...]
     warnings: list[str]
 
 
@@ -79,25 +79,7 @@ def read_again(configuration: Configuration, old: Settings, secret: bytes) -> Su
     warnings += check_certificate(settings)
     if settings.ssl_trusted:
         client_context(settings)
-    return Surroundings(settings, users, acl, tls, open_log(settings), warnings)
-
-
-def open_log(settings: Settings) -> TextIO:
-    """Open what the log is written to. Raises CannotStart."""
-    if not settings.log_to_file:
-        return sys.stderr
-    try:
-        return open(settings.log_to_file, "a", encoding="utf-8", opener=_for_the_group)
-    except OSError as error:
-        raise CannotStart(
-            f"log-to-file {settings.log_to_file} cannot be written: {reason_of(error)}",
-            hint="give a file that this user may write",
-            code=CONFIG,
-        ) from error
-
-
-def _for_the_group(path: str, flags: int) -> int:
-    return os.open(path, flags, LOG_MODE)
+    return Surroundings(settings, users, acl, tls, open_sinks(settings, os.environ), warnings)
 
 
 Reread = Callable[[], Configuration]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from qpidha.model.event_codes import NO_DESCRIPTORS
 from qpidha.model.events import Event, HandshakeFailed
 from qpidha.model.ip import address_of, plain_host
 from qpidha.runtime.log_lines import Log
@@ -112,6 +113,7 @@ class SecureDoor:
                 "network",
                 f"nobody who comes with TLS is let in: {error.strerror}; it is tried again every "
                 f"{PAUSE:g} s",
+                event_code=NO_DESCRIPTORS,
             )
 
     async def _greet(self, stream: Visitor, one: socket.socket, peer: str) -> None:

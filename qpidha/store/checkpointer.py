@@ -18,6 +18,7 @@ from qpidha.broker.credit import SLOW_DISK
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.model.effects import Announce
 from qpidha.model.errors import ProtocolViolation, UpgradeNeeded
+from qpidha.model.event_codes import CUT_OFF, NO_CHECKPOINT
 from qpidha.model.event_log import LogTrouble
 from qpidha.model.features import FEATURES, UPGRADE_HINT, lacking
 from qpidha.model.message import Message, PagedPayload
@@ -132,7 +133,9 @@ class Checkpointer:
             "notice", "store", text, {"messages": messages, "queues": len(queues), "last": log.last}
         )
         trouble = LogTrouble("cut off")
-        return [Announce("warning", "store", note, {}, trouble) for note in reader.notes] + [found]
+        return [
+            Announce("warning", "store", note, {}, trouble, CUT_OFF) for note in reader.notes
+        ] + [found]
 
     def _fold(self, data: bytes) -> None:
         """Apply records that are sound on disk: if they cannot be read, another version wrote
@@ -218,7 +221,7 @@ class Checkpointer:
         if self.has_given_up:
             self.has_given_up = False
             self._retry_at = now + RETRY
-            return [Announce("warning", "store", GIVEN_UP, {})]
+            return [Announce("warning", "store", GIVEN_UP, event_code=NO_CHECKPOINT)]
         if now < self._retry_at:
             return []
         if wal.purge():
@@ -243,7 +246,8 @@ class Checkpointer:
             "MB are left for it"
         )
         hint = "; until messages are consumed or data-dir has more space, the write-ahead log grows"
-        return [Announce("warning", "store", text + hint, {"size": size, "room": room})]
+        fields: dict[str, object] = {"size": size, "room": room}
+        return [Announce("warning", "store", text + hint, fields, event_code=NO_CHECKPOINT)]
 
     def checkpoint(self, applied: int) -> None:
         """Begin a checkpoint of what the model has, which is the log up to `applied`. Nothing may

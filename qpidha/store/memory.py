@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from qpidha.broker.credit import MEMORY_LIMIT
 from qpidha.model.duration import SECOND
 from qpidha.model.effects import Announce
+from qpidha.model.event_codes import MEMORY_FREE, MEMORY_HIGH
 from qpidha.model.event_log import Withholding
 from qpidha.store.weighing import PIECE, Weighing
 
@@ -170,7 +171,9 @@ class Memory:
         text = f"senders get no credit: {reason}"
         if self._broker.passive:
             text = f"a backup has more than its limit: {reason}; give all brokers the same limit"
-        return [Announce("warning", "broker", text, {}, Withholding(MEMORY_LIMIT, True))]
+        return [
+            Announce("warning", "broker", text, {}, Withholding(MEMORY_LIMIT, True), MEMORY_HIGH)
+        ]
 
     def _tell_end(self) -> list[Announce]:
         if not self._is_told:
@@ -179,7 +182,9 @@ class Memory:
         is_passive = self._broker.passive
         text = "a backup keeps to its limit again" if is_passive else "senders get credit again"
         text += f": {self.used / 1e6:.1f} MB are in use"
-        return [Announce("notice", "broker", text, {}, Withholding(MEMORY_LIMIT, False))]
+        return [
+            Announce("notice", "broker", text, {}, Withholding(MEMORY_LIMIT, False), MEMORY_FREE)
+        ]
 
     # Letting go.
 

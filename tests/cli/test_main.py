@@ -133,6 +133,15 @@ def test_a_refusal_names_reason_and_next_step(broker: FakeBroker, qpid_ha: Run) 
     assert said.code == 1 and said.err == "error: b1 is catching up. Try: wait\n"
 
 
+def test_a_refusal_has_the_code_that_the_broker_gave(broker: FakeBroker, qpid_ha: Run) -> None:
+    told = {"condition": "amqp:not-allowed", "message": "no", "hint": "", "event_code": "QHA2104"}
+    broker.answers["promote"] = Exception(told)
+    words = ("promote", "--cluster-manager", "-b", broker.socket)
+    assert qpid_ha(*words).err == "error: no [QHA2104]\n"
+    error = json.loads(qpid_ha(*words, "-o", "json").err)["error"]
+    assert (error["code"], error["event_code"]) == (1, "QHA2104")
+
+
 def test_not_permitted_is_77(broker: FakeBroker, qpid_ha: Run) -> None:
     broker.answers["status"] = Exception(
         {"condition": "amqp:unauthorized-access", "message": "no", "hint": ""}

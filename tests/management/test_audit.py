@@ -35,7 +35,7 @@ class Said(list[str]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.audit = Audit(lambda level, text, fields: self.append(f"{level}: {text}"))
+        self.audit = Audit(lambda level, text, fields, code: self.append(f"{level}: {text}"))
 
 
 def test_strangers_fill_no_disk_with_lines() -> None:
@@ -233,7 +233,8 @@ def test_qpid_15_what_was_changed_is_told_with_who_did_it() -> None:
     said: list[str] = []
     fields: list[dict[str, object]] = []
 
-    def say(level: str, text: str, given: dict[str, object]) -> None:
+    def say(level: str, text: str, given: dict[str, object], code: str) -> None:
+        assert code == "", "what was done is no event to look up"
         said.append(f"{level}: {text}")
         fields.append(given)
 

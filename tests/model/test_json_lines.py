@@ -79,7 +79,7 @@ def test_an_answer_keeps_its_id_and_result() -> None:
     assert parse_answer(result_line("a", {"x": 1})) == ("a", {"x": 1}, None)
 
 
-def test_an_error_keeps_its_four_fields_apart() -> None:
+def test_an_error_keeps_its_fields_apart() -> None:
     refused = NotFound("no queue 'q'. Really", reason="it was deleted; see", hint="declare it")
     line = error_line(3, refused)
     assert json.loads(line)["error"] == {
@@ -87,6 +87,7 @@ def test_an_error_keeps_its_four_fields_apart() -> None:
         "message": "no queue 'q'. Really",
         "reason": "it was deleted; see",
         "hint": "declare it",
+        "event_code": "QHA7108",
     }
     identity, result, error = parse_answer(line)
     assert (identity, result) == (3, None) and error is not None

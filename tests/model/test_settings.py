@@ -30,6 +30,7 @@ load-module=/usr/lib/qpid/daemon/ha.so
 log-enable=info+
 log-enable=debug+:ha
 log-to-syslog=no
+syslog-facility=LOG_LOCAL3
 max-negotiate-time=2000
 ha-cluster=yes
 ha-brokers-url=node1.example.com,node2.example.com,node3.example.com
@@ -66,8 +67,8 @@ def test_an_unchanged_qpidd_conf_is_read():
         "worker-threads",
         "mgmt-enable",
         "load-module",
-        "log-to-syslog",
     ]
+    assert (settings.log_to_syslog, settings.syslog_facility) == (False, "local3")
 
 
 def test_rules_and_quotas_of_qpidd_are_options():

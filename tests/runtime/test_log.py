@@ -8,11 +8,12 @@ import re
 
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.log_lines import Log
+from qpidha.runtime.log_sinks import StreamSink
 
 
 def lines(log_options, *calls):
     stream = io.StringIO()
-    log = Log(stream, Clock(), name="b2", **log_options)
+    log = Log([StreamSink(stream)], Clock(), name="b2", **log_options)
     for call in calls:
         log.write(*call)
     return stream.getvalue().splitlines()
@@ -56,7 +57,15 @@ def test_json_lines_hold_the_fields():
         and read["broker"] == "b2"
         and read["fields"]["backup"] == "b3"
     )
-    assert read["ts"].endswith("Z")
+    assert read["ts"].endswith("Z") and "event_code" not in read
+
+
+def test_a_line_ends_with_its_code_in_text_and_has_it_in_json():
+    call = ("error", "HA", "promotion refused: still", {}, "QHA2104")
+    (line,) = lines({}, call)
+    assert line.endswith("[HA] error b2: promotion refused: still [QHA2104]")
+    (line,) = lines({"form": "json"}, call)
+    assert json.loads(line)["event_code"] == "QHA2104" and "QHA" not in json.loads(line)["msg"]
 
 
 def test_a_name_of_a_client_cannot_forge_a_line():
@@ -68,6 +77,6 @@ def test_a_name_of_a_client_cannot_forge_a_line():
 
 def test_a_closed_log_does_not_stop_the_broker():
     stream = io.StringIO()
-    log = Log(stream, Clock())
+    log = Log([StreamSink(stream)], Clock())
     stream.close()
     log.write("error", "broker", "nobody reads this")

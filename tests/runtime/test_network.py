@@ -40,6 +40,7 @@ from qpidha.runtime import network
 from qpidha.runtime.arithmetic import Arithmetic
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.log_lines import Log
+from qpidha.runtime.log_sinks import StreamSink
 from qpidha.runtime.network import (
     ADMIN_CONNECTIONS,
     ALL_TURN_BYTES,
@@ -67,7 +68,10 @@ class World:
         self.output = io.StringIO()
         self.node_loop = NodeLoop(self.loop, Clock())
         self.network = Network(
-            self.loop, settings, self.node_loop.put, Log(self.output, Clock(), selectors="debug+")
+            self.loop,
+            settings,
+            self.node_loop.put,
+            Log([StreamSink(self.output)], Clock(), selectors="debug+"),
         )
         self.stopped = []
         self.saved = []

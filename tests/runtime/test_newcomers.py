@@ -13,6 +13,7 @@ from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionLost, C
 from qpidha.model.settings import Settings
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.log_lines import Log
+from qpidha.runtime.log_sinks import StreamSink
 from qpidha.runtime.newcomers import Newcomers
 from tests.amqp.wire import OPEN
 from tests.management.test_logins import HERE, SECOND, Broker
@@ -25,7 +26,9 @@ class Hall:
 
     def __init__(self, most: int) -> None:
         self.output = io.StringIO()
-        self.newcomers = Newcomers(Settings(max_unauthenticated=most), Log(self.output, Clock()))
+        self.newcomers = Newcomers(
+            Settings(max_unauthenticated=most), Log([StreamSink(self.output)], Clock())
+        )
         self.closed: list[int] = []
 
     def come(self, number: int, host: str = HOST, *, waits: bool = False) -> None:

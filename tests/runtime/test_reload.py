@@ -116,6 +116,16 @@ def test_first_use_d12_a_log_file_that_was_moved_is_made_anew(broker: Broker) ->
     assert not broker.log.stat().st_mode & 0o027
 
 
+def test_logrotate_works_though_another_file_has_a_mistake(broker: Broker) -> None:
+    broker.configure("no-such-option=1")
+    moved = broker.log.rename(broker.place / "log.2")
+    length = moved.stat().st_size
+    text = broker.reload(NOTHING)
+    assert "[QHA1007]" in text and moved.stat().st_size == length
+    broker.configure("")
+    broker.reload(DONE)
+
+
 def test_what_is_logged_changes_and_what_needs_a_restart_is_named(broker: Broker) -> None:
     broker.configure("log-enable=warning+\nmax-connections=7")
     text = broker.reload("max-connections: a restart is needed")

@@ -12,6 +12,7 @@ import pytest
 from qpidha.model.settings import Settings
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.log_lines import Log
+from qpidha.runtime.log_sinks import StreamSink
 from qpidha.runtime.newcomers import Newcomers
 from qpidha.runtime.secure_door import SecureDoor
 
@@ -22,7 +23,7 @@ class Door:
     def __init__(self, monkeypatch):
         self.output = io.StringIO()
         self.listener = Mock()
-        log = Log(self.output, Clock())
+        log = Log([StreamSink(self.output)], Clock())
         self.newcomers = Newcomers(Settings(), log)
         monkeypatch.setattr(SecureDoor, "_greet", Mock())
         streams = (Mock(connection_id=number) for number in range(1000))

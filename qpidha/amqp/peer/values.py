@@ -123,8 +123,8 @@ def read_condition(condition: Pointer) -> PeerError | None:
 
 
 def fitted(error: QpidHaError | PeerError, connection: Pointer) -> PeerError:
-    """Make of an error what fits into one frame of the peer's: with small ones it has no hint, or
-    no reason either, or less text.
+    """Make of an error what fits into one frame of the peer's: with small ones it has no event
+    code, no hint, or no reason either, or less text.
     """
     if isinstance(error, QpidHaError):
         error = PeerError.of(error)
@@ -132,7 +132,7 @@ def fitted(error: QpidHaError | PeerError, connection: Pointer) -> PeerError:
     room = int(lib.pn_transport_get_remote_max_frame(transport)) - BESIDE_ERROR
     if room > ROOMY:
         return error
-    for name in ("", "hint", "reason"):
+    for name in ("", "event_code", "hint", "reason"):
         info = {key: value for key, value in error.info.items() if key != name}
         error = PeerError(error.condition, error.description, info)
         over = len(encode(describe_error(error))) - room

@@ -33,7 +33,14 @@ class Failure(Exception):
     """A command cannot do what it was asked."""
 
     def __init__(
-        self, code: int, text: str, *, reason: str = "", hint: str = "", condition: str = ""
+        self,
+        code: int,
+        text: str,
+        *,
+        reason: str = "",
+        hint: str = "",
+        condition: str = "",
+        event_code: str = "",
     ) -> None:
         super().__init__(text)
         self.code = code
@@ -41,6 +48,7 @@ class Failure(Exception):
         self.reason = reason
         self.hint = hint
         self.condition = condition
+        self.event_code = event_code
 
     @property
     def explanation(self) -> str:
@@ -48,10 +56,12 @@ class Failure(Exception):
         return f"{self.text}: {self.reason}" if self.reason else self.text
 
 
-def refused(condition: str, text: str, hint: str, reason: str = "") -> Failure:
+def refused(
+    condition: str, text: str, hint: str, reason: str = "", event_code: str = ""
+) -> Failure:
     """Turn a broker's no into a failure with the right exit code."""
     code = NO_PERMISSION if condition == "amqp:unauthorized-access" else NO
-    return Failure(code, text, reason=reason, hint=hint, condition=condition)
+    return Failure(code, text, reason=reason, hint=hint, condition=condition, event_code=event_code)
 
 
 WAITING = "qpid-ha status --explain -b ADDR shows what a broker waits for; or a longer --timeout"
@@ -63,7 +73,7 @@ def failure_of(error: QpidHaError | ClientError) -> Failure:
     if isinstance(error, ClientError):
         return _of_client(error)
     if isinstance(error, RefusedRequest):
-        return refused(error.condition, error.text, error.hint, error.reason)
+        return refused(error.condition, error.text, error.hint, error.reason, error.event_code)
     if isinstance(error, LinkDenied):
         code, hint = NO_PERMISSION, "run it as the broker's user, or as root"
     elif isinstance(error, LinkTimeout):
@@ -78,7 +88,13 @@ def _of_client(error: ClientError) -> Failure:
     code, hint = UNAVAILABLE, error.hint or "qpid-ha list"
     if isinstance(error, LinkError):
         hint = error.hint if error.condition != "amqp:not-found" else ""
-        return refused(error.condition, error.text, hint or "qpid-ha queue list", error.reason)
+        return refused(
+            error.condition,
+            error.text,
+            hint or "qpid-ha queue list",
+            error.reason,
+            error.event_code,
+        )
     if isinstance(error, MessageTooLarge):
         code, hint = NO, "smaller messages, or a larger max-message-size at the broker"
     elif isinstance(error, LoginError):
@@ -108,7 +124,14 @@ def _of_client(error: ClientError) -> Failure:
         hint = "-b with the AMQP address of a broker, usually host:5672"
     elif isinstance(error, ConnectError):
         hint = error.hint or "is a broker running there? qpid-ha local status"
-    return Failure(code, error.text, reason=error.reason, hint=hint, condition=error.condition)
+    return Failure(
+        code,
+        error.text,
+        reason=error.reason,
+        hint=hint,
+        condition=error.condition,
+        event_code=error.event_code,
+    )
 
 
 @contextmanager
@@ -130,11 +153,13 @@ def report(failure: Failure, *, as_json: bool) -> int:
                 "reason": failure.reason,
                 "hint": failure.hint,
                 "condition": failure.condition,
+                "event_code": failure.event_code,
             }
             print(json.dumps({"error": error}), file=sys.stderr)
         else:
             hint = f". Try: {failure.hint}" if failure.hint else ""
-            print(printable_lines(f"error: {failure.explanation}{hint}"), file=sys.stderr)
+            code = f" [{failure.event_code}]" if failure.event_code else ""
+            print(printable_lines(f"error: {failure.explanation}{hint}{code}"), file=sys.stderr)
     except OSError:
         pass  # Nobody reads our errors; the code still says it.
     return failure.code

@@ -41,6 +41,7 @@ def of_a_message() -> Any:
     pair.turn()
     error = heard.outcomes[0][1].error
     assert isinstance(error.info.pop("delivery-tag"), bytes)
+    assert error.info.pop("event_code") == "QHA4102"
     return error
 
 
@@ -63,7 +64,8 @@ def test_text_reason_and_hint_arrive_apart(ask: Any) -> None:
 
 
 def test_an_error_without_reason_and_hint_has_no_info() -> None:
-    error = PeerError.of(NotFound("nothing"))
+    error = PeerError.of(RefusedRequest("nothing"))
+    assert PeerError.of(NotFound("nothing")).info == {"event_code": "QHA7108"}
     assert (error.info, error.hint, error.explanation) == ({}, "", "nothing")
     assert PeerError("c", "", {"hint": 7, "reason": None}).explanation == "c"
     assert PeerError("c", "", {"hint": 7}).hint == ""
