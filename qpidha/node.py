@@ -116,6 +116,7 @@ from qpidha.store.disk import Disk
 from qpidha.store.log import Log
 from qpidha.store.memory import LOG_SHARE, LOW, Memory
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
+from qpidha.store.reserve import Reserve
 from qpidha.store.write_ahead_log import WriteAheadLog
 
 VERSION = "0.1.0"
@@ -199,8 +200,6 @@ class Node:
         self.broker = Broker(settings, None, lambda effect: self.effects.append(effect), make_uuid)
         self.broker.passive = settings.ha_cluster
         self.broker.records_durable_only = not settings.ha_cluster
-        if disk is not None:
-            self.broker.credit.spare_disk = disk.until_low
         self.event_log = EventLog(settings, self.log, self.pending, self.broker, self.name)
         self.checkpointer: Checkpointer | None = None
         if self.wal is not None:
@@ -216,6 +215,11 @@ class Node:
                 alone=not settings.ha_cluster, features=self.features
             )
         weighing = self.checkpointer.weighing if self.checkpointer is not None else None
+        self.reserve: Reserve | None = None
+        if weighing is not None and disk is not None:
+            reserve = Reserve(weighing, disk.until_low, settings.disk_free_limit)
+            self.reserve = reserve
+            self.broker.credit.spare_disk = lambda: reserve.left
         self.memory = Memory(memory_limit, self.broker, self.log, self.wal, weighing)
         self.audit = Audit(self._say_security)
         self.access = Access(settings, self, self.broker)
@@ -234,9 +238,9 @@ class Node:
         """Number of an effect Reload -> where the answer goes."""
         self._last_reload = 0
         self.stopping = self.broken = False
-        self._own_disk = self._disk_refusal = ""
-        """Why senders have to wait for our own disk; and why messages are refused for want of space
-        on any.
+        self._own_disk = self._disk_refusal = self._reserved = ""
+        """Why senders have to wait for our own disk; why messages are refused for want of space on
+        any; and why senders have to wait for space that dead letters may need.
         """
         self._short_backups: dict[str, bool] = {}
         self._ends_log = False
@@ -325,6 +329,8 @@ class Node:
             self.pending.release(log.committed)
         if self.checkpointer is not None:
             self.checkpointer.turn(self._applied())
+        if self.reserve is not None and self.reserve.look():
+            self._heed_reserve(self.reserve)
         if self._ends_log and self.wal is not None:
             self._ends_log = False
             self.wal.end_in_order(log.last)
@@ -619,8 +625,28 @@ class Node:
         event_code = DISK_FULL if event.low else DISK_SHORT if event.short else DISK_HAS_SPACE
         self.effects.append(Announce(level, "store", text, {"free": event.free}, about, event_code))
         self._heed_disks()
+        self._tell_disk()
+
+    def _heed_reserve(self, reserve: Reserve) -> None:
+        """Let senders wait, and then refuse messages, while all the space that is left is for what
+        may become dead letters.
+        """
+        text = str(reserve) if reserve.is_short else ""
+        if bool(text) != bool(self._reserved):
+            level = "warning" if text else "notice"
+            said = f"senders get {'no credit' if text else 'credit again'}: {reserve}"
+            about = Withholding(DISK_FREE_LIMIT, bool(text))
+            event_code = DISK_SHORT if text else DISK_HAS_SPACE
+            self.effects.append(Announce(level, "store", said, {}, about, event_code))
+        self._reserved = text
+        self.broker.reserve(text if reserve.is_used_up else "")
+        self._heed_disks()
+        self._tell_disk()
+
+    def _tell_disk(self) -> None:
         if self.cluster is not None:
-            self.cluster.disk_changed(is_short=is_short, is_low=event.low)
+            is_short = bool(self._own_disk or self._reserved)
+            self.cluster.disk_changed(is_short=is_short, is_low=self._is_disk_low)
 
     def _heed_disks(self) -> None:
         """Let senders wait, and then refuse messages, while there is too little space on a disk
@@ -641,7 +667,8 @@ class Node:
         refusal = (self._own_disk if self._is_disk_low else "") or low
         if refusal != self._disk_refusal:
             self._disk_refusal = self.broker.refuse_publishing = refusal
-        self.broker.credit.withhold(DISK_FREE_LIMIT, refusal or self._own_disk or _disks_of(short))
+        reason = refusal or self._own_disk or self._reserved or _disks_of(short)
+        self.broker.credit.withhold(DISK_FREE_LIMIT, reason)
 
     def _stop(self, event: StopRequested) -> None:
         self.shutdown()

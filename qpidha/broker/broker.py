@@ -166,7 +166,9 @@ class Broker(State):
         announce: Callable[[Announce], None],
         make_uuid: Callable[[], str],
     ) -> None:
-        self._refusal = ""
+        self._refusal = self._reserved = ""
+        self._hops = 0
+        """How many queues have just overflowed, one into the other."""
         super().__init__(settings)
         self._log_writer = log_writer
         self._announce = announce
@@ -202,8 +204,6 @@ class Broker(State):
         self._next_retry = 0
         self._letters = LETTERS_A_TURN
         """How many dead letters may still be written in this turn."""
-        self._hops = 0
-        """How many queues have just overflowed, one into the other."""
         self.walks: list[Walk | Search] = []
         """Queues that are being purged or deleted, and the search for expired messages, in the
         order in which that began.
@@ -232,7 +232,7 @@ class Broker(State):
     def log_writer(self, log_writer: LogWriter | None) -> None:
         self._log_writer = log_writer
         # Where nothing is refused it makes no difference to the way in.
-        is_refusing = bool(self._refusal)
+        is_refusing = bool(self._refusal or self._reserved)
         for queue in self.queues.values():
             queue.log_writer = log_writer if queue.logged else None
             if is_refusing:
@@ -241,9 +241,9 @@ class Broker(State):
     @property
     def refuse_publishing(self) -> str:
         """Why no message that is recorded can be taken at present, for instance for want of disk;
-        empty if it can.
+        empty if it can. What this broker passes on itself has the space that is kept for that.
         """
-        return self._refusal
+        return self._refusal or ("" if self._hops else self._reserved)
 
     @refuse_publishing.setter
     def refuse_publishing(self, reason: str) -> None:
@@ -257,6 +257,16 @@ class Broker(State):
                 deletion.is_resting = False
                 self.walks.append(deletion)
         self.levels.resume()
+
+    def reserve(self, reason: str) -> None:
+        """Take nothing that is sent to recorded queues, as the space that is left is for what they
+        pass on; or take it again, with an empty reason.
+        """
+        self._reserved = reason
+        for queue in self.queues.values():
+            queue.set_fast_path_limit()
+        if not reason:
+            self.levels.resume()
 
     @property
     def usable(self) -> frozenset[str]:

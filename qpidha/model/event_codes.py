@@ -336,7 +336,8 @@ BROKER_REFUSED = _code(
 DISK_SHORT = _code(
     "QHA3101",
     "Senders get no credit: a disk is nearly full.",
-    "The disk of `data-dir`, here or on a backup, has little more space than `disk-free-limit`.",
+    "The disk of `data-dir`, here or on a backup, has little more space than `disk-free-limit`, or "
+    "than dead letters may need.",
     "Make space, or consume messages. [What to do](docs/operations.md#the-disk-is-full).",
 )
 DISK_FULL = _code(

@@ -20,6 +20,8 @@ roughly.
 """
 PER_OBJECT = 250
 """Bytes that a queue, an exchange or a binding takes there, roughly."""
+PER_DEATH = 400
+"""Bytes that are written on a message when it dies, roughly."""
 IN_MEMORY = 200
 """Bytes of memory that a message takes beside its body, roughly."""
 
@@ -30,18 +32,22 @@ class Weighing:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._left: list[Queue] = []
-        self._weight = self._messages = 0
+        self._weight = self._messages = self._may_die = 0
         self.weight = 0
         """Bytes that a checkpoint of everything would take, roughly."""
         self.memory = 0
         """Bytes of memory that all messages take beside their bodies, roughly."""
+        self.may_die = 0
+        """Bytes that the messages would take as dead letters that can become some, roughly."""
+        self.walks = 0
+        """How many walks have ended."""
 
     def step(self) -> int:
         """Look at some queues more; return the weight."""
         broker = self._broker
         if not self._left:
             self._left = list(broker.queues.values())
-            self._weight = self._messages = 0
+            self._weight = self._messages = self._may_die = 0
         piece = self._left[-PIECE:]
         del self._left[-PIECE:]
         for queue in piece:
@@ -52,10 +58,14 @@ class Weighing:
                 window = queue.window
                 keys = len(window) if window is not None else 0
                 self._weight += queue.bytes + PER_MESSAGE * (len(queue.messages) + keys)
+                if queue.spec.dead_letters is not None:
+                    self._may_die += queue.bytes + PER_DEATH * len(queue.messages)
         if not self._left:
             objects = sum(1 + len(exchange.incoming) for exchange in broker.exchanges.values())
             self.weight = self._weight + PER_OBJECT * objects
             self.memory = IN_MEMORY * self._messages
+            self.may_die = self._may_die
+            self.walks += 1
         return self.weight
 
     def all(self) -> int:

@@ -262,6 +262,41 @@ def test_senders_to_a_queue_wait_before_the_disk_is_full_and_none_is_refused(on_
         finish()
 
 
+@pytest.mark.parametrize("how", ["expire", "reject"])
+def test_what_dies_on_a_full_disk_has_a_place_among_the_dead_letters(on_disks, small_disks, how):
+    """Three times: a queue takes what the disk has room for, all of it dies, and consumers take the
+    dead letters.
+    """
+    cluster = on_disks(
+        disk_free_limit="8M", ha_cluster="no", ha_brokers_url=None, started=1, promote=False
+    )
+    broker = cluster[0]
+    broker.call("declare_queue", name="dead", durable=True)
+    arguments = {"x-dead-letter-exchange": "/queues/dead"}
+    broker.call("declare_queue", name="q", durable=True, arguments=arguments)
+    broker.bind("amq.fanout", "q")
+
+    def waiting() -> int:
+        (row,) = broker.call("list_queues", name="q")
+        return int(row["messages"])
+
+    for _ in range(3):
+        assert "dead letter" in fill_the_queue(broker)
+        count = waiting()
+        if how == "expire":
+            broker.call("set_policy", name="p", pattern="^q$", definition={"message-ttl": 1})
+        else:
+            with connect(broker) as client, client.receiver("q", credit=10) as receiver:
+                for _ in range(count):
+                    receiver.receive().reject()
+        wait_for(waiting, lambda left: not left, what="what is left on the queue")
+        if how == "expire":
+            broker.call("clear_policy", name="p")
+        assert len(receive(broker, "dead", count)) == count
+        wait_for(lambda: refusal(broker), lambda said: not said, what="the refusal")
+        receive(broker, "q", 1)
+
+
 def test_first_use_d5_so_is_the_disk_of_a_backup_of_three(on_disks, small_disks):
     """The primary's is larger: it refuses what the backup could not keep, and says which one."""
     subprocess.run(["mount", "-o", "remount,size=200m", str(small_disks[0])], check=True)
