@@ -1,4 +1,4 @@
-"""The HTTP application: health endpoints and metrics of one broker or several.
+"""The HTTP application: health endpoints, metrics and a reading API of one broker or several.
 
 Every path answers GET and HEAD. Health endpoints answer in plain text, a sentence, with 200 or 503;
 errors are `application/problem+json` (RFC 9457). Where several brokers are watched, `?broker=`
@@ -22,6 +22,16 @@ from qpidha.console.access import Access
 from qpidha.console.health import CHECKS, Verdict, alarms, backup, readyz
 from qpidha.console.looks import Look, NotAnswered, Watched
 from qpidha.console.metrics import DETAILED, MOST, Families, aggregated, detailed
+from qpidha.console.resources import (
+    PATIENCE,
+    RESOURCES,
+    Given,
+    Resource,
+    link_to,
+    next_page,
+    params_of,
+)
+from qpidha.model.broker_states import UNREACHABLE
 from qpidha.model.duration import SECOND, parse_duration
 from qpidha.model.errors import RefusedRequest
 
@@ -34,7 +44,9 @@ HTTP_OF = {
 }
 """HTTP status of a broker's no by its condition; 409 for others."""
 
-Broker = Annotated[str, Query(description="name or address of the broker, where there are several")]
+API = "/api/v1"
+BROKER = "name or address of the broker, where there are several"
+Broker = Annotated[str, Query(description=BROKER)]
 
 
 class Problem(Exception):
@@ -126,6 +138,7 @@ def make_app(brokers: Sequence[Watched], access: Access, cluster: str = "") -> F
     _answer_problems(app)
     _add_health(app, watchers)
     _add_metrics(app, watchers, cluster)
+    _add_resources(app, watchers)
     return app
 
 
@@ -211,6 +224,72 @@ def _add_metrics(app: FastAPI, watchers: Watchers, cluster: str) -> None:
         ("/metrics/detailed", answer_detailed, "Each queue of a broker, for Prometheus"),
     ):
         on_get(app, path, handler, responses=samples, summary=about, tags=["metrics"])
+
+
+def _add_resources(app: FastAPI, watchers: Watchers) -> None:
+    async def brokers() -> Response:
+        looks = await asyncio.gather(*(broker.look() for broker in watchers.brokers))
+        return JSONResponse(
+            {
+                "items": [
+                    {
+                        "name": look.name,
+                        "place": broker.place,
+                        "state": look.state or UNREACHABLE,
+                        "reason": look.reason,
+                    }
+                    for broker, look in zip(watchers.brokers, looks, strict=True)
+                ],
+                "next": None,
+            }
+        )
+
+    on_get(app, f"{API}/brokers", brokers, summary="Brokers that are watched", tags=["api"])
+    for resource in RESOURCES:
+        _add_resource(app, watchers, resource)
+        if resource.key:
+            _add_one(app, watchers, resource)
+
+
+def _add_resource(app: FastAPI, watchers: Watchers, resource: Resource) -> None:
+    path = f"{API}/{resource.path}"
+
+    async def answer(request: Request) -> Response:
+        query = dict(request.query_params)
+        name = query.pop("broker", "")
+        params = params_of(resource, query)
+        found = await watchers.chosen(name).ask(resource.method, params, deadline=PATIENCE)
+        if not resource.is_list:
+            return JSONResponse(found)
+        items = list(found)
+        link = link_to(path, next_page(resource, params, items), name)
+        return JSONResponse({"items": items, "next": link})
+
+    parameters = [
+        {
+            "name": given.name,
+            "in": "query",
+            "description": given.help,
+            "schema": {"type": "integer" if given.is_number else "string"},
+        }
+        for given in (*resource.given, Given("broker", BROKER))
+    ]
+    about = {"parameters": parameters}
+    on_get(app, path, answer, summary=resource.help, tags=["api"], openapi_extra=about)
+
+
+def _add_one(app: FastAPI, watchers: Watchers, resource: Resource) -> None:
+    async def answer(name: str, broker: Broker = "") -> Response:
+        chosen = watchers.chosen(broker)
+        params = {"name": name, "limit": 1}
+        found = await chosen.ask(resource.method, params, deadline=PATIENCE)
+        if not found or str(found[0][resource.key]) != name:
+            hint = f"{API}/{resource.path} lists what there is"
+            raise Problem(404, f"there is no {name} in {resource.path}", hint=hint)
+        return JSONResponse(found[0])
+
+    path = f"{API}/{resource.path}/{{name:path}}"
+    on_get(app, path, answer, summary=f"One of: {resource.help}", tags=["api"])
 
 
 def _summary(check: Callable[..., Verdict]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import ssl
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -45,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     """Make the parser of the command line."""
     found = argparse.ArgumentParser(
         "qpidha-console",
-        description="Health and metrics of brokers over HTTP, in a process that survives them.",
+        description="Health, metrics and an API of brokers, in a process that survives them.",
         epilog="Example: qpidha-console --data-dir /var/lib/qpidha",
     )
     broker = found.add_argument_group("the broker").add_mutually_exclusive_group()
@@ -113,14 +114,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _access(given: argparse.Namespace) -> Access:
     """Read who may ask. Raises InvalidArgument."""
-    for name in ("ssl_cert", "ssl_key"):
-        path = getattr(given, name)
-        if path and not os.access(path, os.R_OK):
-            option = name.replace("_", "-")
-            text = f"--{option} {path} cannot be read"
-            raise InvalidArgument(text, hint="name a readable file in PEM form")
     if given.ssl_key and not given.ssl_cert:
         raise InvalidArgument("--ssl-key without --ssl-cert", hint="give both")
+    if given.ssl_cert:
+        try:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(given.ssl_cert, given.ssl_key, password=lambda: "")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", "") or getattr(error, "strerror", "") or str(error)
+            hint = "name a certificate and its key in PEM form, the key without a password"
+            raise InvalidArgument(f"--ssl-cert {given.ssl_cert}: {reason}", hint=hint) from error
     if not is_loopback(given.interface):
         for option, value in (("token-file", given.token_file), ("ssl-cert", given.ssl_cert)):
             if not value:

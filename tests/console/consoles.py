@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "console.md"
 
 def table_of_health() -> dict[str, dict[str, str]]:
     """Return what the page says that each endpoint answers for each state: yes, no, `yes if`."""
-    text = PAGE.read_text().partition("\n## Health\n")[2]
+    text = PAGE.read_text().partition("\n## Health\n")[2].partition("\n## ")[0]
     head, *rows = re.findall(r"^\| (.*) \|$", text, re.MULTILINE)
     states = head.split(" | ")[1:-1]
     return {

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import signal
+import ssl
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from qpidha.console.main import main, parser
+from tests.console.conftest import Pair
 from tests.console.consoles import PAGE, Answer, Console
 from tests.runtime.daemons import Running
 from tests.system.cluster import wait_for
+from tests.system.credentials import Authority
 
 TOKEN = "0123456789abcdef"
-HEARTBEAT = ("--link-heartbeat-interval", "1")
-
-
-class Pair(NamedTuple):
-    """A daemon and its console."""
-
-    daemon: Running
-    console: Console
-    place: Path
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Pair]:
-    with tempfile.TemporaryDirectory(prefix="qpidha-") as name:
-        place = Path(name)
-        with (
-            Running("--data-dir", place, *HEARTBEAT) as daemon,
-            Console("--data-dir", place) as console,
-        ):
-            yield Pair(daemon, console, place)
 
 
 def test_endpoints_answer_get_and_head(pair: Pair) -> None:
@@ -132,13 +114,31 @@ def test_a_token_is_asked_for_where_there_is_a_token_file(pair: Pair, tmp_path: 
         assert console.ask("/readyz", Authorization=f"Bearer {TOKEN}").status == 200
 
 
+def test_a_console_for_others_speaks_tls(pair: Pair, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("console")
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"monitor {TOKEN}\n")
+    tokens.chmod(0o600)
+    options = ["--ssl-cert", certificate, "--ssl-key", key, "--token-file", tokens]
+    with Console("--data-dir", pair.place, "--interface", "0.0.0.0", *options) as console:
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        context.check_hostname = False
+        connection = http.client.HTTPSConnection("127.0.0.1", console.port, context=context)
+        connection.request("GET", "/readyz", headers={"Authorization": f"Bearer {TOKEN}"})
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
 @pytest.mark.parametrize(
     ("options", "code", "why"),
     [
         (["--interface", "0.0.0.0"], 78, "--interface 0.0.0.0 needs --token-file"),
         (["--interface", "192.0.2.1"], 78, "needs --token-file"),
         (["--token-file", "/nowhere"], 78, "token-file /nowhere: No such file or directory"),
-        (["--ssl-cert", "/nowhere"], 78, "--ssl-cert /nowhere cannot be read"),
+        (["--ssl-cert", "/nowhere"], 78, "--ssl-cert /nowhere: No such file"),
+        (["--ssl-cert", __file__], 78, "test_main.py: [SSL] PEM lib"),
+        (["--ssl-key", __file__], 78, "--ssl-key without --ssl-cert"),
         (["--user", "ann"], 78, "--user is for --brokers"),
         (["--brokers", "host:x"], 78, "is no broker's address"),
         (["--brokers", "host", "--password-file", "/nowhere"], 78, "No such file"),
