@@ -469,7 +469,7 @@ def exported(call: Call) -> tuple[list[Definition], list[str]]:
             left.setdefault("policies that end by themselves", []).append(name)
         else:
             found.append(Definition(kind, _fields(kind, row)))
-    return found, [f"{why}: {_named(names_)}" for why, names_ in left.items()]
+    return found, [f"{why}: {named(names_)}" for why, names_ in left.items()]
 
 
 def _why_left_out(queue: QueueDeclared) -> str:
@@ -488,7 +488,8 @@ NAMED = 5
 """So many of those that were left out are named."""
 
 
-def _named(names: list[str]) -> str:
+def named(names: list[str]) -> str:
+    """How many there are, and what the first of them are called."""
     more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
     return f"{len(names):,} ({', '.join(names[:NAMED])}{more})"
 

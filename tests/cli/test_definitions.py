@@ -149,3 +149,44 @@ def test_a_backup_leads_to_the_primary(broker: FakeBroker, qpid_ha: Run) -> None
         "brokers_url": "amqp:127.0.0.1:1",
     }
     assert qpid_ha("definitions", "export", "-b", broker.socket, "--timeout", "1").code == 0
+
+
+EXPORTS = Path(__file__).parent.parent / "tools" / "exports"
+
+
+def test_row_164_a_file_of_rabbitmq_is_brought_in_and_what_is_lost_is_listed(
+    at: Callable[..., Said],
+) -> None:
+    file = str(EXPORTS / "rabbitmq-4.1.json")
+    said = at("definitions", "import", "--from", "rabbitmq", file, "--dry-run")
+    assert said.code == 65 and "--vhost NAME" in said.err
+    words = ("definitions", "import", "--from", "rabbitmq", file, "--vhost", "shop")
+    said = at(*words, "--dry-run")
+    assert said.code == 1 and "left out  exchange near" in said.out
+    assert "left out" in said.err and "nothing was changed; it would be: " in said.err
+    assert "x-single-active-consumer" not in said.out
+    assert "x-single-active-consumer" in at(*words, "--dry-run", "-v").out
+    found = json.loads(at(*words, "--dry-run", "-o", "json").out)
+    assert {row["verdict"] for row in found["translation"]} == {
+        "kept",
+        "mapped",
+        "ignored",
+        "left out",
+    }
+
+
+def test_what_qpid_config_printed_is_brought_in(at: Callable[..., Said], tmp_path: Path) -> None:
+    file = tmp_path / "commands"
+    file.write_text("qpid-config add queue made --max-queue-count=5\n")
+    said = at("definitions", "import", str(file), "--from", "qpid")
+    assert (said.code, said.err) == (0, "of the file: 1 kept\n1 created\n")
+    assert at("queue", "del", "made").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [(("--from", "kafka"), "'kafka' is not known"), (("--vhost", "/"), "files of RabbitMQ")],
+)
+def test_wrong_words_are_told(at: Callable[..., Said], words: tuple[str, ...], told: str) -> None:
+    said = at("definitions", "import", "x", *words)
+    assert said.code == 2 and told in said.err

@@ -20,23 +20,30 @@ from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import print_json, print_table, talk
 from qpidha.model.broker_states import BACKUP_STATES
 from qpidha.model.errors import RefusedRequest
-from qpidha.model.exit_codes import CANNOT_CREATE, DATA_ERROR, NO, NO_INPUT, OK
+from qpidha.model.exit_codes import CANNOT_CREATE, DATA_ERROR, NO, NO_INPUT, OK, USAGE
 from qpidha.tools.definitions import (
     FAILED,
-    Definition,
     Outcome,
     Present,
     Step,
     carry_out,
     exported,
+    named,
     planned,
     read,
     written,
 )
+from qpidha.tools.foreign import Note, Translation, Verdict
+from qpidha.tools.qpid_definitions import read as read_qpid
+from qpidha.tools.rabbitmq_definitions import read as read_rabbitmq
 
 STANDARD = "-"
 """In place of a file: standard input or output."""
 HEADS = ("OUTCOME", "KIND", "NAME", "REASON")
+NOTE_HEADS = ("VERDICT", "OF", "KEY", "REASON")
+RABBITMQ, QPID = "rabbitmq", "qpid"
+ORIGINS = (RABBITMQ, QPID)
+"""Brokers whose definitions are read, beside those of this one."""
 
 
 def add(app: typer.Typer) -> None:
@@ -85,6 +92,13 @@ def _import(
             "--skip-if-unchanged", help="ask for nothing if the broker has all of it already"
         ),
     ] = False,
+    origin: Annotated[
+        str,
+        typer.Option("--from", help="rabbitmq or qpid: read what these brokers' own tools wrote"),
+    ] = "",
+    vhost: Annotated[
+        str, typer.Option(help="with --from rabbitmq: the virtual host whose objects are taken")
+    ] = "",
 ) -> None:
     """Make a cluster have the queues, exchanges, bindings and policies of a file.
 
@@ -92,12 +106,17 @@ def _import(
     queue or exchange that is there as something else stays as it is. A file with anything in it
     that no broker would take is refused as a whole.
 
-    Exit code: 0 the cluster has all of it; 1 something differs or was refused; 65 a bad file.
+    Of a file of RabbitMQ or Qpid each key is kept, mapped, ignored or left out, with the reason; -v
+    shows those that are kept as well.
+
+    Exit code: 0 the cluster has all of it; 1 something differs, was refused or was left out; 65 a
+    bad file.
 
     Example: qpid-ha definitions import orders.json --dry-run
     """
     options = settings_of(context)
-    definitions = _read(file)
+    found = _read(file, origin, vhost)
+    definitions = found.definitions
     link = _primary(options)
     try:
         steps = planned(definitions, Present.ask(link.call))
@@ -106,13 +125,14 @@ def _import(
             try:
                 carry_out(steps, link.call)
             except Failure as failure:
-                _print_steps(options, steps, dry_run=False, all_there=False)
+                _print_steps(options, steps, found.notes, dry_run=False, all_there=False)
                 failure.hint = failure.hint or "import it again: what is there already stays"
                 raise
     finally:
         link.close()
-    _print_steps(options, steps, dry_run=dry_run, all_there=skip and is_there)
-    raise typer.Exit(NO if any(step.outcome in FAILED for step in steps) else OK)
+    _print_steps(options, steps, found.notes, dry_run=dry_run, all_there=skip and is_there)
+    lost = any(note.verdict is Verdict.LEFT_OUT for note in found.notes)
+    raise typer.Exit(NO if lost or any(step.outcome in FAILED for step in steps) else OK)
 
 
 def _primary(options: Options) -> BrokerLink:
@@ -127,11 +147,22 @@ def _primary(options: Options) -> BrokerLink:
     return connect(Brokers(options, target, known).target(place), options)
 
 
-def _read(file: str) -> list[Definition]:
-    """Read a file of definitions. Raises Failure."""
+def _read(file: str, origin: str, vhost: str) -> Translation:
+    """Read a file of definitions, of this broker or of another one. Raises Failure."""
+    if origin not in ("", *ORIGINS):
+        raise Failure(USAGE, f"--from {origin!r} is not known", hint=f"one of {', '.join(ORIGINS)}")
+    if vhost and origin != RABBITMQ:
+        raise Failure(
+            USAGE, "--vhost is for files of RabbitMQ", hint="--from rabbitmq, or leave it out"
+        )
     title = "standard input" if file == STANDARD else file
+    text = _text_of(file)
     try:
-        return read(_text_of(file))
+        if origin == RABBITMQ:
+            return read_rabbitmq(text, vhost)
+        if origin == QPID:
+            return read_qpid(text)
+        return Translation(read(text))
     except RefusedRequest as error:
         raise Failure(
             DATA_ERROR,
@@ -186,7 +217,12 @@ def _write(file: str, text: str) -> None:
 
 
 def _print_steps(
-    options: Options, steps: Sequence[Step], *, dry_run: bool, all_there: bool
+    options: Options,
+    steps: Sequence[Step],
+    notes: Sequence[Note],
+    *,
+    dry_run: bool,
+    all_there: bool,
 ) -> None:
     counts = Counter(step.outcome for step in steps)
     if options.as_json:
@@ -196,9 +232,20 @@ def _print_steps(
                 "dry_run": dry_run,
                 "counts": {outcome.value: counts[outcome] for outcome in Outcome},
                 "definitions": [_row(step) for step in steps],
+                "translation": [
+                    {
+                        "verdict": note.verdict.value,
+                        "of": note.of,
+                        "key": note.key,
+                        "reason": note.reason,
+                    }
+                    for note in notes
+                ],
             }
         )
-    elif not all_there and steps:
+    else:
+        _print_notes(options, notes)
+    if not options.as_json and not all_there and steps:
         print_table(
             HEADS,
             [
@@ -208,6 +255,26 @@ def _print_steps(
         )
     told = ", ".join(f"{counts[outcome]:,} {outcome}" for outcome in Outcome if counts[outcome])
     talk(options, f"{'nothing was changed; it would be: ' if dry_run else ''}{told or 'nothing'}")
+
+
+def _print_notes(options: Options, notes: Sequence[Note]) -> None:
+    """Show what became of each key; what is said of many objects alike is one line."""
+    alike: dict[tuple[Verdict, str, str], list[str]] = {}
+    for note in notes:
+        if note.verdict is not Verdict.KEPT or options.verbose:
+            alike.setdefault((note.verdict, note.key, note.reason), []).append(note.of)
+    if alike:
+        print_table(
+            NOTE_HEADS,
+            [
+                [verdict, of[0] if len(of) == 1 else named(of), key, reason]
+                for (verdict, key, reason), of in alike.items()
+            ],
+        )
+    counts = Counter(note.verdict for note in notes)
+    told = ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in Verdict if counts[verdict])
+    if told:
+        talk(options, f"of the file: {told}")
 
 
 def _row(step: Step) -> dict[str, Any]:
