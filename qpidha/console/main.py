@@ -11,6 +11,7 @@ import os
 import socket
 import ssl
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -73,6 +74,9 @@ def parser() -> argparse.ArgumentParser:
     server.add_argument(
         "--host-name", action="append", default=[], help="a name it is called by; repeat for others"
     )
+    server.add_argument(
+        "--until-eof", action="store_true", help="end with standard input, as qpidhad has it"
+    )
     return found
 
 
@@ -108,8 +112,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         ssl_certfile=given.ssl_cert,
         ssl_keyfile=given.ssl_key,
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    server = uvicorn.Server(config)
+    if given.until_eof:
+        threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
+    server.run(sockets=[listening])
     return OK
+
+
+def _end_with_input(server: uvicorn.Server) -> None:
+    """Wait until whoever started us is gone."""
+    while os.read(0, 1 << 16):
+        pass
+    server.should_exit = True
 
 
 def _access(given: argparse.Namespace) -> Access:

@@ -442,6 +442,12 @@ class Settings:
         "Path of the UNIX socket for qpid-ha; empty is <data-dir>/admin.sock.",
         group=STORAGE,
     )
+    http_port: int = option(
+        0,
+        PORT,
+        "TCP port on the loopback of a qpidha-console that the daemon starts and ends; 0 is none.",
+        group=STORAGE,
+    )
     ready_fd: int = option(
         -1,
         Integer(-1, 65535),

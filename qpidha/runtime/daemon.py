@@ -49,6 +49,7 @@ from qpidha.runtime.access_list import load_access_list
 from qpidha.runtime.arithmetic import Arithmetic
 from qpidha.runtime.clock import Clock, new_uuid
 from qpidha.runtime.configuration import Configuration, configure
+from qpidha.runtime.console import ConsoleProcess, check_console
 from qpidha.runtime.data_dir import Disk
 from qpidha.runtime.describe import changed_text, config_text, help_text
 from qpidha.runtime.descriptors import allowed, fit
@@ -117,6 +118,7 @@ class Daemon:
         self._plain: list[socket.socket] = []
         self._secure: list[socket.socket] = []
         self._admin_path = ""
+        self._console: ConsoleProcess | None = None
         self._ended: asyncio.Future[int] = loop.create_future()
         self._is_stopping = False
 
@@ -196,6 +198,8 @@ class Daemon:
         if tls is not None:
             await self._network.serve(self._secure, tls)
         self._tell_ready(port)
+        if settings.http_port:
+            self._console = ConsoleProcess(settings.http_port, path, self._log_of_console)
         # What exists by now lives as long as the process; the collector need not look at it again.
         gc.freeze()
         # Messages come and go by their reference counts; a full collection over millions of them
@@ -333,6 +337,9 @@ class Daemon:
                 self._log.write(
                     "warning", "broker", f"ready-fd {self._settings.ready_fd}: {reason_of(error)}"
                 )
+
+    def _log_of_console(self, level: str, text: str) -> None:
+        self._log.write(level, "network", text)
 
     # Effects.
 
@@ -530,6 +537,7 @@ def _check(configuration: Configuration) -> None:
     CannotStart.
     """
     settings = configuration.settings
+    check_console(settings.http_port)
     configuration.warnings += check_users(settings, load_users(settings))
     configuration.warnings += load_access_list(settings)[1]
     load_policies(settings)
