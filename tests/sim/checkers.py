@@ -172,7 +172,7 @@ def order_kept(facts: Facts, present: Contents, where: str) -> None:
     for name, keys in present.items():
         last: dict[str, int] = {}
         for key in keys if name not in elsewhere else ():
-            if (name, key) in facts.duties and facts.duties[name, key].displaced:
+            if facts.is_displaced(name, key):
                 continue
             in_order(facts, last, name, key, where)
 

@@ -176,6 +176,8 @@ class Sender(Client):
         """Where its messages go, as routed."""
         self.is_transactional = False
         """Whether each message goes to its queues in a transaction of its own."""
+        self.hashed_to: tuple[str, ...] = ()
+        """The queues of which each message goes to one, if an exchange spreads them."""
         self.ttl = self.delay = 0
         """How long its messages live, and how long they wait, in ms; 0 for ever, and not at all."""
         self.write: Any = None

@@ -90,6 +90,8 @@ class Facts:
     """Epoch -> when a sender was first told by its primary that a message is accepted that nobody
     had consumed.
     """
+    first: str = ""
+    """The queue of which the duties are of what is on one of several."""
     alternates: dict[str, str] = field(default_factory=dict)
     """Queue -> where its rejected messages go."""
     dies: bool = False
@@ -98,6 +100,8 @@ class Facts:
     """Queue -> where a mover brings its messages."""
     in_transactions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Transmission -> the queues on which it is to be, on all or on none."""
+    hashed: dict[str, None] = field(default_factory=dict)
+    """Transmissions that are on one of several queues; their duties are that of the first."""
     shifts: set[str] = field(default_factory=set)
     """Queues from which messages were moved by an administrator."""
     purges: set[str] = field(default_factory=set)
@@ -135,6 +139,9 @@ class Facts:
             places = dict.fromkeys((queue, self.alternates[queue]) if self.dies else (queue,))
             duty = self.duties.setdefault((queue, key), Duty(key, sender.durable, places))
             duty.excused = duty.excused and duty.accepted
+            if sender.hashed_to:
+                self.hashed[key] = None
+                duty.places |= dict.fromkeys(sender.hashed_to)
             if queue in self.valued:
                 self.values.setdefault((queue, sender.value_of(key)), {})[key] = None
         if sender.is_transactional:
@@ -207,9 +214,7 @@ class Facts:
         """Return the duty that a message on a queue meets; where several lead to one place, rather
         one that is not met yet, and that nothing excuses.
         """
-        duties = [
-            self.duties.get((origin, key)) for origin in (queue, *self.alternates, *self.moves)
-        ]
+        duties = [self.duties.get((origin, key)) for origin in self._origins(queue, key)]
         found = [duty for duty in duties if duty is not None and queue in duty.places]
         return min(
             found, key=lambda duty: (duty.consumed, duty.purged or duty.excused), default=None
@@ -256,12 +261,11 @@ class Facts:
     def shifted(self, queue: str, target: str) -> None:
         """A move of the messages of a queue begins, to a target, or back to where they died."""
         self.shifts.add(queue)
-        for (origin, _), duty in self.duties.items():
+        for duty in self.duties.values():
             if queue in duty.places:
-                if target and target != origin:
+                if target:
                     duty.places[target] = None
-                else:
-                    duty.displaced = True
+                duty.displaced = duty.displaced or target not in self.moves.values()
 
     def may_expire(self, key: str) -> None:
         """The time of a message is over: it may go."""
@@ -280,11 +284,21 @@ class Facts:
 
     def may_be(self, queue: str, key: str) -> bool:
         """Tell whether a message may be on a queue at all."""
-        origins = (queue, *self.alternates, *self.moves)
         return any(
             (duty := self.duties.get((origin, key))) is not None and queue in duty.places
-            for origin in origins
+            for origin in self._origins(queue, key)
         )
+
+    def _origins(self, queue: str, key: str) -> tuple[str, ...]:
+        """Return the queues of which duties may lead to a queue."""
+        if key in self.hashed:
+            return (self.first,)
+        return (queue, *self.alternates, *self.moves)
+
+    def is_displaced(self, queue: str, key: str) -> bool:
+        """Whether a message may come in any order to a queue."""
+        duty = self._duty(queue, key)
+        return duty is not None and duty.displaced
 
     def total_failure(self, present: dict[str, dict[str, bool]], *, durable_too: bool) -> None:
         """No broker was left that had everything: what is gone is gone."""

@@ -74,8 +74,8 @@ def drift(run: Any, machine: Any, epoch: int) -> None:
         was_kept = run.kept.get(place, True)
         run.kept[place] = is_kept
         if not is_kept:
-            for (there, _), duty in run.facts.duties.items():
-                duty.adrift = duty.adrift or there == name
+            for duty in run.facts.duties.values():
+                duty.adrift = duty.adrift or name in duty.places
         elif not was_kept and epoch >= max(run.primaries, default=0):
             run.injected["level all"] = run.injected.get("level all", 0) + 1
             for key in contents(machine, shared="rejected").get(name, ()):

@@ -17,6 +17,7 @@ from typing import Any
 
 from qpidha.amqp.peer.connection import Counters
 from qpidha.amqp.peer.terminus import ACCEPTED, MODIFIED, REJECTED, RELEASED, PeerError
+from qpidha.broker.exchange import application_properties
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.broker.queues.selection import Selector
 from qpidha.broker.transaction import Fate, Post, Retirement, Transaction
@@ -369,7 +370,12 @@ class ModelLink:
                 broker.check_delay()
             if self.queue is None:
                 sequence, _ = broker.publish(
-                    self.exchange, "", payload, headers=dict, expires=expires, due=due
+                    self.exchange,
+                    "",
+                    payload,
+                    headers=lambda: application_properties(payload),
+                    expires=expires,
+                    due=due,
                 )
             elif due:
                 sequence = broker.enqueue_on_all([self.queue], payload, expires, due)

@@ -27,6 +27,8 @@ LEVELS = 10
 """Levels of priority of a queue that has some."""
 MOVED = "moved"
 """Where a mover brings what it takes from the first queue."""
+HASHED = "hashed"
+"""An exchange that spreads what comes over the queues."""
 SHIFTED = "shifted"
 """Where an administrator moves what is on the last queue."""
 
@@ -83,6 +85,10 @@ class Plan:
     """How often the replicate level of a queue changes (`levels.py`)."""
     valued: tuple[str, ...] = ()
     """Queues with last values (`valuing.py`)."""
+    hashes: bool = False
+    """Whether a sender sends to a consistent hash exchange (`hashing.py`)."""
+    rebinds: int = 0
+    """How often its bindings change."""
     shifts: int = 0
     """How often an administrator moves messages (`moves.py`)."""
     single: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.exchange import ConsistentHashExchange
 from qpidha.broker.policy import Policies
 from qpidha.broker.queues.backlog import Backlog
 from qpidha.broker.queues.dedup import Window
@@ -460,6 +461,18 @@ def keep_moved() -> AbstractContextManager[None]:
     return replaced((Queue, "drop", forgiving))
 
 
+def keep_ring() -> AbstractContextManager[None]:
+    """Go on spreading as before when a binding of a consistent hash exchange goes."""
+    removed = ConsistentHashExchange._removed
+
+    def lazy(self: Any, binding: Any) -> None:
+        ring = self._ring
+        removed(self, binding)
+        self._ring = ring
+
+    return replaced((ConsistentHashExchange, "_removed", lazy))
+
+
 def forget_selector() -> AbstractContextManager[None]:
     """Give what was given back to whoever selects anything."""
     return replaced((View, "_still_selects", lambda self, message: True))
@@ -541,6 +554,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         forget_values,
         activate_two,
         keep_moved,
+        keep_ring,
         forget_selector,
         reorder_policies,
         expire_on_backups,

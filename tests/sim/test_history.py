@@ -20,6 +20,7 @@ def two_copies() -> Facts:
         queues=("q0", "q1"),
         durable=True,
         is_transactional=True,
+        hashed_to=(),
         has_ids=False,
         level_of=None,
         write=None,

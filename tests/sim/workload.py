@@ -21,6 +21,7 @@ from tests.sim.activating import WANT, activate, check_fenced, single_actives
 from tests.sim.clients import ModelTransport, Mover, Receiver, Sender
 from tests.sim.dying import die, died_whole
 from tests.sim.grouping import MOODS, group, group_of, groups
+from tests.sim.hashing import bucket_of, draw_hashing, hashed_once, hashing, way
 from tests.sim.history import ACCEPTED, DOUBT, REFUSED, Facts, Violation, key_of, name_of
 from tests.sim.levels import draw_levels, drift, levels
 from tests.sim.limits import deletions, limit
@@ -28,7 +29,7 @@ from tests.sim.machine import Cluster, Machine
 from tests.sim.manager import Manager, TrustedManager
 from tests.sim.moves import moves, shift
 from tests.sim.network import Network
-from tests.sim.plan import ALTERNATE, MOVED, ONWARD, QUEUES, REJECTED, SHIFTED, draw
+from tests.sim.plan import ALTERNATE, HASHED, MOVED, ONWARD, QUEUES, REJECTED, SHIFTED, draw
 from tests.sim.policies import set_policies
 from tests.sim.purges import purges
 from tests.sim.ranking import check_ranks, is_known, level_of, rank
@@ -61,7 +62,8 @@ class Run(Network):
         value(plan, seed)
         activate(plan, seed)
         shift(plan, seed)
-        self.facts = Facts(levels=bool(plan.levels), valued=plan.valued)
+        draw_hashing(plan, seed)
+        self.facts = Facts(levels=bool(plan.levels), valued=plan.valued, first=QUEUES[0])
         self.injected: dict[str, int] = {}
         self.promotions = 0
         self.last_states: dict[tuple[str, int], str] = {}
@@ -131,7 +133,13 @@ class Run(Network):
                 self.begin()
                 faults.plan(self)
                 set_policies(self)
-                with purges(self, self.plan.depth), deletions(self), moves(self), levels(self):
+                with (
+                    purges(self, self.plan.depth),
+                    deletions(self),
+                    moves(self),
+                    hashing(self),
+                    levels(self),
+                ):
                     self.world.run_for(self.plan.length)
                     self.heal()
                     self.finish()
@@ -145,7 +153,8 @@ class Run(Network):
         world.at(20 * MILLISECOND, self.manager.promote, self.cluster.machines[0])
         self.manager.start()
         self._wait(lambda: checkers.all_ready(self.cluster.machines), "the cluster does not begin")
-        if self.plan.ranks or self.plan.valued or self.plan.single:
+        plan = self.plan
+        if plan.ranks or plan.valued or plan.single or plan.hashes:
             self._wait(lambda: is_known(self.cluster), "queues of all kinds are not known to all")
         self._make_clients()
         for client in self.clients:
@@ -163,11 +172,15 @@ class Run(Network):
             self.facts.moves[QUEUES[-1]] = SHIFTED
         for number in range(plan.senders):
             spread = plan.fan_out and number == 0
-            transactional = plan.transactions and number == plan.senders - 1 and not spread
+            hashed = plan.hashes and number == 0
+            is_apart = spread or hashed
+            transactional = plan.transactions and number == plan.senders - 1 and not is_apart
             queue = world.rng.choice(QUEUES)
             address, queues = (
                 ("amq.fanout", QUEUES) if spread else (queue, QUEUES if transactional else (queue,))
             )
+            if hashed:
+                address, queues = HASHED, QUEUES[:1]
             sender = Sender(
                 world,
                 self.cluster,
@@ -184,8 +197,10 @@ class Run(Network):
             if not transactional and any(plan.times.get(number, ())):
                 (sender.ttl, sender.delay), sender.write = plan.times[number], write
             sender.padding = b"." * plan.padding
-            sender.has_ids = all(queue in plan.dedup for queue in queues)
+            sender.has_ids = not hashed and all(queue in plan.dedup for queue in queues)
             sender.level_of = level_of if plan.ranks else None
+            if hashed:
+                sender.hashed_to, sender.value_of, sender.write = QUEUES, bucket_of, write
             if plan.valued:
                 sender.value_of, sender.write = value_of, write
             self.clients.append(sender)
@@ -261,6 +276,10 @@ class Run(Network):
             requests.append(("declare_queue", {"name": MOVED, "durable": durable}))
         if self.plan.shifts:
             requests.append(("declare_queue", {"name": SHIFTED, "durable": durable}))
+        if self.plan.hashes:
+            for queue in QUEUES:
+                requests.append(("declare_queue", {"name": queue, **self.plan.options(queue)}))
+            requests += way(durable)
         if self.plan.fan_out or self.plan.transactions:
             # One queue gets its messages by another exchange, where all brokers know of such.
             ways = dict.fromkeys(QUEUES, "amq.fanout")
@@ -385,6 +404,7 @@ class Run(Network):
         checkers.all_or_nothing(self.facts, present, primary.host)
         checkers.moved_whole(self.facts, present, primary.host)
         died_whole(self.facts, present, primary.host)
+        hashed_once(self.facts, present, primary.host)
         checkers.nothing_unexpected(self.facts, present, primary.host)
         checkers.order_kept(self.facts, present, primary.host)
 
@@ -588,7 +608,7 @@ class Run(Network):
             receiver.address in QUEUES
             and count == 0
             and (receiver.address, key) not in self.facts.seen
-            and not self._is_displaced(receiver.address, key)
+            and not self.facts.is_displaced(receiver.address, key)
         ):
             checkers.in_order(
                 self.facts,
@@ -604,11 +624,6 @@ class Run(Network):
         self.facts.delivered += 1
         return key
 
-    def _is_displaced(self, queue: str, key: str) -> bool:
-        """Whether a message may come in any order."""
-        duty = self.facts.duties.get((queue, key))
-        return duty is not None and duty.displaced
-
     def fenced(self, receiver: Receiver, token: tuple[int, int]) -> None:
         """A receiver got a message with a fencing token."""
         check_fenced(self, receiver, token)
@@ -622,7 +637,7 @@ class Run(Network):
         checkers.expected_delivery(self.facts, browser.address, key, where)
         check_due(self, key, where)
         is_new = count == 0 and (browser.address, key) not in self.facts.seen
-        if is_new and not self._is_displaced(browser.address, key):
+        if is_new and not self.facts.is_displaced(browser.address, key):
             checkers.in_order(
                 self.facts,
                 browser.last_numbers[""],
