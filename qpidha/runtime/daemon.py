@@ -63,6 +63,7 @@ from qpidha.runtime.network import Network
 from qpidha.runtime.node_loop import NodeLoop
 from qpidha.runtime.policy_file import load_policies
 from qpidha.runtime.reload import Reread, Surroundings, read_again
+from qpidha.runtime.service_manager import ServiceManager
 from qpidha.runtime.sockets import (
     admin_socket_path,
     bind_admin,
@@ -109,6 +110,7 @@ class Daemon:
             form=settings.log_format,
             name=settings.name,
         )
+        self._service = ServiceManager(env, loop)
         self._node_loop = NodeLoop(loop, self._clock)
         self._network = Network(loop, settings, self._node_loop.put, self._log)
         self._disk = Disk(settings.data_dir)
@@ -147,6 +149,7 @@ class Daemon:
             if self._admin_path:
                 _unlink(self._admin_path)
             self._close_log_disk()
+            self._service.close()
             if self._close_saver():
                 self._disk.close()  # Else the lock ends with the process, and with what it writes.
 
@@ -329,6 +332,7 @@ class Daemon:
         )
         if self._settings.port == 0 and not self._settings.socket_fd:
             print(port, flush=True)
+        self._service.ready(self._condition())
         if self._settings.ready_fd >= 0:
             try:
                 os.write(self._settings.ready_fd, f"{port}\n".encode())
@@ -357,6 +361,12 @@ class Daemon:
         self._log.write(
             effect.level, effect.category, effect.text, effect.fields, effect.event_code
         )
+        if effect.fields and "after" in effect.fields:
+            self._service.status(self._condition())
+
+    def _condition(self) -> str:
+        """Say in a few words what this broker is at present."""
+        return f"{self._log.name} is {self._log.state}"
 
     def _save(self, effect: SaveState) -> None:
         if self._saver is not None:
@@ -402,6 +412,7 @@ class Daemon:
             f"stopping: {effect.reason}",
             event_code=STOPS_BY_FAULT if effect.failed else STOPS,
         )
+        self._service.status(f"stopping: {effect.reason}")
         has_disk_failed = self._log_disk is not None and bool(self._log_disk.failure)
         self._end(
             DATA_ERROR
@@ -422,6 +433,7 @@ class Daemon:
             self._end(OK)
             return
         self._is_stopping = True
+        self._service.stopping()
         self._network.stop_listening()
         self._node_loop.put(StopRequested())
         self._loop.call_later(_PATIENCE, self._out_of_patience)
@@ -436,6 +448,7 @@ class Daemon:
         async with self._reloading:
             if self._is_stopping:
                 return
+            self._service.reloading()
             try:
                 # In a thread, as the names of hosts in an acl-file are asked for.
                 found = await self._loop.run_in_executor(None, self._read_again)
@@ -447,6 +460,7 @@ class Daemon:
                 event = Reloaded(number, trouble=error.text, hint=error.hint)
             else:
                 event = Reloaded(number, found.users, found.acl, tuple(found.warnings))
+            self._service.ready(self._condition())
             self._node_loop.put(event)
 
     def _reopen_log(self) -> None:
@@ -491,6 +505,7 @@ class Daemon:
         done.
         """
         if not self._ended.done():
+            self._service.stopping()
             self._ended.set_result(code)
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
