@@ -108,6 +108,8 @@ class Facts:
     """Queues that were purged."""
     timed: set[str] = field(default_factory=set)
     """Transmissions with a time to live."""
+    late: set[str] = field(default_factory=set)
+    """Transmissions that come when they are due, by clocks that differ: in any order."""
     due: dict[str, int] = field(default_factory=dict)
     """Transmission -> before when nobody may have it."""
     deletions: set[str] = field(default_factory=set)
@@ -298,7 +300,7 @@ class Facts:
     def is_displaced(self, queue: str, key: str) -> bool:
         """Whether a message may come in any order to a queue."""
         duty = self._duty(queue, key)
-        return duty is not None and duty.displaced
+        return key in self.late or (duty is not None and duty.displaced)
 
     def total_failure(self, present: dict[str, dict[str, bool]], *, durable_too: bool) -> None:
         """No broker was left that had everything: what is gone is gone."""

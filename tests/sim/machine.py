@@ -151,6 +151,8 @@ class Machine:
         self.former: tuple[str, bytes, Files | None] | None = None
         """System id, state file and disk of the broker that was here before the disk was lost."""
         self.disk: FakeDisk | None = None
+        self.ahead = 0
+        """By how many ns its wall clock is ahead of the world's time."""
         self.life = 0
         self.is_up = False
         self.is_paused = False
@@ -402,7 +404,7 @@ class Machine:
         events, self.inbox = self.inbox, []
         if self.crash_committing and any(is_commit(event) for event in events):
             self.crash_after = self.world.rng.randrange(1, 5)
-        self._obey(self.node.step(events, self.world.now))
+        self._obey(self.node.step(events, self.world.now, self.ahead))
 
     def _obey(self, effects: list[Effect]) -> None:
         life = self.life

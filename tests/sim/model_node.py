@@ -52,7 +52,7 @@ class ModelNode(Node):
         super().__init__(*args, **options)
         self.channels = ModelChannels(self)  # type: ignore[assignment]
 
-    def step(self, events: Iterable[Event], now: int) -> list[Effect]:
+    def step(self, events: Iterable[Event], now: int, ahead: int = 0) -> list[Effect]:
         """Do as Node.step, with other connections."""
         self.now = now
         rest = []
@@ -61,7 +61,7 @@ class ModelNode(Node):
                 self._open_model(event)
             else:
                 rest.append(event)
-        return super().step(rest, now)
+        return super().step(rest, now, ahead)
 
     def _open_model(self, event: ConnectionOpened) -> None:
         connection: Any = ModelConnection(self, event)

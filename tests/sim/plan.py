@@ -85,6 +85,8 @@ class Plan:
     """How often the replicate level of a queue changes (`levels.py`)."""
     valued: tuple[str, ...] = ()
     """Queues with last values (`valuing.py`)."""
+    clocks: list[int] = field(default_factory=list)
+    """By how many ns each wall clock is ahead; empty if they are equal (`clocks.py`)."""
     hashes: bool = False
     """Whether a sender sends to a consistent hash exchange (`hashing.py`)."""
     rebinds: int = 0

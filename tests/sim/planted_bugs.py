@@ -473,6 +473,11 @@ def keep_ring() -> AbstractContextManager[None]:
     return replaced((ConsistentHashExchange, "_removed", lazy))
 
 
+def trust_own_clock() -> AbstractContextManager[None]:
+    """Go by the own clock after a failover, however late it was at the former primary."""
+    return replaced((Broker, "_ahead", property(lambda self: self.ahead)))
+
+
 def forget_selector() -> AbstractContextManager[None]:
     """Give what was given back to whoever selects anything."""
     return replaced((View, "_still_selects", lambda self, message: True))
@@ -555,6 +560,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         activate_two,
         keep_moved,
         keep_ring,
+        trust_own_clock,
         forget_selector,
         reorder_policies,
         expire_on_backups,

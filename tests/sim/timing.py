@@ -34,6 +34,8 @@ def take_note(run: Any, sender: Any, key: str) -> None:
     facts, world = run.facts, run.world
     if sender.delay:
         facts.due.setdefault(key, world.now + sender.delay * MILLISECOND)
+        if run.plan.clocks:
+            facts.late.add(key)
     if sender.ttl and key not in facts.timed:
         facts.timed.add(key)
         world.at(sender.ttl * MILLISECOND, facts.may_expire, key)

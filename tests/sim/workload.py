@@ -19,6 +19,7 @@ from qpidha.store import recovery
 from tests.sim import checkers, faults
 from tests.sim.activating import WANT, activate, check_fenced, single_actives
 from tests.sim.clients import ModelTransport, Mover, Receiver, Sender
+from tests.sim.clocks import promoted_unheard, set_clocks
 from tests.sim.dying import die, died_whole
 from tests.sim.grouping import MOODS, group, group_of, groups
 from tests.sim.hashing import bucket_of, draw_hashing, hashed_once, hashing, way
@@ -63,6 +64,7 @@ class Run(Network):
         activate(plan, seed)
         shift(plan, seed)
         draw_hashing(plan, seed)
+        set_clocks(plan, seed)
         self.facts = Facts(levels=bool(plan.levels), valued=plan.valued, first=QUEUES[0])
         self.injected: dict[str, int] = {}
         self.promotions = 0
@@ -102,6 +104,9 @@ class Run(Network):
             disks=plan.disks,
         )
         self.cluster.is_mixed = plan.mixed
+        if plan.clocks:
+            for machine, ahead in zip(self.cluster, plan.clocks, strict=True):
+                machine.ahead = ahead
         if plan.mixed:
             for machine in self.cluster:
                 machine.features = world.rng.choice(faults.VERSIONS)
@@ -516,6 +521,7 @@ class Run(Network):
             if not self.plan.trusting:
                 checkers.nothing_taken(self.facts, present, others, machine.host)
             self.facts.total_failure(present, durable_too=not self.plan.disks)
+        promoted_unheard(self, machine)
         self._judge(machine, present, f"promoted to epoch {epoch}")
         if self.plan.ranks:
             check_ranks(machine)
