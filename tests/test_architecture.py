@@ -52,6 +52,7 @@ COMMANDS = BELOW_NODE | {
     "pipeline.workload",
     "bench",
     "tools",
+    "tools.bundle",
     "tools.journal",
     "cli",
 }
@@ -99,6 +100,7 @@ MAY_SEE: dict[str, set[str]] = {
         "pipeline.workload",
     },
     "tools": {"model", "broker", "broker.queues", "client", "client.command"},
+    "tools.bundle": {"model", "runtime"},
     "tools.journal": {
         "model",
         "broker",

@@ -87,6 +87,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "vip": ("clusters.vip", "manage virtual addresses of this machine: add, remove, show"),
     "rgmanager": ("clusters.rgmanager", "run a cluster under rgmanager: plan, install-scripts"),
+    "report": (
+        "broker.report",
+        "gather what somebody needs who helps: configuration, status, logs; no secrets",
+    ),
     "completion": ("app", "print a completion script for a shell"),
     "version": ("app", "print the version"),
     "help": ("app", "print this list"),

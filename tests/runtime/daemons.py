@@ -19,13 +19,13 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 class Running:
     """A daemon that serves."""
 
-    def __init__(self, *options):
+    def __init__(self, *options, env=ENVIRONMENT):
         self.process = subprocess.Popen(
             [*COMMAND, "--port", "0", *map(str, options)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=ENVIRONMENT,
+            env=env,
         )
         self.port = int(self.process.stdout.readline() or 0)
 

@@ -310,6 +310,7 @@ def write_state(
                 "admin_socket": str(spec.admin_socket),
                 "data_dir": str(spec.data_dir),
                 "log": str(spec.log),
+                "config": str(spec.config),
             }
         )
     state = {
