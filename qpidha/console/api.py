@@ -169,10 +169,12 @@ def _add_health(app: FastAPI, watchers: Watchers) -> None:
 
     async def answer_readyz(broker: Broker = "", verbose: str | None = None) -> Response:
         chosen = watchers.chosen(broker)
-        verdict = readyz(await chosen.look())
         if verbose is None:
-            return _text(verdict)
-        lines = [(verdict.is_yes, f"state {verdict.text}"), *await _alarms(chosen)]
+            return _text(readyz(await chosen.look()))
+        # At the same time, so that both together take no longer than one.
+        look, found = await asyncio.gather(chosen.look(), _alarms(chosen))
+        verdict = readyz(look)
+        lines = [(verdict.is_yes, f"state {verdict.text}"), *found]
         text = "".join(f"[{'+' if is_good else '-'}]{line}\n" for is_good, line in lines)
         return PlainTextResponse(text, 200 if verdict.is_yes else 503)
 

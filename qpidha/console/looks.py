@@ -109,14 +109,17 @@ class AmqpLink:
             return self._management.call(method, params)
         except RefusedRequest:
             raise
-        except (QpidHaError, ClientError):
+        except (QpidHaError, ClientError, OSError):
             self._hang_up()
             raise
 
     def _hang_up(self) -> None:
         management, self._management = self._management, None
-        if management is not None:
-            management.close()
+        try:
+            if management is not None:
+                management.close()
+        except (QpidHaError, ClientError, OSError):
+            pass  # It waits for what we asked, in vain.
 
     def close(self) -> None:
         """Hang up when what was asked is answered."""
@@ -229,6 +232,8 @@ class Watched:
         except (QpidHaError, ClientError) as error:
             reason = getattr(error, "reason", "")
             raise NotAnswered(f"{error.text}: {reason}" if reason else error.text) from error
+        except OSError as error:
+            raise NotAnswered(f"{self.name}: {error.strerror or error}") from error
 
     async def look(self) -> Look:
         """Ask for the status report."""

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from qpidha.console.main import main, parser
-from tests.console.conftest import Pair
+from qpidha.pipeline.workload.fault_proxies import FaultProxies
+from tests.console.conftest import HEARTBEAT, Pair
 from tests.console.consoles import PAGE, Answer, Console
 from tests.runtime.daemons import Running
 from tests.system.cluster import wait_for
-from tests.system.credentials import Authority
+from tests.system.credentials import Authority, users_file
 
 TOKEN = "0123456789abcdef"
 
@@ -61,13 +62,13 @@ def test_a_daemon_that_hangs_is_told_from_one_that_lives(pair: Pair) -> None:
     pair.daemon.process.send_signal(signal.SIGSTOP)
     try:
         wait_for(lambda: pair.console.status("/readyz"), (503).__eq__)
+        wait_for(lambda: pair.console.status("/healthz"), (503).__eq__)
+        assert "it hangs from" in pair.console.ask("/livez").text
         # Many ask at once, and wait for one look.
         with ThreadPoolExecutor(20) as pool:
             answers = list(pool.map(lambda _: pair.console.ask("/readyz"), range(100)))
         assert {answer.status for answer in answers} == {503}
         assert all("did not answer to status within" in answer.text for answer in answers)
-        wait_for(lambda: pair.console.status("/healthz"), (503).__eq__)
-        assert "it hangs from" in pair.console.ask("/livez").text
     finally:
         pair.daemon.process.send_signal(signal.SIGCONT)
     wait_for(lambda: pair.console.status("/readyz"), (200).__eq__)
@@ -102,6 +103,36 @@ def test_brokers_are_watched_over_amqp() -> None:
             other.process.kill()
             wait_for(lambda: console.status(path), (503).__eq__)
             assert console.status(f"/readyz?broker={addresses[0]}") == 200
+
+
+def test_a_broker_that_is_cut_off_is_found_again() -> None:
+    proxies = FaultProxies(2)
+    with Running(*HEARTBEAT) as daemon:
+        place = proxies.brokers_url(0, [1, daemon.port]).split(",")[1]
+        with Console("--brokers", place) as console:
+            wait_for(lambda: console.status("/healthz"), (200).__eq__)
+            proxies.cut(0, 1)
+            wait_for(lambda: console.status("/readyz"), (503).__eq__)
+            wait_for(lambda: console.status("/healthz"), (503).__eq__)
+            proxies.heal()
+            wait_for(lambda: console.status("/readyz"), (200).__eq__)
+    proxies.close()
+
+
+def test_a_broker_is_asked_as_a_user_with_a_password(tmp_path: Path) -> None:
+    users = users_file(tmp_path / "users", {"ops": "right"})
+    password = tmp_path / "password"
+    password.write_text("right\n")
+    with Running("--users-file", users, "--ha-username", "ops") as daemon:
+        login = ["--brokers", f"127.0.0.1:{daemon.port}", "--user", "ops", "--password-file"]
+        with Console(*login, password) as console:
+            wait_for(lambda: console.status("/readyz"), (200).__eq__)
+        password.write_text("wrong\n")
+        with Console(*login, password) as console:
+            answer = wait_for(
+                lambda: console.ask("/readyz"), lambda found: "within" not in found.text
+            )
+            assert answer.status == 503 and "not known: " in answer.text, answer
 
 
 def test_a_token_is_asked_for_where_there_is_a_token_file(pair: Pair, tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""Looks: shared, never waited for longer than a deadline, and never more than some at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from qpidha.console.access import Access
+from qpidha.console.api import make_app
+from qpidha.console.looks import MOST_UNANSWERED, NotAnswered, Watched
+from tests.console.consoles import status_of
+
+SOON = 0.01
+"""Seconds of a deadline that a test waits for."""
+
+
+class Link:
+    """A broker that answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers = asyncio.Event()
+
+    async def ask(self, method: str, params: dict[str, Any]) -> Any:
+        self.asked.append(method)
+        await self.answers.wait()
+        return {"status": status_of("active"), "explain": {}}.get(method, params)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+async def late(watched: Watched, method: str = "status", **params: Any) -> NotAnswered:
+    with pytest.raises(NotAnswered) as caught:
+        await watched.ask(method, params, deadline=SOON)
+    return caught.value
+
+
+def test_a_question_that_is_late_answers_those_who_come_later() -> None:
+    async def play() -> None:
+        link = Link()
+        watched = Watched("b1", link)
+        assert not (await late(watched)).in_time
+        later = [asyncio.create_task(watched.ask("status")) for _ in range(10)]
+        await asyncio.sleep(0)
+        link.answers.set()
+        assert {found["state"] for found in await asyncio.gather(*later)} == {"active"}
+        assert link.asked == ["status"]
+
+    asyncio.run(play())
+
+
+def test_different_questions_that_wait_are_counted() -> None:
+    async def play() -> None:
+        link = Link()
+        watched = Watched("b1", link)
+        await asyncio.gather(
+            *(late(watched, "list_queues", after=str(number)) for number in range(MOST_UNANSWERED))
+        )
+        refused = await late(watched, "list_queues", after="one more")
+        assert refused.in_time and "questions to answer first" in refused.reason
+        assert len(link.asked) == MOST_UNANSWERED
+        link.answers.set()
+        await asyncio.sleep(0)
+        assert await watched.ask("list_queues", {"after": "one more"}) == {"after": "one more"}
+        watched.close()
+
+    asyncio.run(play())
+
+
+async def get(app: Any, path: str, query: str = "") -> tuple[int, str]:
+    """Ask an application without a server."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [],
+    }
+    await app(scope, receive, send)
+    return sent[0]["status"], sent[1]["body"].decode()
+
+
+def test_what_is_asked_for_one_answer_is_asked_at_the_same_time() -> None:
+    async def play() -> None:
+        link = Link()
+        app = make_app([Watched("b1", link)], Access())
+        answer = asyncio.create_task(get(app, "/readyz", "verbose"))
+        while set(link.asked) != {"status", "explain"}:
+            assert not answer.done(), "one was given up before the other was asked"
+            await asyncio.sleep(0)
+        link.answers.set()
+        status, text = await answer
+        assert status == 200 and text.startswith("[+]state b1 is active\n[+]publishing ok\n")
+
+    asyncio.run(play())
