@@ -28,6 +28,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "query": ("broker.observe", "print the HA configuration"),
     "list": ("broker.observe", "show the members of the cluster"),
     "wait": ("broker.observe", "wait for a condition, such as --for state=ready"),
+    "check": (
+        "broker.check",
+        "answer one question for monitors, such as synced, lag or disk; also as a Nagios plug-in",
+    ),
+    "lag": ("broker.check", "show how far backups are behind"),
     "methods": ("broker.observe", "list the management methods of a broker, or explain one"),
     "switchover": ("broker.operate", "move the primary role to a backup without losing messages"),
     "failover": (
