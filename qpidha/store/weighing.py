@@ -38,7 +38,7 @@ class Weighing:
         self.memory = 0
         """Bytes of memory that all messages take beside their bodies, roughly."""
         self.may_die = 0
-        """Bytes that the messages would take as dead letters that can become some, roughly."""
+        """Bytes that messages would take that may have to go to other queues, roughly."""
         self.walks = 0
         """How many walks have ended."""
 
@@ -58,7 +58,7 @@ class Weighing:
                 window = queue.window
                 keys = len(window) if window is not None else 0
                 self._weight += queue.bytes + PER_MESSAGE * (len(queue.messages) + keys)
-                if queue.spec.dead_letters is not None:
+                if queue.may_pass_on:
                     self._may_die += queue.bytes + PER_DEATH * len(queue.messages)
         if not self._left:
             objects = sum(1 + len(exchange.incoming) for exchange in broker.exchanges.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from qpidha.model.errors import LimitExceeded
@@ -58,6 +60,26 @@ def test_senders_wait_and_then_are_refused_for_what_may_die() -> None:
     assert world.look() == (True, False)
     world.until_low += 1
     assert world.look() == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_counted"),
+    [
+        ({"arguments": {"x-delivery-limit": 0}}, True),
+        ({"arguments": {"x-delivery-limit": -1}}, False),
+        ({"arguments": {"x-delivery-limit": 0, "qpidha.delivery-limit-action": "drop"}}, False),
+        ({"arguments": {"x-message-ttl": 10, "x-overflow": "drop-head"}}, False),
+        ({"alternate": "amq.fanout"}, True),
+    ],
+)
+def test_what_may_be_put_aside_or_have_another_exchange_counts(
+    options: dict[str, Any], is_counted: bool
+) -> None:
+    world = World()
+    world.broker.declare_queue("other", **options)
+    world.send("other", 3)
+    world.weighing.step()
+    assert world.weighing.may_die == (3 * EACH if is_counted else 0)
 
 
 def test_queues_without_dead_letters_need_nothing() -> None:

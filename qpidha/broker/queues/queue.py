@@ -982,6 +982,14 @@ class Queue(Backlog):
         return cause in BY_CONSUMER and bool(self.options.alternate)
 
     @property
+    def may_pass_on(self) -> bool:
+        """Whether what is here may have to be given to other queues, as long as this one stays."""
+        is_limited = self.spec.delivery_limit.most != UNLIMITED
+        return self.passes_on(Cause.REJECTED) or (
+            is_limited and self.passes_on(Cause.DELIVERY_LIMIT)
+        )
+
+    @property
     def charges_oldest(self) -> bool:
         """Whether, of what a consumer had that is lost, only the oldest counts as failed."""
         return self.spec.delivery_limit.charges_oldest
