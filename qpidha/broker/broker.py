@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from qpidha.broker.credit import Credit
+from qpidha.broker.credit import SLOW_DISK, Credit
 from qpidha.broker.declaration import (
     check_new_exchange,
     check_new_queue,
@@ -48,7 +48,7 @@ from qpidha.broker.topic import Steps, StepsOfOne, TooManyKeys, TooManyWays
 from qpidha.broker.translation import check_enabled, check_known_to_all, translate
 from qpidha.broker.vocabulary import DURABLE, QUEUE_TYPE, QUORUM, Kind
 from qpidha.model.deadlines import Deadlines
-from qpidha.model.duration import SECOND
+from qpidha.model.duration import MILLISECOND, SECOND
 from qpidha.model.effects import Announce
 from qpidha.model.errors import (
     LimitExceeded,
@@ -127,11 +127,13 @@ PUT_OFF = 10 * SECOND
 """How much longer an unused queue is kept that cannot end for want of disk."""
 RETRY_INTERVAL = 1 * SECOND
 """How often messages that died are tried again that have no place elsewhere."""
+SLOW_RETRY = 50 * MILLISECOND
+"""How often it is looked whether the disk is still too slow for dead letters."""
 RETRIED_A_TURN = 1000
 """Of them, how many in one turn, if they are not large."""
 LETTERS_A_TURN = 100
 """Dead letters that are written in one turn, beside those that a newcomer makes: each takes longer
-than to pass a message on as it is.
+than to pass a message on as it is. Large ones count for more, and have BYTES_A_TURN together.
 """
 MOST_HOPS = 50
 """Queues that may overflow one into the other for one message."""
@@ -945,11 +947,11 @@ class Broker(State):
         target = self._target_of(queue, cause)
         is_urgent = cause is Cause.OVERFLOW
         if target is not None and not is_urgent:
-            if self._letters <= 0:
+            if self._letters <= 0 or SLOW_DISK in self.credit.withheld:
                 self._retrying[queue] = True
                 self._next_retry = self.now
                 return None
-            self._letters -= 1
+            self._letters -= 1 + message.size * LETTERS_A_TURN // BYTES_A_TURN
         if is_urgent:
             self._evicting[queue] = None
         try:
@@ -1385,7 +1387,9 @@ class Broker(State):
             for policy in self.policies.ended(self.time):
                 self.clear_policy(policy.name, is_operator=policy.is_operator)
         self.levels.tick(now)
-        if self._next_retry and now >= self._next_retry:
+        if self._next_retry and now >= self._next_retry and SLOW_DISK in self.credit.withheld:
+            self._next_retry = now + SLOW_RETRY
+        elif self._next_retry and now >= self._next_retry:
             self._retry()
             self._next_retry = now if self._to_retry or any(self._retrying.values()) else 0
         left = LOOKED_A_TURN

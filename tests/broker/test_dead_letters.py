@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from qpidha.broker.broker import LETTERS_A_TURN, RETRY_INTERVAL, Broker
+from qpidha.broker.credit import SLOW_DISK
 from qpidha.broker.queues.dead_letters import DEATHS, MARK
+from qpidha.broker.queues.deletion import BYTES_A_TURN
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.transaction import Post, Transaction
 from qpidha.model.duration import SECOND
@@ -595,6 +597,34 @@ def test_many_that_die_at_once_become_dead_letters_in_several_turns_and_in_order
         broker.tick(10)
         turns += 1
     assert turns == 4 and contents(broker, "dead") == bodies
+    assert picture(broker) == picture(copy_of(tape))
+
+
+def test_large_ones_become_dead_letters_in_more_turns_and_wait_for_a_slow_disk() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    dead = broker.declare_queue("dead")[0]
+    queue = a_queue(broker)
+    size = 1 << 20
+    for _ in range(20):
+        queue.enqueue(b"x" * size, 5)
+    a_taker(queue, 1)
+    broker.dispatch(10)
+    assert dead.bytes <= BYTES_A_TURN + 2 * size and len(dead.messages) >= BYTES_A_TURN // size
+    first = len(dead.messages)
+    broker.credit.withhold(SLOW_DISK, "too slow")
+    for _ in range(3):
+        broker.dispatch(10)
+        broker.tick(10)
+    assert len(dead.messages) == first and broker.next_deadline > 10
+    broker.credit.withhold(SLOW_DISK, "")
+    now = 10
+    while queue.messages:
+        before, now = len(dead.messages), max(broker.next_deadline, now)
+        broker.dispatch(now)
+        broker.tick(now)
+        assert len(dead.messages) - before <= BYTES_A_TURN // size + 1
+    assert now < SECOND and len(dead.messages) == 20
     assert picture(broker) == picture(copy_of(tape))
 
 
