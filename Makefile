@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock clean
+.PHONY: help demo quick test docs mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -47,6 +47,11 @@ test: ## lint, then every test
 	@.ci/setup test
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/python -m pytest -n 3 --dist loadgroup $(PYTEST_ARGS)
+
+docs: ## the documents as a site in build/site, with search, without one warning
+	@.ci/setup docs
+	@$(BIN)/python -m sphinx -q -W -E -j auto -c docs -d build/site-pages . build/site
+	@echo "build/site/index.html"
 
 lint: ## ruff and mypy
 	@.ci/setup demo
@@ -137,7 +142,8 @@ bench-pressure: ## a slower consumer, little memory and small disks: senders wai
 
 lock: ## rewrite the lock files from pyproject.toml (needs uv on the PATH)
 	@for pair in "requirements --extra=dev pyproject.toml" "requirements-build --group=pyproject.toml:build" \
-	    "requirements-data --extra=data --constraints=requirements.lock --no-annotate pyproject.toml"; do \
+	    "requirements-data --extra=data --constraints=requirements.lock --no-annotate pyproject.toml" \
+	    "requirements-docs --group=pyproject.toml:docs --constraints=requirements.lock --constraints=requirements-data.lock --no-annotate"; do \
 	    set -- $$pair; name=$$1; shift; \
 	    { echo "# Written by 'make lock' from pyproject.toml; do not edit."; \
 	      uv pip compile "$$@" --universal --python-version 3.11 --generate-hashes --no-header --quiet; } > $$name.lock.new; \

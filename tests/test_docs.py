@@ -20,7 +20,9 @@ from qpidha.client.command.arguments import FLAGS, VALUED
 from qpidha.model.records import Record
 from qpidha.model.settings import Settings
 from tests import mutants, rooms
+from tests.cli import commands_page
 from tests.documents import PAGES, READ, ROOT, RUN, blocks
+from tests.runtime import options_page
 
 HOLES = ROOT / "docs" / "holes.md"
 PACEMAKER = ROOT / "docs" / "pacemaker.md"
@@ -295,6 +297,16 @@ def test_the_table_of_records_has_every_kind() -> None:
     table = page.partition("\n## Records\n")[2].partition("\n## ")[0]
     kinds = [kind.__name__ for kind in get_args(Record)]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == kinds != []
+
+
+def test_the_page_of_commands_is_that_of_their_help() -> None:
+    shown = commands_page.PAGE.read_text()
+    assert shown == commands_page.page(), "python -m tests.cli.commands_page writes it anew"
+
+
+def test_the_page_of_options_is_that_of_the_settings() -> None:
+    shown = options_page.PAGE.read_text()
+    assert shown == options_page.page(), "python -m tests.runtime.options_page writes it anew"
 
 
 # -- the rooms ------------------------------------------------------------------------------------
