@@ -118,6 +118,16 @@ GROUPS = (
     "verify",
 )
 """Commands that have commands of their own."""
+LISTS = (
+    "list",
+    "methods",
+    "queue list",
+    "exchange list",
+    "policy list",
+    "operator-policy list",
+    "user list",
+)
+"""Commands that print rows, in all forms that rows have."""
 USAGES = {"pipeline": 3}
 """Command -> exit code for wrong words, where 2 is a verdict."""
 GONE = {
@@ -144,7 +154,7 @@ OPTIONS_HELP = """Options of every command, before or after it:
                            is given nowhere is asked for; --password can be seen by others
   --sasl-mechanism MECHANISM
   --ssl-trusted, --ssl-certificate, --ssl-key, --ssl-key-password-file
-  -o, --output text|json   form of the data on standard output
+  -o, --output text|json   form of the data on standard output; of lists also jsonl, csv, name
   -q, --quiet    -v, --verbose    --cluster-manager
 Exit codes: 0 done or true, 1 false or refused, 2 usage, 65 bad data, 66 no input,
 69 not reachable, or in use, 70 internal error, 73 cannot be made, 74 output not written,
@@ -168,11 +178,22 @@ def run(options: Options, words: list[str]) -> int:
     name = words[0]
     if name not in COMMANDS:
         raise _unknown(name)
+    if options.as_rows and not {"-h", "--help"} & {*words} and _of_list(words) not in LISTS:
+        raise Failure(
+            USAGE,
+            f"-o {options.output} is for lists",
+            hint=f"-o json, or one of {', '.join(LISTS)}",
+        )
     if words in ([group] for group in GROUPS):
         with redirect_stdout(sys.stderr):
             _invoke(_app([COMMANDS[name][0]]), options, [name, "--help"])
         return USAGES.get(name, USAGE)
     return _invoke(_app([COMMANDS[name][0]]), options, words)
+
+
+def _of_list(words: list[str]) -> str:
+    """The command, and the subcommand if it has some."""
+    return " ".join(words[: 2 if words[0] in GROUPS else 1])
 
 
 def overview(options: Options) -> str:

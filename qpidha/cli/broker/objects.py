@@ -13,7 +13,7 @@ from qpidha.cli.app import add_group, settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import ask, ask_primary
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.output import EPILOG, print_json, print_table, talk
+from qpidha.client.command.output import EPILOG, print_json, print_rows, print_table, talk
 from qpidha.model.exit_codes import NO, USAGE
 from qpidha.model.replication_level import LEVELS
 
@@ -385,6 +385,9 @@ def _print_bindings(options: Options, match: str) -> None:
     if options.as_json:
         print_json({"schema_version": 1, "bindings": rows})
         return
+    if options.as_rows:
+        print_rows(options, rows, BINDING_COLUMNS, key="")
+        return
     for row in rows:
         row["arguments"] = " ".join(
             f"{key}={value}" for key, value in (row.get("arguments") or {}).items()
@@ -488,6 +491,8 @@ def _print_list(context: typer.Context, method: str, columns: tuple[str, ...], m
     rows = ask(options, method, {"match": match} if match else {})
     if options.as_json:
         print_json({"schema_version": 1, method.removeprefix("list_"): rows})
+    elif options.as_rows:
+        print_rows(options, rows, columns)
     else:
         print_table(
             [column.upper() for column in columns],

@@ -14,7 +14,7 @@ from qpidha.cli.status import ping, status
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import Brokers, ask, ask_all, code_of
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.output import EPILOG, Progress, print_json, print_table, talk
+from qpidha.client.command.output import EPILOG, Progress, print_json, print_rows, print_table, talk
 from qpidha.client.command.target import PLAIN_ADDRESS, local_cluster
 from qpidha.model.broker_states import (
     BACKUP_STATES,
@@ -25,6 +25,8 @@ from qpidha.model.broker_states import (
 )
 from qpidha.model.exit_codes import NO_PERMISSION, OK, TIMED_OUT, UNAVAILABLE, USAGE
 
+METHOD_COLUMNS = ("name", "effect", "access", "help")
+MEMBER_COLUMNS = ("name", "address", "state", "epoch", "sequence", "in_sync", "since_seconds")
 NEXT = {
     "majority": (
         "start one of those that have not answered. If they are gone for good: qpid-ha demote "
@@ -314,6 +316,9 @@ def _list(context: typer.Context) -> None:
         }
         print_json({**head, **unreplicated, "brokers": rows})
         return
+    if options.as_rows:
+        print_rows(options, rows, MEMBER_COLUMNS)
+        return
     if newest["state"] == STANDALONE:
         print(f"{newest.get('name') or newest['address']} is in no cluster")
         _print_members(options, rows, members)
@@ -575,13 +580,15 @@ def _methods(
     found = ask(options, "help", {"method": name} if name else {})
     if options.as_json:
         print_json({"schema_version": 1, "methods": found})
+    elif options.as_rows:
+        print_rows(options, found, METHOD_COLUMNS)
     elif name:
         for method in found:
             _print_method(method)
     else:
-        heads = ("name", "effect", "access", "help")
         print_table(
-            [head.upper() for head in heads], [[each[head] for head in heads] for each in found]
+            [head.upper() for head in METHOD_COLUMNS],
+            [[each[head] for head in METHOD_COLUMNS] for each in found],
         )
 
 

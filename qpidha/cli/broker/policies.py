@@ -13,10 +13,11 @@ from qpidha.cli.app import add_group, settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import ask, ask_primary
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.output import print_json, print_table, talk
+from qpidha.client.command.output import print_json, print_rows, print_table, talk
 from qpidha.model.duration import SECOND, parse_duration
 from qpidha.model.exit_codes import USAGE
 
+LIST_COLUMNS = ("name", "pattern", "apply_to", "priority", "merge", "definition", "matches")
 LIST_HEADS = ("NAME", "PATTERN", "APPLY-TO", "PRIORITY", "MERGE", "DEFINITION", "MATCHES", "")
 EXPLAIN_HEADS = ("POLICY", "PRIORITY", "IN EFFECT", "REASON")
 SETTING_HEADS = ("SETTING", "VALUE", "FROM", "OTHERS")
@@ -289,6 +290,9 @@ def _print_list(options: Options, method: str) -> None:
     rows = ask(options, method)
     if options.as_json:
         print_json({"schema_version": 1, "policies": rows})
+        return
+    if options.as_rows:
+        print_rows(options, rows, LIST_COLUMNS)
         return
     print_table(
         LIST_HEADS,

@@ -22,7 +22,7 @@ from qpidha.amqp.peer.sasl import Users, is_of_user, line_of_secret, lines_of_us
 from qpidha.cli.app import add_group, settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.output import print_json, print_table, talk
+from qpidha.client.command.output import print_json, print_rows, print_table, talk
 from qpidha.client.command.passwords import read_password
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import DATA_ERROR, INTERRUPTED, NO, NO_INPUT, NO_PERMISSION, USAGE
@@ -156,6 +156,8 @@ def _list(context: typer.Context, users_file: UsersFile, realm: Realm = DEFAULTS
     ]
     if options.as_json:
         print_json({"schema_version": 1, "users": rows})
+    elif options.as_rows:
+        print_rows(options, rows, ("name", "mechanisms", "iterations"))
     else:
         shown = [[row["name"], " ".join(row["mechanisms"]), row["iterations"]] for row in rows]
         print_table(("NAME", "MECHANISMS", "ITERATIONS"), shown)

@@ -41,7 +41,9 @@ FLAGS = {
 """Options without a value."""
 GLUED = ("-b", "-o")
 """Short options whose value may follow without a space."""
-FORMATS = ("text", "json")
+ROW_FORMATS = ("jsonl", "csv", "name")
+"""Forms of lists: one object of JSON a line, the columns of the table, only names."""
+FORMATS = ("text", "json", *ROW_FORMATS)
 DEFAULT_TIMEOUT = 10.0
 """Seconds; as in the historic tool."""
 
@@ -84,6 +86,11 @@ class Options:
     def as_json(self) -> bool:
         """Whether data goes out as JSON."""
         return self.output == "json"
+
+    @property
+    def as_rows(self) -> bool:
+        """Whether a list goes out in a form of lists alone."""
+        return self.output in ROW_FORMATS
 
     def patience(self, default: float = DEFAULT_TIMEOUT) -> float | None:
         """Seconds to wait for an answer, or None for ever."""
@@ -139,7 +146,8 @@ def _set(options: Options, name: str, value: str | None) -> None:
         options.timeout = _seconds(value)
         return
     if field == "output" and value not in FORMATS:
-        raise Failure(USAGE, f"{value!r} is not an output format", hint="-o text or -o json")
+        hint = f"-o with one of {', '.join(FORMATS)}"
+        raise Failure(USAGE, f"{value!r} is not an output format", hint=hint)
     setattr(options, field, value)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from qpidha.client.command.arguments import Options
+from qpidha.client.command.exits import Failure
+from qpidha.model.exit_codes import USAGE
 from qpidha.model.printable import printable, printable_lines
 
 EPILOG = "Common options (-b, -o, --timeout, --user, ...) and exit codes: qpid-ha help"
@@ -27,6 +31,32 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         print(
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         )
+
+
+def print_rows(
+    options: Options, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], key: str = "name"
+) -> None:
+    """Write a list in one of its own forms: jsonl has all fields of a row, csv those columns, name
+    only the field `key`, which is empty for what has no name.
+    """
+    if options.output == "jsonl":
+        for row in rows:
+            print_json(row)
+    elif options.output == "name":
+        if not key:
+            raise Failure(USAGE, "-o name is for what has a name", hint="-o csv or -o jsonl")
+        for row in rows:
+            print(printable(str(row[key])))
+    else:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow([_field(row.get(column)) for column in columns])
+
+
+def _field(value: object) -> object:
+    """A value in CSV: as JSON has it, but for text; nothing is empty."""
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 def talk(options: Options, text: str) -> None:
