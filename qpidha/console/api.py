@@ -19,10 +19,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from qpidha.console.access import Access
-from qpidha.console.health import CHECKS, Verdict, alarms, backup, readyz
+from qpidha.console.health import CHECKS, Verdict, alarms, backup, readyz, synced
 from qpidha.console.looks import Look, NotAnswered, Watched
 from qpidha.console.metrics import DETAILED, MOST, Families, aggregated, detailed
 from qpidha.console.resources import (
+    CLUSTER,
     PATIENCE,
     RESOURCES,
     Given,
@@ -139,6 +140,7 @@ def make_app(brokers: Sequence[Watched], access: Access, cluster: str = "") -> F
     _add_health(app, watchers)
     _add_metrics(app, watchers, cluster)
     _add_resources(app, watchers)
+    _add_cluster(app, watchers, cluster)
     return app
 
 
@@ -251,6 +253,37 @@ def _add_resources(app: FastAPI, watchers: Watchers) -> None:
         _add_resource(app, watchers, resource)
         if resource.key:
             _add_one(app, watchers, resource)
+
+
+def _add_cluster(app: FastAPI, watchers: Watchers, name: str) -> None:
+    async def status(broker: str) -> Look:
+        look = await watchers.chosen(broker).look()
+        if look.status is None:
+            raise NotAnswered(look.reason)
+        return look
+
+    async def answer(broker: Broker = "") -> Response:
+        look = await status(broker)
+        assert look.status is not None
+        is_synced, why = synced(look)
+        fields = {field: look.status[field] for field in CLUSTER}
+        found = {"name": name, "asked": look.name, **fields, "synced": is_synced, "why": why}
+        return JSONResponse(found)
+
+    async def answer_member(name: str, broker: Broker = "") -> Response:
+        look = await status(broker)
+        assert look.status is not None
+        for member in look.status["members"]:
+            if name in (member["name"], member["address"], member["system_id"]):
+                return JSONResponse(member)
+        hint = f"{API}/cluster/members lists them"
+        raise Problem(404, f"the cluster has no broker {name}", hint=hint)
+
+    for path, handler, about in (
+        ("cluster", answer, "The cluster as the broker sees it, and whether all is synced"),
+        ("cluster/members/{name}", answer_member, "A broker, by its name, address or system id"),
+    ):
+        on_get(app, f"{API}/{path}", handler, summary=about, tags=["api"])
 
 
 def _add_resource(app: FastAPI, watchers: Watchers, resource: Resource) -> None:

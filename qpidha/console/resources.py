@@ -53,7 +53,7 @@ class Resource:
 
 RESOURCES = (
     Resource("status", "status", "Status report of the broker"),
-    Resource("members", "members", "Brokers of its cluster, as it sees them", is_list=True),
+    Resource("cluster/members", "members", "Brokers of its cluster, as it sees them", is_list=True),
     Resource("explain", "explain", "What it waits for, and what that keeps waiting"),
     Resource("statistics", "statistics", "Sums over all its queues and connections"),
     Resource("queues", "list_queues", "Queues, by name", (MATCH, *PAGES), "name", True),
@@ -88,6 +88,21 @@ RESOURCES = (
     ),
     Resource("methods", "help", "Methods of the broker", is_list=True),
 )
+CLUSTER = (
+    "epoch",
+    "primary",
+    "in_sync",
+    "members",
+    "expected",
+    "leaving",
+    "handing_over",
+    "brokers_url",
+    "public_url",
+    "replicate",
+    "strict",
+    "majority",
+)
+"""Fields of the status report that are about the cluster."""
 LEFT_OUT = {
     "ping": "/healthz says more",
     "query": "/api/v1/status has all of it",

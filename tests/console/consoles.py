@@ -108,3 +108,25 @@ def member(number: str, state: str = "ready", **fields: Any) -> dict[str, Any]:
         "in_sync": True,
         **fields,
     }
+
+
+async def ask_app(app: Any, path: str, query: str = "") -> tuple[int, str]:
+    """Ask an application without a server."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [],
+    }
+    await app(scope, receive, send)
+    return sent[0]["status"], sent[1]["body"].decode()

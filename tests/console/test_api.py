@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from qpidha.client.admin import AdminSocket
-from qpidha.console.resources import LEFT_OUT, PAGES, RESOURCES
+from qpidha.client.admin import AdminSocket, LinkBroken
+from qpidha.console.access import Access
+from qpidha.console.api import make_app
+from qpidha.console.looks import Watched
+from qpidha.console.resources import CLUSTER, LEFT_OUT, PAGES, RESOURCES
 from qpidha.management.methods import METHODS, Effect
 from qpidha.management.parameters import Type
 from tests.console.conftest import Pair
+from tests.console.consoles import PAGE, ask_app, member, status_of
 from tests.patience import STATE
 
 ODD = "odd/ name?&=%é"
@@ -109,9 +115,47 @@ def test_brokers_that_are_watched_are_listed(pair: Pair) -> None:
     assert broker["state"] == "standalone" and broker["place"].endswith("admin.sock")
 
 
+class OfACluster:
+    """A broker that says what a test says."""
+
+    def __init__(self, status: dict[str, Any]) -> None:
+        self.status = status
+
+    async def ask(self, method: str, params: dict[str, Any]) -> Any:
+        if not self.status:
+            raise LinkBroken("nobody listens")
+        return self.status
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_a_cluster_is_shown_as_a_broker_sees_it() -> None:
+    members = [member("1", "active"), member("2"), member("3", "catchup", in_sync=False)]
+    about = dict.fromkeys(CLUSTER) | {"epoch": 4, "members": members}
+    status = status_of("active") | about
+
+    def asked(path: str, **said: Any) -> tuple[int, dict[str, Any]]:
+        app = make_app([Watched("b1", OfACluster(said))], Access(), "c")
+        code, text = asyncio.run(ask_app(app, f"/api/v1/{path}"))
+        return code, json.loads(text)
+
+    code, found = asked("cluster", **status)
+    assert code == 200 and {name: found[name] for name in CLUSTER} == about
+    assert (found["name"], found["asked"], found["synced"]) == ("c", "b1", False)
+    assert "b3 is catchup, not in sync" in found["why"]
+    for name in ("b2", "host2:5672", "2"):
+        assert asked(f"cluster/members/{name}", **status) == (200, members[1])
+    assert asked("cluster/members/b9", **status)[0] == 404
+    assert asked("cluster")[0] == 503
+
+
 def test_nothing_can_be_changed(pair: Pair) -> None:
     paths = get(pair, "/openapi.json")["paths"]
-    assert {f"/api/v1/{resource.path}" for resource in RESOURCES} <= paths.keys()
+    told = set(re.findall(r"^\| `(/api/v1/[^`]+)`", PAGE.read_text(), re.MULTILINE))
+    known = {path.replace("{name}", "NAME") for path in paths if path.startswith("/api/v1/")}
+    told |= {f"/api/v1/{resource.path}/NAME" for resource in RESOURCES if resource.key}
+    assert told == known
     assert pair.console.ask("/api/v1/queues/api-01", "DELETE").status == 405
     assert pair.console.ask("/api/v1/queues/api-01", "HEAD").status == 200
     described = {given["name"] for given in paths["/api/v1/queues"]["get"]["parameters"]}

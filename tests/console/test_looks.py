@@ -10,7 +10,7 @@ import pytest
 from qpidha.console.access import Access
 from qpidha.console.api import make_app
 from qpidha.console.looks import MOST_UNANSWERED, NotAnswered, Watched
-from tests.console.consoles import status_of
+from tests.console.consoles import ask_app, status_of
 
 SOON = 0.01
 """Seconds of a deadline that a test waits for."""
@@ -70,33 +70,11 @@ def test_different_questions_that_wait_are_counted() -> None:
     asyncio.run(play())
 
 
-async def get(app: Any, path: str, query: str = "") -> tuple[int, str]:
-    """Ask an application without a server."""
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b""}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "GET",
-        "path": path,
-        "query_string": query.encode(),
-        "headers": [],
-    }
-    await app(scope, receive, send)
-    return sent[0]["status"], sent[1]["body"].decode()
-
-
 def test_what_is_asked_for_one_answer_is_asked_at_the_same_time() -> None:
     async def play() -> None:
         link = Link()
         app = make_app([Watched("b1", link)], Access())
-        answer = asyncio.create_task(get(app, "/readyz", "verbose"))
+        answer = asyncio.create_task(ask_app(app, "/readyz", "verbose"))
         while set(link.asked) != {"status", "explain"}:
             assert not answer.done(), "one was given up before the other was asked"
             await asyncio.sleep(0)
