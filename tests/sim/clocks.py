@@ -36,6 +36,6 @@ def promoted_unheard(run: Any, machine: Any) -> None:
     """Note that a broker was promoted that heard of no clock, if so."""
     if run.plan.clocks and not machine.was_complete:
         facts = run.facts
-        facts.due.clear()
+        facts.due = dict.fromkeys(facts.due, 0)  # Also of what is sent again and known again.
         for duty in facts.duties.values():
             duty.purged = duty.purged or duty.key in facts.timed
