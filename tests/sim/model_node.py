@@ -376,6 +376,7 @@ class ModelLink:
                     headers=lambda: application_properties(payload),
                     expires=expires,
                     due=due,
+                    container=self.connection.remote_container,
                 )
             elif due:
                 sequence = broker.enqueue_on_all([self.queue], payload, expires, due)

@@ -9,6 +9,7 @@ from typing import Any
 
 from qpidha.broker.queues.dispatch import FENCING, SINGLE_ACTIVE
 from qpidha.broker.queues.groups import GROUP_KEY
+from qpidha.broker.queues.intake import NO_LOCAL
 from qpidha.broker.queues.last_value import LAST_VALUE_KEY
 from qpidha.model.settings import Settings
 from qpidha.model.url import parse_url
@@ -85,6 +86,8 @@ class Plan:
     """How often the replicate level of a queue changes (`levels.py`)."""
     valued: tuple[str, ...] = ()
     """Queues with last values (`valuing.py`)."""
+    not_own: str = ""
+    """The sender whose messages to exchanges the last queue does not take (`subscribing.py`)."""
     clocks: list[int] = field(default_factory=list)
     """By how many ns each wall clock is ahead; empty if they are equal (`clocks.py`)."""
     hashes: bool = False
@@ -114,6 +117,8 @@ class Plan:
             arguments[LAST_VALUE_KEY] = VALUE
         if queue in self.single:
             arguments |= {SINGLE_ACTIVE: True, FENCING: True}
+        if self.not_own and queue == QUEUES[-1]:
+            arguments[NO_LOCAL] = self.not_own
         arguments |= self.limits.get(queue, {})
         if arguments:
             found["arguments"] = arguments

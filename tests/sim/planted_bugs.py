@@ -478,6 +478,17 @@ def trust_own_clock() -> AbstractContextManager[None]:
     return replaced((Broker, "_ahead", property(lambda self: self.ahead)))
 
 
+def take_own() -> AbstractContextManager[None]:
+    """Forget, on a backup that takes over, whose messages a queue does not take."""
+    promoted = Broker.promoted
+
+    def forgetful(self: Any, now: int) -> None:
+        self.not_own.clear()
+        promoted(self, now)
+
+    return replaced((Broker, "promoted", forgetful))
+
+
 def forget_selector() -> AbstractContextManager[None]:
     """Give what was given back to whoever selects anything."""
     return replaced((View, "_still_selects", lambda self, message: True))
@@ -561,6 +572,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         keep_moved,
         keep_ring,
         trust_own_clock,
+        take_own,
         forget_selector,
         reorder_policies,
         expire_on_backups,

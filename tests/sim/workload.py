@@ -35,6 +35,7 @@ from tests.sim.policies import set_policies
 from tests.sim.purges import purges
 from tests.sim.ranking import check_ranks, is_known, level_of, rank
 from tests.sim.selecting import GIVING_BACK, Half, check_selected, select
+from tests.sim.subscribing import subscribe
 from tests.sim.timing import check_due, take_note, time_senders
 from tests.sim.valuing import Browser, check_browsers, check_values, is_replaced, value, value_of
 from tests.sim.wire_client import WireTransport
@@ -64,6 +65,7 @@ class Run(Network):
         activate(plan, seed)
         shift(plan, seed)
         draw_hashing(plan, seed)
+        subscribe(plan, seed)
         set_clocks(plan, seed)
         self.facts = Facts(levels=bool(plan.levels), valued=plan.valued, first=QUEUES[0])
         self.injected: dict[str, int] = {}
@@ -159,7 +161,7 @@ class Run(Network):
         self.manager.start()
         self._wait(lambda: checkers.all_ready(self.cluster.machines), "the cluster does not begin")
         plan = self.plan
-        if plan.ranks or plan.valued or plan.single or plan.hashes:
+        if plan.ranks or plan.valued or plan.single or plan.hashes or plan.not_own:
             self._wait(lambda: is_known(self.cluster), "queues of all kinds are not known to all")
         self._make_clients()
         for client in self.clients:
@@ -176,7 +178,7 @@ class Run(Network):
         if plan.shifts:
             self.facts.moves[QUEUES[-1]] = SHIFTED
         for number in range(plan.senders):
-            spread = plan.fan_out and number == 0
+            spread = plan.fan_out and (number == 0 or (bool(plan.not_own) and number == 1))
             hashed = plan.hashes and number == 0
             is_apart = spread or hashed
             transactional = plan.transactions and number == plan.senders - 1 and not is_apart
@@ -186,6 +188,8 @@ class Run(Network):
             )
             if hashed:
                 address, queues = HASHED, QUEUES[:1]
+            elif spread and plan.not_own == f"s{number}":
+                queues = QUEUES[:-1]
             sender = Sender(
                 world,
                 self.cluster,
