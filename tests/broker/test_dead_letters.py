@@ -10,6 +10,7 @@ import pytest
 
 from qpidha.broker.broker import LETTERS_A_TURN, RETRY_INTERVAL, Broker
 from qpidha.broker.credit import SLOW_DISK
+from qpidha.broker.policy import policy_asked_for
 from qpidha.broker.queues.dead_letters import DEATHS, MARK
 from qpidha.broker.queues.deletion import BYTES_A_TURN
 from qpidha.broker.queues.queue import Queue
@@ -626,6 +627,57 @@ def test_large_ones_become_dead_letters_in_more_turns_and_wait_for_a_slow_disk()
         assert len(dead.messages) - before <= BYTES_A_TURN // size + 1
     assert now < SECOND and len(dead.messages) == 20
     assert picture(broker) == picture(copy_of(tape))
+
+
+@pytest.mark.parametrize("way", ["dead letters", "alternate"])
+def test_a_newcomer_has_only_so_many_become_dead_letters_at_once(way: str) -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    dead = broker.declare_queue("dead")[0]
+    broker.declare_exchange("lost", "fanout")
+    broker.bind("lost", "dead")
+    arguments = {"qpid.policy_type": "ring", "qpid.max_size": 10_000}
+    if way == "dead letters":
+        arguments["x-dead-letter-exchange"] = "lost"
+    alternate = "lost" if way == "alternate" else ""
+    queue = broker.declare_queue("q", alternate=alternate, arguments=arguments)[0]
+    count = 10_000 // 10
+    send(broker, "q", *["x" * 10] * count)
+    send(broker, "q", "y" * 9_000)
+    assert len(dead.messages) == 100 and len(queue.messages) == count - 100 + 1
+    with pytest.raises(LimitExceeded, match="have to leave first"):
+        send(broker, "q", "z" * 9_000)
+    send(broker, "q", "w" * 10)
+    assert len(dead.messages) == 101
+    turns = 0
+    while broker.walks:
+        before = len(dead.messages)
+        broker.dispatch(1)
+        broker.go_on_walking(1 << 60)
+        assert len(dead.messages) - before <= 1000
+        turns += 1
+    assert turns and queue.bytes <= 10_000 and not queue.is_eased
+    assert len(queue.messages) + len(dead.messages) == count + 2
+    send(broker, "q", "z" * 9_000)
+    assert picture(broker) == picture(copy_of(tape))
+
+
+def test_a_ring_of_large_messages_comes_down_to_a_lower_limit_by_their_bytes() -> None:
+    broker = a_broker(Tape())
+    dead = broker.declare_queue("dead")[0]
+    arguments = {"x-max-length": 100, "x-dead-letter-exchange": "/queues/dead"}
+    queue = broker.declare_queue("q", arguments=arguments)[0]
+    size = 1 << 20
+    send(broker, "q", *["x" * size] * 30)
+    broker.set_policy(policy_asked_for("p", "^q$", {"max-length": 2}))
+    broker.follow_policies(100)
+    send(broker, "q", "x")
+    assert len(dead.messages) == BYTES_A_TURN // size
+    while broker.walks:
+        before = len(dead.messages)
+        broker.go_on_walking(1 << 60)
+        assert len(dead.messages) - before <= BYTES_A_TURN // size
+    assert len(queue.messages) == 2 and len(dead.messages) == 29
 
 
 def test_what_waits_only_for_another_turn_has_the_next_one() -> None:

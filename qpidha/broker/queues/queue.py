@@ -88,6 +88,8 @@ DYING = frozenset(REASONS) - {Cause.DELETED}
 """The causes for which messages become dead letters, beside the end of the queue."""
 MOST_OVER = 1000
 """Messages over the limits of a ring that leave in the turn of the next newcomer."""
+PASSED_AT_ONCE, BYTES_AT_ONCE = 100, 8 << 20
+"""Of those that are passed on then, how many, and of how many bytes: each is written once more."""
 CAUSES = [(int(cause), cause.name.lower().replace("_", "-")) for cause in Cause]
 """The causes of departures with the names by which they are shown."""
 
@@ -592,10 +594,20 @@ class Queue(Backlog):
         """Be full as it is, so that a newcomer has no more leave than it needs; return False if it
         is not over its limits.
         """
+        self._ease()
+        return self.is_eased
+
+    def _ease(self, size: int | None = None) -> None:
+        """Be full as it is, or with one of this size more."""
         limits = self.spec.limits
-        self.max_count = max(limits.max_count, len(self.messages))
-        self.max_bytes = max(limits.max_bytes, self.bytes)
+        self.max_count = max(limits.max_count, len(self.messages) + (size is not None))
+        self.max_bytes = max(limits.max_bytes, self.bytes + (size or 0))
         self.set_fast_path_limit()
+
+    @property
+    def is_eased(self) -> bool:
+        """Whether more may be here than the limits say."""
+        limits = self.spec.limits
         return self.max_count > limits.max_count or self.max_bytes > limits.max_bytes
 
     def tighten(self) -> None:
@@ -751,12 +763,31 @@ class Queue(Backlog):
             raise
         if not room.leaving:
             return room
-        self._host.departures.leave(self, room.leaving, Cause.OVERFLOW)
-        if self.spec.dead_letters is None:
-            return room
-        if any(message.sequence in self.messages for message in room.leaving) and not may_exceed:
+        leaving = self.at_once(room.leaving)
+        rest = len(room.leaving) - len(leaving)
+        if rest and self.is_eased and not may_exceed:
+            raise self._full(len(payload), f", for which {len(room.leaving)} have to leave first")
+        self._host.departures.leave(self, leaving, Cause.OVERFLOW)
+        is_kept = any(message.sequence in self.messages for message in leaving)
+        if self.spec.dead_letters is not None and is_kept and not may_exceed:
             raise self._full(len(payload), self._why_kept())
-        return Room(replaced=room.replaced)
+        if rest:
+            self._host.trim(self)
+            self._ease(len(payload))
+        return Room(leaving if self.spec.dead_letters is None else (), replaced=room.replaced)
+
+    def at_once(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return the first of the messages that have to leave, as many as may in one turn: all,
+        where none is passed on.
+        """
+        if self.spec.dead_letters is None and not self.options.alternate:
+            return messages
+        size, found = 0, messages[:PASSED_AT_ONCE]
+        for number, message in enumerate(found):
+            size += message.size
+            if size >= BYTES_AT_ONCE:
+                return found[: number + 1]
+        return found
 
     def check_room(self, size: int, room: Room = NOBODY) -> None:
         """Raise LimitExceeded if there is no room, though it was made."""

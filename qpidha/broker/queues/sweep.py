@@ -55,7 +55,7 @@ class Trim(Walk):
         elif queue.options.alternate:
             weight = WEIGHT
         most = max(min(most, PASSED_ON_A_TURN * WEIGHT) // weight, 1)
-        found = [] if queue.deleted else queue.surplus(most)
+        found = [] if queue.deleted else list(queue.at_once(queue.surplus(most)))
         depth = len(queue.messages)
         if found:
             self.sequence = max(self.sequence, self.take(found))
