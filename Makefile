@@ -48,10 +48,11 @@ test: ## lint, then every test
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/python -m pytest -n 3 --dist loadgroup $(PYTEST_ARGS)
 
-docs: ## the documents as a site in build/site, with search, without one warning
+docs: ## the documents as a site with search in build/site, and man pages in build/man, without one warning
 	@.ci/setup docs
-	@$(BIN)/python -m sphinx -q -W -E -j auto -c docs -d build/site-pages . build/site
-	@echo "build/site/index.html"
+	@$(BIN)/python -m sphinx -q -W -E -j auto -c docs -d build/pages . build/site
+	@$(BIN)/python -m sphinx -q -W -b man -c docs -d build/pages . build/man
+	@echo "build/site/index.html   man -l build/man/qpid-ha.1   man -l build/man/qpidhad.8"
 
 lint: ## ruff and mypy
 	@.ci/setup demo

@@ -1,4 +1,4 @@
-"""The site of these documents: `make docs` builds it into build/site.
+"""The site of these documents and two man pages: `make docs` builds build/site and build/man.
 
 Its sources are the Markdown pages as they are, from the folder above this one, so that a link
 between them is the same here and on a Git host. What is in the menu, and in which order, is in the
@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from pygments.lexers.special import TextLexer
 
 ROOT = Path(__file__).parent.parent
@@ -36,6 +37,11 @@ html_theme = "furo"
 html_title = f"qpidha {VERSION}"
 html_copy_source = False
 html_show_copyright = False
+
+man_pages = [
+    ("docs/commands", "qpid-ha", "manage a cluster of brokers", "", 1),
+    ("docs/options", "qpidhad", "AMQP 1.0 broker of an active-passive cluster", "", 8),
+]
 
 MENUS = {
     "docs/index": re.compile(r"^- \[(?P<title>[^]]+)\]\((?P<page>[^#)]+)\.md\)", re.MULTILINE),
@@ -71,9 +77,44 @@ def begin_at_the_index(app: Any, error: Exception | None) -> None:
         (Path(app.outdir) / "index.html").write_text(MOVED.format(to=to))
 
 
+def as_manual(app: Any, tree: nodes.document, name: str) -> None:
+    """Give a page the shape of a man page: rows are terms with what is said of them, no link leads
+    out of it, and its beginning is no part of the name.
+    """
+    if app.builder.name != "man":
+        return
+    top = next(tree.findall(nodes.section))
+    first = [each for each in top if not isinstance(each, nodes.title | nodes.section)]
+    for each in first:
+        top.remove(each)
+    top.insert(1, nodes.section("", nodes.title("", "Description"), *first, ids=["description"]))
+    for link in list(tree.findall(nodes.reference)):
+        link.replace_self(link.children)
+    for table in list(tree.findall(nodes.table)):
+        head, *rows = table.findall(nodes.row)
+        columns = [entry.astext() for entry in head]
+        table.replace_self(nodes.definition_list("", *(item_of(row, columns) for row in rows)))
+
+
+def item_of(row: nodes.row, columns: list[str]) -> nodes.definition_list_item:
+    """Return a row as a term and what is said of it; a cell under a heading begins with that."""
+    term, *cells = row
+    said = nodes.definition()
+    for column, cell in zip(columns[1:], cells, strict=True):
+        for paragraph in cell:
+            if not paragraph.children:
+                continue
+            if column:
+                paragraph.insert(0, nodes.Text(f"{column.capitalize()}: "))
+            said += paragraph
+    names = term[0].children if term.children else []
+    return nodes.definition_list_item("", nodes.term("", "", *names), said)
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Hand Sphinx what is ours."""
     app.add_lexer("figure", TextLexer)
     app.connect("source-read", add_menu)
+    app.connect("doctree-resolved", as_manual)
     app.connect("build-finished", begin_at_the_index)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

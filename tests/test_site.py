@@ -1,4 +1,6 @@
-"""The site of the documents: built without a warning, whole, and with nothing of other hosts."""
+"""The site of the documents and the man pages: built without a warning, whole, and with nothing of
+other hosts.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from qpidha.cli.app import COMMANDS
+from qpidha.model.settings import OPTIONS
 from tests.documents import PAGES, ROOT
 from tests.patience import STATE
 
@@ -30,9 +34,9 @@ LOADED = re.compile(
 pytestmark = [pytest.mark.timeout(4 * STATE), pytest.mark.xdist_group("site")]
 
 
-def build(sources: Path, out: Path) -> str:
-    """Build a site as `make docs` does; return its warnings and errors."""
-    line = [sys.executable, "-m", "sphinx", "-q", "-W", "-E", "-j", "2", "--no-color"]
+def build(sources: Path, out: Path, builder: str = "html") -> str:
+    """Build a site, or man pages, as `make docs` does; return its warnings and errors."""
+    line = [sys.executable, "-m", "sphinx", "-q", "-W", "-j", "2", "--no-color", "-b", builder]
     line += ["-c", "docs", "-d", str(out.parent / "read"), ".", str(out)]
     done = subprocess.run(line, cwd=sources, capture_output=True, text=True, timeout=4 * STATE)
     assert (done.returncode == 0) == (done.stderr == ""), done.stderr
@@ -126,6 +130,24 @@ def test_the_search_finds_in_a_folder_without_a_server(
     done = subprocess.run(line, capture_output=True, text=True, timeout=STATE, check=True)
     results = done.stdout.partition('<ul role="list" class="search">')[2].partition("</ul>")[0]
     assert f'<a href="{page}' in results
+
+
+@pytest.mark.skipif(shutil.which("man") is None, reason="no man: apt-get install man-db")
+def test_the_man_pages_have_every_command_and_option_and_no_mistake(site: Path) -> None:
+    out = site.parent / "man"
+    assert build(ROOT, out, "man") == ""
+    shown = {}
+    for page in ("qpid-ha.1", "qpidhad.8"):
+        line = ["man", "--warnings=all", "-E", "UTF-8", "-l", str(out / page)]
+        width = os.environ | {"MANWIDTH": "120", "LC_ALL": "C.UTF-8", "MAN_KEEP_FORMATTING": ""}
+        done = subprocess.run(line, env=width, capture_output=True, text=True, timeout=STATE)
+        assert (done.returncode, done.stderr) == (0, "")
+        shown[page] = done.stdout
+    lines = {text.strip() for text in shown["qpidhad.8"].splitlines()}
+    assert [name for name in OPTIONS if name not in {line.split("  ")[0] for line in lines}] == []
+    heads = set(re.findall(r"^(?:   )?(\S.*)$", shown["qpid-ha.1"], re.MULTILINE))
+    assert [name for name in COMMANDS if name != "help" and name.upper() not in heads] == []
+    assert "qpid-ha - " in shown["qpid-ha.1"] and ".md <" not in shown["qpidhad.8"]
 
 
 def test_a_link_to_nowhere_and_a_page_that_is_in_no_menu_are_found(tmp_path: Path) -> None:

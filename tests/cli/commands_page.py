@@ -14,6 +14,8 @@ from qpidha.cli.words import dress
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 HEAD = """# Commands of `qpid-ha`
 
+Usage: `qpid-ha [options] COMMAND [arguments]`
+
 `qpid-ha help` lists the commands, and `--help` after a command prints what is said of it here.
 
 <!-- written by `python -m tests.cli.commands_page` from the commands in qpidha/cli/ -->
