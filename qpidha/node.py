@@ -238,9 +238,10 @@ class Node:
         """Number of an effect Reload -> where the answer goes."""
         self._last_reload = 0
         self.stopping = self.broken = False
-        self._own_disk = self._disk_refusal = self._reserved = ""
-        """Why senders have to wait for our own disk; why messages are refused for want of space on
-        any; and why senders have to wait for space that dead letters may need.
+        self._own_disk = self._disk_refusal = self._sent_refusal = self._reserved = ""
+        """Why senders have to wait for our own disk; why all messages are refused for want of space
+        on any, and those that are sent; and why senders have to wait for space that dead letters
+        may need.
         """
         self._short_backups: dict[str, bool] = {}
         self._ends_log = False
@@ -639,14 +640,17 @@ class Node:
             event_code = DISK_SHORT if text else DISK_HAS_SPACE
             self.effects.append(Announce(level, "store", said, {}, about, event_code))
         self._reserved = text
-        self.broker.reserve(text if reserve.is_used_up else "")
         self._heed_disks()
         self._tell_disk()
 
     def _tell_disk(self) -> None:
         if self.cluster is not None:
-            is_short = bool(self._own_disk or self._reserved)
-            self.cluster.disk_changed(is_short=is_short, is_low=self._is_disk_low)
+            is_used_up = self.reserve is not None and self.reserve.is_used_up
+            self.cluster.disk_changed(
+                is_short=bool(self._own_disk or self._reserved),
+                is_low=self._is_disk_low or is_used_up,
+                is_reserved=is_used_up and not self._is_disk_low,
+            )
 
     def _heed_disks(self) -> None:
         """Let senders wait, and then refuse messages, while there is too little space on a disk
@@ -664,9 +668,16 @@ class Node:
             elif self.cluster is not None and self.cluster.primary is not None:
                 text = "the disks of the backups have space again"
                 self.announce("notice", text, event_code=DISK_HAS_SPACE)
-        refusal = (self._own_disk if self._is_disk_low else "") or low
+        kept = self.cluster.reserved_backups if low and self.cluster is not None else set()
+        full = _disks_of([name for name, is_low in short.items() if is_low and name not in kept])
+        refusal = (self._own_disk if self._is_disk_low else "") or full
         if refusal != self._disk_refusal:
             self._disk_refusal = self.broker.refuse_publishing = refusal
+        is_used_up = self.reserve is not None and self.reserve.is_used_up
+        for_sent = (self._reserved if is_used_up else "") or low
+        if for_sent != self._sent_refusal:
+            self._sent_refusal = for_sent
+            self.broker.reserve(for_sent)
         reason = refusal or self._own_disk or self._reserved or _disks_of(short)
         self.broker.credit.withhold(DISK_FREE_LIMIT, reason)
 

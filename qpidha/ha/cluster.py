@@ -113,9 +113,9 @@ class Cluster:
         self._promotion: Promotion | None = None
         self._taking_over_from = ""
         """The system id of a primary that stepped down for us and is about to follow."""
-        self._is_short = self._is_low = False
-        """Whether this broker's disk is so nearly full that senders should wait, and that it can
-        take no more.
+        self._is_short = self._is_low = self._is_reserved = False
+        """Whether this broker's disk is so nearly full that senders should wait, that it can take
+        no more, and that this is so for what is sent only.
         """
 
     def start(self) -> None:
@@ -220,6 +220,7 @@ class Cluster:
             self.settings.ha_recorder,
             self._is_short,
             self._is_low,
+            self._is_reserved,
             self.settings.ha_replicate,
             self.promises.is_new,
             self.promises.founders,
@@ -742,6 +743,15 @@ class Cluster:
         elif self.backup is not None:
             self.backup.flush()
 
+    @property
+    def reserved_backups(self) -> set[str]:
+        """The addresses of those that can take no more of what is sent, and dead letters still."""
+        return {
+            peer.name
+            for peer in self.peers.up()
+            if peer.status is not None and peer.status.is_low and peer.status.is_reserved
+        }
+
     def send_status(self) -> None:
         """Send how this broker is to all that are connected to it."""
         for connection_id in self.inbound:
@@ -754,13 +764,13 @@ class Cluster:
         status = self.status()
         caller = self.inbound.get(connection_id)
         if caller is None or not caller.features:
-            status.is_short = status.is_low = status.is_new = False
+            status.is_short = status.is_low = status.is_reserved = status.is_new = False
             status.replicate, status.founders = "", ()
         self.port.tell(connection_id, encode(status))
 
-    def disk_changed(self, *, is_short: bool, is_low: bool) -> None:
+    def disk_changed(self, *, is_short: bool, is_low: bool, is_reserved: bool = False) -> None:
         """Tell the others whether this broker's disk is nearly full, and whether it can take no
-        more.
+        more, or no more of what is sent (`is_reserved`).
         """
-        self._is_short, self._is_low = is_short, is_low
+        self._is_short, self._is_low, self._is_reserved = is_short, is_low, is_reserved
         self.send_status()

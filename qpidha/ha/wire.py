@@ -51,6 +51,8 @@ class Status:
     """Whether its disk is so nearly full that senders should wait."""
     is_low: bool = False
     """Whether its disk has too little space left to take more."""
+    is_reserved: bool = False
+    """Whether that is so for what is sent only: dead letters have the space that is left."""
     replicate: str = ""
     """Its ha-replicate; empty if it does not say."""
     is_new: bool = False
@@ -204,6 +206,7 @@ LATER: dict[str, object] = {
     "recorder": "brokers",
     "is_short": False,
     "is_low": False,
+    "is_reserved": False,
     "replicate": "",
     "is_new": False,
     "founders": (),

@@ -87,6 +87,50 @@ def test_senders_wait_or_are_refused_for_whichever_disk_is_worst(
     assert told() == ("", "")
 
 
+def test_a_backup_that_has_room_for_dead_letters_only_says_so() -> None:
+    world = a_cluster(*FEATURES)
+    primary, backup, _ = (machine.cluster for machine in world.machines)
+    backup.disk_changed(is_short=True, is_low=True, is_reserved=True)
+    world.settle()
+    assert primary.short_backups == {"host1:5001": True}
+    assert primary.reserved_backups == {"host1:5001"}
+    backup.disk_changed(is_short=True, is_low=True)
+    world.settle()
+    assert primary.short_backups == {"host1:5001": True} and not primary.reserved_backups
+
+
+def test_dead_letters_have_the_room_that_a_backup_keeps_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = a_node(address="a:1", ha_cluster=True, ha_brokers_url=parse_url("a:1,b:2,c:3"))
+    short: dict[str, bool] = {}
+    reserved: set[str] = set()
+    monkeypatch.setattr(Cluster, "short_backups", property(lambda cluster: dict(short)))
+    monkeypatch.setattr(Cluster, "reserved_backups", property(lambda cluster: set(reserved)))
+    broker = node.broker
+    node.start(1)
+
+    def refusals() -> tuple[str, str]:
+        """Why what is sent is refused, and why what is passed on is."""
+        node.step([], 1)
+        sent = broker.refuse_publishing
+        monkeypatch.setattr(broker, "_hops", 1)
+        passed_on = broker.refuse_publishing
+        monkeypatch.setattr(broker, "_hops", 0)
+        return sent, passed_on
+
+    assert refusals() == ("", "")
+    short["b:2"] = True
+    reserved.add("b:2")
+    sent, passed_on = refusals()
+    assert "the disk of the backup b:2 is nearly full" in sent and not passed_on
+    short["c:3"] = True
+    assert all("c:3" in why for why in refusals())
+    short.clear()
+    reserved.clear()
+    assert refusals() == ("", "")
+
+
 def test_a_broker_of_the_base_is_not_told_what_it_does_not_know() -> None:
     world = a_cluster()
     backup = world.machines[1].cluster
