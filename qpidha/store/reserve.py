@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from qpidha.store.weighing import Weighing
 
+SHARE = 16
+"""One part in so many is kept beyond what dead letters would take, and a tenth of the limit."""
+
 
 class Reserve:
     """Whether the disk has room for all that may become a dead letter, and for more."""
@@ -47,7 +50,10 @@ class Reserve:
         if self._mark - until_low > self._margin:
             weighing.step()
         if weighing.walks != self._walks:
-            self._walks, self._kept, self._mark = weighing.walks, weighing.may_die, until_low
+            self._walks, self._mark = weighing.walks, until_low
+            # Not less than they need in the end: the last ones would have no place.
+            needed = weighing.may_die
+            self._kept = needed and needed + needed // SHARE + self._margin // 2
         before = self.is_short, self.is_used_up
         if not self._kept:
             self.is_short = self.is_used_up = False

@@ -7,13 +7,18 @@ from typing import Any
 import pytest
 
 from qpidha.model.errors import LimitExceeded
-from qpidha.store.reserve import Reserve
+from qpidha.store.reserve import SHARE, Reserve
 from qpidha.store.weighing import PER_DEATH, Weighing
 from tests.broker.parts import Tape, a_broker, at, contents, send
 
 DEAD_LETTERS = {"x-dead-letter-exchange": "/queues/dead"}
 SIZE = 1000
 EACH = SIZE + PER_DEATH
+
+
+def kept(count: int) -> int:
+    """The bytes that are kept for so many messages, with the limit of the world below."""
+    return count * EACH + count * EACH // SHARE + 1000
 
 
 class World:
@@ -41,18 +46,18 @@ class World:
 def test_senders_wait_and_then_are_refused_for_what_may_die() -> None:
     world = World()
     world.send("q", 10)
-    world.until_low = 10 * EACH + 2000
+    world.until_low = kept(10) + 2000
     world.weighing.step()
     assert world.look() == (False, False) and world.reserve.left == 2000
     world.until_low -= 1
     assert world.look() == (True, False)
-    world.until_low = 10 * EACH
+    world.until_low = kept(10)
     world.weighing.step()
     assert world.look() == (True, False)
     world.until_low -= 1
     assert world.look() == (True, True)
     assert "what may become a dead letter" in str(world.reserve)
-    world.until_low = 10 * EACH + 1999
+    world.until_low = kept(10) + 1999
     assert world.look() == (True, True)
     world.until_low += 1
     assert world.look() == (True, False)
@@ -109,7 +114,7 @@ def test_what_is_on_its_way_since_counts_twice() -> None:
     world.weighing.step()
     world.look()
     world.until_low -= 1500
-    assert world.reserve.left == 50_000 - 1500 - EACH - 1500
+    assert world.reserve.left == 50_000 - 1500 - kept(1) - 1500
 
 
 def test_what_is_sent_has_no_part_of_it_and_what_dies_has() -> None:
