@@ -243,9 +243,9 @@ class Broker(State):
     @property
     def refuse_publishing(self) -> str:
         """Why no message that is recorded can be taken at present, for instance for want of disk;
-        empty if it can. What this broker passes on itself has the space that is kept for that.
+        empty if it can.
         """
-        return self._refusal or ("" if self._hops else self._reserved)
+        return self._refusal or self._reserved
 
     @refuse_publishing.setter
     def refuse_publishing(self, reason: str) -> None:
@@ -259,6 +259,13 @@ class Broker(State):
                 deletion.is_resting = False
                 self.walks.append(deletion)
         self.levels.resume()
+
+    @property
+    def refuses_now(self) -> str:
+        """Why the message that comes at this moment cannot be taken: one that this broker passes on
+        itself has the space that is kept for that.
+        """
+        return self._refusal if self._hops else self.refuse_publishing
 
     def reserve(self, reason: str) -> None:
         """Take nothing that is sent to recorded queues, as the space that is left is for what they

@@ -182,6 +182,11 @@ class State:
         return ""
 
     @property
+    def refuses_now(self) -> str:
+        """Nothing is refused."""
+        return ""
+
+    @property
     def time(self) -> int:
         """Nothing expires here: the primary decides that, by records."""
         return 0

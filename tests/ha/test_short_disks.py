@@ -115,7 +115,7 @@ def test_dead_letters_have_the_room_that_a_backup_keeps_for_them(
         node.step([], 1)
         sent = broker.refuse_publishing
         monkeypatch.setattr(broker, "_hops", 1)
-        passed_on = broker.refuse_publishing
+        passed_on = broker.refuses_now
         monkeypatch.setattr(broker, "_hops", 0)
         return sent, passed_on
 

@@ -117,6 +117,19 @@ def test_what_is_on_its_way_since_counts_twice() -> None:
     assert world.reserve.left == 50_000 - 1500 - kept(1) - 1500
 
 
+def test_what_is_passed_on_opens_its_queue_to_nothing_else() -> None:
+    broker = World().broker
+    broker.delete_queue("dead")
+    dead, _ = broker.declare_queue("dead", arguments={"qpid.alert_count": 1})
+    (sequence,) = send(broker, "q", "a")
+    broker.reserve("it is for dead letters")
+    queue = broker.queues["q"]
+    queue.reject(queue.messages[sequence])
+    assert len(dead.messages) == 1
+    with pytest.raises(LimitExceeded):
+        send(broker, "dead", "b")
+
+
 def test_what_is_sent_has_no_part_of_it_and_what_dies_has() -> None:
     broker = World().broker
     (first, second) = send(broker, "q", "a", "b")

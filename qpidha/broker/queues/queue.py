@@ -115,7 +115,12 @@ class QueueHost(Protocol):
 
     @property
     def refuse_publishing(self) -> str:
-        """Why nothing that is recorded may be added at present; empty if it may."""
+        """Why nothing that is recorded may be sent here at present; empty if it may."""
+        ...
+
+    @property
+    def refuses_now(self) -> str:
+        """Why the message that comes at this moment may not be recorded; empty if it may."""
         ...
 
     @property
@@ -804,9 +809,9 @@ class Queue(Backlog):
             raise ResourceDeleted(f"Queue {self.name} has been deleted", hint="Declare it again.")
         if self.is_replica:
             raise RefusedRequest(f"Queue {self.name} is a copy here", hint="Send to the primary.")
-        if self.log_writer is not None and self._host.refuse_publishing:
+        if self.log_writer is not None and self._host.refuses_now:
             raise LimitExceeded(
-                f"Queue {self.name} takes no messages at present: {self._host.refuse_publishing}",
+                f"Queue {self.name} takes no messages at present: {self._host.refuses_now}",
                 hint=(
                     "Try again later; consuming goes on. The broker's operator has to look "
                     "at its disk."
