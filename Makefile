@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test docs mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock clean
+.PHONY: help demo quick test docs mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -150,6 +150,17 @@ lock: ## rewrite the lock files from pyproject.toml (needs uv on the PATH)
 	      uv pip compile "$$@" --universal --python-version 3.11 --generate-hashes --no-header --quiet; } > $$name.lock.new; \
 	    mv $$name.lock.new $$name.lock; \
 	done
+
+wheels: ## dist/wheels: this package and all that a host needs, by the lock file, with proton compiled
+	@packages/wheels
+
+deb: wheels ## dist/*.deb for Debian 12: daemon, console and units; agents for Pacemaker
+	@packages/deb
+
+test-deb: deb ## install the packages on hosts in namespaces, start them, make a cluster, purge them (as root, with debootstrap)
+	@.ci/setup demo
+	@packages/tree build/bookworm
+	QPIDHA_DEB_TREE=$(CURDIR)/build/bookworm $(BIN)/python -m pytest tests/packages $(PYTEST_ARGS)
 
 clean: ## remove everything that was made
 	rm -rf .venv demo verify cluster b1 b2 b3 b?.log tests/interop/node_modules tests/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,0 +1,91 @@
+"""What goes into the packages, before any is made: units, sample configuration, pins."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from packages.runtime_pins import runtime_pins
+from qpidha.manager.pacemaker.verify import UNITS
+from tests.runtime.daemons import ENVIRONMENT
+
+ROOT = Path(__file__).parents[2]
+FILES = ROOT / "packages" / "debian"
+SERVICES = ("qpidha.service", "qpidha-console.service")
+EXPOSURE = 20
+"""Tenths of systemd's points that a unit may have at most; an unprotected one has 96."""
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
+)
+
+
+def analyze(*words: str) -> tuple[int, str]:
+    done = subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@needs_systemd
+@pytest.mark.parametrize("service", SERVICES)
+def test_systemd_understands_every_line_of_a_unit(service: str, tmp_path: Path) -> None:
+    text = (FILES / service).read_text()
+    # The programs are not installed here.
+    programs = re.compile(r"(?m)^(Exec\w+=\+?)/usr/\S+|^EnvironmentFile=.*\n|^Documentation=.*\n")
+    unit = tmp_path / service
+    unit.write_text(programs.sub(lambda found: f"{found[1]}/bin/true" if found[1] else "", text))
+    code, said = analyze("verify", "--man=no", str(unit))
+    assert code == 0 and service not in said, said
+
+
+@needs_systemd
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_unit_is_confined(service: str) -> None:
+    code, said = analyze(
+        "security", "--offline=yes", "--no-pager", f"--threshold={EXPOSURE}", str(FILES / service)
+    )
+    assert code == 0, said
+
+
+def test_pacemakers_check_knows_the_unit() -> None:
+    assert "qpidha" in UNITS
+
+
+def test_the_sample_configuration_is_good_with_all_that_it_proposes(tmp_path: Path) -> None:
+    sample = (FILES / "qpidha.conf").read_text()
+    whole = re.sub(r"(?m)^#(?=[a-z-]+=)", "", sample)
+    assert whole.count("\n") == sample.count("\n") and whole != sample
+    for name, text in (("as it is", sample), ("whole", whole)):
+        path = tmp_path / name
+        path.write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-m", "qpidha.runtime.daemon", "--config", path, "--print-config"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=ENVIRONMENT,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_host_gets_what_it_needs_and_no_tools_for_tests() -> None:
+    pins = runtime_pins((ROOT / "requirements.lock").read_text())
+    assert {"python-qpid-proton", "cffi", "typer", "fastapi", "starlette", "pyroute2"} <= set(pins)
+    assert not {"pytest", "mypy", "ruff", "hypothesis", "cli-proton-python"} & set(pins)
+    assert all("--hash=sha256:" in entry for entry in pins.values())
+
+
+def test_a_pin_that_is_missing_is_named() -> None:
+    with pytest.raises(ValueError, match="uvloop"):
+        runtime_pins(re.sub(r"(?m)^uvloop", "other", (ROOT / "requirements.lock").read_text()))
+
+
+def test_every_command_of_the_project_is_in_the_package() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    built = re.search(r"(?m)^for name in (.*); do$", (ROOT / "packages" / "deb").read_text())
+    assert built is not None and sorted(built[1].split()) == sorted(scripts)

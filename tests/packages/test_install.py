@@ -1,0 +1,275 @@
+"""The packages on hosts: installed, started, asked, made a cluster, removed and purged.
+
+A host is a Debian 12 made by debootstrap, in namespaces of its own, that go with the test. systemd
+is installed there and does not run: what a unit would do is done here, as the broker's user.
+`make test-deb` makes the tree and the packages, and says where they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qpidha.node import VERSION
+from tests.patience import STATE
+from tests.system.cluster import wait_for
+
+ROOT = Path(__file__).parents[2]
+TREE = os.environ.get("QPIDHA_DEB_TREE", "")
+SOCKET = "/run/qpidha/admin-5672.sock"
+CONFIGURATION = "/etc/qpidha/qpidha.conf"
+PACEMAKER = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
+HOLD = """
+mount -t tmpfs tmpfs "$2" && mkdir "$2/upper" "$2/work" "$2/root"
+mount -t overlay overlay -o lowerdir="$1",upperdir="$2/upper",workdir="$2/work" "$2/root"
+mount -t proc proc "$2/root/proc" && mount -t tmpfs tmpfs "$2/root/run"
+mount --rbind /dev "$2/root/dev"
+ip link set lo up
+echo up && exec cat
+"""
+"""What the first process of a host does: $1 is the tree, $2 a folder to mount on. It ends with this
+process, and the mounts with it.
+"""
+
+pytestmark = [
+    pytest.mark.skipif(not TREE, reason="it installs packages: make test-deb"),
+    pytest.mark.skipif(os.getuid() != 0, reason="hosts are made as root"),
+    pytest.mark.timeout(600),
+]
+
+
+class Host:
+    """A Debian 12 with namespaces of its own, and the packages beside it, in /srv."""
+
+    def __init__(self, folder: Path) -> None:
+        self.holder = subprocess.Popen(
+            ["unshare", "--mount", "--net", "--uts", "--propagation", "private"]
+            + ["sh", "-ec", HOLD, "sh", TREE, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.holder.stdout is not None and self.holder.stdout.readline() == "up\n"
+        self.pid = self.holder.pid
+        self.root = Path(f"/proc/{self.pid}/root{folder}/root")
+        self.daemons: list[subprocess.Popen[str]] = []
+        for package in (ROOT / "dist").glob("*.deb"):
+            (self.root / "srv" / package.name).write_bytes(package.read_bytes())
+        self.enter = ["nsenter", f"--target={self.pid}", "--mount", "--net", "--uts"]
+        self.enter += ["chroot", f"{folder}/root"]
+
+    def run(self, *words: str, code: int | None = 0) -> str:
+        """Run a command as root; what it printed. Another exit code than `code` is a failure."""
+        done = subprocess.run(
+            [*self.enter, "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"]
+            + ["DEBIAN_FRONTEND=noninteractive", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=STATE,
+            check=False,
+        )
+        assert code is None or done.returncode == code, f"{words}: {done.stdout}"
+        return done.stdout
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a program as its unit would: as user qpidha, who gets /run/qpidha."""
+        self.run("install", "-d", "-o", "qpidha", "-g", "qpidha", "/run/qpidha")
+        daemon = subprocess.Popen(
+            [*self.enter, "setpriv", "--reuid=qpidha", "--regid=qpidha", "--init-groups"]
+            + ["--no-new-privs", "--bounding-set=-all", "--reset-env", *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.daemons.append(daemon)
+        return daemon
+
+    def status(self) -> dict[str, object]:
+        """Return the broker's status, as root asks for it; nothing if there is no answer."""
+        said = self.run("qpid-ha", "-o", "json", "status", code=None)
+        try:
+            found = dict(json.loads(said))
+            return {} if "error" in found else found
+        except ValueError:
+            return {}
+
+    def wait_for_state(self, *states: str) -> None:
+        wait_for(lambda: self.status().get("state") in states)
+
+    def configure(self, **options: str) -> None:
+        """Edit the sample: comment out what is there of these options, and append them."""
+        path = self.root / CONFIGURATION[1:]
+        names = {name.replace("_", "-"): value for name, value in options.items()}
+        kept = [
+            line for line in path.read_text().splitlines() if line.partition("=")[0] not in names
+        ]
+        with path.open("w") as file:  # In place: the owner and the mode are the package's.
+            lines = kept + [f"{name}={value}" for name, value in names.items() if value]
+            file.write("\n".join(lines) + "\n")
+
+    def install(self) -> str:
+        packages = sorted(f"/srv/{path.name}" for path in (self.root / "srv").glob("*.deb"))
+        return self.run("apt-get", "install", "-y", "--no-install-recommends", *packages)
+
+    def end(self) -> None:
+        for process in (*self.daemons, self.holder):
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def folders() -> Iterator[list[Path]]:
+    with tempfile.TemporaryDirectory(prefix="qpidha-deb-") as place:
+        found = [Path(place, name) for name in ("b1", "b2", "b3")]
+        for folder in found:
+            folder.mkdir()
+        yield found
+
+
+@pytest.fixture
+def hosts(folders: list[Path]) -> Iterator[list[Host]]:
+    found: list[Host] = []
+    try:
+        for folder in folders:
+            found.append(Host(folder))
+        yield found
+    finally:
+        for host in found:
+            host.end()
+
+
+@pytest.fixture
+def host(folders: list[Path]) -> Iterator[Host]:
+    found = Host(folders[0])
+    yield found
+    found.end()
+
+
+def test_installed_started_reloaded_removed_and_purged(host: Host) -> None:
+    host.install()
+    version = host.run("dpkg-query", "-W", "-f", "${Version}", "qpidha")
+    assert version == VERSION
+    assert host.run("qpidhad", "--version") == f"qpidhad {VERSION}\n"
+    assert host.run("qpid-ha", "version").strip().endswith(VERSION)
+    for program in ("qpidha-watch", "qpidha-console"):
+        assert "usage" in host.run(program, "--help")
+    modes = host.run("stat", "-c", "%U:%G %a", "/etc/qpidha", CONFIGURATION, "/var/lib/qpidha")
+    assert modes.splitlines() == ["root:qpidha 750", "root:qpidha 640", "qpidha:qpidha 750"]
+    assert "qpid-ha" in host.run("cat", "/usr/share/bash-completion/completions/qpid-ha")
+    assert "<resource-agent" in host.run(
+        "/usr/lib/ocf/resource.d/qpidha/broker", "meta-data", code=0
+    )
+    host.run("logrotate", "--debug", "/etc/logrotate.d/qpidha")
+    said = host.run("systemd-analyze", "verify", "--man=no", "qpidha.service", code=None)
+    assert "qpidha" not in said, said
+
+    host.configure(port="5673", admin_socket="/run/qpidha/admin-5673.sock")
+    daemon = host.start("qpidhad")
+    host.wait_for_state("standalone")
+    host.run("qpid-ha", "queue", "add", "orders", "--durable")
+    host.run("qpid-ha", "--config", CONFIGURATION, "--timeout", "30", "reload")
+    console = host.start("qpidha-console", "--admin-socket", "/run/qpidha/admin-5673.sock")
+    ask = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8672/healthz').status)"
+    wait_for(lambda: host.run("/usr/bin/python3", "-c", ask, code=None).strip() == "200")
+    console.terminate()
+    check = "/usr/lib/qpidha/libexec/not-under-pacemaker"
+    host.run(check)
+    (host.root / "etc/systemd/system/pacemaker.service").write_text(PACEMAKER)
+    host.run("systemctl", "enable", "pacemaker")
+    host.run(check)
+    folder = host.root / "var/lib/pacemaker/cib"
+    folder.mkdir(parents=True)
+    (folder / "cib.xml").write_text('<primitive id="b" class="ocf" provider="qpidha"/>')
+    assert "Pacemaker runs the broker" in host.run(check, code=1)
+
+    daemon.terminate()
+    wait_for(lambda: not host.status())
+    unit = "/etc/systemd/system/multi-user.target.wants/qpidha.service"
+    host.run("test", "-L", unit, code=1)
+    host.run("systemctl", "enable", "qpidha")
+    host.run("test", "-L", unit)
+    host.run("apt-get", "remove", "-y", "qpidha")
+    host.run("test", "-d", "/var/lib/qpidha/journal")
+    host.run("test", "-e", CONFIGURATION)
+    host.run("test", "-L", unit, code=1)
+    left = host.run("find", "/usr/lib/qpidha", "/usr/lib/ocf/resource.d/qpidha", code=None)
+    assert left.count("No such file") == 2, left
+
+    host.install()
+    daemon = host.start("qpidhad")
+    host.wait_for_state("standalone")
+    assert "orders" in host.run("qpid-ha", "queue", "list")
+    daemon.terminate()
+    wait_for(lambda: not host.status())
+    said = host.run("apt-get", "purge", "-y", "qpidha", "qpidha-resource-agents")
+    assert "/var/lib/qpidha is kept" in said and "the user qpidha is kept" in said
+    host.run("test", "-d", "/var/lib/qpidha/journal")
+    host.run("test", "-e", CONFIGURATION, code=1)
+    host.run("test", "-e", "/etc/logrotate.d/qpidha", code=1)
+
+
+def test_the_wheels_are_all_that_a_host_needs() -> None:
+    pip = [str(ROOT / "build" / "tools" / "bin" / "python"), "-m", "pip", "--isolated", "install"]
+    done = subprocess.run(
+        [*pip, "--dry-run", "--ignore-installed", "--no-index", "--find-links", "dist/wheels"]
+        + ["qpidha[console,vip]"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"]},
+        check=False,
+    )
+    assert done.returncode == 0 and f"qpidha-{VERSION}" in done.stdout, done.stderr
+
+
+def test_three_hosts_are_a_cluster_and_survive_a_primary(hosts: list[Host]) -> None:
+    first = hosts[0]
+    first.run("ip", "link", "add", "switch", "type", "bridge")
+    first.run("ip", "link", "set", "switch", "up")
+    for number, host in enumerate(hosts, 1):
+        if host is first:
+            host.run("ip", "address", "add", "192.0.2.1/24", "dev", "switch")
+        else:
+            subprocess.run(
+                ["nsenter", f"--target={first.pid}", "--net", "ip", "link", "add"]
+                + [f"port{number}", "type", "veth", "peer", "name", "eth0", "netns"]
+                + [str(host.pid)],
+                check=True,
+            )
+            first.run("ip", "link", "set", f"port{number}", "master", "switch", "up")
+            host.run("ip", "address", "add", f"192.0.2.{number}/24", "dev", "eth0")
+            host.run("ip", "link", "set", "eth0", "up")
+    daemons = []
+    for number, host in enumerate(hosts, 1):
+        host.install()
+        host.configure(
+            interface="",
+            name=f"b{number}",
+            auth="no",
+            advertised_address=f"192.0.2.{number}",
+            ha_cluster="yes",
+            ha_brokers_url="192.0.2.1,192.0.2.2,192.0.2.3",
+            ha_replicate="all",
+            link_heartbeat_interval="1",
+        )
+        daemons.append(host.start("qpidhad"))
+    for host in hosts:
+        host.wait_for_state("joining")
+    first.run("qpid-ha", "--cluster-manager", "promote")
+    first.wait_for_state("active")
+    for host in hosts[1:]:
+        host.wait_for_state("ready")
+    first.run("qpid-ha", "queue", "add", "orders", "--durable")
+    first.run("qpid-ha", "send", "orders", "one", "--durable")
+    daemons[0].kill()
+    wait_for(lambda: not first.status())
+    hosts[1].run("qpid-ha", "failover", "b2")
+    hosts[1].wait_for_state("active")
+    assert hosts[1].run("qpid-ha", "receive", "orders", "-m", "1").startswith("one\n")
