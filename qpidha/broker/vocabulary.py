@@ -699,6 +699,16 @@ _QUEUES = (
         by_policy=ByPolicy.SMALLEST,
         unlimited=-1,
     ),
+    _alias(
+        Kind.QUEUE,
+        "x-deliver-limit",
+        RABBITMQ,
+        DELIVERY_LIMIT,
+        "So RabbitMQ's client for Python writes it (1.0.1, deliver_limit).",
+        values="a whole number, -1 is no limit",
+        read=_same,
+        example=5,
+    ),
     _known(
         Kind.QUEUE,
         DELIVERY_LIMIT_ACTION,

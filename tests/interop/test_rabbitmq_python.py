@@ -71,7 +71,8 @@ def test_d5_what_its_documentation_shows_works(a_cluster):
         management.declare_exchange(
             ExchangeSpecification(name="e", exchange_type=ExchangeType.direct)
         )
-        management.declare_queue(QuorumQueueSpecification(name="q"))
+        management.declare_queue(QuorumQueueSpecification(name="q", deliver_limit=7))
+        assert broker.call("list_queues", name="q")[0]["arguments"]["x-delivery-limit"] == 7
         binding = management.bind(
             ExchangeToQueueBindingSpecification(
                 source_exchange="e", destination_queue="q", binding_key="k"
