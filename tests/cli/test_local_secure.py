@@ -60,6 +60,11 @@ def at(clients: dict[str, str]) -> list[str]:
     return ["-b", clients["url"], "--ssl-trusted", clients["ssl_trusted"]]
 
 
+def address(clients: dict[str, str], name: str) -> str:
+    """Where a broker is: addresses are in the order of names."""
+    return clients["url"].partition("//")[2].split(",")[int(name[1:]) - 1]
+
+
 def login(clients: dict[str, str]) -> list[str]:
     return ["--user", clients["user"], "--password-file", clients["password_file"]]
 
@@ -83,11 +88,9 @@ def test_a_program_is_told_what_the_primary_knows_of_the_others(
 ) -> None:
     said = qpid_ha("list", "-o", "json", *at(clients), *login(clients))
     rows = json.loads(said.out)["brokers"]
-    assert sorted((row["name"], row["state"], row["in_sync"]) for row in rows) == [
-        ("b1", "active", True),
-        ("b2", "ready", True),
-        ("b3", "ready", True),
-    ]
+    assert {row["name"] for row in rows} == {"b1", "b2", "b3"}
+    assert sorted(row["state"] for row in rows) == ["active", "ready", "ready"]
+    assert all(row["in_sync"] for row in rows)
 
 
 class Opening(MessagingHandler):
@@ -107,8 +110,7 @@ class Opening(MessagingHandler):
         event.container.stop()
 
     def on_transport_error(self, event: Any) -> None:
-        self.heard.append(str(event.transport.condition))
-        event.container.stop()
+        self.heard.append(str(event.transport.condition))  # a backup's: it goes on to the next
 
 
 def test_the_lines_for_proton_connect(secure: Path, qpid_ha: Run) -> None:
@@ -119,7 +121,7 @@ def test_the_lines_for_proton_connect(secure: Path, qpid_ha: Run) -> None:
     )
     program = Opening("\n".join(line[9:] for line in lines[first:last]))
     Container(program).run()
-    assert program.heard == ["opened"]
+    assert program.heard[-1] == "opened"
 
 
 def test_who_started_it_needs_no_words_at_all(secure: Path, qpid_ha: Run) -> None:
@@ -174,27 +176,30 @@ def test_whom_the_authority_does_not_vouch_for_is_told_no_password(
 
 @pytest.mark.parametrize("command", ["demote", "promote --cluster-manager", "reload"])
 def test_a_program_commands_nothing(clients: dict[str, str], qpid_ha: Run, command: str) -> None:
-    first = {**clients, "url": clients["url"].partition(",")[0]}
-    said = qpid_ha(*command.split(), *at(first), *login(clients))
+    primary = status(qpid_ha)["primary"]
+    url = f"{clients['url'].partition('//')[0]}//{address(clients, primary)}"
+    said = qpid_ha(*command.split(), *at({**clients, "url": url}), *login(clients))
     assert said.code == 77, said
-    assert status(qpid_ha)["primary"] == "b1"
+    assert status(qpid_ha)["primary"] == primary
 
 
 def test_an_administrator_elsewhere_commands_it_by_the_login_of_the_brokers(
     secure: Path, clients: dict[str, str], qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote = ["--config", str(secure / "b1" / "qpidd.conf"), "-b", clients["url"].partition(",")[0]]
-    asked = qpid_ha("switchover", "b2", *remote)  # through the manager, which is found
-    assert asked.code == 0 and status(qpid_ha)["primary"] == "b2", asked
-    assert qpid_ha("wait", "--for", "ready=2", "-b", "b2").code == 0
+    first = status(qpid_ha)["primary"]
+    other = "b1" if first == "b2" else "b2"
+    asked = qpid_ha("switchover", other, *remote)  # through the manager, which is found
+    assert asked.code == 0 and status(qpid_ha)["primary"] == other, asked
+    assert qpid_ha("wait", "--for", "ready=2", "-b", other).code == 0
     listed = qpid_ha("list", *remote)
     assert listed.code == 0 and "in sync 3 of 3" in listed.out, listed
     monkeypatch.setenv("QPIDHA_DIR", str(secure / "elsewhere"))
-    asked = qpid_ha("failover", "b1", *remote)
+    asked = qpid_ha("failover", first, *remote)
     assert asked.code == 0, asked
     monkeypatch.setenv("QPIDHA_DIR", str(secure))
-    assert status(qpid_ha)["primary"] == "b1"
-    assert qpid_ha("wait", "--for", "ready=2", "-b", "b1").code == 0
+    assert status(qpid_ha)["primary"] == first
+    assert qpid_ha("wait", "--for", "ready=2", "-b", first).code == 0
 
 
 def test_a_failover_and_a_restart_keep_messages_and_who_gets_in(

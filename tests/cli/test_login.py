@@ -95,7 +95,7 @@ def test_waiting_logs_in_as_any_other_command_does(at: Run) -> None:
 
 def test_only_administrators_command_a_broker(at: Run) -> None:
     said = at("ann:ann", "promote", "--cluster-manager")
-    assert said.code == 77 and said.err.endswith("Try: log in as the user that ha-username names\n")
+    assert said.code == 77 and "Try: log in as the user that ha-username names [" in said.err
     said = at("admin:admin", "promote", "--cluster-manager")
     assert said.code == 1 and "not in a cluster" in said.err
 
@@ -121,6 +121,6 @@ def test_code_d1_without_users_local_programs_use_queues_and_administer_by_the_s
         said = qpid_ha("promote", "--cluster-manager", *at)
         assert said.code == 77 and "promote is for administrators" in said.err
         assert "this broker has no users" in said.err
-        assert said.err.endswith("Try: use its admin socket\n")
+        assert "Try: use its admin socket [" in said.err
         said = qpid_ha("promote", "--cluster-manager", "-b", f"{directory}/a.sock")
         assert said.code == 1 and "not in a cluster" in said.err

@@ -183,7 +183,7 @@ def test_nobody_there_is_69(qpid_ha: Run) -> None:
 
 
 def test_a_hint_says_what_to_do_with_a_name_that_is_not_there(at: Run) -> None:
-    assert at("send", "nope", "x").err.endswith("Try: qpid-ha queue add nope\n")
+    assert "Try: qpid-ha queue add nope [" in at("send", "nope", "x").err
     for words in (
         ("queue", "del", "nope"),
         ("queue", "purge", "nope"),
@@ -191,11 +191,10 @@ def test_a_hint_says_what_to_do_with_a_name_that_is_not_there(at: Run) -> None:
         ("receive", "nope"),
     ):
         said = at(*words)
-        assert said.code == 1 and said.err.endswith(". Try: qpid-ha queue list\n"), said.err
-    assert at("exchange", "del", "nope").err.endswith("Try: qpid-ha exchange list\n")
-    assert at("unbind", "amq.topic", "q", "nope").err.endswith(
-        "Try: qpid-ha exchange list --bindings\n"
-    )
+        assert said.code == 1 and ". Try: qpid-ha queue list [" in said.err, said.err
+    assert "Try: qpid-ha exchange list [" in at("exchange", "del", "nope").err
+    said = at("unbind", "amq.topic", "q", "nope")
+    assert "Try: qpid-ha exchange list --bindings [" in said.err
 
 
 def test_bindings_are_listed(at: Run) -> None:
