@@ -5,6 +5,7 @@ alert rules.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import subprocess
@@ -18,9 +19,18 @@ from qpidha.client.admin import LinkBroken
 from qpidha.console.looks import Watched
 from qpidha.console.metrics import CUT, DETAILED, METRICS, PREFIX, aggregated, detailed
 from tests.console.consoles import member, status_of
+from tests.console.grafana_dashboard import CODES, DASHBOARD, WIDTH, written
 from tests.console.metrics_page import PAGE, RULES, with_tables
 
 NAMES = {PREFIX + row.name for row in (*METRICS, *DETAILED["queue"], CUT)}
+LABELS = {PREFIX + row.name: {"cluster", "broker", *row.labels} for row in METRICS}
+SELECTOR = re.compile(r"\b(qpidha_\w+)(?:\{([^}]*)\})?")
+OF_ONE = 'cluster="c", broker="b1"'
+OF_B1 = '{broker="b1"}'
+NEEDS_PROMTOOL = pytest.mark.skipif(
+    shutil.which("promtool") is None,
+    reason="promtool is not installed (Debian's package prometheus)",
+)
 STATUS = status_of(
     "active",
     epoch=2,
@@ -192,16 +202,76 @@ def test_every_metric_of_the_alert_rules_exists() -> None:
     assert named <= NAMES and "qpidha_unsafe_queues" in named
 
 
+@NEEDS_PROMTOOL
 def test_promtool_finds_the_alert_rules_right(tmp_path: Path) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed (Debian's package prometheus)")
     play = tmp_path / "rules_test.yml"
     source = Path(__file__).parent / "rules_test.yml"
     play.write_text(source.read_text().replace("RULES", str(RULES)))
     for words in (["check", "rules", str(RULES)], ["test", "rules", str(play)]):
-        done = subprocess.run([promtool, *words], capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert promtool(*words) == ""
     metrics = asyncio.run(aggregated([Watched("b1", Broker())], "c")).encoded("")[0]
-    done = subprocess.run([promtool, "check", "metrics"], input=metrics, capture_output=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert promtool("check", "metrics", text=metrics.decode()) == ""
+
+
+def promtool(*words: str, text: str = "") -> str:
+    """Return what promtool objects to."""
+    done = subprocess.run(["promtool", *words], input=text, capture_output=True, text=True)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def wrong_in(expression: str) -> list[str]:
+    """Return what an expression names that no broker has: metrics, labels, states."""
+    wrong = []
+    for metric, selected in SELECTOR.findall(expression):
+        labels = dict(re.findall(r'(\w+)=~?"([^"]*)"', selected))
+        wrong += [metric] if metric not in NAMES else sorted(labels.keys() - LABELS[metric])
+        wrong += sorted({labels.get("state", "active")} - CODES.keys())
+    return wrong
+
+
+def asked_by_dashboard() -> list[str]:
+    """Return the expressions of the dashboard, with the choices at its top made."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    choices = {"$cluster": "c", "$broker": "b1|b2", "$__rate_interval": "1m"}
+    return [re.sub(r"\$\w+", lambda found: choices[found[0]], each) for each in asked]
+
+
+def test_the_dashboard_asks_for_what_there_is() -> None:
+    assert DASHBOARD.read_text() == written(), "run python -m tests.console.grafana_dashboard"
+    assert [found for each in asked_by_dashboard() if (found := wrong_in(each))] == []
+    assert wrong_in('qpidha_up{cluster="c"} + qpidha_gone{x="y"}') == ["qpidha_gone"]
+    assert wrong_in('qpidha_broker_state{queue="q", state="lost"}') == ["queue", "lost"]
+
+
+def test_no_panel_of_the_dashboard_lies_on_another() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    places = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(set(places)) == len(places) == WIDTH * (max(y for _, y in places) + 1)
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+@NEEDS_PROMTOOL
+def test_promtool_understands_what_the_dashboard_asks(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yml"
+    asked = [{"record": f"r{at}", "expr": each} for at, each in enumerate(asked_by_dashboard())]
+    rules.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": asked}]}))
+    assert promtool("check", "rules", str(rules)) == ""
+    states = [
+        {"series": f'qpidha_broker_state{{{OF_ONE}, state="ready"}}', "values": "1 1 0 _"},
+        {"series": f'qpidha_broker_state{{{OF_ONE}, state="active"}}', "values": "0 0 1 _"},
+        {"series": f"qpidha_up{{{OF_ONE}}}", "values": "1 1 1 0"},
+    ]
+    (state,) = [each for each in asked_by_dashboard() if "broker_state" in each]
+    seen = [
+        {"expr": state, "eval_time": f"{at}m", "exp_samples": [{"labels": OF_B1, "value": code}]}
+        for at, code in ((0, CODES["ready"]), (1, CODES["ready"]), (2, CODES["active"]))
+    ]
+    play = {"interval": "1m", "input_series": states, "promql_expr_test": seen}
+    rules.with_name("play.yml").write_text(json.dumps({"rule_files": [], "tests": [play]}))
+    assert promtool("test", "rules", str(rules.with_name("play.yml"))) == ""
