@@ -504,7 +504,7 @@ def arrival(payload: bytes, now: int) -> tuple[bytes, int, int]:
             end = _end_in_properties(payload, offset + 6) if kind == 0xC0 else -1
             if end >= 0:
                 return payload, min(expires, end) if expires and end else expires or end, 0
-    except IndexError:
+    except (IndexError, struct.error):
         pass
     return _arrival(payload, now)
 

@@ -192,6 +192,12 @@ def test_faults_b8d_before_1970_a_message_with_a_ttl_has_no_end() -> None:
     assert arrival(payload, 1) == (payload, 1_000_000_001, 0)
 
 
+def test_a_message_that_ends_in_its_ttl_is_refused() -> None:
+    for cut in range(1, 4):
+        with pytest.raises(ProtocolViolation):
+            arrival(b"\x00Sp\xc0\x09\x03AP\x04p" + bytes(cut), 1)
+
+
 FAR = 1_900_000_000_000
 
 
