@@ -103,6 +103,7 @@ def test_a_refusal_keeps_its_fields_and_the_session_goes_on(tmp_path: Path) -> N
             "message": "it cannot be",
             "reason": "it is not",
             "hint": "make it so",
+            "event_code": "",
         }
         writer.write(b'{"id": 2, "method": "dance"}\n')
         refused = (await answer(reader))["error"]
