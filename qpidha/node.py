@@ -1053,6 +1053,11 @@ class Node:
         """Return every AMQP connection, oldest first."""
         return list(self.streams.by_id.values())
 
+    def close_connection(self, connection: Connection, error: QpidHaError) -> None:
+        """End a connection, and tell its peer why."""
+        connection.close(error)
+        self.wake(connection)
+
     def promote(self, reply: Answer, accept_loss: bool = False, forget: str = "") -> None:
         """Become primary."""
         if self.cluster is None:

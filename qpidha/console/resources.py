@@ -66,6 +66,15 @@ RESOURCES = (
         "id",
         True,
     ),
+    Resource("sessions", "list_sessions", "Their sessions", (MATCH, *PAGES), "id", True),
+    Resource(
+        "subscriptions",
+        "list_subscriptions",
+        "Who consumes from which queue",
+        (MATCH, *PAGES),
+        "id",
+        True,
+    ),
     Resource(
         "bindings",
         "list_bindings",
@@ -106,6 +115,7 @@ CLUSTER = (
 LEFT_OUT = {
     "ping": "/healthz says more",
     "query": "/api/v1/status has all of it",
+    "events": "qpid-ha events follows them",
     "peek_messages": "who may watch may not read messages",
     "acl": "who may watch need not know who may do what",
 }

@@ -20,6 +20,7 @@ from qpidha.ha.cluster import Cluster
 from qpidha.ha.in_sync import InSyncSet
 from qpidha.ha.peers import Peer, PeerState
 from qpidha.ha.primary import Primary, RemoteBackup
+from qpidha.management.recent_events import RecentEvents
 from qpidha.management.tracing import Tracing
 from qpidha.model.duration import SECOND
 from qpidha.model.effects import Announce, Effect, WriteEvents
@@ -93,6 +94,7 @@ class EventLog(EventSink):
         "_up",
         "_was",
         "log_writer",
+        "recent",
     )
 
     def __init__(
@@ -102,6 +104,7 @@ class EventLog(EventSink):
             settings.journal_events if settings.data_dir or settings.journal_events_dir else "off"
         )
         super().__init__(is_on=level != "off")
+        self.recent = RecentEvents()
         self._log = log
         self._pending = pending
         self._broker = broker
@@ -175,6 +178,7 @@ class EventLog(EventSink):
             self._next_second = now + SECOND
             self._each_second()
         if self.rows:
+            self.recent.note(now, self.rows)
             effects.append(WriteEvents(now, self.rows))
             self.rows = []
 

@@ -29,6 +29,7 @@ from qpidha.management.access import ONWARD
 from qpidha.management.parameters import Parameter, Type
 from qpidha.management.peek import MOST, peeked
 from qpidha.management.port import Reply
+from qpidha.management.recent_events import SHOWN
 from qpidha.management.report import explained
 from qpidha.management.schema import (
     BINDING,
@@ -37,15 +38,27 @@ from qpidha.management.schema import (
     HABROKER,
     LOOKS,
     QUEUE,
+    SESSION,
+    SUBSCRIPTION,
     BindingView,
     binding_of,
     bindings_of,
+    connection_number,
     describe,
     properties_named,
+    session_number,
+    subscription_number,
 )
 from qpidha.management.statistics import statistics
 from qpidha.model.duration import SECOND
-from qpidha.model.errors import InvalidArgument, NotFound, NotImplementedHere, RefusedRequest
+from qpidha.model.errors import (
+    ConnectionForced,
+    InvalidArgument,
+    NotFound,
+    NotImplementedHere,
+    RefusedRequest,
+)
+from qpidha.model.events import ConnectionKind
 from qpidha.model.principal import Action, ObjectType
 
 if TYPE_CHECKING:
@@ -59,6 +72,7 @@ if TYPE_CHECKING:
 
 IN_BROKER = ("org.apache.qpid.broker", "broker")
 IN_QUEUE = ("org.apache.qpid.broker", "queue")
+IN_CONNECTION = ("org.apache.qpid.broker", "connection")
 IN_HA = ("org.apache.qpid.ha", "habroker")
 """Packages and classes where Qpid's rules expect a method."""
 RESERVED = ("amq.", "qpid.", "qpidha.", "$")
@@ -271,6 +285,27 @@ def _page(
     page = nsmallest(call["limit"], behind) if call["limit"] else sorted(behind)
     call.node.lines.spend(len(behind) // LOOKS)
     return (keyed[key] for key in page)
+
+
+def _events(call: Call) -> None:
+    node = call.node
+    if not node.event_log.is_on:
+        raise RefusedRequest(
+            "this broker keeps no events",
+            reason="it has no data-dir, or journal-events is off",
+            hint="give it a data-dir, and leave journal-events as it is",
+        )
+    kinds = call["kinds"].replace(",", " ").split()
+    for kind in kinds:
+        if kind not in SHOWN:
+            near = get_close_matches(kind, SHOWN, 1)
+            raise InvalidArgument(
+                f"there is no kind of events {kind}",
+                hint=f"did you mean {near[0]}?" if near else f"kinds: {', '.join(SHOWN)}",
+            )
+    found = node.event_log.recent.list(call["after"], call["limit"], kinds)
+    node.lines.spend(LOOKS * len(found))
+    call.answer({"name": node.status().get("name", ""), "now_ns": node.now, "events": found})
 
 
 def _list_bindings(call: Call) -> None:
@@ -627,6 +662,34 @@ def _switchover(call: Call) -> None:
     call.node.switchover(call["target"], call.reply)
 
 
+def _close_connection(call: Call) -> None:
+    node, number = call.node, call["id"]
+    connection = next((one for one in node.connections() if one.connection_id == number), None)
+    if connection is None:
+        raise NotFound(
+            f"there is no connection {number}", hint="list_connections shows what there is"
+        )
+    if connection is call.owner:
+        raise RefusedRequest(
+            f"connection {number} is the one that asks", hint="close it at your end"
+        )
+    if connection.kind is ConnectionKind.OUTGOING or connection.principal.is_broker:
+        raise RefusedRequest(
+            f"connection {number} is with another broker",
+            reason="replication goes by it",
+            hint="close connections of clients",
+        )
+    found = describe(CONNECTION, connection, node)
+    reason = call["reason"]
+    node.close_connection(
+        connection,
+        ConnectionForced(
+            f"an administrator closed the connection{f': {reason}' if reason else ''}"
+        ),
+    )
+    call.answer(found)
+
+
 def _reload(call: Call) -> None:
     call.node.reload(call.reply)
 
@@ -665,6 +728,11 @@ _PAGE = (
 _MATCH = (
     Parameter("name", Type.TEXT, "list the one of this name"),
     Parameter("match", Type.TEXT, "list those whose name contains this"),
+    *_PAGE,
+)
+_MATCH_ID = (
+    Parameter("name", Type.TEXT, "list the one with this id"),
+    Parameter("match", Type.TEXT, "list those whose id contains this"),
     *_PAGE,
 )
 _FORGET = Parameter(
@@ -860,14 +928,53 @@ METHODS: tuple[Method, ...] = (
         ObjectType.QUERY,
         "List AMQP connections, oldest first.",
         "a list of connections with the fields of the class `connection`",
-        _list(CONNECTION, int),
-        (
-            Parameter("name", Type.TEXT, "list the one with this id"),
-            Parameter("match", Type.TEXT, "list those whose id contains this"),
-            *_PAGE,
-        ),
+        _list(CONNECTION, connection_number),
+        _MATCH_ID,
         routes=("GET /connections",),
         properties=_of_class("connection"),
+    ),
+    Method(
+        "list_sessions",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.QUERY,
+        "List the sessions of AMQP connections.",
+        "a list of sessions with the fields of the class `session`; an id is `CONNECTION/CHANNEL`",
+        _list(SESSION, session_number),
+        _MATCH_ID,
+        routes=("GET /sessions",),
+        properties=_of_class("session"),
+    ),
+    Method(
+        "list_subscriptions",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.QUERY,
+        "List who consumes from which queue.",
+        "a list of consumers with the fields of the class `subscription`; an id is "
+        "`CONNECTION/LINK`",
+        _list(SUBSCRIPTION, subscription_number),
+        _MATCH_ID,
+        routes=("GET /subscriptions",),
+        properties=_of_class("subscription"),
+    ),
+    Method(
+        "events",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.QUERY,
+        "Tell the last events of this broker's life: its states, promotions, other brokers, "
+        "clients, queues, limits, errors.",
+        "`name`, `now_ns` and `events`, oldest first: each has `at_ns`, which no other event of "
+        "this broker has, `kind`, `text`, and by its kind `what`, `state`, `epoch`, `about`, "
+        "`queue`, `count`, `in_sync`, `error`",
+        _events,
+        (
+            Parameter("after", Type.NUMBER, "those behind this `at_ns`, the first ones of them"),
+            Parameter("limit", Type.NUMBER, "so many at most; 0 is all"),
+            Parameter("kinds", Type.TEXT, f"of these kinds only: {', '.join(SHOWN)}"),
+        ),
+        properties=_of_class("broker"),
     ),
     Method(
         "list_policies",
@@ -1200,6 +1307,21 @@ METHODS: tuple[Method, ...] = (
         (Parameter("target", Type.TEXT, "address or system id; empty chooses the best backup"),),
         operations=((HABROKER, "SWITCHOVER"),),
         schema=IN_HA,
+    ),
+    Method(
+        "close_connection",
+        Effect.COMMAND,
+        Action.UPDATE,
+        ObjectType.BROKER,
+        "Close the connection of a client; what it had not settled goes back to its queues.",
+        "the fields of the class `connection`",
+        _close_connection,
+        (
+            Parameter("id", Type.NUMBER, "of the connection, as `list_connections` has it"),
+            Parameter("reason", Type.TEXT, "what the client and the log are told"),
+        ),
+        schema=IN_CONNECTION,
+        qpid_name="close",
     ),
     Method(
         "reload",

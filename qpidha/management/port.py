@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from qpidha.broker.broker import Broker
+    from qpidha.management.event_log import EventLog
     from qpidha.management.lines import Lines
     from qpidha.model.errors import QpidHaError
     from qpidha.model.events import ConnectionKind
@@ -48,6 +49,41 @@ class Waiter(Protocol):
         ...
 
 
+class CountersView(Protocol):
+    """What went through a connection."""
+
+    bytes_in: int
+    bytes_out: int
+    messages_in: int
+    messages_out: int
+
+
+class LinkView(Protocol):
+    """One link of a session, as far as management reads it."""
+
+    is_sender: bool
+    """Whether the broker sends on it."""
+
+
+class SessionView(Protocol):
+    """One session of a connection, as far as management reads it."""
+
+    channel: int
+    """On which the other end speaks."""
+    unacked: int
+    unacked_bytes: int
+    """What was sent in it and is not settled."""
+
+    @property
+    def links(self) -> Mapping[Any, LinkView]:
+        """Its links."""
+        ...
+
+    def backlog(self) -> int:
+        """Count the bytes that wait for the other end's window."""
+        ...
+
+
 class ConnectionView(Protocol):
     """One AMQP connection, as far as management reads it."""
 
@@ -74,6 +110,20 @@ class ConnectionView(Protocol):
     @property
     def remote_properties(self) -> dict[Any, Any]:
         """The properties of the other end's open."""
+        ...
+
+    @property
+    def since_ns(self) -> int:
+        """When it began, in ns since 1970."""
+        ...
+
+    @property
+    def counters(self) -> CountersView:
+        """What went through it."""
+        ...
+
+    def sessions(self) -> Iterable[SessionView]:
+        """List its sessions."""
         ...
 
 
@@ -125,6 +175,15 @@ class ManagedNode(Protocol):
 
     def connections(self) -> Iterable[ConnectionView]:
         """List the AMQP connections, oldest first."""
+        ...
+
+    def close_connection(self, connection: Any, error: QpidHaError) -> None:
+        """Close one of them, and tell the other end why."""
+        ...
+
+    @property
+    def event_log(self) -> EventLog:
+        """The events of this broker."""
         ...
 
     def promote(self, reply: Answer, accept_loss: bool = False, forget: str = "") -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from qpidha.broker.queues.queue import Queue
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from qpidha.broker.broker import Broker
     from qpidha.broker.exchange import Destination
-    from qpidha.management.port import ConnectionView, ManagedNode
+    from qpidha.management.port import ConnectionView, ManagedNode, SessionView
     from qpidha.model.principal import Principal
 
 PRODUCT = "qpidha"
@@ -79,6 +79,20 @@ class BindingView:
     key: str
     arguments: dict[str, Any] = field(default_factory=dict)
     destination_exchange: str = ""
+
+
+class SessionOf(NamedTuple):
+    """A session as it is shown: its numbers are those of its connection and of its channel."""
+
+    connection: ConnectionView
+    session: SessionView
+
+
+class Subscription(NamedTuple):
+    """A consumer of a queue as it is shown."""
+
+    queue: Queue
+    link: Any
 
 
 def describe(
@@ -239,10 +253,54 @@ def _get_binding(node: ManagedNode, name: str) -> BindingView | None:
     )
 
 
-def _get_connection(node: ManagedNode, name: str) -> Any:
-    connections = list(node.connections())
-    node.lines.spend(len(connections) // LOOKS)
-    return next((found for found in connections if str(found.connection_id) == name), None)
+def _all_sessions(node: ManagedNode) -> Iterator[SessionOf]:
+    for connection in node.connections():
+        for session in connection.sessions():
+            yield SessionOf(connection, session)
+
+
+def _session_name(found: SessionOf) -> str:
+    return f"{found.connection.connection_id}/{found.session.channel}"
+
+
+def _all_subscriptions(node: ManagedNode) -> Iterator[Subscription]:
+    for queue in node.broker.queues.values():
+        for link in queue.consumers:
+            yield Subscription(queue, link)
+
+
+def _subscription_name(found: Subscription) -> str:
+    return f"{found.link.connection.connection_id}/{found.link.name}"
+
+
+def _named(
+    find: Callable[[ManagedNode], Iterable[Any]], name_of: Callable[[Any], str]
+) -> Callable[[ManagedNode, str], Any]:
+    """Look for what has a name among all there is."""
+
+    def get(node: ManagedNode, name: str) -> Any:
+        entries = list(find(node))
+        node.lines.spend(len(entries) // LOOKS)
+        return next((entry for entry in entries if name_of(entry) == name), None)
+
+    return get
+
+
+def connection_number(name: str) -> int:
+    """Return what orders connections. Raises ValueError."""
+    return int(name)
+
+
+def session_number(name: str) -> tuple[int, int]:
+    """Return what orders sessions. Raises ValueError."""
+    connection, _, channel = name.partition("/")
+    return int(connection), int(channel)
+
+
+def subscription_number(name: str) -> tuple[int, str]:
+    """Return what orders subscriptions. Raises ValueError."""
+    connection, _, link = name.partition("/")
+    return int(connection), link
 
 
 def _get_broker(node: ManagedNode, name: str) -> dict[str, Any] | None:
@@ -312,6 +370,19 @@ FOLLOWED = (
     Property("effective_policy", "effectivePolicy", _effective),
 )
 """What policies say of a queue or exchange."""
+
+
+def _counter(name: str, attribute: str) -> Property:
+    return Property(name, attribute, lambda connection, node: getattr(connection.counters, name))
+
+
+def _links(found: SessionOf, *, sending: bool) -> int:
+    """Count the links of a session on which the broker sends, or the other end does."""
+    return sum(link.is_sender is sending for link in found.session.links.values())
+
+
+def _connection_name(connection: ConnectionView) -> str:
+    return str(connection.connection_id)
 
 
 def _process(connection: Any, node: ManagedNode) -> Any:
@@ -433,10 +504,61 @@ CONNECTION = ObjectClass(
         _principal("encrypted", "encrypted", lambda principal: principal.encrypted),
         _principal("admin", "isAdmin", lambda principal: principal.is_administrator),
         Property("backup", "isBackup", _is_backup),
+        _same("since_ns", "createdAt"),
+        Property("sessions", "sessionCount", lambda connection, node: len(connection.sessions())),
+        _counter("messages_in", "msgsFromClient"),
+        _counter("messages_out", "msgsToClient"),
+        _counter("bytes_in", "bytesFromClient"),
+        _counter("bytes_out", "bytesToClient"),
     ),
     find=lambda node: node.connections(),
-    get=_get_connection,
-    name=lambda connection: str(connection.connection_id),
+    get=_named(lambda node: node.connections(), _connection_name),
+    name=_connection_name,
+)
+
+SESSION = ObjectClass(
+    "session",
+    (
+        Property("id", "sessionId", lambda found, node: _session_name(found)),
+        Property("connection", "connectionRef", lambda found, node: found.connection.connection_id),
+        Property("channel", "channelId", lambda found, node: found.session.channel),
+        Property("user", "authIdentity", lambda found, node: found.connection.principal.name),
+        Property("peer", "address", lambda found, node: found.connection.principal.address),
+        Property("senders", "producerCount", lambda found, node: _links(found, sending=False)),
+        Property("receivers", "consumerCount", lambda found, node: _links(found, sending=True)),
+        Property("unsettled", "unackedMessages", lambda found, node: found.session.unacked),
+        Property(
+            "unsettled_bytes", "unackedBytes", lambda found, node: found.session.unacked_bytes
+        ),
+        Property("waiting_bytes", "bytesWaiting", lambda found, node: found.session.backlog()),
+    ),
+    find=_all_sessions,
+    get=_named(_all_sessions, _session_name),
+    name=_session_name,
+)
+
+SUBSCRIPTION = ObjectClass(
+    "subscription",
+    (
+        Property("id", "subscriptionId", lambda found, node: _subscription_name(found)),
+        Property(
+            "connection", "connectionRef", lambda found, node: found.link.connection.connection_id
+        ),
+        Property("link", "linkName", lambda found, node: found.link.name),
+        Property("queue", "queueRef", lambda found, node: found.queue.name),
+        Property("address", "sourceAddress", lambda found, node: found.link.address),
+        Property("user", "authIdentity", lambda found, node: found.link.connection.principal.name),
+        Property("peer", "address", lambda found, node: found.link.connection.principal.address),
+        Property("browsing", "browsing", lambda found, node: found.link.browse),
+        Property("exclusive", "exclusive", lambda found, node: found.link.exclusive),
+        Property("selective", "selective", lambda found, node: found.link.is_selective),
+        Property("priority", "priority", lambda found, node: found.link.priority),
+        Property("credit", "credit", lambda found, node: found.link.credit),
+        Property("unsettled", "unackedMessages", lambda found, node: found.link.unsettled),
+    ),
+    find=_all_subscriptions,
+    get=_named(_all_subscriptions, _subscription_name),
+    name=_subscription_name,
 )
 
 BROKER = ObjectClass(
@@ -498,6 +620,7 @@ HABROKER = ObjectClass(
 )
 
 CLASSES: dict[str, ObjectClass] = {
-    kind.type: kind for kind in (QUEUE, EXCHANGE, BINDING, CONNECTION, BROKER, HABROKER)
+    kind.type: kind
+    for kind in (QUEUE, EXCHANGE, BINDING, CONNECTION, SESSION, SUBSCRIPTION, BROKER, HABROKER)
 }
 """The classes by type name, in the order in which they are listed."""

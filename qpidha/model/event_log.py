@@ -19,6 +19,15 @@ LEVELS = ("off", "state", "sampled", "full")
 """How much is logged: nothing, what happens to the broker, also some messages, also all of them."""
 LONGEST = 1000
 """Characters of one text in an event."""
+STORY = ("role", "epoch", "promotion", "failover")
+"""Kinds of events that tell who was primary, and since when."""
+STORY_LENGTH = 500
+"""Events of these kinds that are remembered, over restarts."""
+
+
+def kind_of(row: str) -> str:
+    """Return the kind of an event that was added to a sink."""
+    return row[5 : row.index('"', 5)]
 
 
 def quoted(text: str) -> str:

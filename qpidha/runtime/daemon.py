@@ -191,6 +191,8 @@ class Daemon:
             self._events = EventLogWriter(
                 settings, node.name, offset=self._clock.offset, warn=self._warn_soon
             )
+            for at, row in self._events.story.read():
+                node.event_log.recent.note(at, [row])
         self._node_loop.start(node, {**self._network.handlers, **self._handlers()})
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop_requested)

@@ -20,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -28,6 +29,7 @@ from qpidha.model.event_log import quoted, writer_name
 from qpidha.model.settings import Settings
 from qpidha.runtime.event_segments import SegmentWriter
 from qpidha.runtime.exits import reason_of
+from qpidha.runtime.story import Story
 
 EVENTS = "events"
 """Folder of the data directory."""
@@ -88,6 +90,7 @@ class EventLogWriter:
             is_synced=not self._is_direct,
             offset=offset,
         )
+        self.story = Story(self.directory, self._writer.node)
         self._ours = re.compile(
             rf"\.?journal-{re.escape(self._writer.node)}-[0-9a-f]{{8}}-[0-9]{{8}}\.jsonl(\.open)?"
         )
@@ -206,6 +209,8 @@ class EventLogWriter:
         writer.sequence = batches[0].first
         lines = [line for batch in batches for line in self._lines(batch)]
         writer.write_lines("".join(lines).encode(), len(lines))
+        with suppress(OSError):  # The next segment has the same disk, and tells of it.
+            self.story.add((batch.at, row) for batch in batches for row in batch.rows)
         if any(row.startswith(_ROLE) for batch in batches for row in batch.rows):
             writer.rotate()  # whoever follows the cluster wants to know at once
 

@@ -4,20 +4,24 @@ messages.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from qpidha.amqp.peer.connection import Counters
 from qpidha.broker.broker import Broker
 from qpidha.management.access import Access
 from qpidha.management.admin_session import ADMIN_SOCKET_ROLES
+from qpidha.management.event_log import EventLog
 from qpidha.management.lines import Lines
 from qpidha.management.port import Reply
 from qpidha.model import message_view
-from qpidha.model.errors import NotFound
+from qpidha.model.errors import NotFound, QpidHaError
 from qpidha.model.events import ConnectionKind
 from qpidha.model.features import FEATURES
 from qpidha.model.principal import Principal, Role
 from qpidha.model.records import Record
 from qpidha.model.settings import Settings
+from qpidha.store.log import Log
 
 LOCAL = Principal("root", address="process 1", roles=ADMIN_SOCKET_ROLES)
 """Whoever uses the admin socket."""
@@ -68,6 +72,12 @@ class FakeConnection:
         )
         self.remote_container = f"client-{connection_id}"
         self.remote_properties: dict[Any, Any] = {"qpid.client_process": "test"}
+        self.since_ns = 5
+        self.counters = Counters()
+        self.open_sessions: list[Any] = []
+
+    def sessions(self) -> list[Any]:
+        return self.open_sessions
 
 
 class FakeNode:
@@ -89,6 +99,14 @@ class FakeNode:
         self.committed = 0
         self.pending: list[tuple[int, Any, object]] = []
         self.open_connections: list[FakeConnection] = []
+        self.closed: list[tuple[FakeConnection, QpidHaError]] = []
+        self.event_log = EventLog(
+            replace(self.settings, journal_events_dir="/nowhere"),
+            log := Log(1 << 20),
+            log,
+            self.broker,
+            "b1",
+        )
         self.promoted = self.demoted = self.stopped = 0
         self.accepted_loss = False
         self.switched_to: str | None = None
@@ -141,6 +159,9 @@ class FakeNode:
 
     def connections(self) -> list[FakeConnection]:
         return self.open_connections
+
+    def close_connection(self, connection: Any, error: QpidHaError) -> None:
+        self.closed.append((connection, error))
 
     def promote(self, reply: Any, accept_loss: bool = False, forget: str = "") -> None:
         self.promoted += 1

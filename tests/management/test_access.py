@@ -200,6 +200,7 @@ def test_every_command_to_the_broker_itself_needs_a_role() -> None:
         "demote",
         "recover",
         "switchover",
+        "close_connection",
         "reload",
         "shutdown",
         "recording",

@@ -28,6 +28,7 @@ from qpidha.model.errors import (
 )
 from qpidha.model.principal import Action, ObjectType, Principal
 from tests.management.builders import FakeConnection, FakeLink, FakeNode, a_request, open_answer
+from tests.management.test_requests import FakeSession, a_consumer
 
 if TYPE_CHECKING:
     from qpidha.management.port import ManagedNode
@@ -245,7 +246,10 @@ def test_types_attributes_and_operations_describe_every_class(client: Client) ->
 def test_every_attribute_that_is_named_is_given(client: Client) -> None:
     client.ask("CREATE", type="queue", name="q")
     client.ask("BIND", {"exchange": "amq.topic", "queue": "q", "key": "k"})
-    client.target.open_connections.append(FakeConnection(4))
+    connection = FakeConnection(4)
+    connection.open_sessions = [FakeSession(0)]
+    client.target.open_connections.append(connection)
+    a_consumer(client.target, "q")
     for kind, names in client.ask("GET-ATTRIBUTES")[2].items():
         _, _, found = client.ask("QUERY", entityType=kind)
         identity = found["results"][0][1]

@@ -316,6 +316,11 @@ COMMANDS: list[tuple[str, dict[str, Any], str]] = [
     ("recover", {}, "asks for recover"),
     ("switchover", {"target": "two"}, "asks for switchover, target 'two'"),
     ("reload", {}, "asks for reload"),
+    (
+        "close_connection",
+        {"id": 9, "reason": "old"},
+        "asks for close_connection, id '9', reason 'old'",
+    ),
     ("shutdown", {}, "asks for shutdown"),
     ("status", {}, ""),
     ("no-such", {}, ""),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from qpidha.broker.queues.arguments import DEEPEST
+from qpidha.broker.queues.queue import Queue
 from qpidha.management.port import Reply
 from qpidha.management.requests import Requests
 from qpidha.management.schema import plain
 from qpidha.model.events import ConnectionKind
 from qpidha.model.principal import Role
 from qpidha.model.records import Bound, QueueDeclared, QueueDeleted
+from tests.broker.parts import Taker
 from tests.management.builders import LOCAL, FakeConnection, FakeNode
 
 
@@ -391,6 +394,103 @@ def test_a_backup_is_a_broker_that_came_to_us(asker: Asker) -> None:
     primary.kind = ConnectionKind.OUTGOING
     asker.target.open_connections += [client, backup, primary]
     assert [row["backup"] for row in asker.ask("list_connections")] == [False, True, False]
+
+
+class FakeSession:
+    """What management reads of a session."""
+
+    def __init__(self, channel: int, *links: bool) -> None:
+        self.channel = channel
+        self.unacked, self.unacked_bytes = 2, 30
+        self.links = {number: FakeEnd(sends) for number, sends in enumerate(links)}
+
+    def backlog(self) -> int:
+        return 4
+
+
+@dataclass
+class FakeEnd:
+    is_sender: bool
+
+
+def test_sessions_are_listed_with_what_is_under_way(asker: Asker) -> None:
+    for number in (9, 10):
+        connection = FakeConnection(number)
+        connection.open_sessions = [FakeSession(0, True, True, False), FakeSession(1)]
+        asker.target.open_connections.append(connection)
+    first, second, *_ = asker.ask("list_sessions")
+    assert (first["id"], first["user"], first["senders"], first["receivers"]) == (
+        "9/0",
+        "guest@QPID",
+        1,
+        2,
+    )
+    assert (first["unsettled"], first["unsettled_bytes"], first["waiting_bytes"]) == (2, 30, 4)
+    assert second["id"] == "9/1"
+    assert [row["id"] for row in asker.ask("list_sessions", after="9/1")] == ["10/0", "10/1"]
+    assert [row["channel"] for row in asker.ask("list_sessions", name="10/1")] == [1]
+    assert asker.ask("list_sessions", name="10/7") == []
+    assert "parameter after" in asker.refusal("list_sessions", after="9").text
+
+
+class Consumer(Taker):
+    """What management reads of a consumer."""
+
+    name, address, unsettled = "a/b", "q", 3
+
+    def __init__(self, queue: Queue, connection: FakeConnection) -> None:
+        super().__init__(queue)
+        self.connection = connection
+
+
+def a_consumer(target: FakeNode, name: str) -> None:
+    """Have a client consume from a queue."""
+    queue = target.broker.queues[name]
+    queue.subscribe(Consumer(queue, FakeConnection(7)))
+
+
+def test_subscriptions_are_listed_with_what_they_consume_from(asker: Asker) -> None:
+    asker.ask("declare_queue", name="q")
+    assert asker.ask("list_subscriptions") == []
+    a_consumer(asker.target, "q")
+    (row,) = asker.ask("list_subscriptions", name="7/a/b")
+    assert (row["connection"], row["link"], row["queue"], row["user"]) == (
+        7,
+        "a/b",
+        "q",
+        "guest@QPID",
+    )
+    assert (row["unsettled"], row["browsing"], row["priority"]) == (3, False, 0)
+
+
+def test_the_connection_of_a_client_is_closed_with_the_reason(asker: Asker) -> None:
+    client, peer, ours = (FakeConnection(number) for number in (1, 2, 3))
+    peer.principal = peer.principal.with_role(Role.BROKER)
+    ours.kind = ConnectionKind.OUTGOING
+    asker.target.open_connections += [client, peer, ours]
+    assert asker.ask("close_connection", id=1, reason="too old")["container"] == "client-1"
+    ((closed, error),) = asker.target.closed
+    assert closed is client and error.condition == "amqp:connection:forced"
+    assert error.text == "an administrator closed the connection: too old"
+    for number in (2, 3):
+        assert "with another broker" in asker.refusal("close_connection", id=number).text
+    assert asker.refusal("close_connection", id=9).condition == "amqp:not-found"
+    assert len(asker.target.closed) == 1
+
+
+def test_only_administrators_close_connections_and_not_their_own(asker: Asker) -> None:
+    client, administrator = FakeConnection(1), FakeConnection(2, is_admin=True)
+    asker.target.open_connections += [client, administrator]
+    asker.call("close_connection", {"id": 2}, client)
+    asker.call("close_connection", {"id": 2}, administrator)
+    errors = [reply.error for reply in asker.answers]
+    assert [error.condition if error else "" for error in errors] == [
+        "amqp:unauthorized-access",
+        "amqp:not-allowed",
+    ]
+    assert asker.target.closed == []
+    asker.call("close_connection", {"id": 1}, administrator)
+    assert [closed for closed, _ in asker.target.closed] == [client]
 
 
 @pytest.mark.parametrize(

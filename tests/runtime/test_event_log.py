@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from qpidha.model.effects import WriteEvents
+from qpidha.model.event_log import STORY_LENGTH
 from qpidha.model.settings import Settings
 from qpidha.pipeline.segments import Reader
 from qpidha.runtime import event_log
@@ -75,11 +76,11 @@ def test_with_full_an_event_is_with_the_kernel_before_what_follows_it(place: Pat
 def test_a_change_of_role_ends_the_segment(place: Path) -> None:
     journalled = Journalled(place, journal_events="full")
     journalled.note(row='"k":"role","r":"active","e":1')
-    assert [path.name[-15:] for path in (place / "events").iterdir()] == ["-00000001.jsonl"]
+    assert [path.name[-15:] for path in (place / "events").glob("journal-*")] == ["-00000001.jsonl"]
     journalled.note()
     events = journalled.end()
     assert [event["s"] for event in events] == [0, 1] and len(
-        list((place / "events").iterdir())
+        list((place / "events").glob("journal-*"))
     ) == 2
 
 
@@ -164,3 +165,32 @@ def test_a_segment_of_an_idle_broker_is_closed_when_its_time_is_over(place: Path
     while not list((place / "events").glob("journal-*.jsonl")) and time.monotonic() < until:
         pass
     assert [event["s"] for event in journalled.end()] == [0]
+
+
+def test_the_story_of_a_broker_is_read_again_at_its_next_start(place: Path) -> None:
+    journalled = Journalled(place)
+    role = '"k":"role","r":"active","e":3'
+    assert journalled.journal.story.read() == []
+    journalled.note(row=role, at=9005)
+    journalled.note(2)
+    journalled.note(row='"k":"epoch","e":4,"x":"b,2}"', at=9007)
+    journalled.end()
+    assert Journalled(place).journal.story.read() == [
+        (9005, role),
+        (9007, '"k":"epoch","e":4,"x":"b,2}"'),
+    ]
+
+
+def test_a_damaged_story_costs_its_damaged_lines_and_a_long_one_is_made_shorter(
+    place: Path,
+) -> None:
+    folder = place / "events"
+    folder.mkdir()
+    file = folder / "story-b_1.jsonl"
+    line = '{"at":%d,"k":"epoch","e":1}\n'
+    file.write_text(line % 1 + '[1]\n{"at":"x","k":"role"}\n{"at":2,"k":"error"}\n{"at":3,"k"')
+    assert Journalled(place).journal.story.read() == [(1, '"k":"epoch","e":1')]
+    file.write_text("".join(line % number for number in range(2 * STORY_LENGTH + 1)))
+    found = Journalled(place).journal.story.read()
+    assert [at for at, _ in found] == [*range(STORY_LENGTH + 1, 2 * STORY_LENGTH + 1)]
+    assert len(file.read_text().splitlines()) == STORY_LENGTH

@@ -291,6 +291,15 @@ class Connection:
         self.counters.bytes_out += len(data)
         return data
 
+    @property
+    def since_ns(self) -> int:
+        """When it began, in ns since 1970."""
+        return self._started
+
+    def sessions(self) -> list[SessionEnd]:
+        """List the sessions that have not ended."""
+        return self._engine.sessions()
+
     def backlog(self, *, answers: bool = False) -> int:
         """Count the bytes that wait for the windows of the peer's sessions, or of those the answers
         of services.

@@ -297,6 +297,10 @@ class Engine:
         lib.pn_session_close(session.pointer)
         session.is_ended = True
 
+    def sessions(self) -> list[SessionEnd]:
+        """List the sessions that have not ended."""
+        return [session for session in self._sessions.values() if not session.is_ended]
+
     def link_count(self) -> int:
         """Count the links there are."""
         return len(self._links)

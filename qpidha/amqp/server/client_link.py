@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from qpidha.model.errors import ProtocolViolation
 
 if TYPE_CHECKING:
+    from qpidha.amqp.peer.connection import Connection
     from qpidha.amqp.peer.links import LinkEnd
     from qpidha.amqp.peer.terminus import PeerError, Pointer
     from qpidha.amqp.server.host import LinkHome
@@ -31,14 +32,23 @@ class ClientLink(ABC):
         self.end: LinkEnd | None = end
         """Our end of it; None once it has ended."""
 
+    @property
+    def connection(self) -> Connection:
+        """The connection that it is on."""
+        return self._connection
+
+    @property
+    def name(self) -> str:
+        """The name that the client gave it; empty once it has ended."""
+        return self.end.name if self.end is not None else ""
+
     @abstractmethod
     def _leave(self) -> None:
         """Give back everything and set `end` to None; nothing if that was done before."""
 
     def answered(self) -> None:
         """The peer attached the link a second time."""
-        name = self.end.name if self.end is not None else ""
-        raise ProtocolViolation(f"link '{name}' is attached already")
+        raise ProtocolViolation(f"link '{self.name}' is attached already")
 
     def detached(self, closed: bool, error: PeerError | None) -> None:
         """The peer ended the link."""

@@ -227,6 +227,11 @@ class OutgoingLink(ClientLink):
         end.open(source, target, mode=end.remote_sender_mode())
         self.flowed()
 
+    @property
+    def unsettled(self) -> int:
+        """How many messages the peer has, and nobody has settled yet."""
+        return len(self._unsettled) + len(self._enlisted)
+
     # What the queue does.
 
     def accepts(self, message: Message) -> bool:
