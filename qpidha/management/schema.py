@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from qpidha.broker.queues.queue import Queue
+from qpidha.model.encoding import Array, Described
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.events import ConnectionKind
 from qpidha.model.percent import decode_part
@@ -178,6 +179,10 @@ def plain(value: Any) -> Any:
         }
     if isinstance(value, list | tuple):
         return [plain(entry) for entry in value]
+    if isinstance(value, Array):
+        return [plain(entry) for entry in value.items]
+    if isinstance(value, Described):
+        return plain(value.value)
     return str(value)
 
 

@@ -113,6 +113,19 @@ def test_the_sections_of_a_message_are_shown_with_what_changed() -> None:
     assert large["application_properties"] is None
 
 
+def test_what_a_dead_letter_says_is_shown_as_it_is_and_not_as_python_writes_it() -> None:
+    broker = a_broker()
+    broker.declare_queue("dead")
+    broker.declare_queue("q", arguments={"x-dead-letter-exchange": "/queues/dead"})
+    broker.publish("", "q", build("a"), headers=dict)
+    taker = a_taker(broker.queues["q"], 1)
+    broker.dispatch(0)
+    broker.queues["q"].reject(taker.got[0])
+    (found,) = peeked(broker.queues["dead"], 1, 1)
+    (death,) = found["message_annotations"]["x-opt-deaths"]
+    assert (death["queue"], death["reason"], death["routing-keys"]) == ("q", "rejected", ["q"])
+
+
 @given(st.binary(max_size=200), st.integers(0, 100))
 def test_any_bytes_are_shown(noise: bytes, cut: int) -> None:
     for payload in (noise, build("x", properties={"subject": "s"})[:cut] + noise):
