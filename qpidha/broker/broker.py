@@ -311,7 +311,7 @@ class Broker(State):
         )
         given = wanted.arguments
         queue = self.find_queue(name)
-        self._give_limit(arguments or {}, given, queue)
+        self._give_limit(arguments or {}, wanted, queue)
         if queue is not None:
             self._check_stays(queue)
             queue.check_access(owner)
@@ -321,6 +321,8 @@ class Broker(State):
             self.renew(queue)
             return queue, 0
         check_new_queue(self, wanted)
+        if not self._knows_kinds:
+            wanted.implied = []
         self._choose_level(wanted, owner)
         wanted.uuid = self._make_uuid()
         wanted.arguments = resolved(given, wanted.replicate, wanted.uuid)
@@ -343,21 +345,26 @@ class Broker(State):
         )
         return queue, sequence
 
+    @property
+    def _knows_kinds(self) -> bool:
+        """Whether all that a declaration says may be recorded."""
+        return self._log_writer is None or QUEUE_KINDS in self.usable
+
     def _give_limit(
-        self, asked: Mapping[str, Any], given: dict[str, Any], existing: Queue | None
+        self, asked: Mapping[str, Any], wanted: QueueDeclared, existing: Queue | None
     ) -> None:
         """Give a quorum queue that names no delivery limit the usual one; or that of the queue that
         exists, which an earlier version may have made without one.
         """
-        if asked.get(QUEUE_TYPE) != QUORUM or DELIVERY_LIMIT in given:
+        if asked.get(QUEUE_TYPE) != QUORUM or DELIVERY_LIMIT in wanted.arguments:
             return
         if existing is not None:
             limit = existing.options.arguments.get(DELIVERY_LIMIT)
         else:
-            is_known = self._log_writer is None or QUEUE_KINDS in self.usable
-            limit = DEFAULT_LIMIT if is_known else None
+            limit = DEFAULT_LIMIT if self._knows_kinds else None
         if limit is not None:
-            given[DELIVERY_LIMIT] = limit
+            wanted.arguments[DELIVERY_LIMIT] = limit
+            wanted.implied.append(DELIVERY_LIMIT)
 
     def _choose_level(self, wanted: QueueDeclared, owner: object | None) -> None:
         """Set the replicate level of a new queue: what it asks for, else what policies say from
@@ -371,7 +378,7 @@ class Broker(State):
         ):
             default = NONE
         elif REPLICATE not in given:
-            if self._log_writer is None or QUEUE_KINDS in self.usable:
+            if self._knows_kinds:
                 wanted.fallback = resolve({}, default)
             followed = self.policies.of(wanted) if self.policies else None
             default = (followed and followed.level) or default

@@ -13,7 +13,7 @@ from qpidha.broker.exchange import CONSISTENT_HASH, EXCHANGE_TYPES, HASH_HEADER,
 from qpidha.broker.queues.arguments import check_name, check_plain, is_same
 from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT
 from qpidha.broker.queues.spec import check_queue_arguments
-from qpidha.broker.translation import take_option, translate
+from qpidha.broker.translation import take_option, translate, translated
 from qpidha.broker.vocabulary import (
     ALTERNATE,
     AUTO_DELETE,
@@ -72,7 +72,8 @@ def queue_asked_for(
     arguments: Mapping[str, Any],
 ) -> QueueDeclared:
     """Return the queue that a declaration asks for, in known names; raise for what is refused."""
-    given = translate(Kind.QUEUE, arguments)
+    said, implied = translated(Kind.QUEUE, arguments)
+    given = {**said, **implied}
     wanted = QueueDeclared(
         name,
         "",
@@ -82,6 +83,7 @@ def queue_asked_for(
         take_option(given, ALTERNATE, alternate),
         "",
         given,
+        implied=sorted(implied),
     )
     if arguments.get(QUEUE_TYPE) == QUORUM and (wanted.exclusive or not wanted.durable):
         raise PreconditionFailed(

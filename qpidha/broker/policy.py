@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from qpidha.broker.pattern import Pattern, compile_pattern
 from qpidha.broker.queues.arguments import check_name, check_plain
+from qpidha.broker.queues.dead_letters import DEAD_LETTER_EXCHANGE, DEAD_LETTER_KEY, key_in
 from qpidha.broker.queues.limits import MAX_COUNT, MAX_SIZE
 from qpidha.broker.queues.priority import FAIRSHARE, MOST_LEVELS, read_priorities, takes_shares
 from qpidha.broker.queues.priority import PRIORITIES as LEVELS
 from qpidha.broker.queues.spec import check_queue_arguments
-from qpidha.broker.translation import policy_key, translate_policy
+from qpidha.broker.translation import policy_key, translated
 from qpidha.broker.vocabulary import ALTERNATE, ByPolicy, Kind, find, is_policy_key
 from qpidha.model.errors import InvalidArgument, coded
 from qpidha.model.event_codes import POLICY_REFUSED
@@ -183,7 +184,8 @@ class Followed:
         """Return all that is said of each name, with who says it; what counts is first."""
         found: dict[str, list[tuple[Any, str]]] = {}
         arguments, kind = _own(what), kind_of(what)
-        own = {name: (value, ARGUMENT) for name, value in arguments.items()}
+        implied = what.implied if isinstance(what, QueueDeclared) else ()
+        own = {name: (value, ARGUMENT) for name, value in arguments.items() if name not in implied}
         for source in (self.operators.settings, own, self.users.settings):
             for name, value in source.items():
                 if source is own or takes(what, name):
@@ -192,10 +194,14 @@ class Followed:
             for name, value in source.items():
                 if name not in found and not any(limit in arguments for limit in OWN_LIMITS):
                     found[name] = [value]
+        for name in implied:
+            if name not in found and name in arguments:
+                found[name] = [(arguments[name], ARGUMENT)]
         for name, values in found.items():
             entry = find(kind, name)
             if len(values) > 1 and entry is not None and entry.by_policy is ByPolicy.SMALLEST:
                 values.sort(key=lambda value: _size(value[0], entry.unlimited))
+        _take_whole_target(found)
         return found
 
     def merged(self, what: Declared) -> dict[str, Any]:
@@ -214,6 +220,17 @@ class Followed:
     def level(self) -> str:
         """The replicate level for a queue that does not name one; empty if nothing is said."""
         return str(self.users.settings.get(REPLICATE, ("",))[0])
+
+
+def _take_whole_target(found: dict[str, list[tuple[Any, str]]]) -> None:
+    """Have an address that names a key be the whole target of dead letters: a key that somebody
+    else says was meant for what they say themselves.
+    """
+    if DEAD_LETTER_KEY in found and DEAD_LETTER_EXCHANGE in found:
+        address, source = found[DEAD_LETTER_EXCHANGE][0]
+        key = key_in(str(address))
+        if key is not None and found[DEAD_LETTER_KEY][0] != (key, source):
+            found[DEAD_LETTER_KEY].insert(0, (key, source))
 
 
 def _own(what: Declared) -> dict[str, Any]:
@@ -386,7 +403,7 @@ def policy_asked_for(
             f"{what} {name}: the definition is longer than {LARGEST_DEFINITION} characters",
             hint="say less",
         )
-    settings, implied = translate_policy(definition)
+    settings, implied = translated(Kind.POLICY, definition)
     if not settings:
         raise InvalidArgument(f"{what} {name}: the definition is empty", hint="say what is to be")
     _check_keys(f"{what} {name}", definition, settings, apply_to)

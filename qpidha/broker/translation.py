@@ -64,15 +64,8 @@ def translate(kind: Kind, arguments: Mapping[Any, Any]) -> dict[str, Any]:
     data as it came. Raise InvalidArgument for what is refused, PreconditionFailed for two names of
     one thing that say different things.
     """
-    asked, implied = _translated(kind, arguments)
+    asked, implied = translated(kind, arguments)
     return {**asked, **implied}
-
-
-def translate_policy(definition: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a policy's definition says under known names, and what comes with it unless it
-    is said; raise as `translate` does, also for what no policy can set.
-    """
-    return _translated(Kind.POLICY, definition)
 
 
 def policy_key(name: str) -> str:
@@ -83,7 +76,10 @@ def policy_key(name: str) -> str:
     return _known_name(entry, name)
 
 
-def _translated(kind: Kind, arguments: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def translated(kind: Kind, arguments: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what is said under known names, and what comes with it unless it is said; raise as
+    `translate` does, for a policy also for what none can set.
+    """
     asked: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     implied: dict[str, Any] = {}

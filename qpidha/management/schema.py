@@ -416,6 +416,7 @@ QUEUE = ObjectClass(
             lambda queue, node: queue.options.fallback,
         ),
         _option("arguments"),
+        _option("implied"),  # those of them that came with others, and policies may say otherwise
         *FOLLOWED,
         # Depths of this moment, then totals since this broker began to decide; Qpid's names where
         # Qpid counts the same.

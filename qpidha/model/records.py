@@ -98,6 +98,10 @@ class QueueDeclared(WithLaterFields):
     level, whatever policies say. It belongs to the feature `queue-kinds`, and is left out while
     it is empty.
     """
+    implied: list[str] = field(default_factory=list)
+    """The arguments that nobody gave: they came with others, and count while no policy says
+    otherwise. Belongs to the same feature, and is left out while it is empty.
+    """
 
 
 @dataclass(slots=True)

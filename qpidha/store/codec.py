@@ -179,8 +179,10 @@ def _json_fields(record: Record) -> dict[str, Any]:
     if isinstance(record, Unknown):
         return record.fields
     values = asdict(record)
-    if isinstance(record, QueueDeclared) and not record.fallback:
-        del values["fallback"]
+    if isinstance(record, QueueDeclared):
+        for name in ("fallback", "implied"):
+            if not values[name]:
+                del values[name]
     return {"record": type(record).__name__, **values.pop("later"), **values}
 
 

@@ -32,7 +32,7 @@ from qpidha.broker.queues.arguments import check_key, check_name, check_plain
 from qpidha.broker.queues.delivery_limit import DEFAULT_LIMIT, DELIVERY_LIMIT
 from qpidha.broker.queues.lifetime import LIFETIME_POLICY, Lifetime
 from qpidha.broker.translation import translate
-from qpidha.broker.vocabulary import QUEUE_TYPE, QUORUM
+from qpidha.broker.vocabulary import QUEUE_TYPE, QUORUM, TABLE
 from qpidha.broker.vocabulary import Kind as Place
 from qpidha.client.command.exits import Failure
 from qpidha.model.errors import InvalidArgument, NotFound, RefusedRequest
@@ -409,7 +409,9 @@ class Present:
         for row in call("list_queues", {}):
             names = (*FIELDS[Kind.QUEUE], "uuid", "replicate", "exclusive")
             found.queues[row["name"]] = QueueDeclared(
-                **{name: row[name] for name in names}, fallback=row.get("replicate_fallback", "")
+                **{name: row[name] for name in names},
+                fallback=row.get("replicate_fallback", ""),
+                implied=row.get("implied", []),
             )
         for kind, method in (
             (Kind.POLICY, "list_policies"),
@@ -497,10 +499,26 @@ def named(names: list[str]) -> str:
 def _defined(kind: Kind, declared: QueueDeclared | ExchangeDeclared) -> Definition:
     """Say what a declaration asked for, without what the broker decided by its own options."""
     arguments = {name: value for name, value in declared.arguments.items() if name != HA_UUID}
-    if isinstance(declared, QueueDeclared) and declared.fallback:
-        arguments.pop(REPLICATE, None)
+    if isinstance(declared, QueueDeclared):
+        if declared.fallback:
+            arguments.pop(REPLICATE, None)
+        _leave_implied(arguments, declared.implied)
     values = {name: getattr(declared, name) for name in FIELDS[kind]}
     return Definition(kind, {**values, "arguments": arguments})
+
+
+def _leave_implied(arguments: dict[str, Any], implied: Iterable[str]) -> None:
+    """Say the arguments with which others came, and not those: policies may say otherwise."""
+    for name in implied:
+        arguments.pop(name, None)
+        if name == DELIVERY_LIMIT:
+            arguments.pop(REPLICATE, None)
+            arguments[QUEUE_TYPE] = QUORUM
+        for entry in TABLE:
+            if any(comes == name for comes, _ in entry.implies) and int(
+                arguments.get(entry.alias_of, 0)
+            ):
+                arguments[entry.name] = arguments.pop(entry.alias_of)
 
 
 # -- a plan ---------------------------------------------------------------------------------------

@@ -209,6 +209,99 @@ def test_t_d10_dead_letters_go_where_the_argument_says_and_then_where_the_policy
     assert [len(broker.queues[name].messages) for name in ("by.argument", "by.policy")] == [1, 1]
 
 
+def limits_of(broker: Broker, queue: str = "q") -> tuple[str, int]:
+    spec = broker.queues[queue].spec
+    return spec.limits.overflow, spec.delivery_limit.most
+
+
+def test_row_12_what_a_declaration_only_implies_counts_while_nobody_says_it() -> None:
+    """A quorum queue has a delivery limit of 20, and one with x-max-length is a ring, unless they
+    say otherwise, or a policy does.
+    """
+    tape = Tape()
+    broker = a_broker(tape)
+    arguments = {"x-queue-type": "quorum", "x-max-length": 5}
+    broker.declare_queue("q", durable=True, arguments=arguments)
+    assert limits_of(broker) == ("ring", 20)
+    put(broker, "p", {"delivery-limit": 50, "overflow": "reject-publish"})
+    broker.dispatch(1)
+    assert limits_of(broker) == ("reject", 50)
+    shown = explained(broker.policies, broker.queues["q"].options, followed_by(broker))
+    assert {row["name"]: row["from"] for row in shown["settings"]} == {
+        "qpid.policy_type": "policy p",
+        "x-delivery-limit": "policy p",
+    }
+    for other in (copy_of(tape), snapshot_of(broker)):
+        other.follow_policies(ALL_LOOKS)
+        assert limits_of(other) == ("reject", 50)
+    put(broker, "p", {"delivery-limit": -1})
+    broker.dispatch(2)
+    assert limits_of(broker) == ("ring", UNLIMITED)
+    put(broker, "o", {"delivery-limit": 3}, is_operator=True)
+    broker.dispatch(3)
+    assert limits_of(broker) == ("ring", 3)
+    broker.clear_policy("o", is_operator=True)
+    broker.clear_policy("p")
+    broker.dispatch(4)
+    assert limits_of(broker) == ("ring", 20), "T-Q3, row 7: back to what is usual"
+    broker.declare_queue("q", durable=True, arguments=arguments)
+
+
+def test_row_12_what_a_declaration_says_itself_is_its_own() -> None:
+    broker = a_broker(Tape())
+    put(broker, "p", {"delivery-limit": 50, "overflow": "reject-publish"})
+    broker.declare_queue(
+        "q",
+        durable=True,
+        arguments={
+            "x-queue-type": "quorum",
+            "x-delivery-limit": 20,
+            "x-max-length": 5,
+            "x-overflow": "drop-head",
+        },
+    )
+    assert limits_of(broker) == ("ring", 20)
+
+
+def followed_by(broker: Broker, queue: str = "q") -> Followed | None:
+    return broker.followed.get(broker.queues[queue])
+
+
+def test_t_d10_an_address_is_the_whole_target_whatever_key_others_say() -> None:
+    broker = a_broker(Tape())
+    for name in ("mine", "theirs"):
+        broker.declare_queue(name)
+    broker.declare_queue("q", arguments={"x-dead-letter-exchange": "/queues/mine"})
+    put(broker, "p", {"dead-letter-exchange": "", "dead-letter-routing-key": "theirs"}, "^q$")
+    broker.dispatch(1)
+    send(broker, "q", "a")
+    taker = a_taker(broker.queues["q"], credit=1)
+    broker.dispatch(2)
+    broker.queues["q"].reject(taker.got[0])
+    assert [len(broker.queues[name].messages) for name in ("mine", "theirs")] == [1, 0]
+    shown = explained(broker.policies, broker.queues["q"].options, followed_by(broker))
+    (key,) = (row for row in shown["settings"] if row["name"] == "x-dead-letter-routing-key")
+    assert (key["value"], key["from"]) == ("mine", "argument")
+    assert key["others"] == [{"value": "theirs", "from": "policy p"}]
+
+
+def test_t_d10_an_operators_address_is_the_whole_target_too() -> None:
+    broker = a_broker(Tape())
+    broker.declare_queue(
+        "q", arguments={"x-dead-letter-exchange": "amq.direct", "x-dead-letter-routing-key": "k"}
+    )
+    put(broker, "o", {"dead-letter-exchange": "/exchanges/e/"}, "^q$", is_operator=True)
+    broker.dispatch(1)
+    target = broker.queues["q"].spec.dead_letters
+    assert target is not None
+    assert (target.exchange, target.key) == ("e", "")
+    put(broker, "o", {"dead-letter-exchange": "/exchanges/e"}, "^q$", is_operator=True)
+    broker.dispatch(2)
+    target = broker.queues["q"].spec.dead_letters
+    assert target is not None
+    assert (target.exchange, target.key) == ("e", "k"), "it names no key"
+
+
 def test_row_13_layers_are_put_on_one_another_by_priority() -> None:
     broker = a_broker(Tape())
     broker.declare_queue("q")
@@ -722,7 +815,7 @@ def test_row_9_whatever_happens_every_broker_comes_to_the_same(steps: list[Any])
         assert oracle(tape.records, queue.options) == (queue.max_count, queue.ring)
     for exchange in broker.exchanges.values():
         if exchange.name:
-            operator, _, user = told(tape.records, exchange.options)
+            operator, _, user, _ = told(tape.records, exchange.options)
             names = (operator.get(AE), exchange.options.alternate, user.get(AE))
             assert exchange.alternate == next(filter(None, names), "")
 
@@ -743,7 +836,9 @@ def oracle(records: list[tuple[int, Record]], queue: QueueDeclared) -> tuple[int
 def told(
     records: list[tuple[int, Record]], what: QueueDeclared | ExchangeDeclared
 ) -> list[dict[str, Any]]:
-    """What is said of a queue or an exchange by operators, its declaration and users."""
+    """What is said of a queue or an exchange by operators, its declaration and users, and what
+    counts if nobody says it.
+    """
     policies: dict[tuple[bool, str], PolicySet] = {}
     for _, record in records:
         if isinstance(record, PolicySet):
@@ -768,7 +863,9 @@ def told(
         for record in bases + [record for record in fit if record.is_layer][::-1]:
             settings |= says(record, what)
         said.append(settings)
-    said.insert(1, what.arguments)
+    implied = what.implied if isinstance(what, QueueDeclared) else []
+    said.insert(1, {name: value for name, value in what.arguments.items() if name not in implied})
+    said.append({name: what.arguments[name] for name in implied})
     return said
 
 

@@ -296,7 +296,9 @@ def only_known(
             if isinstance(record, Dequeued):
                 feature = DEPARTURE_CAUSES if record.cause else ""
             else:
-                is_base = isinstance(record, QueueDeclared) and not record.fallback
+                is_base = isinstance(record, QueueDeclared) and not (
+                    record.fallback or record.implied
+                )
                 feature = "" if is_base else QUEUE_KINDS
             if feature and not any(point <= committed for point in enabled.get(feature, ())):
                 raise Violation(

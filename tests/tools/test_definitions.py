@@ -136,6 +136,22 @@ def test_a_queue_without_a_level_of_its_own_follows_policies_where_it_was_brough
     assert (rows["free"]["replicate"], rows["fixed"]["replicate"]) == ("none", "all")
 
 
+def test_what_came_with_other_arguments_comes_with_them_again_and_policies_may_say_it() -> None:
+    one, other = Broker(), Broker()
+    arguments = {"x-queue-type": "quorum", "x-max-length": 5, "qpid.max_size": 0}
+    one.call("declare_queue", {"name": "q", "durable": True, "arguments": arguments})
+    text = one.export()
+    (row,) = json.loads(text)["queues"]
+    assert row["arguments"] == arguments
+    definition = {"delivery-limit": 50, "overflow": "reject-publish"}
+    other.call("set_policy", {"name": "p", "pattern": ".*", "definition": definition})
+    other.bring_in(text)
+    (row,) = other.call("list_queues", {})
+    assert row["implied"] == ["qpid.policy_type", "x-delivery-limit"]
+    assert row["effective_policy"] == {"qpid.policy_type": "reject", "x-delivery-limit": 50}
+    assert set(outcomes(other.bring_in(text)).values()) == {"unchanged"}
+
+
 def test_a_second_time_changes_nothing_and_asks_again() -> None:
     broker = Broker()
     broker.bring_in(ALL)
@@ -159,7 +175,7 @@ def test_what_differs_is_named_with_the_argument_and_stays() -> None:
     assert "qpid.max_count=100" in found["orders"].reason
     assert "qpid.max_count=7" in found["orders"].reason
     assert "type=topic" in found["events"].reason and "type=direct" in found["events"].reason
-    assert json.loads(broker.export())["queues"][0]["arguments"]["qpid.max_count"] == 100
+    assert json.loads(broker.export())["queues"][0]["arguments"]["x-max-length"] == 100
 
 
 def test_policies_and_what_bindings_say_change() -> None:

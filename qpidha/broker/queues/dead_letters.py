@@ -113,6 +113,11 @@ def read_dead_letters(arguments: Mapping[str, Any]) -> DeadLetterTarget | None:
     )
 
 
+def key_in(exchange: str) -> str | None:
+    """Return the key that a target names itself, as an address may; None if it names none."""
+    return _node(exchange)[1]
+
+
 def _node(text: str) -> tuple[str, str | None]:
     """Return the exchange and the key that the name of an exchange, or an address, means."""
     if text.startswith(QUEUE_ADDRESS):
