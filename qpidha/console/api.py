@@ -8,20 +8,18 @@ names the one that is meant. Source: docs/console.md.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from qpidha.console.access import Access
+from qpidha.console.doorkeeper import Doorkeeper
 from qpidha.console.health import CHECKS, Verdict, alarms, backup, readyz, synced
 from qpidha.console.looks import Look, NotAnswered, Watched
 from qpidha.console.metrics import DETAILED, MOST, Families, aggregated, detailed
+from qpidha.console.problems import Problem, answer_problems
 from qpidha.console.resources import (
     CLUSTER,
     PATIENCE,
@@ -32,96 +30,10 @@ from qpidha.console.resources import (
     next_page,
     params_of,
 )
+from qpidha.console.stream import add_events
+from qpidha.console.watchers import API, BROKER, Broker, Watchers, on_get
 from qpidha.model.broker_states import UNREACHABLE
 from qpidha.model.duration import SECOND, parse_duration
-from qpidha.model.errors import RefusedRequest
-
-PROBLEM = "application/problem+json"
-HTTP_OF = {
-    "amqp:not-found": 404,
-    "amqp:invalid-field": 400,
-    "amqp:unauthorized-access": 403,
-    "amqp:not-implemented": 501,
-}
-"""HTTP status of a broker's no by its condition; 409 for others."""
-
-API = "/api/v1"
-BROKER = "name or address of the broker, where there are several"
-Broker = Annotated[str, Query(description=BROKER)]
-
-
-class Problem(Exception):
-    """An answer that is an error, with what to do next."""
-
-    def __init__(self, status: int, detail: str, *, hint: str = "", condition: str = "") -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
-        self.hint = hint
-        self.condition = condition
-
-
-class Doorkeeper:
-    """Refuses requests that name another host, have no token, or would change something."""
-
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app = app
-        self._access = access
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer it."""
-        if scope["type"] == "http":
-            refusal = self._refusal(scope)
-            if refusal is not None:
-                await refusal(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-    def _refusal(self, scope: Scope) -> Response | None:
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        host = headers.get(b"host", "")
-        if not self._access.is_our_host(host):
-            hint = "call it by an IP address or localhost, or start it with --host-name"
-            return _problem(Problem(421, f"this is not {host}", hint=hint))
-        if not self._access.knows(headers.get(b"authorization", "")):
-            hint = "send the header `Authorization: Bearer TOKEN` with a token of the token file"
-            answer = _problem(Problem(401, "a token is needed", hint=hint))
-            answer.headers["www-authenticate"] = "Bearer"
-            return answer
-        return None
-
-
-class Watchers:
-    """The brokers that are watched."""
-
-    def __init__(self, brokers: Sequence[Watched]) -> None:
-        self.brokers = brokers
-
-    def chosen(self, name: str) -> Watched:
-        """Return the broker that is meant."""
-        if not name:
-            if len(self.brokers) == 1:
-                return self.brokers[0]
-            raise Problem(400, "several brokers are watched", hint=self._hint())
-        for broker in self.brokers:
-            if broker.is_called(name):
-                return broker
-        raise Problem(404, f"no broker {name} is watched", hint=self._hint())
-
-    def _hint(self) -> str:
-        return " or ".join(f"?broker={broker.name}" for broker in self.brokers)
-
-    @asynccontextmanager
-    async def watching(self, app: FastAPI) -> AsyncIterator[None]:
-        """Look at every broker while the application runs."""
-        tasks = [asyncio.create_task(broker.keep_looking()) for broker in self.brokers]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            for broker in self.brokers:
-                broker.close()
 
 
 def make_app(brokers: Sequence[Watched], access: Access, cluster: str = "") -> FastAPI:
@@ -135,19 +47,15 @@ def make_app(brokers: Sequence[Watched], access: Access, cluster: str = "") -> F
         redoc_url=None,
         lifespan=watchers.watching,
     )
+    app.state.events = watchers.events
     app.add_middleware(Doorkeeper, access=access)
-    _answer_problems(app)
+    answer_problems(app)
     _add_health(app, watchers)
     _add_metrics(app, watchers, cluster)
     _add_resources(app, watchers)
     _add_cluster(app, watchers, cluster)
+    add_events(app, watchers)
     return app
-
-
-def on_get(app: FastAPI, path: str, handler: Callable[..., Any], **about: Any) -> None:
-    """Let a handler answer GET and HEAD."""
-    app.get(path, **about)(handler)
-    app.head(path, include_in_schema=False)(handler)
 
 
 def _add_health(app: FastAPI, watchers: Watchers) -> None:
@@ -341,53 +249,3 @@ async def _alarms(broker: Watched) -> list[tuple[bool, str]]:
 
 def _text(verdict: Verdict) -> Response:
     return PlainTextResponse(f"{verdict.text}\n", 200 if verdict.is_yes else 503)
-
-
-def _answer_problems(app: FastAPI) -> None:
-    async def problem(request: Request, error: Problem) -> Response:
-        return _problem(error)
-
-    async def not_answered(request: Request, error: NotAnswered) -> Response:
-        return _problem(Problem(503, error.reason, hint="/healthz says whether the broker answers"))
-
-    async def refused(request: Request, error: RefusedRequest) -> Response:
-        detail = ": ".join(part for part in (error.text, error.reason) if part)
-        status = HTTP_OF.get(error.condition, 409)
-        return _problem(Problem(status, detail, hint=error.hint, condition=error.condition))
-
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        detail = f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}"
-        return _problem(Problem(400, detail, hint="/openapi.json has all parameters"))
-
-    async def other(request: Request, error: HTTPException) -> Response:
-        hint = "/openapi.json has all paths" if error.status_code == 404 else ""
-        answer = _problem(Problem(error.status_code, str(error.detail), hint=hint))
-        answer.headers.update(error.headers or {})
-        return answer
-
-    async def mistake(request: Request, error: Exception) -> Response:
-        return _problem(Problem(500, "internal error of the console", hint="its log says which"))
-
-    handlers: dict[type[Exception], Any] = {
-        Problem: problem,
-        NotAnswered: not_answered,
-        RefusedRequest: refused,
-        RequestValidationError: invalid,
-        HTTPException: other,
-        Exception: mistake,
-    }
-    for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)
-
-
-def _problem(error: Problem) -> JSONResponse:
-    body = {
-        "type": "about:blank",
-        "status": error.status,
-        "detail": error.detail,
-        "hint": error.hint,
-        "condition": error.condition,
-    }
-    given = {name: value for name, value in body.items() if value}
-    return JSONResponse(given, error.status, media_type=PROBLEM)

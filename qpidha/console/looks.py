@@ -250,12 +250,6 @@ class Watched:
         behind, age = self._backlog.look(status, time.monotonic())
         return Look(self.name, status, bound=self._bound, behind=behind, age=age)
 
-    async def keep_looking(self) -> None:
-        """Look again and again, so that it is known how long the broker has been silent."""
-        while True:
-            await self.look()
-            await asyncio.sleep(INTERVAL)
-
     def close(self) -> None:
         """Hang up."""
         self._link.close()

@@ -18,6 +18,7 @@ from typing import NoReturn
 from qpidha.client.endpoint import Tls, parse_endpoints
 from qpidha.client.errors import ClientError
 from qpidha.console.access import Access, read_tokens
+from qpidha.console.events import Events
 from qpidha.console.looks import AmqpLink, SocketLink, Watched
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import CONFIG, OK, UNAVAILABLE
@@ -41,6 +42,19 @@ CLUSTER = "qpidha"
 LOCALHOST = "127.0.0.1"
 PASSWORD = "QPIDHA_PASSWORD"
 """Variable of the environment, as for qpid-ha."""
+
+
+class Server(uvicorn.Server):
+    """Serves until it is to end; then it lets those go who follow events."""
+
+    def __init__(self, config: uvicorn.Config, events: Events) -> None:
+        super().__init__(config)
+        self._events = events
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End."""
+        self._events.close()
+        await super().shutdown(sockets)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -102,8 +116,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     watched = ", ".join(broker.place for broker in brokers)
     text = f"{scheme}://{address_of(given.interface, port)} watches {watched}"
     print(f"qpidha-console: {text}", file=sys.stderr, flush=True)
+    app = make_app(brokers, access, given.cluster)
     config = uvicorn.Config(
-        make_app(brokers, access, given.cluster),
+        app,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -112,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ssl_certfile=given.ssl_cert,
         ssl_keyfile=given.ssl_key,
     )
-    server = uvicorn.Server(config)
+    server = Server(config, app.state.events)
     if given.until_eof:
         threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
     server.run(sockets=[listening])

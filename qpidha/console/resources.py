@@ -115,7 +115,7 @@ CLUSTER = (
 LEFT_OUT = {
     "ping": "/healthz says more",
     "query": "/api/v1/status has all of it",
-    "events": "qpid-ha events follows them",
+    "events": "/api/v1/events and /api/v1/history have them",
     "peek_messages": "who may watch may not read messages",
     "acl": "who may watch need not know who may do what",
 }
