@@ -522,8 +522,8 @@ class Run(Network):
             (set_ for set_ in self.sets if set_.epoch < epoch), default=InSyncSet()
         ).members
         if not machine.was_complete and not any(other.system_id in members for other in others):
-            # A member of the newest set may be promoted over brokers that were dropped from it, also
-            # where it has lost its memory since, and they have not.
+            # A member of the newest set may be promoted over brokers that were dropped from it,
+            # also where it has lost its memory since, and they have not.
             if not self.plan.trusting and machine.system_id not in members:
                 checkers.nothing_taken(self.facts, present, others, machine.host)
             self.facts.total_failure(present, durable_too=not self.plan.disks)
