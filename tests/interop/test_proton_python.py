@@ -179,6 +179,37 @@ def test_an_application_waits_for_the_first_primary(request, brokers):
         assert application.errors == []
 
 
+class Sleepy(Application):
+    """Does nothing at all, in the middle of a message, until the broker has given it up."""
+
+    def __init__(self, access, broker):
+        super().__init__(access)
+        self.broker = broker
+        self.slept = False
+
+    def on_message(self, event):
+        super().on_message(event)
+        if not self.slept and len(self.received) > 5:
+            self.slept = True
+            wait_for(
+                lambda: self.broker.call("list_connections"),
+                lambda seen: not seen,
+                what="connections",
+            )
+
+
+def test_an_application_that_was_silent_for_too_long_comes_again(a_cluster):
+    """As one of a machine that has too much to do: nothing tells it to give up."""
+    cluster = a_cluster(1)
+    cluster[0].declare_queue("q")
+    with Sleepy(Access.to(cluster, 0), cluster[0]) as application:
+        application.wait_received(50, "received")
+        application.stop()
+        assert application.slept
+        assert application.errors == []
+        assert application.accepted <= set(application.received)
+
+
 def test_a_receiver_of_a_copy_leaves_the_messages(a_cluster):
     """distribution-mode copy through the blocking API, and afterwards everything is still to be
     had.

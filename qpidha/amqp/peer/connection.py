@@ -330,8 +330,9 @@ class Connection:
                     return deadline
             if not self._negotiated:
                 return self._tells_at if self._stage == DECIDED else deadline
-        following = self._engine.tick(now // MILLISECOND) * MILLISECOND
+        following = 0
         try:
+            following = self._engine.tick(now // MILLISECOND) * MILLISECOND
             self._engine.hand_out()
         except InvariantBroken:
             raise

@@ -37,7 +37,13 @@ from qpidha.amqp.peer.values import (
     write_data,
     write_fields,
 )
-from qpidha.model.errors import LimitExceeded, LinkStolen, ProtocolViolation, QpidHaError
+from qpidha.model.errors import (
+    ConnectionForced,
+    LimitExceeded,
+    LinkStolen,
+    ProtocolViolation,
+    QpidHaError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,7 +111,9 @@ class Engine:
         "_expected",
         "_frames",
         "_idle_timeout",
+        "_is_heard",
         "_is_incomplete",
+        "_is_patient",
         "_is_server",
         "_is_stuck",
         "_links",
@@ -113,6 +121,7 @@ class Engine:
         "_reader",
         "_sessions",
         "_shifts",
+        "_silent_at",
         "_transport",
         "owner",
         "put_off",
@@ -145,6 +154,11 @@ class Engine:
         """What was fetched already, and is to be sent before the rest."""
         """Whether the engine's output is to be looked at."""
         self._idle_timeout = 0
+        self._is_heard = True
+        """Whether the peer said something since it was last listened for."""
+        self._is_patient = False
+        self._silent_at = 0
+        """When it will have been silent for too long."""
         self._frames = 0
         self._expected: list[Pointer] = []
         """Sessions and links that were opened since output was last fetched: each must have become
@@ -258,13 +272,35 @@ class Engine:
 
     def set_patient(self, patient: bool) -> None:
         """Put up with any silence for a while, or as before."""
-        lib.pn_transport_set_idle_timeout(self._transport, 0 if patient else self._idle_timeout)
+        self._is_patient = patient
+        self._is_heard = True
 
     def tick(self, milliseconds: int) -> int:
-        """Send a heartbeat or give up on the peer if it is time; give the time of the next tick, 0
-        for none.
+        """Send a heartbeat if it is time; give the time of the next tick, 0 for none. Raises
+        ConnectionForced if the peer was silent for too long.
         """
-        return int(lib.pn_transport_tick(self._transport, milliseconds))
+        silent_at = self._listen(milliseconds)
+        # The engine would call silence `amqp:resource-limit-exceeded`, after which clients do not
+        # come again; it only tells the peer what we put up with.
+        lib.pn_transport_set_idle_timeout(self._transport, 0)
+        following = int(lib.pn_transport_tick(self._transport, milliseconds))
+        lib.pn_transport_set_idle_timeout(self._transport, self._idle_timeout)
+        return min(following or silent_at, silent_at or following)
+
+    def _listen(self, milliseconds: int) -> int:
+        """Give up on a silent peer if it is time; give the time when it will be, 0 for never."""
+        if not self._idle_timeout or self._is_patient:
+            return 0
+        if self._is_heard:
+            self._is_heard = False
+            self._silent_at = milliseconds + self._idle_timeout
+        elif self._silent_at <= milliseconds:
+            raise ConnectionForced(
+                f"nothing came over this connection for {self._idle_timeout} ms",
+                reason="heartbeats are sent in half of that at most",
+                hint="connect again",
+            )
+        return self._silent_at
 
     def new_link(self, name: str, *, sender: bool, session: SessionEnd) -> LinkEnd:
         """Begin a link of our own; `LinkEnd.open` sends it."""
@@ -321,6 +357,7 @@ class Engine:
         deliveries, or attach links, over and over: a server puts the rest off then, for the next
         call.
         """
+        self._is_heard = True
         reader = self._reader
         data = reader.whole(data)
         if self.put_off:
@@ -360,6 +397,7 @@ class Engine:
                 reason=f"{PUT_OFF} are kept while thousands of those are looked at, some a turn",
                 hint="settle or attach fewer at once, or wait for the answers",
             )
+        self._is_heard = True
         self.put_off = data
 
     def _see_to(self, session: SessionEnd, notice: Notice) -> None:

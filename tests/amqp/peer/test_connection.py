@@ -78,6 +78,33 @@ def test_the_server_notices_a_silent_client_at_the_clients_own_pace() -> None:
     assert pair.host.gone == [pair.server]
 
 
+def test_a_silent_client_is_told_what_lets_it_come_again() -> None:
+    """A machine that was paused, or has too much to do, is no mistake of its clients: they go on
+    after this error, and take others for the end.
+    """
+    pair = Pair(heartbeat=SECOND // 2)
+    pair.server.tick(pair.host.now)
+    pair.server.tick(pair.host.now + 2 * SECOND)
+    pair.client.receive(pair.server.output())
+    for connection in (pair.client, pair.server):
+        assert connection.error is not None
+        assert connection.error.condition == "amqp:connection:forced"
+        assert "1000 ms" in connection.error.explanation
+
+
+def test_a_client_that_was_not_listened_to_has_its_whole_time_again() -> None:
+    pair = Pair(heartbeat=SECOND // 2)
+    now = pair.host.now
+    pair.server.tick(now)
+    pair.server.set_patient(True)
+    pair.server.tick(now + 5 * SECOND)
+    pair.server.set_patient(False)
+    pair.server.tick(now + 6 * SECOND)
+    assert pair.server.error is None
+    pair.server.tick(now + 7 * SECOND)
+    assert pair.server.error is not None
+
+
 def test_a_client_that_wants_no_heartbeats_may_be_silent_where_there_are_none() -> None:
     pair = Pair(AHost(link_heartbeat_interval=0))
     now = pair.host.now
