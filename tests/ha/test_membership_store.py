@@ -263,6 +263,17 @@ def test_of_two_candidates_for_one_record_one_begins_the_epoch_and_the_other_a_l
     assert store.kept.members[0] == world.machines[2].system_id and store.kept.epoch > 2
 
 
+def test_a_record_that_two_candidates_take_for_their_own_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The planted bug of the histories in `test_random_store.py` that they hardly ever reach: a
+    record is told from another one by its numbers alone.
+    """
+    monkeypatch.setattr(InSyncSet, "is_same", lambda own, other: own == other)
+    with pytest.raises(AssertionError):
+        test_of_two_candidates_for_one_record_one_begins_the_epoch_and_the_other_a_later_one()
+
+
 def test_the_old_primary_hears_of_the_new_epoch_though_nobody_waits_for_it() -> None:
     world, store = started()
     assert world.machines[1].promote() == []
