@@ -105,7 +105,7 @@ from qpidha.model.features import QUEUE_KINDS
 from qpidha.model.message_view import DELIVERY_DELAY
 from qpidha.model.replication_level import ALL, HA_UUID, LEVELS, REPLICATE
 
-INSTRUCTIONS = ("qpid.", "qpidha.", "x-", "ha-", "rabbitmq:")
+INSTRUCTIONS = ("qpid.", "qpidha.", "qpidha:", "x-", "ha-", "rabbitmq:")
 """Beginnings of names that are instructions to a broker, never an application's data."""
 
 
@@ -310,7 +310,7 @@ OWN, AZURE = "qpidha", "Azure"
 FENCING_LINK = "qpidha:fencing-token"
 LINK_TIMEOUT = "rabbitmq:consumer-timeout"
 EXCLUSIVE_LINK = "qpidha:exclusive"
-CONSUMER_PRIORITIES = ("rabbitmq:priority", "priority", "x-priority")
+CONSUMER_PRIORITIES = ("rabbitmq:priority", "priority", "x-priority", "qpidha:priority")
 """Names of the priority of a consumer."""
 
 _ALERT = "a whole number; 0 is never"
@@ -1499,7 +1499,9 @@ _LINKS = (
             values="an integer of 32 bits; 0 if it is left out",
             example=5,
         )
-        for name, origin in zip(CONSUMER_PRIORITIES, (RABBITMQ, ARTEMIS, RABBITMQ), strict=True)
+        for name, origin in zip(
+            CONSUMER_PRIORITIES, (RABBITMQ, ARTEMIS, RABBITMQ, OWN), strict=True
+        )
     ),
     _known(
         Kind.LINK,

@@ -18,6 +18,7 @@ from qpidha.broker.vocabulary import (
     AUTO_DELETE,
     DURABLE,
     EXCLUSIVE,
+    INSTRUCTIONS,
     NO_LOCAL_FILTER,
     TABLE,
     Entry,
@@ -60,6 +61,10 @@ NEEDS = {
     "qpid.alert_count_down": {"qpid.alert_count": 1000},
     "qpid.alert_size_down": {"qpid.alert_size": 1000},
     "qpidha.delivery-limit-action": {"x-delivery-limit": 1},
+    **dict.fromkeys(
+        ("x-delayed-retry-min", "x-delayed-retry-max"),
+        {"x-delayed-retry-type": "all", "x-delayed-retry-min": 100},
+    ),
 }
 """Arguments that make sense only with another one."""
 
@@ -439,6 +444,18 @@ def test_each_property_of_a_link_is_done_or_ends_the_attach(entry: Entry, sender
             check_refused(answer, entry, "amqp:not-implemented")
         else:
             assert answer.condition == ""
+
+
+@pytest.mark.parametrize("beginning", INSTRUCTIONS)
+def test_a_property_of_a_link_that_begins_like_an_instruction_is_not_passed_over(
+    beginning: str,
+) -> None:
+    """As `qpidha:fencing_token` is not, which is `qpidha:fencing-token` spelled otherwise."""
+    answer = by_attach(False, source("there"), properties={Symbol(f"{beginning}nonsense"): True})
+    assert (answer.condition, "nonsense is not known" in answer.text) == (
+        "amqp:not-implemented",
+        True,
+    )
 
 
 def test_every_kind_of_the_table_has_a_test_above() -> None:

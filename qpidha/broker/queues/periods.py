@@ -85,6 +85,11 @@ def _check_retry(arguments: Mapping[str, Any]) -> None:
         raise InvalidArgument(
             f"{RETRY_TYPE}={kind} does not say how long", hint=f"Give {RETRY_MIN} as well."
         )
+    for name in (RETRY_MIN, RETRY_MAX):
+        if name in arguments and RETRY_TYPE not in arguments:
+            raise InvalidArgument(
+                f"{name} does not say which messages wait", hint=f"Give {RETRY_TYPE} as well."
+            )
     least, most = arguments.get(RETRY_MIN), arguments.get(RETRY_MAX)
     if most is not None and int(most) < int(least or 0):
         raise InvalidArgument(

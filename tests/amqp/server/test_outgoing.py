@@ -23,6 +23,7 @@ from qpidha.amqp.peer.terminus import (
 from qpidha.amqp.server import outgoing
 from qpidha.broker.queues import dispatch as dispatch_module
 from qpidha.broker.queues import returns
+from qpidha.broker.vocabulary import CONSUMER_PRIORITIES
 from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong, decode, sections
 from qpidha.model.message_view import (
     HEADER,
@@ -601,9 +602,10 @@ def test_t_c4_a_flow_says_who_is_active_before_the_first_delivery() -> None:
     assert [answer.code for answer in talk.say(credit_for(1, 20))] == [0x14]
 
 
-def test_t_c1_the_priority_is_a_property_of_the_link() -> None:
+@pytest.mark.parametrize("name", CONSUMER_PRIORITIES)
+def test_t_c1_the_priority_is_a_property_of_the_link(name: str) -> None:
     talk = a_talk()
-    talk.say(a_receiver_of("a", 0, priority=1) + a_receiver_of("b", 1, rabbitmq_priority=2))
+    talk.say(a_receiver_of("a", 0, priority=1) + a_receiver_of("b", 1, **{name: 2}))
     talk.say(credit_for(0) + credit_for(1, 1))
     for content in "mn":
         talk.host.broker.queues["q"].enqueue(build(content))
@@ -618,6 +620,7 @@ def test_t_c1_the_priority_is_a_property_of_the_link() -> None:
         {"priority": True},
         {"priority": 2**31},
         {"priority": 1, "x-priority": 2},
+        {"qpidha:priority": "high"},
     ],
 )
 def test_a_priority_that_is_none_is_refused(properties: dict[str, Any]) -> None:

@@ -118,6 +118,22 @@ def test_row_118_a_failover_keeps_the_time() -> None:
     assert taker.bodies[2:] == ["late"]
 
 
+def test_done_2_a_hundred_messages_wait_for_5_s_with_a_kill_at_2_s() -> None:
+    """None is early, and all are there within 6 s, each once and in their order."""
+    broker, _, tape = a_queue()
+    later(broker, 5 * SECOND, *map(str, range(100)))
+    former = a_taker(broker.queues["q"], 1000)
+    at(broker, NOW + 2 * SECOND)
+    successor = copy_of(tape)
+    successor.log_writer = Tape()
+    successor.promoted(NOW + 2 * SECOND)
+    heir = a_taker(successor.queues["q"], 1000)
+    at(successor, NOW + 5 * SECOND - 1)
+    assert former.bodies == heir.bodies == []
+    at(successor, NOW + 6 * SECOND)
+    assert heir.bodies == [str(number) for number in range(100)]
+
+
 def test_row_118_a_snapshot_keeps_the_time() -> None:
     broker, _, _ = a_queue()
     later(broker, 5 * SECOND, "late")
@@ -260,6 +276,8 @@ def test_t_q8_a_failover_keeps_the_rest_of_the_delay_and_the_count() -> None:
         {"type": "all", "min": 0},
         {"type": "all", "min": 10, "max": 5},
         {"min": "x"},
+        {"min": 5},
+        {"max": 5},
     ],
 )
 def test_row_117_a_delay_that_cannot_be_is_refused(arguments: dict[str, Any]) -> None:
