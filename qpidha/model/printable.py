@@ -4,7 +4,12 @@ queues, and control characters in them would rewrite what an operator reads.
 
 from __future__ import annotations
 
-from unicodedata import category
+from unicodedata import bidirectional, category
+
+TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+"""Characters of these kinds turn the direction of the text after them: what is read is not what is
+there.
+"""
 
 
 def printable(text: str) -> str:
@@ -32,3 +37,19 @@ def flaw_in_name(text: str) -> tuple[str, str] | None:
     if "Cs" in kinds:
         return f"contains a surrogate, which UTF-8 cannot carry: {text!r}", "use Unicode characters"
     return None
+
+
+def flaw_in_new_name(text: str) -> tuple[str, str] | None:
+    """Do as `flaw_in_name` for what is about to be made: one that is there already has to be
+    reached to be deleted.
+    """
+    if text.isprintable():
+        return None
+    if any(bidirectional(letter) in TURNS for letter in text):
+        return (
+            f"turns the direction of text: {text!r}",
+            "leave U+202A to U+202E, U+2066 to U+2069 out",
+        )
+    if not {"Zl", "Zp"}.isdisjoint(map(category, text)):
+        return f"has a line break in it: {text!r}", "leave U+2028 and U+2029 out"
+    return flaw_in_name(text)

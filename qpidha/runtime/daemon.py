@@ -98,6 +98,8 @@ class Daemon:
         self._settings = settings
         self._reread = reread
         self._secret = os.urandom(SECRET)
+        self._known: tuple[str, ...] = ()
+        """Who can log in with a password."""
         self._reloads: set[asyncio.Task[None]] = set()
         self._reloading = asyncio.Lock()
         self._env = env
@@ -157,6 +159,7 @@ class Daemon:
         settings = self._settings
         self._loop.set_exception_handler(self._failed)
         users = load_users(settings, self._secret)
+        self._known = tuple(users.verifiers)
         acl, _ = load_access_list(settings)
         tls = (
             server_context(settings)
@@ -477,17 +480,17 @@ class Daemon:
         self._log.reopen(sinks, selectors=settings.log_level, form=settings.log_format)
 
     def _read_again(self) -> Surroundings:
-        return read_again(self._reread(), self._settings, self._secret)
+        return read_again(self._reread(), self._settings, self._secret, self._known)
 
     async def _use(self, found: Surroundings) -> None:
         if self._is_stopping:
             return
-        self._settings = found.settings
+        self._settings, self._known = found.settings, tuple(found.users.verifiers)
         self._log.reopen(
             found.log, selectors=found.settings.log_level, form=found.settings.log_format
         )
         self._network.renew(found.settings, found.tls)
-        users = f"users ({len(found.users.verifiers)})"  # Fewer than there were: a file was cut.
+        users = f"users ({len(found.users.verifiers)})"
         text = f"{users}, access control, certificates and the log's options were read again"
         self._log.write("notice", "broker", text, event_code=RELOADED)
         for warning in found.warnings:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from qpidha.amqp.peer.sasl import Users
@@ -40,6 +40,8 @@ READ_AGAIN = (
     "syslog-facility",
 )
 """Options whose new values are used without a restart."""
+NAMED = 10
+"""Users who are named that are gone; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,12 @@ class Surroundings:
     warnings: list[str]
 
 
-def read_again(configuration: Configuration, old: Settings, secret: bytes) -> Surroundings:
-    """Read the files anew that the settings name. Raises CannotStart."""
+def read_again(
+    configuration: Configuration, old: Settings, secret: bytes, known: Collection[str] = ()
+) -> Surroundings:
+    """Read the files anew that the settings name; users who are `known` and no longer there are
+    told of. Raises CannotStart.
+    """
     given = configuration.settings
     changes = {FIELD_OF[name]: getattr(given, FIELD_OF[name]) for name in READ_AGAIN}
     if bool(given.ssl_cert) != bool(old.ssl_cert):
@@ -72,7 +78,7 @@ def read_again(configuration: Configuration, old: Settings, secret: bytes) -> Su
     ]
     users = load_users(settings, secret)
     acl, warnings = load_access_list(settings)
-    warnings += check_users(settings, users)
+    warnings += [*check_users(settings, users), *_missing(settings, users, known)]
     if later:
         warnings.append(f"{', '.join(later)}: a restart is needed for what has changed")
     tls = server_context(settings) if settings.ssl_cert else None
@@ -80,6 +86,16 @@ def read_again(configuration: Configuration, old: Settings, secret: bytes) -> Su
     if settings.ssl_trusted:
         client_context(settings)
     return Surroundings(settings, users, acl, tls, open_sinks(settings, os.environ), warnings)
+
+
+def _missing(settings: Settings, users: Users, known: Collection[str]) -> list[str]:
+    """Name who could log in until now: a file that was cut short looks like any other."""
+    gone = sorted(name for name in known if name not in users.verifiers)
+    if not gone:
+        return []
+    more = f" and {len(gone) - NAMED} more" if len(gone) > NAMED else ""
+    names = ", ".join(gone[:NAMED]) + more
+    return [f"users-file {settings.users_file} no longer has {names}, who could log in until now"]
 
 
 Reread = Callable[[], Configuration]

@@ -103,6 +103,7 @@ def test_equal_passwords_do_not_look_equal(put: Run, file: Path) -> None:
         ("#a", "a"),
         (" a", "a"),
         ("a\nb", "a"),
+        ("a\u202eb", "a"),
         ("anonymous", "a"),
         ("anonymous@QPID", "a"),
         ("ann", ""),

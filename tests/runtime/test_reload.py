@@ -191,6 +191,25 @@ def test_a_mistake_changes_nothing(broker: Broker, name: str, content: str) -> N
         assert ann.endpoint.user == "ann"
 
 
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        ("nobody", "no longer has ann, bob, who could log in until now"),
+        ("bob", "no longer has ann, who could log in until now"),
+    ],
+)
+def test_users_that_a_file_no_longer_has_are_named(broker: Broker, kept: str, says: str) -> None:
+    """An editor or a copy that was cut short leaves a file that is no mistake in itself."""
+    path = broker.place / "users"
+    before = path.read_text()
+    path.write_text("".join(line for line in before.splitlines(True) if line.startswith(kept)))
+    try:
+        assert "warning" in broker.reload(says)
+    finally:
+        path.write_text(before)
+        broker.reload(DONE)
+
+
 @pytest.mark.parametrize(("before", "after"), [("", "users"), ("users", "")])
 def test_who_gets_in_without_a_login_is_settled_at_the_start(
     tmp_path: Path, before: str, after: str

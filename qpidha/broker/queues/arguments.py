@@ -12,7 +12,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from qpidha.model.errors import InvalidArgument
-from qpidha.model.printable import flaw_in_name
+from qpidha.model.printable import flaw_in_new_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ def check_name(kind: str, name: str) -> None:
             f"The {kind} {name[:40]}... is {len(name)} characters long",
             hint=f"Use at most {LONGEST_NAME}.",
         )
-    if flaw := flaw_in_name(name):
+    if flaw := flaw_in_new_name(name):
         raise InvalidArgument(f"The {kind} {flaw[0]}", hint=flaw[1])
 
 

@@ -464,7 +464,9 @@ def test_a_backup_lets_tools_browse_and_use_services_but_change_nothing() -> Non
     assert sorted(outcome.state for _, outcome in outcomes.outcomes) == [0x24, 0x25]
 
 
-@pytest.mark.parametrize("letter", ["\x1b", "\n", "\x01", "\x7f", "\x9b"])
+@pytest.mark.parametrize(
+    "letter", ["\x1b", "\n", "\x01", "\x7f", "\x9b", "\u202e", "\u2066", "\u2028"]
+)
 def test_nobody_makes_what_an_operator_cannot_read(letter: str) -> None:
     """No window of management takes such a name, and so nobody could delete it."""
     pair = Pair()
