@@ -131,6 +131,9 @@ class Taker:
     def activated(self, is_active: bool) -> None:
         self.active.append(is_active)
 
+    def timeout_changed(self) -> None:
+        """Take no heed of it."""
+
     def searched(self) -> None:
         self.searches += 1
 

@@ -466,6 +466,9 @@ class ModelLink:
             self.queue.release(message)
         self.host.when_committed(sequence, self, number)
 
+    def timeout_changed(self) -> None:
+        """Take no heed of it."""
+
     def searched(self) -> None:
         """No credit is asked back here."""
 

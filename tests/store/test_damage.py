@@ -41,6 +41,9 @@ class Reader:
     def deliver(self, message: Message) -> None:
         self.read.append(message.body())
 
+    def timeout_changed(self) -> None:
+        """Take no heed of it."""
+
     def searched(self) -> None:
         """It waits for nothing."""
 

@@ -453,6 +453,23 @@ class OutgoingLink(ClientLink):
         of_queue = queue.spec.patience
         return self._host.settings.consumer_timeout if of_queue is None else of_queue
 
+    def timeout_changed(self) -> None:
+        """The queue says another time for which the peer may keep messages. Where it said none
+        before, that counts from now for those that the peer has.
+        """
+        queue, given = self._queue, self._given
+        if queue is None or self._patience is not None or self.browse:
+            return
+        patience = self._patience_with(queue)
+        if patience:
+            now = self._broker.now
+            for delivery in self._unsettled:
+                given.setdefault(delivery, now)
+        else:
+            given.clear()  # Deliveries that are made from now on may have the same addresses.
+        first = next(iter(given.values())) + patience if given else 0
+        self._broker.patience.set(self, first)
+
     def overdue(self, now: int, most: int) -> int:
         """Release messages that the peer has kept for too long; it hears of it, and its link goes
         on. None counts as a delivery that failed.

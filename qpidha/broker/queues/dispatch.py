@@ -89,6 +89,10 @@ class Consumer(Protocol):
         """A dispatch that took several turns, for messages that had expired, is over."""
         ...
 
+    def timeout_changed(self) -> None:
+        """The queue says another time for which consumers may keep messages."""
+        ...
+
     def queue_deleted(self) -> None:
         """The queue is gone, and this consumer's subscription with it."""
         ...

@@ -390,7 +390,8 @@ class Queue(Backlog):
         window forgets its oldest keys now, and one of other keys begins with those of the messages
         that are here. A new lifetime counts from the next time that something leaves the queue.
         What is over a lower delivery limit leaves some a turn. A shorter time to live holds for all
-        messages, from now on; with a longer one those that are here keep theirs.
+        messages, from now on; with a longer one those that are here keep theirs. Another time for
+        which consumers may keep messages holds for those that they have.
         """
         check_change(self.name, self.spec, spec)
         if spec.priorities is not None and isinstance(self.ordering, Priority):
@@ -403,6 +404,9 @@ class Queue(Backlog):
             self._host.search(self)
         if spec.unused != former.unused:
             self._host.renew(self)
+        if spec.patience != former.patience:
+            for consumer in self.consumers:
+                consumer.timeout_changed()
         if spec.delivery_limit.most < former.delivery_limit.most and not self.is_replica:
             self._host.sweep(self)
         if not self.is_replica and self.is_far_over:

@@ -9,7 +9,7 @@ import pytest
 from qpidha.amqp.peer.links import is_settled, remote_state
 from qpidha.amqp.peer.terminus import RELEASED, Outcome
 from qpidha.broker.queues.spec import compile_spec
-from qpidha.model.duration import SECOND
+from qpidha.model.duration import MILLISECOND, SECOND
 from qpidha.model.message_view import body, build, header
 from qpidha.model.records import QueueDeclared
 from tests.amqp.builders import AHost, Pair
@@ -99,6 +99,13 @@ def test_row_115_each_delivery_has_its_own_time() -> None:
     assert pair.host.broker.queues["q"].acquired == 0
 
 
+def change(pair: Pair, ms: int | None) -> None:
+    """Let a policy say another time for the queue, or none."""
+    given = {} if ms is None else {"x-consumer-timeout": ms}
+    queue = pair.host.broker.queues["q"]
+    queue.reconfigure(compile_spec(QueueDeclared("q", "", arguments=given), 0, 0))
+
+
 def test_row_115_it_holds_from_when_the_queue_says_so_until_it_says_so_no_more() -> None:
     pair = a_queue({}, {})
     queue = pair.host.broker.queues["q"]
@@ -106,12 +113,41 @@ def test_row_115_it_holds_from_when_the_queue_says_so_until_it_says_so_no_more()
     end = client.attach_receiver("q", credit=1)
     client.deliveries(end)
     for ms in (1000, None):
-        given = {} if ms is None else {"x-consumer-timeout": ms}
-        queue.reconfigure(compile_spec(QueueDeclared("q", "", arguments=given), 0, 0))
+        change(pair, ms)
         end.flow(1)
         client.deliveries(end)
     at(pair, 5 * SECOND)
     assert queue.acquired == 3 and not pair.host.broker.next_deadline
+    change(pair, 1000)
+    at(pair, SECOND - 1)
+    assert queue.acquired == 3
+    at(pair, 1)
+    client.turn()
+    assert queue.acquired == 0 and not pair.host.broker.next_deadline
+
+
+@pytest.mark.parametrize("ms", [1000, 60_000])
+def test_row_115_another_time_holds_for_what_consumers_have(ms: int) -> None:
+    """Counted from when they got it: a consumer that hangs is helped by a policy at once."""
+    pair = a_queue({}, {"x-consumer-timeout": 5000})
+    queue = pair.host.broker.queues["q"]
+    client = RawClient(pair.host)
+    client.deliveries(client.attach_receiver("q", credit=2))
+    at(pair, SECOND // 2)
+    change(pair, ms)
+    at(pair, (ms - 500) * MILLISECOND - 1)
+    assert queue.acquired == 2
+    at(pair, 1)
+    assert queue.acquired == 0
+
+
+def test_row_115_what_a_link_says_itself_does_not_change() -> None:
+    pair = a_queue({}, {})
+    client = RawClient(pair.host)
+    properties = {"rabbitmq:consumer-timeout": 0}
+    client.deliveries(client.attach_receiver("q", properties=properties))
+    change(pair, 1000)
+    assert not pair.host.broker.next_deadline
 
 
 @pytest.mark.parametrize("value", [-1, "soon", True, 10**15])
