@@ -16,7 +16,7 @@ from qpidha.broker.queues.deletion import BYTES_A_TURN
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.transaction import Post, Transaction
 from qpidha.model.duration import SECOND
-from qpidha.model.encoding import Array
+from qpidha.model.encoding import Array, Described, Symbol, ULong, encode
 from qpidha.model.errors import InvalidArgument, LimitExceeded, PreconditionFailed
 from qpidha.model.features import QUEUE_KINDS
 from qpidha.model.message import Message
@@ -262,6 +262,18 @@ def test_t_d9_what_a_client_says_of_deaths_does_not_count() -> None:
     assert (death["reason"], death["count"]) == ("expired", 1)
     annotations = message_annotations(first(broker.queues["dead"]).body())
     assert annotations["x-first-death-reason"] == "expired"
+
+
+@pytest.mark.parametrize("ttl", [-1, ULong(2**32), True, Symbol("x"), [1]])
+def test_a_time_to_live_that_is_none_is_no_part_of_a_death(ttl: Any) -> None:
+    broker = a_broker(Tape())
+    broker.declare_queue("dead")
+    queue = a_queue(broker)
+    odd = encode(Described(ULong(0x70), [None, None, ttl]))
+    payload, expires, _ = arrival(odd + a_message("s"), 1)
+    broker.publish("", "q", payload, headers=dict, expires=expires)
+    queue.reject(first(queue))
+    assert not queue.messages and deaths(broker, "dead")[0].get("ttl") in (None, 1)
 
 
 def test_t_q4_a_rejection_counts_as_a_delivery_and_earlier_ones_are_kept() -> None:

@@ -34,6 +34,7 @@ from qpidha.model.errors import InvalidArgument, PreconditionFailed, ProtocolVio
 from qpidha.model.message_view import (
     CC,
     DELIVERY_ANNOTATIONS,
+    LARGEST,
     MESSAGE_ANNOTATIONS,
     MOST_COPIES,
     delivery_annotations,
@@ -295,7 +296,8 @@ def _with_death(
         Symbol("exchange"): exchange,
         Symbol("routing-keys"): Array(TEXT, [key]),
     }
-    if isinstance(ttl, int):
+    # Clients write their headers themselves, and some number that is no time to live may be there.
+    if isinstance(ttl, int) and 0 <= ttl <= LARGEST["ttl"]:
         death[Symbol("ttl")] = UInt(ttl)
     return [death, *(one for one in deaths if one is not former)][:MOST_DEATHS]
 
