@@ -152,6 +152,8 @@ class Layers:
     settings: dict[str, tuple[Any, str]]
     """By name, each with the title of the policy that says so."""
     implied: dict[str, tuple[Any, str]]
+    names: frozenset[str]
+    """All of which one of them says something, whether or not that counts."""
 
     @classmethod
     def of(cls, kind: Kind, matched: tuple[Policy, ...]) -> Layers:
@@ -170,7 +172,8 @@ class Layers:
                     for name, value in told.items()
                     if is_policy_key(kind, name)
                 )
-        return cls(matched, used, settings, implied)
+        names = frozenset(name for policy in matched for name in policy.record.settings)
+        return cls(matched, used, settings, implied, names)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,6 +218,10 @@ class Followed:
             for name, values in sorted(self.values(what).items())
             if values[0][1] != ARGUMENT
         }
+
+    def is_told_of(self, name: str) -> bool:
+        """Whether a policy that is for it says something of a name, whether or not that counts."""
+        return name in self.users.names or name in self.operators.names
 
     @property
     def level(self) -> str:

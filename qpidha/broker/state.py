@@ -369,6 +369,11 @@ class State:
         self.to_follow = dict.fromkeys(things, last) | self.to_follow
         if any(name in policy.settings for policy in told for name in REMEMBERED):
             self.follow_policies(ALL_LOOKS)
+            return
+        # These policies may have come before one that says it, or let it count again.
+        for thing, followed in list(self.followed.items()):
+            if thing in self.to_follow and any(followed.is_told_of(name) for name in REMEMBERED):
+                self._follow_now(thing)
 
     def follow_policies(self, looks: int) -> None:
         """Give queues and exchanges what the policies say of them now, with so many looks at names
@@ -381,14 +386,18 @@ class State:
             if since not in costs:
                 costs[since] = FOLLOWED + self.policies.cost_since(since)
             looks -= costs[since]
-            del self.to_follow[thing]
-            if isinstance(thing, Exchange):
-                former = self.followed.pop(thing, None)
-                self._guide(thing, self.policies.of_now(thing.options, former, since))
-            elif not thing.deleted:
-                former = self.followed.pop(thing, None)
-                self._follow(thing, self.policies.of_now(thing.options, former, since))
-                self.has_followed(thing)
+            self._follow_now(thing)
+
+    def _follow_now(self, thing: Destination) -> None:
+        """Give a queue, or an exchange, what the policies say of it now."""
+        since = self.to_follow.pop(thing)
+        if isinstance(thing, Exchange):
+            former = self.followed.pop(thing, None)
+            self._guide(thing, self.policies.of_now(thing.options, former, since))
+        elif not thing.deleted:
+            former = self.followed.pop(thing, None)
+            self._follow(thing, self.policies.of_now(thing.options, former, since))
+            self.has_followed(thing)
 
     def has_followed(self, queue: Queue) -> None:
         """Do nothing: the primary changes levels, by records."""

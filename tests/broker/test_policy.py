@@ -24,6 +24,7 @@ from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.broker.state import ALL_LOOKS, State
 from qpidha.broker.vocabulary import Entry, policy_keys
 from qpidha.model.duration import SECOND
+from qpidha.model.encoding import Described, ULong, encode
 from qpidha.model.errors import (
     InvalidArgument,
     LimitExceeded,
@@ -677,6 +678,31 @@ def test_what_is_remembered_is_remembered_from_the_record_on_everywhere() -> Non
     assert replica.queues["q"].window is not None, "without waiting for a turn"
     broker.clear_policy("p")
     assert queue.window is None
+
+
+def test_what_another_policy_lets_be_remembered_is_so_from_that_record_on_everywhere() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    broker.declare_queue("q")
+    put(broker, "p", {"dedup": "message-id"})
+    put(broker, "before", {"max-length": 100}, priority=5)
+    replica = copy_of(tape)
+    assert broker.queues["q"].window is replica.queues["q"].window is None
+    put(broker, "layer", {"ttl": 5}, is_layer=True)
+    broker.clear_policy("before")
+    broker.publish("", "q", keyed_payload("k"), headers=dict)
+    a_taker(broker.queues["q"], 1, settles=True)
+    broker.dispatch(1)
+    for sequence, record in tape.records[replica.policies.last :]:
+        replica.apply(sequence, record)
+    replica.dispatch(2)
+    known = remembered(broker.queues["q"].window)
+    assert [key for key, _ in known] == ["s:k"]
+    assert remembered(replica.queues["q"].window) == known
+
+
+def keyed_payload(message_id: str) -> bytes:
+    return encode(Described(ULong(0x73), [message_id]))
 
 
 def test_row_16_a_policy_ends_by_itself_on_the_primary_also_after_a_failover() -> None:
