@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from qpidha.broker.exchange import Destination, Headers
     from qpidha.broker.queues.dead_letters import DeadLetterTarget
     from qpidha.broker.queues.log_writer import LogWriter
-    from qpidha.broker.queues.queue import Queue
+    from qpidha.broker.queues.queue import Queue, Room
     from qpidha.broker.state import BrokerSettings
     from qpidha.model.records import PolicySet, Record
 
@@ -1659,14 +1659,11 @@ class Broker(State):
             or len(queue.messages) >= queue.fast_path_limit
             or queue.bytes + size > queue.fast_path_bytes
         ]
-        # All are asked before the first makes room. And again after, as the dead letters of one may
-        # have come to another.
-        for queue in () if may_exceed else near[1:]:
-            queue.ask(payload)
-        rooms = [(queue, queue.make_room(payload, may_exceed=may_exceed)) for queue in near]
-        if not may_exceed:
-            for queue, room in rooms[:-1]:
-                queue.check_room(size, room)
+        rooms = self._make_rooms(near, payload, may_exceed=may_exceed)
+        if any(queue.deleted for queue in taking):
+            # What others let go of came to one that ends when it is full.
+            taking = [queue for queue in taking if not queue.deleted]
+            rooms = [(queue, room) for queue, room in rooms if not queue.deleted]
         for queue, room in rooms:
             queue.replace(room)
         recorded = [queue for queue in taking if queue.log_writer is not None]
@@ -1682,6 +1679,29 @@ class Broker(State):
         come = [(queue, room, queue.ordering.last) for queue, room in rooms]
         leaving = [(queue, queue.settle(room, newcomer)) for queue, room, newcomer in come]
         return sequence, [(queue, messages) for queue, messages in leaving if messages]
+
+    def _make_rooms(
+        self, queues: list[Queue], payload: bytes, *, may_exceed: bool
+    ) -> list[tuple[Queue, Room]]:
+        """Have messages leave several queues before one comes to all of them. Raise RefusedRequest
+        if one of them has no room.
+        """
+        # All are asked before the first makes room. And again after, as the dead letters of one may
+        # have come to another.
+        for queue in () if may_exceed else queues[1:]:
+            queue.ask(payload)
+        rooms: list[tuple[Queue, Room]] = []
+        try:
+            for queue in queues:
+                rooms.append((queue, queue.make_room(payload, may_exceed=may_exceed)))
+            for queue, room in () if may_exceed else rooms[:-1]:
+                queue.check_room(len(payload), room)
+        except RefusedRequest:
+            # What has left the others is on its way, although nothing takes its place.
+            for queue, room in rooms:
+                self.evict(queue, list(room.leaving))
+            raise
+        return rooms
 
     def _insert_on_all(
         self, log_writer: LogWriter, queues: list[Queue], payload: bytes, expires: int, due: int

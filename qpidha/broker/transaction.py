@@ -424,16 +424,19 @@ class Transaction:
         return max(sequences, default=0)
 
     def _enqueue(self, queues: list[Queue], post: Post) -> int:
-        """Put one message on its queues."""
-        if post.queue is None:
-            exchange = self._broker.exchanges[post.exchange]
+        """Put one message on its queues. One that was deleted by what came before, as it was full
+        and ends then, has had it.
+        """
+        if post.queue is None and (exchange := self._broker.exchanges.get(post.exchange)):
             exchange.received += 1
             exchange.bytes_received += len(post.payload)
             if not queues:
                 exchange.drop(len(post.payload))
-                return 0
+        there = [queue for queue in queues if not queue.deleted]
+        if not there:
+            return 0
         sequence, leaving = self._broker.put_on_all(
-            queues, post.payload, post.expires, post.due, may_exceed=True
+            there, post.payload, post.expires, post.due, may_exceed=True
         )
         # Not rerouted before the last post is in its place: it might take the room that was found
         # for that one.

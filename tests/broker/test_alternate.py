@@ -13,9 +13,10 @@ from qpidha.broker.broker import RETRIED_A_TURN, RETRY_INTERVAL, Broker
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.transaction import Fate, Retirement, Transaction
 from qpidha.model.duration import SECOND
+from qpidha.model.errors import QueueFull
 from qpidha.model.records import QueueDeleted
 from qpidha.store.log import Log
-from tests.broker.parts import Tape, a_broker, a_message, a_taker, contents, copy_of, send
+from tests.broker.parts import Tape, a_broker, a_message, a_taker, contents, copy_of, picture, send
 
 
 def test_deleted_queue_gives_its_messages_to_the_alternate_exchange_in_order() -> None:
@@ -347,6 +348,43 @@ def test_message_for_several_rings_reroutes_what_each_lets_go_of() -> None:
         broker.publish("amq.fanout", "", body, headers=dict)
     assert contents(broker, "old") == ["a", "a"]
     assert contents(broker, "one") == contents(broker, "two") == ["b"]
+
+
+def test_what_one_ring_lets_go_of_is_rerouted_though_another_has_no_room_in_the_end() -> None:
+    broker = a_broker(Tape())
+    broker.declare_queue("altq")
+    broker.declare_exchange("altex", "fanout")
+    broker.bind("altex", "altq")
+    ring = {"qpid.max_count": 1, "qpid.policy_type": "ring"}
+    broker.declare_queue("one", alternate="altex", arguments=ring)
+    broker.declare_queue("other", arguments={**ring, "x-dead-letter-exchange": "missing"})
+    for name in ("one", "other"):
+        broker.bind("amq.fanout", name)
+    broker.publish("amq.fanout", "", b"a", headers=dict)
+    with pytest.raises(QueueFull, match="missing"):
+        broker.publish("amq.fanout", "", b"b", headers=dict)
+    assert contents(broker, "other") == ["a"]
+    assert contents(broker, "one") + contents(broker, "altq") == ["a"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_nothing_comes_to_a_queue_that_ends_by_what_a_ring_lets_go_of(count: int) -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    ring = {"qpid.max_size": 4, "qpid.policy_type": "ring", "x-dead-letter-exchange": ""}
+    ring["x-dead-letter-strategy"] = "at-most-once"
+    broker.declare_queue("ring", arguments={**ring, "x-dead-letter-routing-key": "brief"})
+    brief, _ = broker.declare_queue(
+        "brief", arguments={"qpid.max_count": count, "qpid.policy_type": "self-destruct"}
+    )
+    send(broker, "ring", *"abcd")
+    for name in ("brief", "ring"):
+        broker.bind("amq.fanout", name)
+    broker.publish("amq.fanout", "", b"wide", headers=dict)
+    assert "brief" not in broker.queues and not brief.messages
+    assert contents(broker, "ring")[-1] == "wide"
+    assert picture(copy_of(tape)) == picture(broker)
+    assert broker.use.bodies == broker.queues["ring"].bytes
 
 
 def test_rings_that_overflow_into_each_other_and_themselves_come_to_an_end() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from qpidha.broker import transaction as module
 from qpidha.broker.broker import Broker
+from qpidha.broker.queues.limits import POLICY_TYPE, SELF_DESTRUCT
 from qpidha.broker.state import State
 from qpidha.broker.transaction import Fate, Post, Retirement, Transaction, TransactionRolledBack
 from qpidha.model.errors import LimitExceeded
@@ -21,6 +22,7 @@ from qpidha.model.settings import Settings
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold
 from tests.broker.parts import Tape, a_broker, a_taker, contents, copy_of, picture, send
+from tests.broker.test_policy import put as put_policy
 
 
 def a_model(*queues: str, **arguments: Any) -> tuple[Broker, Tape]:
@@ -173,6 +175,26 @@ def test_a_transaction_that_is_sent_again_posts_nothing_twice() -> None:
             transaction.post(Post(payload, 0, queue=broker.queues["q"]))
         transaction.commit()
     assert [body(message.body()) for message in broker.queues["q"].messages.values()] == [0, 1, 2]
+    assert picture(copy_of(tape)) == picture(broker)
+
+
+@pytest.mark.parametrize("exchange", ["", "x"])
+def test_a_commit_is_done_though_a_queue_ends_by_it_that_is_full(exchange: str) -> None:
+    broker, tape = a_model("ring", max_count=1, policy_type="ring")
+    broker.declare_queue("brief", arguments={"x-max-length": 1, POLICY_TYPE: SELF_DESTRUCT})
+    target = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "brief"}
+    put_policy(broker, "p", target, "^ring$")
+    broker.dispatch(1)
+    broker.declare_exchange("x", "fanout", auto_delete=True)
+    broker.bind("x", "brief")
+    send(broker, "ring", "a")
+    transaction = Transaction(broker)
+    post(broker, transaction, "ring", "b", "c")
+    to = {"exchange": exchange} if exchange else {"queue": broker.queues["brief"]}
+    transaction.post(Post(b"d", 0, **to))
+    sequence = transaction.commit()
+    assert sequence == len(tape.records)
+    assert contents(broker, "ring")[-1] == "c" and "brief" not in broker.queues
     assert picture(copy_of(tape)) == picture(broker)
 
 
