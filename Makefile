@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test docs mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb clean
+.PHONY: help demo quick test docs mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -19,6 +19,7 @@ VERIFY_DIR ?= verify
 SECURE ?=
 LAB_RUNS ?= 5
 SECONDS_OF_PRESSURE ?= 60
+CONTAINERS ?= podman
 HOST ?= ha1
 COMMAND ?=
 FAULTS := kill stop kill-backup stop-backup
@@ -161,6 +162,14 @@ test-deb: deb ## install the packages on hosts in namespaces, start them, make a
 	@.ci/setup demo
 	@packages/tree build/bookworm
 	QPIDHA_DEB_TREE=$(CURDIR)/build/bookworm $(BIN)/python -m pytest tests/packages $(PYTEST_ARGS)
+
+image: deb ## an image of a broker, made by CONTAINERS (podman, or docker), which fetches Debian's from its registry
+	@version=$$(build/tools/bin/hatchling version); $(CONTAINERS) build -f packages/containers/Containerfile \
+	    --build-arg VERSION=$$version -t qpidha -t qpidha:$$version .
+
+test-image: image ## the compose file: three containers and a console, a killed primary (with podman-compose, or docker compose)
+	@.ci/setup demo
+	QPIDHA_CONTAINERS=$(CONTAINERS) $(BIN)/python -m pytest tests/packages/test_containers.py $(PYTEST_ARGS)
 
 clean: ## remove everything that was made
 	rm -rf .venv demo verify cluster b1 b2 b3 b?.log tests/interop/node_modules tests/bench/build .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

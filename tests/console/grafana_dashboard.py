@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -308,6 +309,16 @@ def dashboard() -> dict[str, Any]:
         },
         "panels": panels,
     }
+
+
+def asked(cluster: str = "c") -> list[str]:
+    """Return the expressions of the dashboard, with the choices at its top made."""
+    choices = {"$cluster": cluster, "$broker": "b1|b2|b3", "$__rate_interval": "1m"}
+    return [
+        re.sub(r"\$\w+", lambda found: choices[found[0]], expression)
+        for panel in PANELS
+        for expression in panel.asks.values()
+    ]
 
 
 def written() -> str:

@@ -19,7 +19,7 @@ from qpidha.client.admin import LinkBroken
 from qpidha.console.looks import Watched
 from qpidha.console.metrics import CUT, DETAILED, METRICS, PREFIX, aggregated, detailed
 from tests.console.consoles import member, status_of
-from tests.console.grafana_dashboard import CODES, DASHBOARD, WIDTH, written
+from tests.console.grafana_dashboard import CODES, DASHBOARD, WIDTH, asked, written
 from tests.console.metrics_page import PAGE, RULES, with_tables
 
 NAMES = {PREFIX + row.name for row in (*METRICS, *DETAILED["queue"], CUT)}
@@ -229,17 +229,9 @@ def wrong_in(expression: str) -> list[str]:
     return wrong
 
 
-def asked_by_dashboard() -> list[str]:
-    """Return the expressions of the dashboard, with the choices at its top made."""
-    panels = json.loads(DASHBOARD.read_text())["panels"]
-    asked = [target["expr"] for panel in panels for target in panel["targets"]]
-    choices = {"$cluster": "c", "$broker": "b1|b2", "$__rate_interval": "1m"}
-    return [re.sub(r"\$\w+", lambda found: choices[found[0]], each) for each in asked]
-
-
 def test_the_dashboard_asks_for_what_there_is() -> None:
     assert DASHBOARD.read_text() == written(), "run python -m tests.console.grafana_dashboard"
-    assert [found for each in asked_by_dashboard() if (found := wrong_in(each))] == []
+    assert [found for each in asked() if (found := wrong_in(each))] == []
     assert wrong_in('qpidha_up{cluster="c"} + qpidha_gone{x="y"}') == ["qpidha_gone"]
     assert wrong_in('qpidha_broker_state{queue="q", state="lost"}') == ["queue", "lost"]
 
@@ -259,15 +251,15 @@ def test_no_panel_of_the_dashboard_lies_on_another() -> None:
 @NEEDS_PROMTOOL
 def test_promtool_understands_what_the_dashboard_asks(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yml"
-    asked = [{"record": f"r{at}", "expr": each} for at, each in enumerate(asked_by_dashboard())]
-    rules.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": asked}]}))
+    records = [{"record": f"r{at}", "expr": each} for at, each in enumerate(asked())]
+    rules.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": records}]}))
     assert promtool("check", "rules", str(rules)) == ""
     states = [
         {"series": f'qpidha_broker_state{{{OF_ONE}, state="ready"}}', "values": "1 1 0 _"},
         {"series": f'qpidha_broker_state{{{OF_ONE}, state="active"}}', "values": "0 0 1 _"},
         {"series": f"qpidha_up{{{OF_ONE}}}", "values": "1 1 1 0"},
     ]
-    (state,) = [each for each in asked_by_dashboard() if "broker_state" in each]
+    (state,) = [each for each in asked() if "broker_state" in each]
     seen = [
         {"expr": state, "eval_time": f"{at}m", "exp_samples": [{"labels": OF_B1, "value": code}]}
         for at, code in ((0, CODES["ready"]), (1, CODES["ready"]), (2, CODES["active"]))

@@ -13,6 +13,7 @@ import pytest
 
 from packages.runtime_pins import runtime_pins
 from qpidha.manager.pacemaker.verify import UNITS
+from qpidha.node import VERSION
 from tests.runtime.daemons import ENVIRONMENT
 
 ROOT = Path(__file__).parents[2]
@@ -89,3 +90,16 @@ def test_every_command_of_the_project_is_in_the_package() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     built = re.search(r"(?m)^for name in (.*); do$", (ROOT / "packages" / "deb").read_text())
     assert built is not None and sorted(built[1].split()) == sorted(scripts)
+
+
+def test_the_version_stands_in_one_place() -> None:
+    number = re.compile(rf"(?<![\d.]){re.escape(VERSION)}(?![\d.])")
+    files = [*ROOT.glob("*.md"), *ROOT.glob("*.toml"), ROOT / "Makefile"]
+    for folder in ("packages", "docs", "examples", "ocf", "agents", "vagrant", "qpidha", ".ci"):
+        files += [path for path in (ROOT / folder).rglob("*") if path.suffix != ".pyc"]
+    found = [
+        path.relative_to(ROOT).as_posix()
+        for path in files
+        if path.is_file() and number.search(path.read_text(errors="replace"))
+    ]
+    assert found == ["qpidha/node.py"]

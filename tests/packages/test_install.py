@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from qpidha.manager.builtin.credentials import PROGRAMS, Credentials
 from qpidha.node import VERSION
+from tests.console.grafana_dashboard import asked
+from tests.documents import blocks
 from tests.patience import STATE
 from tests.system.cluster import wait_for
 
@@ -58,6 +66,7 @@ class Host:
         assert self.holder.stdout is not None and self.holder.stdout.readline() == "up\n"
         self.pid = self.holder.pid
         self.root = Path(f"/proc/{self.pid}/root{folder}/root")
+        self.credentials = self.root / "etc/qpidha/credentials"
         self.daemons: list[subprocess.Popen[str]] = []
         for package in (ROOT / "dist").glob("*.deb"):
             (self.root / "srv" / package.name).write_bytes(package.read_bytes())
@@ -229,43 +238,52 @@ def test_the_wheels_are_all_that_a_host_needs() -> None:
     assert done.returncode == 0 and f"qpidha-{VERSION}" in done.stdout, done.stderr
 
 
-def test_three_hosts_are_a_cluster_and_survive_a_primary(hosts: list[Host]) -> None:
-    first = hosts[0]
+def wire(hosts: list[Host]) -> None:
+    """Put hosts on one network, with the first as its switch: 192.0.2.1, .2 and so on."""
+    first, *others = hosts
     first.run("ip", "link", "add", "switch", "type", "bridge")
     first.run("ip", "link", "set", "switch", "up")
-    for number, host in enumerate(hosts, 1):
-        if host is first:
-            host.run("ip", "address", "add", "192.0.2.1/24", "dev", "switch")
-        else:
-            subprocess.run(
-                ["nsenter", f"--target={first.pid}", "--net", "ip", "link", "add"]
-                + [f"port{number}", "type", "veth", "peer", "name", "eth0", "netns"]
-                + [str(host.pid)],
-                check=True,
-            )
-            first.run("ip", "link", "set", f"port{number}", "master", "switch", "up")
-            host.run("ip", "address", "add", f"192.0.2.{number}/24", "dev", "eth0")
-            host.run("ip", "link", "set", "eth0", "up")
+    first.run("ip", "address", "add", "192.0.2.1/24", "dev", "switch")
+    for number, host in enumerate(others, 2):
+        subprocess.run(
+            ["nsenter", f"--target={first.pid}", "--net", "ip", "link", "add"]
+            + [f"port{number}", "type", "veth", "peer", "name", "eth0", "netns", str(host.pid)],
+            check=True,
+        )
+        first.run("ip", "link", "set", f"port{number}", "master", "switch", "up")
+        host.run("ip", "address", "add", f"192.0.2.{number}/24", "dev", "eth0")
+        host.run("ip", "link", "set", "eth0", "up")
+
+
+def start_cluster(hosts: list[Host], **options: str) -> list[subprocess.Popen[str]]:
+    """Install the packages on wired hosts, start their brokers, and promote that of the first."""
     daemons = []
     for number, host in enumerate(hosts, 1):
-        host.install()
         host.configure(
             interface="",
             name=f"b{number}",
-            auth="no",
             advertised_address=f"192.0.2.{number}",
             ha_cluster="yes",
-            ha_brokers_url="192.0.2.1,192.0.2.2,192.0.2.3",
             ha_replicate="all",
             link_heartbeat_interval="1",
+            **{name: value.replace("NAME", f"b{number}") for name, value in options.items()},
         )
         daemons.append(host.start("qpidhad"))
     for host in hosts:
         host.wait_for_state("joining")
-    first.run("qpid-ha", "--cluster-manager", "promote")
-    first.wait_for_state("active")
+    hosts[0].run("qpid-ha", "--cluster-manager", "promote")
+    hosts[0].wait_for_state("active")
     for host in hosts[1:]:
         host.wait_for_state("ready")
+    return daemons
+
+
+def test_three_hosts_are_a_cluster_and_survive_a_primary(hosts: list[Host]) -> None:
+    wire(hosts)
+    for host in hosts:
+        host.install()
+    first = hosts[0]
+    daemons = start_cluster(hosts, auth="no", ha_brokers_url="192.0.2.1,192.0.2.2,192.0.2.3")
     first.run("qpid-ha", "queue", "add", "orders", "--durable")
     first.run("qpid-ha", "send", "orders", "one", "--durable")
     daemons[0].kill()
@@ -273,3 +291,110 @@ def test_three_hosts_are_a_cluster_and_survive_a_primary(hosts: list[Host]) -> N
     hosts[1].run("qpid-ha", "failover", "b2")
     hosts[1].wait_for_state("active")
     assert hosts[1].run("qpid-ha", "receive", "orders", "-m", "1").startswith("one\n")
+
+
+class Prometheus:
+    """Debian's Prometheus on a host, as docs/metrics.md configures it, but that it looks each
+    second.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        page = ROOT / "docs" / "metrics.md"
+        (text,) = [block.text for block in blocks(page) if "scrape_configs" in block.text]
+        for number in (1, 2, 3):
+            text = text.replace(f"ha{number}:", f"192.0.2.{number}:")
+        text = re.sub(r"interval: \d+s", "interval: 1s", text)
+        folder = host.root / "etc" / "prometheus"
+        folder.mkdir()
+        examples = host.root / "usr/share/doc/qpidha/examples"
+        (folder / "prometheus.yml").write_text(text)
+        (folder / "prometheus-rules.yml").write_bytes(
+            (examples / "prometheus-rules.yml").read_bytes()
+        )
+        for name in ("ca.pem", "token"):
+            (folder / f"qpidha-{name}").write_bytes((host.credentials / name).read_bytes())
+        program = shutil.which("prometheus")
+        assert program is not None
+        (host.root / "usr/bin/prometheus").write_bytes(Path(program).read_bytes())
+        host.run("chmod", "755", "/usr/bin/prometheus")
+        words = ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/tmp/tsdb"]
+        host.start("prometheus", *words, "--web.listen-address=127.0.0.1:9090")
+
+    def ask(self, path: str) -> Any:
+        """Return what its API says; None while it does not answer."""
+        code = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
+        address = f"http://127.0.0.1:9090/api/v1/{path}"
+        said = self.host.run("/usr/bin/python3", "-c", code, address, code=None)
+        try:
+            return json.loads(said)["data"]
+        except (ValueError, KeyError):
+            return None
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        found = self.ask(f"query?query={quote(expression)}")
+        return found["result"] if found else []
+
+    def firing(self) -> set[str]:
+        """Return the names of the alerts that fire."""
+        found = self.ask("alerts") or {"alerts": []}
+        return {
+            str(alert["labels"]["alertname"])
+            for alert in found["alerts"]
+            if alert["state"] == "firing"
+        }
+
+
+@pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="Debian's package prometheus is not installed"
+)
+def test_prometheus_sees_a_cluster_and_warns_of_a_killed_backup(
+    hosts: list[Host], tmp_path: Path
+) -> None:
+    wire(hosts)
+    made = Credentials(tmp_path)
+    names = {f"b{number}": [f"192.0.2.{number}", "127.0.0.1"] for number in (1, 2, 3)}
+    made.make(names)
+    token = secrets.token_hex(32)
+    (made.folder / "token").write_text(token)
+    (made.folder / "tokens").write_text(f"monitor {token}\n")
+    for host in hosts:
+        host.install()
+        host.credentials.mkdir()
+        for path in made.folder.iterdir():
+            (host.credentials / path.name).write_bytes(path.read_bytes())
+        host.run("chown", "-R", "root:qpidha", "/etc/qpidha/credentials")
+        host.run("chmod", "-R", "u=rwX,g=rX,o=", "/etc/qpidha/credentials")
+    installed = Credentials(Path("/etc/qpidha"))
+    options = {name.replace("-", "_"): value for name, value in installed.settings("NAME").items()}
+    url = "amqps:192.0.2.1,192.0.2.2,192.0.2.3"
+    daemons = start_cluster(hosts, ha_brokers_url=url, **options)
+    for number, host in enumerate(hosts, 1):
+        words = ["--admin-socket", SOCKET, "--cluster", "shop", "--interface", "0.0.0.0"]
+        words += ["--token-file", str(installed.folder / "tokens")]
+        words += ["--ssl-cert", str(installed.certificate(f"b{number}"))]
+        host.start("qpidha-console", *words, "--ssl-key", str(installed.key(f"b{number}")))
+    prometheus = Prometheus(hosts[0])
+    wait_for(lambda: len(prometheus.query("qpidha_up == 1")), (3).__eq__)
+    primaries = prometheus.query('sum by (cluster) (qpidha_is_primary{broker="b1"})')
+    assert [(each["metric"], each["value"][1]) for each in primaries] == [
+        ({"cluster": "shop"}, "1")
+    ]
+    login = ["-b", "amqps://192.0.2.1,192.0.2.2,192.0.2.3", "--ssl-trusted", str(installed.trusted)]
+    login += ["--user", PROGRAMS, "--password-file", str(installed.password_file(PROGRAMS))]
+    hosts[0].run("qpid-ha", "queue", "add", "orders", "--durable", *login)
+    hosts[0].run("qpid-ha", "send", "orders", "-m", "100", "--durable", *login)
+    hosts[0].run("qpid-ha", "receive", "orders", "-m", "50", *login)
+    for expression in asked("shop"):
+        if "ALERTS" not in expression:
+            wait_for(lambda ask=expression: prometheus.query(ask), what=expression)
+    assert not prometheus.firing() & {"QpidhaBrokerDown", "QpidhaConsoleDown", "QpidhaNoPrimary"}
+
+    daemons[2].kill()
+    wait_for(prometheus.firing, lambda names: "QpidhaBrokerDown" in names)
+    (down,) = prometheus.query('ALERTS{alertname="QpidhaBrokerDown", alertstate="firing"}')
+    assert (down["metric"]["broker"], down["metric"]["severity"]) == ("b3", "warning")
+    assert "QpidhaNoPrimary" not in prometheus.firing()
+    daemons[2] = hosts[2].start("qpidhad")
+    hosts[2].wait_for_state("ready")
+    wait_for(prometheus.firing, lambda names: "QpidhaBrokerDown" not in names)

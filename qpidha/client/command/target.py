@@ -105,15 +105,18 @@ def log_in(targets: list[Target], options: Options, configured: Target) -> None:
 
 def _several(text: str) -> list[Target]:
     """Read one broker, or several with commas; those behind the first are spoken to as the first,
-    by TLS and with its credentials, unless they say otherwise.
+    by TLS and with its credentials, unless they say otherwise. With amqp:// or amqps:// before the
+    first all are hosts, else b2 is a broker of a local cluster.
     """
     parts = [text] if os.path.exists(text) else [part.strip() for part in text.split(",")]
+    are_hosts = "://" in parts[0]
     found: list[Target] = []
     for part in parts:
         if not part and len(parts) > 1:
             continue
         first = found[0] if found else None
-        target = _named(part) or parse(part, encrypted=first is not None and first.encrypted)
+        named = None if are_hosts else _named(part)
+        target = named or parse(part, encrypted=first is not None and first.encrypted)
         if first is not None and not target.user:
             target.user, target.password = first.user, first.password
         if str(target) not in [str(known) for known in found]:

@@ -187,3 +187,12 @@ def test_a_daemon_without_a_data_directory_is_found_by_its_admin_socket(
     assert resolve(Options())[0] == Target(host="localhost")  # Which of them is meant?
     usual = put(sockets, nowhere, 5672, "ready")
     assert resolve(Options())[0] == Target(socket=usual)
+
+
+def test_names_of_local_brokers_are_hosts_behind_a_scheme() -> None:
+    assert resolve(Options(broker="amqps://b1,b2", user="u", password_file="")) == [
+        Target(host="b1", port=5671, user="u", encrypted=True),
+        Target(host="b2", port=5671, user="u", encrypted=True),
+    ]
+    with pytest.raises(Failure, match="no local cluster"):
+        resolve(Options(broker="b1,b2"))
