@@ -531,15 +531,17 @@ class OutgoingLink(ClientLink):
         except RefusedRequest:
             return None  # An outcome cannot be refused.
 
-    @staticmethod
-    def _annotations(message: Message, outcome: Outcome) -> bytes:
-        """Make the annotations that an outcome puts beside a message, if any."""
+    def _annotations(self, message: Message, outcome: Outcome) -> bytes:
+        """Make the annotations that an outcome puts beside a message, if any. What a broker says
+        there of the message stays.
+        """
+        numbered = "" if self._queue is None else self._queue.spec.sequence_key
         annotations = b""
         if outcome.annotations:
             changes = {
                 Symbol(key): value
                 for key, value in outcome.annotations.items()
-                if isinstance(key, str) and not is_of_deaths(key)
+                if isinstance(key, str) and not is_of_deaths(key) and key != numbered
             }
             try:
                 annotations = merge_annotations(message.body(), message.annotations, changes)

@@ -156,6 +156,23 @@ def test_a_modified_message_comes_again_with_count_and_annotations() -> None:
     assert payload.endswith(build("m"))
 
 
+def test_an_outcome_does_not_change_the_number_of_a_message() -> None:
+    pair = a_pair()
+    broker = pair.host.broker
+    arguments = {"qpid.queue_msg_sequence": "x-opt-number"}
+    broker.declare_queue("numbered", arguments=arguments)[0].enqueue(build("m"))
+    client = RawClient(pair.host)
+    end = client.attach_receiver("numbered")
+    ((delivery, payload),) = client.deliveries(end)
+    number = message_annotations(payload)["x-opt-number"]
+    changes = {Symbol("x-opt-number"): number + 7, Symbol("x-why"): "busy"}
+    client.outcome(delivery, Outcome(MODIFIED, annotations=changes))
+    client.turn()
+    ((_, payload),) = client.deliveries(end)
+    annotations = message_annotations(payload)
+    assert (annotations["x-opt-number"], annotations["x-why"]) == (number, "busy")
+
+
 def test_an_outcome_does_not_change_what_a_dead_letter_says_of_its_deaths() -> None:
     pair = a_pair()
     broker = pair.host.broker
