@@ -881,8 +881,9 @@ METHODS: tuple[Method, ...] = (
         "Show messages of a queue in the order in which they came, and change nothing; on a backup "
         "what it has.",
         "a list of messages: `position`, `sequence`, `bytes`, `acquired`, `delivery_count`, "
-        "`expires` (ns since 1970, 0 is never), `header`, `properties`, `application_properties`, "
-        "`message_annotations` (null if it is large), `body`: `text` or `hex`, and `is_cut`",
+        "`expires` (ns since 1970, 0 is never), `due` (until when nobody gets it; 0 is now), "
+        "`header`, `properties`, `application_properties`, `message_annotations` (null if it is "
+        "large), `body`: `text` or `hex`, and `is_cut`",
         _peek_messages,
         (
             _QUEUE_NAME,

@@ -62,18 +62,22 @@ def peeked(queue: Queue, position: int, count: int) -> list[dict[str, Any]]:
             f"queue {queue.name} has {len(queue.messages)} messages, and none at {position}",
             hint="positions begin with 1",
         )
-    return [_shown(message, position + number) for number, message in enumerate(found)]
+    return [
+        _shown(message, position + number, queue.delayed.get(message.sequence, 0))
+        for number, message in enumerate(found)
+    ]
 
 
-def _shown(message: Message, position: int) -> dict[str, Any]:
+def _shown(message: Message, position: int, due: int) -> dict[str, Any]:
     payload = message.body()
     shown: dict[str, Any] = {
         "position": position,
         "sequence": message.sequence,
         "bytes": message.size,
-        "acquired": message.acquired,
+        "acquired": message.acquired and not due,
         "delivery_count": message.delivery_count,
         "expires": message.expires,
+        "due": due,
     }
     try:
         _read(payload, shown)

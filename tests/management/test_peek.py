@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from qpidha.broker.broker import Broker
 from qpidha.management.peek import FARTHEST, LARGEST, MOST, SHOWN, peeked
+from qpidha.model.duration import SECOND
 from qpidha.model.message_view import SEQUENCE, build, merge_annotations
 from tests.broker.parts import a_broker, a_taker, send
 from tests.management.builders import FakeNode
@@ -49,6 +50,15 @@ def test_row_120_a_peek_shows_positions_from_1_and_changes_nothing(asker: Asker)
     assert error.condition == "amqp:not-found" and "has 2 messages" in error.text
     assert (broker.queues["q"].statistics(), len(asker.target.log.records)) == before
     assert len(taker.got) == 1
+
+
+def test_row_120_a_peek_says_when_a_message_is_due(asker: Asker) -> None:
+    broker = asker.target.broker
+    broker.publish("", "q", build("later"), headers=dict, due=broker.time + SECOND)
+    send(broker, "q", "now")
+    later, now = asker.ask("peek_messages", name="q", count=5)
+    assert (later["due"], later["acquired"]) == (broker.time + SECOND, False)
+    assert (now["due"], now["acquired"]) == (0, False)
 
 
 def test_row_120_a_backup_shows_what_it_has_and_moves_nothing(asker: Asker) -> None:
