@@ -179,7 +179,7 @@ OWNED = {
     "uvloop": ("qpidha.runtime",),
     "typer": ("qpidha.cli",),
     "rich": ("qpidha.cli",),
-    "jinja2": ("qpidha.pipeline.report.page",),
+    "jinja2": ("qpidha.console.pages", "qpidha.pipeline.report.page"),
     "matplotlib": ("qpidha.pipeline.report",),
     "pyroute2": ("qpidha.manager.vip.addresses",),
     "pyspark": ("qpidha.connector", "qpidha.pipeline.spark"),
@@ -479,18 +479,21 @@ def test_the_formatter_is_rarely_told_to_keep_out() -> None:
 
 
 def test_every_room_exists_and_says_what_it_is() -> None:
-    folders = {path.parent.relative_to(ROOT / "qpidha") for path in package_files()} - {Path()}
+    modules = [path for path in package_files() if path.suffix == ".py"]
+    folders = {path.parent.relative_to(ROOT / "qpidha") for path in modules} - {Path()}
     rooms = {".".join(folder.parts) for folder in folders}
     assert rooms == (set(MAY_SEE) - {"node"}) | HALLS
     assert all((ROOT / "qpidha" / folder / "__init__.py").exists() for folder in folders)
 
 
-def test_beside_the_modules_lie_only_decisions_and_the_page_of_reports() -> None:
+def test_beside_the_modules_lie_only_decisions_and_pages() -> None:
     others = {
         path.relative_to(ROOT / "qpidha").as_posix()
         for path in package_files()
         if path.suffix != ".py"
     }
+    of_console = re.compile(r"console/(templates/\w+\.html|static/\w+\.(css|js|svg))")
+    others = {path for path in others if not of_console.fullmatch(path)}
     assert others <= {"DECISIONS.md", "pipeline/report/page.html", "py.typed"}
 
 

@@ -13,12 +13,14 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from starlette.middleware.cors import CORSMiddleware
 
 from qpidha.console.access import Access
 from qpidha.console.doorkeeper import Doorkeeper
 from qpidha.console.health import CHECKS, Verdict, alarms, backup, readyz, synced
 from qpidha.console.looks import Look, NotAnswered, Watched
 from qpidha.console.metrics import DETAILED, MOST, Families, aggregated, detailed
+from qpidha.console.pages import Pages
 from qpidha.console.problems import Problem, answer_problems
 from qpidha.console.resources import (
     CLUSTER,
@@ -36,8 +38,12 @@ from qpidha.model.broker_states import UNREACHABLE
 from qpidha.model.duration import SECOND, parse_duration
 
 
-def make_app(brokers: Sequence[Watched], access: Access, cluster: str = "") -> FastAPI:
-    """Make the application; `cluster` is a label of all metrics."""
+def make_app(
+    brokers: Sequence[Watched], access: Access, cluster: str = "", consoles: Sequence[str] = ()
+) -> FastAPI:
+    """Make the application; `cluster` is a label of all metrics, `consoles` are the addresses of
+    the cluster's other consoles.
+    """
     watchers = Watchers(brokers)
     app = FastAPI(
         title="qpidha-console",
@@ -49,12 +55,16 @@ def make_app(brokers: Sequence[Watched], access: Access, cluster: str = "") -> F
     )
     app.state.events = watchers.events
     app.add_middleware(Doorkeeper, access=access)
+    if consoles:
+        # A page of one console asks the others whether they answer.
+        app.add_middleware(CORSMiddleware, allow_origins=list(consoles))
     answer_problems(app)
     _add_health(app, watchers)
     _add_metrics(app, watchers, cluster)
     _add_resources(app, watchers)
     _add_cluster(app, watchers, cluster)
     add_events(app, watchers)
+    Pages(brokers, cluster, consoles).add_to(app)
     return app
 
 

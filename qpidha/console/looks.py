@@ -15,6 +15,7 @@ import asyncio
 import json
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -153,6 +154,11 @@ class Look:
         """The broker's state; empty if it is not known."""
         return str((self.status or {}).get("state", ""))
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the broker does not answer, and is not only late."""
+        return self.status is None and (self.in_time or self.silent >= self.bound)
+
 
 @dataclass(slots=True)
 class Backlog:
@@ -196,6 +202,10 @@ class Watched:
         self._bound = LEAST_BOUND
         self.looks = 0
         """Questions that went to the broker."""
+        self.last: Look | None = None
+        """The newest look; None before the first."""
+        self.heard: list[Callable[[Watched, Look], None]] = []
+        """Called with each look."""
 
     def is_called(self, name: str) -> bool:
         """Whether somebody who says `name` means this broker."""
@@ -237,6 +247,12 @@ class Watched:
 
     async def look(self) -> Look:
         """Ask for the status report."""
+        self.last = await self._look()
+        for hear in self.heard:
+            hear(self, self.last)
+        return self.last
+
+    async def _look(self) -> Look:
         try:
             status: dict[str, Any] = await self.ask("status")
         except NotAnswered as error:

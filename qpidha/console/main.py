@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import socket
 import ssl
 import sys
 import threading
 from collections.abc import Sequence
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 from qpidha.client.endpoint import Tls, parse_endpoints
 from qpidha.client.errors import ClientError
@@ -40,6 +42,8 @@ except ModuleNotFoundError as missing:
 PORT = 8672
 CLUSTER = "qpidha"
 LOCALHOST = "127.0.0.1"
+CONSOLE = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
+"""An address of a console: a page names it to the browser, so it has nothing else in it."""
 PASSWORD = "QPIDHA_PASSWORD"
 """Variable of the environment, as for qpid-ha."""
 
@@ -73,6 +77,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--cluster", metavar="NAME", default=CLUSTER, help=f"label of all metrics; {CLUSTER}"
     )
+    found.add_argument(
+        "--consoles",
+        metavar="URL,...",
+        default="",
+        help="addresses of all consoles of the cluster, for pages that go on at another",
+    )
     login = found.add_argument_group("with --brokers")
     login.add_argument("--user", default="", help="user name; $QPIDHA_USER without it")
     login.add_argument(
@@ -99,7 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser().parse_args(argv)
     given.interface = LOCALHOST if given.interface == "localhost" else given.interface
     try:
-        access = _access(given)
+        consoles = consoles_in(given.consoles)
+        access = _access(given, consoles)
         brokers = _brokers(given)
         listening = _listen(given.interface, given.port)
     except (InvalidArgument, ClientError) as error:
@@ -116,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     watched = ", ".join(broker.place for broker in brokers)
     text = f"{scheme}://{address_of(given.interface, port)} watches {watched}"
     print(f"qpidha-console: {text}", file=sys.stderr, flush=True)
-    app = make_app(brokers, access, given.cluster)
+    app = make_app(brokers, access, given.cluster, consoles)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -141,7 +152,7 @@ def _end_with_input(server: uvicorn.Server) -> None:
     server.should_exit = True
 
 
-def _access(given: argparse.Namespace) -> Access:
+def _access(given: argparse.Namespace, consoles: Sequence[str]) -> Access:
     """Read who may ask. Raises InvalidArgument."""
     if given.ssl_key and not given.ssl_cert:
         raise InvalidArgument("--ssl-key without --ssl-cert", hint="give both")
@@ -161,7 +172,25 @@ def _access(given: argparse.Namespace) -> Access:
                     hint="or leave --interface out, and put a proxy before the console",
                 )
     tokens = read_tokens(given.token_file) if given.token_file else ()
-    return Access(tokens, tuple(given.host_name))
+    named = (urlsplit(each).hostname or "" for each in consoles)
+    return Access(tokens, (*given.host_name, *named))
+
+
+def consoles_in(text: str) -> tuple[str, ...]:
+    """Return the addresses of consoles, as browsers write where a page is from. Raises
+    InvalidArgument.
+    """
+    found = []
+    for each in filter(None, (part.strip().rstrip("/") for part in text.split(","))):
+        whole = CONSOLE.fullmatch(each.lower())
+        if whole is None:
+            hint = "--consoles http://b1:8672,http://b2:8672"
+            raise InvalidArgument(f"--consoles: {each!r} is no address of a console", hint=hint)
+        scheme, host, port = whole.groups()
+        if port and int(port) == {"http": 80, "https": 443}[scheme]:
+            port = ""
+        found.append(f"{scheme}://{host}" + (f":{int(port)}" if port else ""))
+    return tuple(found)
 
 
 def _brokers(given: argparse.Namespace) -> list[Watched]:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from qpidha.model.exit_codes import CONFIG
 from qpidha.runtime.exits import CannotStart
 
-NEEDS = ("fastapi", "prometheus_client", "uvicorn")
+NEEDS = ("fastapi", "jinja2", "prometheus_client", "uvicorn")
 """What the extra `console` brings."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 """Seconds before it is started again."""

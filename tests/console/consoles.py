@@ -43,19 +43,24 @@ class Answer(NamedTuple):
 class Console:
     """A console that serves on a free port of the loopback."""
 
-    def __init__(self, *options: object, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, *options: object, port: int = 0, environment: dict[str, str] | None = None
+    ) -> None:
         self.process = subprocess.Popen(
-            [*COMMAND, "--port", "0", *map(str, options)],
+            [*COMMAND, "--port", str(port), *map(str, options)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env=ENVIRONMENT | (environment or {}),
         )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise AssertionError(self.process.communicate(timeout=STATE)[1])
-        self.port = int(line)
+        assert self.process.stdout is not None and self.process.stderr is not None
+        if port:
+            line = self.process.stderr.readline()
+        else:
+            line = self.process.stdout.readline()
+        if not line or (port and " watches " not in line):
+            raise AssertionError(line + self.process.communicate(timeout=STATE)[1])
+        self.port = port or int(line)
 
     def __enter__(self) -> Console:
         return self

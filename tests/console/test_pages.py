@@ -1,0 +1,404 @@
+"""The pages of the dashboard without a browser: what they say, and what they must not contain."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from qpidha.client.admin import LinkBroken
+from qpidha.console import queue_table, words
+from qpidha.console.access import Access
+from qpidha.console.api import make_app
+from qpidha.console.looks import Look, Watched
+from qpidha.console.main import consoles_in
+from qpidha.console.queue_table import COLUMNS, QueueTable
+from qpidha.model.duration import SECOND
+from qpidha.model.errors import InvalidArgument
+from tests.console.consoles import ask_app, member, status_of
+
+BAD = "<script>alert('&')</script>"
+WHOLE = {
+    "address": "host1:5672",
+    "epoch": 3,
+    "since_ns": 1,
+    "sequence": 120,
+    "committed": 120,
+    "applied": 120,
+    "in_sync": {"epoch": 3, "version": 1, "members": ["1", "2"]},
+    "majority": True,
+    "strict": True,
+    "recorder": "brokers",
+    "handing_over": "",
+    "pending_acknowledgements": 0,
+    "version": "9.9",
+    "memory": {"limit": 100, "used": 200, "log": 5},
+    "journal": {"bytes": 1, "files": 1, "written": 1, "syncs": 1},
+    "records_set_aside": 0,
+    "connections": 2,
+    "heartbeat_ns": 10**9,
+    "replicate": "all",
+    "brokers_url": "amqp:host1",
+    "public_url": "",
+    "internal_errors": 0,
+}
+
+
+def queue(name: str, **fields: Any) -> dict[str, Any]:
+    """Return a row of `list_queues` with the columns of the table."""
+    return (
+        dict.fromkeys(COLUMNS, 0)
+        | {"name": name, "replicate": "all", "flow_stopped": False}
+        | fields
+    )
+
+
+class Told:
+    """A broker that answers what a test says; without a status it does not."""
+
+    def __init__(self, status: dict[str, Any], queues: list[dict[str, Any]] | None = None) -> None:
+        self.status = status
+        self.queues = queues or []
+        self.others: dict[str, Any] = {
+            "statistics": {
+                "messages": 5,
+                "bytes": 2048,
+                "unreplicated_messages": 1,
+                "unsafe_messages": 0,
+                "unsafe_queues": 0,
+                "queues": 2,
+                "consumers": 0,
+                "connections": {"client": 3, "broker": 1, "outgoing": 1},
+                "refuses": "",
+                "withholds": "",
+                "stopped_queues": 0,
+                "unplaced": 0,
+                "enqueued": 10,
+                "departures": {"accepted": 5},
+            },
+            "explain": {
+                "refuses": "",
+                "withholds": "",
+                "waits": [],
+                "stopped_queues": 0,
+                "stopped": [],
+                "unplaced_queues": 0,
+                "unplaced": [],
+                "records_set_aside": 0,
+            },
+            "list_policies": [],
+            "list_operator_policies": [],
+            "list_connections": [],
+        }
+        self.asked: list[str] = []
+
+    async def ask(self, method: str, params: dict[str, Any]) -> Any:
+        self.asked.append(method)
+        if not self.status:
+            raise LinkBroken("nobody listens")
+        if method == "status":
+            return self.status
+        if method == "list_queues":
+            return self.listed(params)
+        return self.others[method]
+
+    def listed(self, params: Mapping[str, Any]) -> list[dict[str, Any]]:
+        found = [each for each in self.queues if each["name"] > params.get("after", "")]
+        return found[: params.get("limit") or None]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def told(*rows: dict[str, Any], state: str = "active", **fields: Any) -> Told:
+    return Told(status_of(state, members=list(rows)) | WHOLE | fields)
+
+
+def read(*brokers: Told, path: str = "/", query: str = "", consoles: tuple[str, ...] = ()) -> Any:
+    """Return the status and the text of a page."""
+    watched = [Watched(f"b{number}", broker) for number, broker in enumerate(brokers, 1)]
+    app = make_app(watched, Access(), "c", consoles)
+    return asyncio.run(ask_app(app, path, query))
+
+
+def plain(text: str) -> str:
+    """Return what of a page can be read."""
+    return " ".join(re.sub(r"<[^>]+>", " ", text.partition("<body")[2]).split())
+
+
+def test_the_first_line_says_what_matters() -> None:
+    def line(*rows: dict[str, Any], **fields: Any) -> tuple[str, str]:
+        broker = told(*rows)
+        broker.others["statistics"] |= fields
+        status, text = read(broker)
+        assert status == 200
+        found = re.search(r'class="line is-(\w+)".*?class="verdict"[^>]*>(.*?)<', text, re.DOTALL)
+        assert found
+        return found[1], found[2]
+
+    primary = member("1", "active")
+    assert line(primary, member("2"), member("3")) == (
+        "good",
+        "3 brokers, b1 active, 2 of 2 backups ready, 0 queues unsafe",
+    )
+    assert line(primary, member("2", "catchup"))[0] == "wary"
+    assert line(primary, member("2"), unsafe_queues=1) == (
+        "bad",
+        "2 brokers, b1 active, 1 of 1 backup ready, 1 queue unsafe",
+    )
+    assert line(primary, stopped_queues=2)[0] == "wary"
+    level, text = line(primary, member("2", "catchup"), refuses="the disk is nearly full")
+    assert level == "bad" and text.endswith("messages are refused")
+    assert line(member("1"), member("2"))[0] == "bad"
+
+
+def test_what_needs_attention_is_said_with_its_names() -> None:
+    broker = told(member("1", "active"), member("2", "unreachable", in_sync=False))
+    broker.others["explain"] |= {
+        "refuses": "no space at /var/lib is nearly full",
+        "waits": [
+            {"text": "the backup b2", "for_ns": 5 * SECOND},
+            {"text": "the disk", "for_ns": 1000},
+            {"text": "word from b3", "for_ns": 0},
+        ],
+        "stopped_queues": 3,
+        "stopped": [{"name": "a"}, {"name": BAD}],
+        "records_set_aside": 7,
+    }
+    _, text = read(broker)
+    words_ = plain(text)
+    for expected in (
+        "Messages are refused: no space at /var/lib is nearly full",
+        "b2 is unreachable, not in sync",
+        "b1 waits for the backup b2",
+        "b1 waits for word from b3",
+        "3 queues stopped their senders: a, &lt;script&gt;",
+        "and 1 more",
+        "7 records of a former primary",
+    ):
+        assert expected in words_
+    assert BAD not in text and "the disk" not in words_
+
+
+def test_a_page_has_a_strict_policy_and_nothing_of_its_own_to_run() -> None:
+    broker = told(member("1", "active", name=BAD), member("2"))
+    broker.queues = [queue(BAD)]
+    for path in (
+        "/",
+        "/queues",
+        "/connections",
+        "/policies",
+        "/events",
+        "/members/b2",
+        "/members/x",
+    ):
+        _, text = read(broker, path=path, consoles=("http://b2:8672",))
+        assert BAD not in text
+        assert re.findall(r"<script(?![^>]*\bsrc=\"/static/)", text) == []
+        assert re.findall(r"<style|\sstyle=|\son\w+=|javascript:", text) == []
+        loaded = re.findall(r'<(?:link|script|img)[^>]*?(?:href|src)="([^"]*)"', text)
+        assert loaded and all(each.startswith("/static/") for each in loaded)
+
+
+def test_the_headers_of_a_page() -> None:
+    app = make_app([Watched("b1", told(member("1")))], Access(), "c", ("http://b2:8672",))
+
+    async def ask(path: str, origin: str) -> dict[str, str]:
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        about = {"type": "http", "http_version": "1.1", "method": "GET", "path": path}
+        headers = [(b"origin", origin.encode())]
+        await app({**about, "query_string": b"", "headers": headers}, receive, send)
+        return {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+
+    async def ask_all() -> list[dict[str, str]]:
+        there = "http://b2:8672"
+        asked = (("/", there), ("/healthz", "http://evil"), ("/static/dashboard.js", ""))
+        return [await ask(path, origin) for path, origin in asked]
+
+    found, foreign, file = asyncio.run(ask_all())
+    policy = dict(part.split(" ", 1) for part in found["content-security-policy"].split("; "))
+    assert policy == {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self'",
+        "connect-src": "'self' http://b2:8672",
+        "form-action": "'self'",
+        "base-uri": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    assert found["cache-control"] == "no-store"
+    # Other consoles may ask whether this one answers, and nobody else.
+    assert found["access-control-allow-origin"] == "http://b2:8672"
+    assert "access-control-allow-origin" not in foreign
+    assert "immutable" in file["cache-control"]
+
+
+def test_a_broker_that_does_not_answer_is_told_so_and_what_was_seen_last() -> None:
+    broker = told(member("1", "active"), member("2"))
+    app = make_app([Watched("b1", broker)], Access(), "c")
+
+    async def ask_all() -> list[tuple[int, str]]:
+        found = [await ask_app(app, "/")]
+        broker.status = {}
+        while 'data-gone="yes"' not in (page := await ask_app(app, "/"))[1]:
+            await asyncio.sleep(0.01)
+        return [*found, page, await ask_app(app, "/queues")]
+
+    before, after, queues = asyncio.run(ask_all())
+    assert before[0] == 200 and 'data-gone="no"' in before[1]
+    assert after[0] == 200
+    read_ = plain(after[1])
+    assert "does not answer: nobody listens" in read_ and "what was seen last" in read_
+    assert "card is-unreachable is-unheard" in after[1] and "card is-unknown is-unheard" in after[1]
+    assert queues[0] == 503 and "nobody listens" in plain(queues[1])
+
+
+def test_of_several_brokers_the_primary_is_shown_unless_another_is_named() -> None:
+    backup = told(member("2"), member("1", "active"), state="ready", name="b2", system_id="2")
+    watched = [Watched("p2", backup), Watched("p1", told(member("1", "active"), member("2")))]
+    app = make_app(watched, Access(), "c")
+
+    async def ask_all() -> list[str]:
+        for each in watched:
+            await each.look()
+        queries = ("", "broker=b2", "broker=b9")
+        return [plain((await ask_app(app, "/", query))[1]) for query in queries]
+
+    primary, named, unknown = asyncio.run(ask_all())
+    assert "As seen by b1, active" in primary
+    assert "As seen by b2, ready" in named
+    assert "No broker b9 is watched here: this is b1." in unknown
+
+
+def test_a_broker_without_a_cluster_has_its_pages() -> None:
+    broker = told(state="standalone", since_ns=0)
+    broker.queues = [queue("q")]
+    for path in ("/", "/queues", "/events", "/members/b1"):
+        status, text = read(broker, path=path)
+        assert status == 200 and "b1 is a broker without a cluster" in plain(text)
+
+
+@pytest.mark.parametrize("path", ["/queues/nothing", "/members/b9"])
+def test_what_is_not_there_is_404_with_a_way_on(path: str) -> None:
+    status, text = read(told(member("1", "active")), path=path)
+    assert status == 404 and "There is no queue" in text or "has no broker" in text
+
+
+def test_odd_parameters_are_taken_for_none() -> None:
+    broker = told(member("1", "active"))
+    broker.queues = [queue(f"q{number}") for number in range(3)]
+    query = "sort=x&order=x&size=7&page=99999999999"
+    status, text = read(broker, path="/queues", query=query)
+    assert status == 200 and "1 to 3 of 3 queues" in plain(text)
+    assert read(broker, path="/connections", query="after=x")[0] == 200
+
+
+def table_of(*queues: dict[str, Any]) -> tuple[QueueTable, Told]:
+    broker = told(member("1", "active"))
+    broker.queues = sorted(queues, key=lambda each: each["name"])
+    return QueueTable(Watched("b1", broker)), broker
+
+
+def names(table: QueueTable, **given: Any) -> list[str]:
+    asked = {"match": "", "sort": "risk", "down": True, "page": 1, "size": 50} | given
+    return [each["name"] for each in asyncio.run(table.page(**asked)).rows]
+
+
+def test_queues_at_risk_come_first() -> None:
+    table, _ = table_of(
+        queue("a", messages=1),
+        queue("b", messages=900),
+        queue("c", unreplicated=1),
+        queue("d", flow_stopped=True),
+        queue("e", unsafe=1, unreplicated=1),
+        queue("f"),
+    )
+    assert names(table) == ["e", "c", "d", "b", "a", "f"]
+    assert names(table, sort="name", down=False) == list("abcdef")
+    assert names(table, sort="messages", down=True)[:2] == ["b", "a"]
+    assert names(table, sort="messages", down=False)[-1] == "b"
+    assert names(table, match="B") == ["b"]
+
+
+def test_the_table_has_pages_and_asks_seldom() -> None:
+    table, broker = table_of(*(queue(f"q{number:04}") for number in range(2100)))
+    page = asyncio.run(table.page(match="", sort="name", down=False, page=3, size=1000))
+    assert (page.first, len(page.rows), page.pages, page.total) == (2001, 100, 3, 2100)
+    last = asyncio.run(table.page(match="", sort="name", down=False, page=99, size=1000))
+    assert last.page == 3
+    assert broker.asked == ["list_queues"] * 3
+
+
+def test_rates_come_from_two_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(queue_table, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    queues = [queue("a", enqueued=100, dequeued=50), queue("b", enqueued=9)]
+
+    class Direct:
+        async def ask(self, method: str, params: Any, *, deadline: float) -> Any:
+            return [dict(each) for each in queues]
+
+    table = QueueTable(Direct())  # type: ignore[arg-type]
+    assert [each["arrivals"] for each in asyncio.run(table.queues())] == [None, None]
+    clock[0] += 10
+    queues[:] = [queue("a", enqueued=200, dequeued=70), queue("b", enqueued=1)]
+    first, second = asyncio.run(table.queues())
+    assert (first["arrivals"], first["departures"]) == (10, 2)
+    assert second["arrivals"] is None, "it is another queue of that name"
+
+
+def test_numbers_are_written_for_people() -> None:
+    assert [words.number(n) for n in (None, 0, 1204)] == ["–", "0", "1,204"]
+    assert [words.rate(n) for n in (None, 0, 0.42, 1500.2)] == ["–", "0", "0.4", "1,500"]
+    assert [words.size(n) for n in (0, 1023, 2048, 5 << 30)] == [
+        "0 B",
+        "1023 B",
+        "2.0 KiB",
+        "5.0 GiB",
+    ]
+    assert [words.span(n) for n in (0.4, 12, 119, 600, 7200, 200_000)] == [
+        "0.4 s",
+        "12 s",
+        "119 s",
+        "10 min",
+        "2 h 0 min",
+        "2 d",
+    ]
+    assert [words.ago(n) for n in (None, 1, 30)] == ["–", "just now", "30 s ago"]
+    assert words.listed(["a", "b", "c"]) == "a, b and c" and words.listed([]) == ""
+    assert [words.value(v) for v in (True, "x", 5, {"a": 1})] == ["yes", "x", "5", '{"a": 1}']
+
+
+def test_who_lacks_how_much_is_said_where_it_is_known() -> None:
+    rows = [member("1", "active", sequence=100), member("2", sequence=90), member("3", sequence=0)]
+    primary = Look("b1", status_of("active", members=rows) | {"sequence": 100})
+    assert [words.lag(row, primary) for row in rows] == [0, 10, 100]
+    backup = Look("b2", status_of("ready", members=rows) | {"system_id": "2"}, behind=4)
+    assert [words.lag(row, backup) for row in rows] == [0, 4, None]
+
+
+def test_addresses_of_consoles_are_origins() -> None:
+    given = "http://b1:8672, https://B2.example:443/,http://[::1]:80"
+    assert consoles_in(given) == ("http://b1:8672", "https://b2.example", "http://[::1]")
+    assert consoles_in("") == ()
+    for wrong in ("b1:8672", "http://b1/x", "http://u@b1", "http://b1; script-src *", "ftp://b1"):
+        with pytest.raises(InvalidArgument, match="no address of a console"):
+            consoles_in(wrong)
+
+
+def test_the_api_does_not_describe_pages() -> None:
+    _, text = read(told(member("1")), path="/openapi.json")
+    assert not {"/", "/queues", "/static/{name}"} & json.loads(text)["paths"].keys()
