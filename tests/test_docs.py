@@ -437,3 +437,48 @@ def test_every_class_and_method_that_a_page_on_the_inside_names_exists() -> None
     }
     assert unknown == {}
     assert unknown_names("`Queue.fly()` `Queue.enqueue`", words) == ["Queue.fly"]
+
+
+# -- texts of messages -----------------------------------------------------------------------------
+
+TROUBLE = ROOT / "docs" / "troubleshooting.md"
+
+
+@cache
+def texts_of_the_source() -> str:
+    """Return every text in the source, and the scripts of the packages."""
+    found = [path.read_text() for path in (ROOT / "packages" / "debian").iterdir()]
+    for path in (ROOT / "qpidha").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        docs = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.body
+            and isinstance(node.body[0], ast.Expr)
+        }
+        found += [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in docs
+        ]
+    return "\n".join(found)
+
+
+def unknown_texts(page: str) -> list[str]:
+    """Return the messages in the first column of tables that are not in the source as a whole."""
+    cells = re.findall(r"^\| (`.*?`.*?) \|", page, re.MULTILINE)
+    messages = [message for cell in cells for message in SPAN.findall(cell)]
+    assert messages
+    return [
+        message
+        for message in messages
+        if not all(part.strip() in texts_of_the_source() for part in message.split("..."))
+    ]
+
+
+def test_every_message_of_the_page_on_trouble_is_one_of_the_program() -> None:
+    assert unknown_texts(TROUBLE.read_text()) == []
+    assert unknown_texts("| `no broker serves within ... s` | why | what |") != []
