@@ -27,6 +27,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("broker.observe", "print the state of a broker, or with --all of all brokers"),
     "query": ("broker.observe", "print the HA configuration"),
     "list": ("broker.observe", "show the members of the cluster"),
+    "top": ("broker.top", "show what a cluster does, live"),
+    "events": (
+        "broker.events",
+        "show what happened on all brokers, and with --follow what happens",
+    ),
+    "history": ("broker.events", "show which broker was primary in which epoch, and why"),
     "wait": ("broker.observe", "wait for a condition, such as --for state=ready"),
     "check": (
         "broker.check",
@@ -68,6 +74,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "receive": ("broker.messages", "receive messages"),
     "queue": ("broker.objects", "manage queues: add, del, list, show, peek, move, requeue, purge"),
     "exchange": ("broker.objects", "manage exchanges: add, del, list, show"),
+    "connection": ("broker.connections", "manage the connections of a broker: list, close"),
+    "session": ("broker.connections", "look at the sessions of connections: list"),
+    "subscription": ("broker.connections", "look at who consumes from which queue: list"),
     "bind": ("broker.objects", "bind a queue to an exchange"),
     "unbind": ("broker.objects", "remove a binding"),
     "user": ("broker.users", "manage the users of a users file: add, del, list"),
@@ -107,6 +116,9 @@ GROUPS = (
     "journal",
     "queue",
     "exchange",
+    "connection",
+    "session",
+    "subscription",
     "user",
     "policy",
     "operator-policy",
@@ -120,14 +132,23 @@ GROUPS = (
 """Commands that have commands of their own."""
 LISTS = (
     "list",
+    "events",
+    "history",
     "methods",
     "queue list",
     "exchange list",
+    "connection list",
+    "session list",
+    "subscription list",
     "policy list",
     "operator-policy list",
     "user list",
 )
 """Commands that print rows, in all forms that rows have."""
+WATCHED = ("status", "query", "lag", "check", "queue show", "exchange show", "local status")
+"""Other commands that can be repeated."""
+SHOWN_AGAIN = ("top",)
+"""Commands that repeat themselves, as often as --watch says."""
 USAGES = {"pipeline": 3}
 """Command -> exit code for wrong words, where 2 is a verdict."""
 GONE = {
@@ -154,7 +175,12 @@ OPTIONS_HELP = """Options of every command, before or after it:
                            is given nowhere is asked for; --password can be seen by others
   --sasl-mechanism MECHANISM
   --ssl-trusted, --ssl-certificate, --ssl-key, --ssl-key-password-file
-  -o, --output text|json   form of the data on standard output; of lists also jsonl, csv, name
+  -o, --output text|json   form of the data on standard output; of lists also wide, jsonl, csv,
+                           name
+  --sort COLUMN            of lists: sort by a column, or by a field that -o json has; with -
+                           before it from the end
+  --no-headers             of lists: rows alone
+  -w, --watch[=SECONDS]    of what only reads: show it again every 2 seconds
   -q, --quiet    -v, --verbose    --cluster-manager
 Exit codes: 0 done or true, 1 false or refused, 2 usage, 65 bad data, 66 no input,
 69 not reachable, or in use, 70 internal error, 73 cannot be made, 74 output not written,
@@ -178,17 +204,33 @@ def run(options: Options, words: list[str]) -> int:
     name = words[0]
     if name not in COMMANDS:
         raise _unknown(name)
-    if options.as_rows and not {"-h", "--help"} & {*words} and _of_list(words) not in LISTS:
-        raise Failure(
-            USAGE,
-            f"-o {options.output} is for lists",
-            hint=f"-o json, or one of {', '.join(LISTS)}",
-        )
+    if not {"-h", "--help"} & {*words}:
+        _check_forms(options, words)
     if words in ([group] for group in GROUPS):
         with redirect_stdout(sys.stderr):
             _invoke(_app([COMMANDS[name][0]]), options, [name, "--help"])
         return USAGES.get(name, USAGE)
-    return _invoke(_app([COMMANDS[name][0]]), options, words)
+    app = _app([COMMANDS[name][0]])
+    if options.watch is None or name in SHOWN_AGAIN:
+        return _invoke(app, options, words)
+    watch = import_module("qpidha.cli.screen").watch
+    title = f"qpid-ha {' '.join(words)}"
+    code: int = watch(options, title, lambda: _invoke(app, options, words), seconds=options.watch)
+    return code
+
+
+def _check_forms(options: Options, words: list[str]) -> None:
+    """Refuse what a command cannot do with its output. Raises Failure."""
+    command = _of_list(words)
+    if options.for_lists and command not in LISTS:
+        raise Failure(
+            USAGE,
+            f"{options.for_lists} is for lists",
+            hint=f"-o json, or one of {', '.join(LISTS)}",
+        )
+    if options.watch is not None and command not in (*LISTS, *WATCHED, *SHOWN_AGAIN):
+        hint = f"one of {', '.join((*SHOWN_AGAIN, *WATCHED, *LISTS))}"
+        raise Failure(USAGE, f"--watch is for what only reads: not for {command}", hint=hint)
 
 
 def _of_list(words: list[str]) -> str:

@@ -86,8 +86,8 @@ def _is_not_written(error: OSError) -> bool:
 
 def _hot(options: Options, rest: list[str]) -> int | None:
     """Do the most frequent calls; None if it is not one of them, or is not well formed."""
-    if options.as_rows:
-        return None  # It is for lists.
+    if options.for_lists or options.watch is not None:
+        return None
     if rest == ["ping"]:
         return ping(options)
     if not rest or rest[0] != "status":

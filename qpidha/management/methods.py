@@ -29,7 +29,6 @@ from qpidha.management.access import ONWARD
 from qpidha.management.parameters import Parameter, Type
 from qpidha.management.peek import MOST, peeked
 from qpidha.management.port import Reply
-from qpidha.management.recent_events import SHOWN
 from qpidha.management.report import explained
 from qpidha.management.schema import (
     BINDING,
@@ -58,6 +57,7 @@ from qpidha.model.errors import (
     NotImplementedHere,
     RefusedRequest,
 )
+from qpidha.model.event_log import SHOWN
 from qpidha.model.events import ConnectionKind
 from qpidha.model.principal import Action, ObjectType
 

@@ -13,19 +13,16 @@ from collections import deque
 from heapq import merge
 from typing import TYPE_CHECKING, Any
 
-from qpidha.model.event_log import STORY, STORY_LENGTH, kind_of
+from qpidha.model.event_log import SHOWN, STORY, STORY_LENGTH, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 OTHERS = 2000
 """Events that are kept beside the story."""
-LEFT_OUT = ("conf", "deq", "dlv", "enq", "rep")
-_LEFT_OUT = tuple(f'"k":"{kind}"' for kind in LEFT_OUT)
+_SHOWN = tuple(f'"k":"{kind}"' for kind in SHOWN)
 _DEPTH = '"f":"stat"'
 """What the row of a queue's depth has, which is told each second."""
-SHOWN = (*STORY, "insync", "member", "link", "conn", "queue", "limit", "error", "drop")
-"""The kinds of events that are kept."""
 NAMES = {
     "k": "kind",
     "f": "what",
@@ -54,7 +51,7 @@ class RecentEvents:
     def note(self, now: int, rows: Iterable[str]) -> None:
         """Keep those events of a turn that are told here."""
         for row in rows:
-            if row.startswith(_LEFT_OUT) or _DEPTH in row:
+            if not row.startswith(_SHOWN) or _DEPTH in row:
                 continue
             self._last = max(now, self._last + 1)
             kept = self._story if kind_of(row) in STORY else self._others

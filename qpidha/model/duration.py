@@ -21,7 +21,15 @@ UNITS = {"s": SECOND, "ms": MILLISECOND, "us": MICROSECOND, "ns": NANOSECOND}
 know them. The long ones are Pacemaker's.
 """
 _MINUTE, _HOUR = 60 * SECOND, 3600 * SECOND
-_ALSO_READ = {**UNITS, "sec": SECOND, "m": _MINUTE, "min": _MINUTE, "h": _HOUR, "hr": _HOUR}
+_ALSO_READ = {
+    **UNITS,
+    "sec": SECOND,
+    "m": _MINUTE,
+    "min": _MINUTE,
+    "h": _HOUR,
+    "hr": _HOUR,
+    "d": 24 * _HOUR,
+}
 _DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})([a-z]*)")
 
 

@@ -21,6 +21,8 @@ LONGEST = 1000
 """Characters of one text in an event."""
 STORY = ("role", "epoch", "promotion", "failover")
 """Kinds of events that tell who was primary, and since when."""
+SHOWN = (*STORY, "insync", "member", "link", "conn", "queue", "limit", "error", "drop")
+"""Kinds of events of a broker's life, without those of single messages and of replication."""
 STORY_LENGTH = 500
 """Events of these kinds that are remembered, over restarts."""
 

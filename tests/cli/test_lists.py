@@ -91,3 +91,42 @@ def test_every_list_is_a_command() -> None:
     for name in LISTS:
         first, _, second = name.partition(" ")
         assert first in COMMANDS and bool(second) == (first in GROUPS)
+
+
+def test_a_list_is_sorted_by_any_field_and_has_more_columns(at: Callable[..., Said]) -> None:
+    def names(*words: str) -> list[str]:
+        said = at("queue", "list", "-o", "name", *words)
+        assert said.code == 0, said.err
+        return said.out.splitlines()
+
+    first, second = 'a "quoted", name', "b"
+    assert at("send", first, "x").code == 0
+    assert names("--sort", "messages") == names("--sort=bytes") == [second, first]
+    assert names("--sort", "-messages") == [first, second]
+    assert names("--sort", "uuid") in (names(), names()[::-1])
+    said = at("queue", "list", "--sort", "mesages")
+    assert said.code == 2 and "did you mean messages?" in said.err and not said.out
+    assert "one of name, " in at("queue", "list", "--sort", "zzzz").err
+    wide, plain = at("queue", "list", "-o", "wide").out, at("queue", "list").out
+    heads = wide.splitlines()[0].split()
+    assert heads[: len(plain.splitlines()[0].split())] == plain.splitlines()[0].split()
+    assert {"ENQUEUED", "DEQUEUED", "POLICY"} <= {*heads}
+    rows = json.loads(at("queue", "list", "--sort", "-messages", "-o", "json").out)["queues"]
+    assert [row["name"] for row in rows] == [first, second]
+    assert at("queue", "purge", first).code == 0
+
+
+@pytest.mark.parametrize("name", [name for name in LISTS if not name.startswith("user")])
+def test_every_list_has_every_form(at: Callable[..., Said], name: str) -> None:
+    headed = at(*name.split())
+    if name in ("events", "history"):
+        # This broker has no directory to keep events in.
+        assert headed.code == 1 and "keeps no events" in headed.err
+        return
+    assert headed.code == 0, headed.err
+    bare = at(*name.split(), "--no-headers")
+    assert len(bare.out.splitlines()) < len(headed.out.splitlines())
+    for form in ("wide", "json", "jsonl", "csv", "name"):
+        assert at(*name.split(), "-o", form).code == 0
+    csv_rows = [at(*name.split(), "-o", "csv", *more).out for more in ((), ("--no-headers",))]
+    assert len(csv_rows[1].splitlines()) == len(csv_rows[0].splitlines()) - 1

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from qpidha.management.recent_events import OTHERS, SHOWN, RecentEvents, text_of
+from qpidha.management.recent_events import OTHERS, RecentEvents, text_of
 from qpidha.model.errors import RefusedRequest
-from qpidha.model.event_log import STORY_LENGTH, EventSink
+from qpidha.model.event_log import SHOWN, STORY_LENGTH, EventSink
 from qpidha.pipeline.events import KINDS
 from tests.management.builders import FakeNode
 from tests.management.test_requests import Asker

@@ -13,27 +13,56 @@ from qpidha.cli.app import add_group, settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import ask, ask_primary
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.output import EPILOG, print_json, print_rows, print_table, talk
+from qpidha.client.command.output import EPILOG, Listing, print_json, print_list, print_table, talk
 from qpidha.model.exit_codes import NO, USAGE
 from qpidha.model.replication_level import LEVELS
 
 LARGEST = (1 << 63) - 1
 """Largest number that AMQP has for an argument, a long."""
 TYPES = ("direct", "topic", "fanout", "headers", "x-consistent-hash")
-QUEUE_COLUMNS = (
-    "name",
-    "messages",
-    "unreplicated",
-    "bytes",
-    "paged_out",
-    "flow_stopped",
-    "consumers",
-    "acquired",
-    "replicate",
-    "durable",
+QUEUES = Listing(
+    "queues",
+    (
+        "name",
+        "messages",
+        "unreplicated",
+        "bytes",
+        "paged_out",
+        "flow_stopped",
+        "consumers",
+        "acquired",
+        "replicate",
+        "durable",
+    ),
+    wide=(
+        "bindings",
+        "enqueued",
+        "dequeued",
+        "delayed",
+        "dlx_pending",
+        "refused",
+        "expired",
+        "rejected",
+        "waiting_senders",
+        "policy",
+        "alternate",
+    ),
 )
-BINDING_COLUMNS = ("exchange", "queue", "key", "arguments", "destination_exchange")
-EXCHANGE_COLUMNS = ("name", "type", "bindings", "received", "dropped", "replicate", "durable")
+BINDINGS = Listing(
+    "bindings",
+    ("exchange", "queue", "key", "arguments", "destination_exchange"),
+    key="",
+    cells={
+        "arguments": lambda row: " ".join(
+            f"{key}={value}" for key, value in (row.get("arguments") or {}).items()
+        )
+    },
+)
+EXCHANGES = Listing(
+    "exchanges",
+    ("name", "type", "bindings", "received", "dropped", "replicate", "durable"),
+    wide=("bytes_received", "bytes_dropped", "policy", "alternate"),
+)
 
 PEEK_COLUMNS = ("position", "sequence", "bytes", "delivery_count", "acquired")
 
@@ -178,7 +207,7 @@ def _queue_list(
 
     Example: qpid-ha queue list orders
     """
-    _print_list(context, "list_queues", QUEUE_COLUMNS, match)
+    _print_list(context, QUEUES, match)
 
 
 def _queue_show(context: typer.Context, name: QueueName) -> None:
@@ -364,7 +393,7 @@ def _exchange_list(
     if bindings:
         _print_bindings(settings_of(context), match)
     else:
-        _print_list(context, "list_exchanges", EXCHANGE_COLUMNS, match)
+        _print_list(context, EXCHANGES, match)
 
 
 def _exchange_show(context: typer.Context, name: ExchangeName) -> None:
@@ -382,20 +411,7 @@ def _print_bindings(options: Options, match: str) -> None:
     rows = [
         row for row in ask(options, "list_bindings") if row["exchange"] and match in row["exchange"]
     ]
-    if options.as_json:
-        print_json({"schema_version": 1, "bindings": rows})
-        return
-    if options.as_rows:
-        print_rows(options, rows, BINDING_COLUMNS, key="")
-        return
-    for row in rows:
-        row["arguments"] = " ".join(
-            f"{key}={value}" for key, value in (row.get("arguments") or {}).items()
-        )
-    print_table(
-        [column.upper() for column in BINDING_COLUMNS],
-        [[row.get(column) for column in BINDING_COLUMNS] for row in rows],
-    )
+    print_list(options, BINDINGS, rows)
 
 
 def _bind(
@@ -486,21 +502,13 @@ def _change(context: typer.Context, method: str, params: dict[str, Any], done: s
         talk(options, done)
 
 
-def _print_list(context: typer.Context, method: str, columns: tuple[str, ...], match: str) -> None:
+def _print_list(context: typer.Context, listing: Listing, match: str) -> None:
     options = settings_of(context)
-    rows = ask(options, method, {"match": match} if match else {})
-    if options.as_json:
-        print_json({"schema_version": 1, method.removeprefix("list_"): rows})
-    elif options.as_rows:
-        print_rows(options, rows, columns)
-    else:
-        print_table(
-            [column.upper() for column in columns],
-            [[row.get(column) for column in columns] for row in rows],
-        )
-        if not rows:
-            what = method.removeprefix("list_")
-            talk(options, f"no {what} with {match!r} in their names" if match else f"no {what}")
+    rows = ask(options, f"list_{listing.name}", {"match": match} if match else {})
+    print_list(options, listing, rows)
+    if not rows and options.as_table:
+        named = f" with {match!r} in their names" if match else ""
+        talk(options, f"no {listing.name}{named}")
     if match and not rows:
         raise typer.Exit(NO)
 

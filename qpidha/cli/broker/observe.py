@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import select
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,16 @@ from qpidha.cli.status import ping, status
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import Brokers, ask, ask_all, code_of
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.output import EPILOG, Progress, print_json, print_rows, print_table, talk
+from qpidha.client.command.output import (
+    EPILOG,
+    Listing,
+    Progress,
+    ago,
+    print_json,
+    print_list,
+    print_table,
+    talk,
+)
 from qpidha.client.command.target import PLAIN_ADDRESS, local_cluster
 from qpidha.model.broker_states import (
     BACKUP_STATES,
@@ -25,7 +35,7 @@ from qpidha.model.broker_states import (
 )
 from qpidha.model.exit_codes import NO_PERMISSION, OK, TIMED_OUT, UNAVAILABLE, USAGE
 
-METHOD_COLUMNS = ("name", "effect", "access", "help")
+METHODS = Listing("methods", ("name", "effect", "access", "help"))
 MEMBER_COLUMNS = ("name", "address", "state", "epoch", "sequence", "in_sync", "since_seconds")
 NEXT = {
     "majority": (
@@ -285,6 +295,34 @@ def _list(context: typer.Context) -> None:
     Example: qpid-ha list -b node1
     """
     options = settings_of(context)
+    print_cluster(options, look_at_cluster(options))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLook:
+    """What the brokers of a cluster say of themselves at one moment."""
+
+    brokers: Brokers
+    primary: dict[str, Any] | None
+    """The status of the primary, if it answers."""
+    newest: dict[str, Any]
+    """The status of whoever knows most."""
+    members: list[str]
+    """The in-sync set: system ids."""
+    rows: list[dict[str, Any]]
+    waits_for: list[str]
+    unreplicated: dict[str, Any]
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is to be said beside the rows."""
+        where = self.primary and self.primary.get("address")
+        about = {"epoch": self.newest.get("epoch"), "primary": where}
+        return {**about, "waits_for": self.waits_for, **self.unreplicated}
+
+
+def look_at_cluster(options: Options) -> ClusterLook:
+    """Ask all brokers how they are. Raises Failure if none answers."""
     brokers = Brokers.find(options)
     answers = brokers.statuses()
     known = [answer for _, answer in answers if not isinstance(answer, Failure)]
@@ -306,48 +344,52 @@ def _list(context: typer.Context) -> None:
     ]
     waits_for = _waits_for(newest, rows) if newest["state"] == "recovering" else []
     unreplicated = _unreplicated(options, brokers, primary)
-    if options.as_json:
-        where = primary and primary.get("address")
-        head = {
-            "schema_version": 1,
-            "epoch": newest.get("epoch"),
-            "primary": where,
-            "waits_for": waits_for,
-        }
-        print_json({**head, **unreplicated, "brokers": rows})
-        return
-    if options.as_rows:
-        print_rows(options, rows, MEMBER_COLUMNS)
-        return
+    return ClusterLook(brokers, primary, newest, members, rows, waits_for, unreplicated)
+
+
+def print_cluster(options: Options, seen: ClusterLook) -> None:
+    """Print the brokers of a cluster, below a line or two that say how it is."""
+    if options.as_table and not options.no_headers:
+        print("\n".join(_about_cluster(seen)))
+    _print_members(options, seen.rows, seen.members, seen.about)
+
+
+def _about_cluster(seen: ClusterLook) -> list[str]:
+    newest, primary, rows = seen.newest, seen.primary, seen.rows
     if newest["state"] == STANDALONE:
-        print(f"{newest.get('name') or newest['address']} is in no cluster")
-        _print_members(options, rows, members)
-        return
+        return [f"{newest.get('name') or newest['address']} is in no cluster"]
     where = (
         f"primary {primary.get('name') or primary['address']}"
         if primary is not None
         else "no primary"
     )
     in_sync = sum(row["in_sync"] is True for row in rows)
-    print(
+    lines = [
         f"epoch {newest.get('epoch')}   {where}   in sync {in_sync} of "
-        f"{len(rows)}{_unreplicated_text(unreplicated)}"
-    )
-    if waits_for:
-        print(f"recovering: waits for {', '.join(waits_for)}")
-    _print_members(options, rows, members)
+        f"{len(rows)}{_unreplicated_text(seen.unreplicated)}"
+    ]
+    if seen.waits_for:
+        lines.append(f"recovering: waits for {', '.join(seen.waits_for)}")
+    return lines
 
 
-def _print_members(options: Options, rows: list[dict[str, Any]], members: list[str]) -> None:
-    fields = ("name", "address", "state", "epoch", "sequence")
-    heads = [*(field.upper() for field in fields), "IN SYNC", "SINCE"]
-    print_table(
-        heads,
-        [
-            [*(row[field] for field in fields), _in_sync(row, members), _ago(row["since_seconds"])]
-            for row in rows
-        ],
+def _print_members(
+    options: Options, rows: list[dict[str, Any]], members: list[str], about: dict[str, Any]
+) -> None:
+    listing = Listing(
+        "brokers",
+        MEMBER_COLUMNS,
+        wide=("connections", "held", "records_set_aside", "version", "system_id"),
+        cells={
+            "in_sync": lambda row: _in_sync(row, members),
+            "since_seconds": lambda row: ago(row["since_seconds"]),
+        },
+        heads={"in_sync": "IN SYNC", "since_seconds": "SINCE"},
+        about=tuple(about),
     )
+    print_list(options, listing, rows, *about.values())
+    if not options.as_table:
+        return
     for row in rows:
         if row["seen_by"]:
             talk(options, f"{row['address']}, as the primary sees it: {row['error']}")
@@ -416,6 +458,7 @@ def _member(address: str, answer: Any, members: list[str], names: dict[str, str]
         else None,
         "connections": found.get("connections"),
         "held": found.get("held"),
+        "version": found.get("version"),
         "system_id": found.get("system_id"),
         "set_aside": found.get("set_aside"),
         "records_set_aside": found.get("records_set_aside"),
@@ -423,7 +466,7 @@ def _member(address: str, answer: Any, members: list[str], names: dict[str, str]
     }
 
 
-def _in_sync(row: dict[str, Any], members: list[str]) -> str:
+def _in_sync(row: Mapping[str, Any], members: list[str]) -> str:
     if row["state"] == STANDALONE:
         return "-"
     if row["in_sync"]:
@@ -443,15 +486,6 @@ def _waits_for(primary: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]
     known |= {str(row["system_id"]): str(row["address"]) for row in rows if row["system_id"]}
     waited = dict.fromkeys([*primary.get("expected", []), *primary.get("leaving", [])])
     return [known.get(member, member) for member in waited]
-
-
-def _ago(seconds: object) -> str:
-    if not isinstance(seconds, float):
-        return "-"
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= 2 * size:
-            return f"{seconds // size:,.0f}{unit} ago"
-    return f"{seconds:.0f}s ago"
 
 
 def _wait(
@@ -578,18 +612,11 @@ def _methods(
     """
     options = settings_of(context)
     found = ask(options, "help", {"method": name} if name else {})
-    if options.as_json:
-        print_json({"schema_version": 1, "methods": found})
-    elif options.as_rows:
-        print_rows(options, found, METHOD_COLUMNS)
-    elif name:
+    if name and options.as_table:
         for method in found:
             _print_method(method)
     else:
-        print_table(
-            [head.upper() for head in METHOD_COLUMNS],
-            [[each[head] for head in METHOD_COLUMNS] for each in found],
-        )
+        print_list(options, METHODS, found)
 
 
 def _print_method(method: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ match.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -13,12 +14,20 @@ from qpidha.cli.app import add_group, settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import ask, ask_primary
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.output import print_json, print_rows, print_table, talk
+from qpidha.client.command.output import Listing, print_json, print_list, print_table, talk
 from qpidha.model.duration import SECOND, parse_duration
 from qpidha.model.exit_codes import USAGE
 
-LIST_COLUMNS = ("name", "pattern", "apply_to", "priority", "merge", "definition", "matches")
-LIST_HEADS = ("NAME", "PATTERN", "APPLY-TO", "PRIORITY", "MERGE", "DEFINITION", "MATCHES", "")
+POLICIES = Listing(
+    "policies",
+    ("name", "pattern", "apply_to", "priority", "merge", "definition", "matches", "warning"),
+    wide=("in_effect_on",),
+    cells={
+        "definition": lambda row: json.dumps(row["definition"]),
+        "warning": lambda row: _remark(row),
+    },
+    heads={"apply_to": "APPLY-TO", "warning": ""},
+)
 EXPLAIN_HEADS = ("POLICY", "PRIORITY", "IN EFFECT", "REASON")
 SETTING_HEADS = ("SETTING", "VALUE", "FROM", "OTHERS")
 
@@ -288,32 +297,11 @@ def _change(context: typer.Context, method: str, params: dict[str, Any], done: s
 
 def _print_list(options: Options, method: str) -> None:
     rows = ask(options, method)
-    if options.as_json:
-        print_json({"schema_version": 1, "policies": rows})
-        return
-    if options.as_rows:
-        print_rows(options, rows, LIST_COLUMNS)
-        return
-    print_table(
-        LIST_HEADS,
-        [
-            [
-                row["name"],
-                row["pattern"],
-                row["apply_to"],
-                row["priority"],
-                row["merge"],
-                json.dumps(row["definition"]),
-                row["matches"],
-                _remark(row),
-            ]
-            for row in rows
-        ],
-    )
-    if not rows:
+    print_list(options, POLICIES, rows)
+    if not rows and options.as_table:
         talk(options, "no policies")
 
 
-def _remark(row: dict[str, Any]) -> str:
+def _remark(row: Mapping[str, Any]) -> str:
     remarks = [f"behind {', '.join(row['shadowed_by'])}"] if row["shadowed_by"] else []
     return "; ".join([*remarks, *([row["warning"]] if row["warning"] else [])])

@@ -22,13 +22,18 @@ from qpidha.amqp.peer.sasl import Users, is_of_user, line_of_secret, lines_of_us
 from qpidha.cli.app import add_group, settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.output import print_json, print_rows, print_table, talk
+from qpidha.client.command.output import Listing, print_json, print_list, talk
 from qpidha.client.command.passwords import read_password
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import DATA_ERROR, INTERRUPTED, NO, NO_INPUT, NO_PERMISSION, USAGE
 from qpidha.model.principal import ANONYMOUS, without_realm
 from qpidha.model.settings import DEFAULTS
 
+USERS = Listing(
+    "users",
+    ("name", "mechanisms", "iterations"),
+    cells={"mechanisms": lambda row: " ".join(row["mechanisms"])},
+)
 MODE = 0o600
 FORBIDDEN = "$:"
 """Characters that would end a name before its end."""
@@ -154,13 +159,7 @@ def _list(context: typer.Context, users_file: UsersFile, realm: Realm = DEFAULTS
         }
         for name, own in verifiers.items()
     ]
-    if options.as_json:
-        print_json({"schema_version": 1, "users": rows})
-    elif options.as_rows:
-        print_rows(options, rows, ("name", "mechanisms", "iterations"))
-    else:
-        shown = [[row["name"], " ".join(row["mechanisms"]), row["iterations"]] for row in rows]
-        print_table(("NAME", "MECHANISMS", "ITERATIONS"), shown)
+    print_list(options, USERS, rows)
 
 
 def _done(options: Options, name: str, change: str, text: str) -> None:

@@ -29,6 +29,7 @@ VALUED = {
     "--ssl-trusted": "ssl_trusted",
     "-o": "output",
     "--output": "output",
+    "--sort": "sort",
 }
 """Options with a value, and where it goes."""
 FLAGS = {
@@ -37,12 +38,16 @@ FLAGS = {
     "-v": "verbose",
     "--verbose": "verbose",
     "--cluster-manager": "cluster_manager",
+    "--no-headers": "no_headers",
 }
 """Options without a value."""
 GLUED = ("-b", "-o")
 """Short options whose value may follow without a space."""
-ROW_FORMATS = ("jsonl", "csv", "name")
-"""Forms of lists: one object of JSON a line, the columns of the table, only names."""
+WATCH = ("-w", "--watch")
+"""Repeat a reading command; seconds may follow, after = or, with the short one, at once."""
+WATCH_SECONDS = 2.0
+ROW_FORMATS = ("wide", "jsonl", "csv", "name")
+"""Forms of lists: more columns, one object of JSON a line, the columns of the table, only names."""
 FORMATS = ("text", "json", *ROW_FORMATS)
 DEFAULT_TIMEOUT = 10.0
 """Seconds; as in the historic tool."""
@@ -66,6 +71,11 @@ class Options:
     ssl_key_password_file: str = ""
     ssl_trusted: str = ""
     output: str = "text"
+    sort: str = ""
+    """The field by which a list is sorted; with - before it the other way round."""
+    no_headers: bool = False
+    watch: float | None = None
+    """Seconds between two looks; None for one look."""
     quiet: bool = False
     verbose: bool = False
     cluster_manager: bool = False
@@ -88,9 +98,21 @@ class Options:
         return self.output == "json"
 
     @property
+    def as_table(self) -> bool:
+        """Whether a list goes out as a table for people."""
+        return self.output in ("text", "wide")
+
+    @property
     def as_rows(self) -> bool:
         """Whether a list goes out in a form of lists alone."""
         return self.output in ROW_FORMATS
+
+    @property
+    def for_lists(self) -> str:
+        """The option that is for lists alone, if one was given."""
+        if self.sort:
+            return "--sort"
+        return "--no-headers" if self.no_headers else f"-o {self.output}" * self.as_rows
 
     def patience(self, default: float = DEFAULT_TIMEOUT) -> float | None:
         """Seconds to wait for an answer, or None for ever."""
@@ -113,6 +135,10 @@ def hoist(arguments: list[str]) -> tuple[Options, list[str]]:
             _set(options, argument, next(waiting, None))
         elif name in VALUED and equals and name.startswith("--"):
             _set(options, name, value)
+        elif name in WATCH:
+            options.watch = _seconds("--watch", value) if equals else WATCH_SECONDS
+        elif argument.startswith("-w") and argument[2:].replace(".", "", 1).isdigit():
+            options.watch = _seconds("--watch", argument[2:])
         elif argument[:2] in GLUED and not argument.startswith("--"):
             _set(options, argument[:2], argument[2:].removeprefix("="))
         else:
@@ -143,7 +169,7 @@ def _set(options: Options, name: str, value: str | None) -> None:
         )
     field = VALUED[name]
     if field == "timeout":
-        options.timeout = _seconds(value)
+        options.timeout = _seconds(name, value)
         return
     if field == "output" and value not in FORMATS:
         hint = f"-o with one of {', '.join(FORMATS)}"
@@ -151,7 +177,7 @@ def _set(options: Options, name: str, value: str | None) -> None:
     setattr(options, field, value)
 
 
-def _seconds(text: str) -> float:
+def _seconds(name: str, text: str) -> float:
     try:
         return parse_duration(text) / SECOND
     except ValueError as error:
@@ -159,5 +185,7 @@ def _seconds(text: str) -> float:
             USAGE,
             f"{text!r} is not a duration",
             reason=str(error),
-            hint="--timeout 10, or 500ms; 0 waits for ever",
+            hint="--timeout 10, or 500ms; 0 waits for ever"
+            if name == "--timeout"
+            else f"{name}=5, or {name}=500ms",
         ) from error

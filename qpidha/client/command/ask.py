@@ -122,7 +122,7 @@ def chosen(options: Options) -> Target:
     if len(targets) == 1:
         return targets[0]
     answers: dict[str, Any] = {}
-    for target, answer in _statuses(options, targets):
+    for target, answer in _answers(options, targets):
         if not isinstance(answer, Failure) and answer["state"] in SERVING_STATES:
             return target
         answers[str(target)] = answer
@@ -158,7 +158,7 @@ class Brokers:
         --config or the local cluster.
         """
         targets = resolve(options)
-        answers = {str(target): answer for target, answer in _statuses(options, targets)}
+        answers = {str(target): answer for target, answer in _answers(options, targets)}
         try:
             heard = _heard(targets, answers)
         except Failure as failure:
@@ -199,14 +199,24 @@ class Brokers:
 
     def statuses(self) -> list[tuple[str, Any]]:
         """Ask all how they are; a broker that cannot be asked has a Failure for an answer."""
-        answers, targets = dict(self._answers), {}
+        return self._ask_each("status", {}, dict(self._answers))
+
+    def ask_each(self, method: str, params: dict[str, Any]) -> list[tuple[str, Any]]:
+        """Ask all something; a broker that cannot be asked has a Failure for an answer."""
+        return self._ask_each(method, params, {})
+
+    def _ask_each(
+        self, method: str, params: dict[str, Any], answers: dict[str, Any]
+    ) -> list[tuple[str, Any]]:
+        targets = {}
         for address in self.addresses:
             if address not in answers:
                 try:
                     targets[address] = self.target(address)
                 except Failure as failure:
                     answers[address] = failure
-        said = {id(one): answer for one, answer in _statuses(self._options, [*targets.values()])}
+        asked = _answers(self._options, [*targets.values()], method, params)
+        said = {id(one): answer for one, answer in asked}
         answers |= {address: said[id(target)] for address, target in targets.items()}
         return [(address, answers[address]) for address in self.addresses]
 
@@ -224,16 +234,22 @@ def code_of(answers: Sequence[tuple[str, Any]]) -> int:
     return OK if len(failures) < len(answers) else _telling(failures).code
 
 
-def _statuses(options: Options, targets: Sequence[Target]) -> Iterator[tuple[Target, Any]]:
-    """Ask brokers how they are; yield each with its answer, or the Failure, as they come. All are
-    asked at once: one that is frozen must not keep the others waiting.
+def _answers(
+    options: Options,
+    targets: Sequence[Target],
+    method: str = "status",
+    params: dict[str, Any] | None = None,
+) -> Iterator[tuple[Target, Any]]:
+    """Ask brokers, how they are unless something else is said; yield each with its answer, or the
+    Failure, as they come. All are asked at once: one that is frozen must not keep the others
+    waiting.
     """
     answers: SimpleQueue[tuple[Target, Any]] = SimpleQueue()
 
     def ask_one(target: Target) -> None:
         answer: Any = None
         try:
-            answer = ask(options, "status", target=target)
+            answer = ask(options, method, params, target=target)
         except Failure as failure:
             answer = failure
         finally:
