@@ -344,27 +344,31 @@ class Urls:
 
 @dataclass(frozen=True, slots=True)
 class LogSelectors:
-    """What is logged: `LEVEL`, `LEVEL+` or either with `:category`, several separated by commas."""
+    """Lines of the log: `LEVEL`, `LEVEL+`, `LEVEL-` or either with `:category`, several separated
+    by commas.
+    """
 
     accepts: str = (
-        f"LEVEL[+][:category] with a level of {', '.join(LEVELS)} and a category of "
+        f"LEVEL[+|-][:category] with a level of {', '.join(LEVELS)} and a category of "
         f"{', '.join(CATEGORIES)}; such as notice+ or info+,debug+:ha"
     )
+    may_be_empty: bool = False
 
     def parse(self, text: str) -> str:
         """Check the selectors and keep them as text."""
         if not self.check(text):
-            raise ValueError("a part of it is not LEVEL[+][:category]")
+            raise ValueError("a part of it is not LEVEL[+|-][:category]")
         return text
 
     def check(self, value: Any) -> bool:
         """Whether every selector names a level."""
         return (
             isinstance(value, str)
-            and bool(value)
+            and (bool(value) or self.may_be_empty)
             and all(
-                part.strip().partition(":")[0].removesuffix("+") in LEVELS
+                re.sub(r"[+-]$", "", part.strip().partition(":")[0]) in LEVELS
                 for part in value.split(",")
+                if value
             )
         )
 

@@ -458,6 +458,13 @@ class Settings:
     log_level: str = option(
         "notice+", LogSelectors(), "What to log.", group=LOG, name="log-enable", repeat=True
     )
+    log_disable: str = option(
+        "",
+        LogSelectors(may_be_empty=True),
+        "What not to log, although log-enable says so.",
+        group=LOG,
+        repeat=True,
+    )
     log_format: str = option("text", Choice(("text", "json")), "Form of a log line.", group=LOG)
     log_to_file: str = option(
         "", FilePath(), "File to append the log to; empty is standard error.", group=LOG
@@ -836,9 +843,12 @@ def _odd_brokers(settings: Settings) -> list[str]:
 
 def _odd_selectors(settings: Settings) -> list[str]:
     """Name the selectors of the log that select nothing; qpidd has other categories."""
-    only = [part.partition(":")[2].strip().lower() for part in settings.log_level.split(",")]
     return [
-        f"log-enable: no line is of category {name}; there are {', '.join(CATEGORIES)}"
-        for name in only
+        f"{option}: no line is of category {name}; there are {', '.join(CATEGORIES)}"
+        for option, value in (
+            ("log-enable", settings.log_level),
+            ("log-disable", settings.log_disable),
+        )
+        for name in (part.partition(":")[2].strip().lower() for part in value.split(","))
         if not any(category.startswith(name) for category in CATEGORIES)
     ]

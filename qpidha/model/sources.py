@@ -48,7 +48,6 @@ IGNORED = {
     "async-commit": "",
     "staging-threshold": "",
     "log-to-stdout": "use log-to-stderr",
-    "log-disable": "use log-enable",
     "log-time": "",
     "log-level": "use log-enable",
     "log-source": "",

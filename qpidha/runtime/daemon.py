@@ -57,7 +57,7 @@ from qpidha.runtime.event_log import EventLogWriter
 from qpidha.runtime.exits import CannotStart, reason_of
 from qpidha.runtime.log_disk import LOG_FOLDER, SWITCH_INTERVAL, LogDisk
 from qpidha.runtime.log_lines import Log
-from qpidha.runtime.log_sinks import open_sinks
+from qpidha.runtime.log_sinks import Sink, open_sinks
 from qpidha.runtime.memory import available, limit_of, limit_text, watch
 from qpidha.runtime.network import Network
 from qpidha.runtime.node_loop import NodeLoop
@@ -109,6 +109,7 @@ class Daemon:
             open_sinks(settings, env),
             self._clock,
             selectors=settings.log_level,
+            disabled=settings.log_disable,
             form=settings.log_format,
             name=settings.name,
         )
@@ -477,7 +478,15 @@ class Daemon:
             sinks = open_sinks(settings, self._env)
         except CannotStart:
             return
-        self._log.reopen(sinks, selectors=settings.log_level, form=settings.log_format)
+        self._log_to(sinks, settings)
+
+    def _log_to(self, sinks: Sequence[Sink], settings: Settings) -> None:
+        self._log.reopen(
+            sinks,
+            selectors=settings.log_level,
+            disabled=settings.log_disable,
+            form=settings.log_format,
+        )
 
     def _read_again(self) -> Surroundings:
         return read_again(self._reread(), self._settings, self._secret, self._known)
@@ -486,9 +495,7 @@ class Daemon:
         if self._is_stopping:
             return
         self._settings, self._known = found.settings, tuple(found.users.verifiers)
-        self._log.reopen(
-            found.log, selectors=found.settings.log_level, form=found.settings.log_format
-        )
+        self._log_to(found.log, found.settings)
         self._network.renew(found.settings, found.tls)
         users = f"users ({len(found.users.verifiers)})"
         text = f"{users}, access control, certificates and the log's options were read again"

@@ -24,7 +24,7 @@ _RANK = {level: rank for rank, level in enumerate(LEVELS)}
 class Log:
     """Where announcements are written."""
 
-    __slots__ = ("_clock", "_enabled", "_is_json", "_selectors", "_sinks", "name", "state")
+    __slots__ = ("_clock", "_disabled", "_enabled", "_is_json", "_known", "_sinks", "name", "state")
 
     def __init__(
         self,
@@ -32,37 +32,34 @@ class Log:
         clock: Clock,
         *,
         selectors: str = "notice+",
+        disabled: str = "",
         form: str = "text",
         name: str = "",
     ) -> None:
         self._sinks = sinks
         self._clock = clock
-        self._selectors = tuple(_selector(part.strip()) for part in selectors.split(","))
+        self._enabled, self._disabled = _read(selectors), _read(disabled)
         self._is_json = form == "json"
-        self._enabled: dict[tuple[str, str], bool] = {}
+        self._known: dict[tuple[str, str], bool] = {}
         self.name = name
         self.state = ""
 
-    def reopen(self, sinks: Sequence[Sink], *, selectors: str, form: str) -> None:
+    def reopen(self, sinks: Sequence[Sink], *, selectors: str, disabled: str, form: str) -> None:
         """Write elsewhere from now on, or to the same file under its name again."""
         old, self._sinks = self._sinks, sinks
         for sink in old:
             sink.close()
-        self._selectors = tuple(_selector(part.strip()) for part in selectors.split(","))
+        self._enabled, self._disabled = _read(selectors), _read(disabled)
         self._is_json = form == "json"
-        self._enabled.clear()
+        self._known.clear()
 
     def enabled(self, level: str, category: str) -> bool:
         """Whether a line of this level and category is written."""
         key = (level, category)
-        answer = self._enabled.get(key)
+        answer = self._known.get(key)
         if answer is None:
-            rank = _RANK.get(level, len(LEVELS))
-            answer = any(
-                low <= rank <= high and category.lower().startswith(only)
-                for low, high, only in self._selectors
-            )
-            self._enabled[key] = answer
+            answer = _selects(self._enabled, *key) and not _selects(self._disabled, *key)
+            self._known[key] = answer
         return answer
 
     def write(
@@ -118,8 +115,22 @@ class Log:
         return json.dumps(line, default=str)
 
 
-def _selector(part: str) -> tuple[int, int, str]:
-    """Read `LEVEL[+][:category]` as lowest rank, highest rank and the beginning of the category."""
-    level, _, category = part.partition(":")
-    rank = _RANK[level.removesuffix("+")]
-    return rank, (len(LEVELS) if level.endswith("+") else rank), category.lower()
+def _read(selectors: str) -> tuple[tuple[int, int, str], ...]:
+    """Read `LEVEL[+|-][:category],...` as lowest rank, highest rank and the beginning of the
+    category.
+    """
+    found = []
+    for part in selectors.split(",") if selectors else ():
+        level, _, category = part.strip().partition(":")
+        rank = _RANK[level.rstrip("+-")]
+        low = 0 if level.endswith("-") else rank
+        high = len(LEVELS) if level.endswith("+") else rank
+        found.append((low, high, category.lower()))
+    return tuple(found)
+
+
+def _selects(selectors: tuple[tuple[int, int, str], ...], level: str, category: str) -> bool:
+    rank = _RANK.get(level, len(LEVELS))
+    return any(
+        low <= rank <= high and category.lower().startswith(only) for low, high, only in selectors
+    )

@@ -32,6 +32,7 @@ READ_AGAIN = (
     "ssl-key-password-file",
     "ssl-trusted",
     "log-enable",
+    "log-disable",
     "log-format",
     "log-to-file",
     "log-to-stderr",

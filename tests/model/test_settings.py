@@ -179,6 +179,9 @@ def _about(warnings: list[str], text: str) -> list[str]:
         ("auth=no\nha-username=u\nha-mechanism=EXTERNAL", ""),
         ("interface=lo\nlog-enable=info+,debug+:nosuch", "no line is of category nosuch"),
         ("interface=lo\nlog-enable=info+,debug+:HA,trace:net", ""),
+        ("interface=lo\nlog-disable=info-:nosuch", "no line is of category nosuch"),
+        ("interface=lo\nlog-enable=trace+\nlog-disable=info-:amqp,debug-:HA", "category amqp"),
+        ("interface=lo\nlog-enable=trace+\nlog-disable=info-:network,debug-:HA", ""),
     ],
 )
 def test_first_use_m20_m21_an_operator_is_told_of_what_is_hardly_wanted(text, says):

@@ -5,8 +5,12 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
+from datetime import datetime
 
-from qpidha.runtime.clock import Clock
+import pytest
+
+from qpidha.runtime.clock import Clock, local_time
 from qpidha.runtime.log_lines import Log
 from qpidha.runtime.log_sinks import StreamSink
 
@@ -23,6 +27,22 @@ def test_first_use_m23_a_line_has_the_shape_of_qpid():
     (line,) = lines({}, ("notice", "HA", "ready"))
     when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d"
     assert re.fullmatch(rf"{when} \[HA\] notice b2: ready", line)
+
+
+@pytest.mark.parametrize(
+    ("zone", "offset"),
+    [("UTC0", "+00:00"), ("XST-5:30", "+05:30"), ("XST3:30", "-03:30"), ("XST-13:45", "+13:45")],
+)
+def test_first_use_m23_the_time_is_local_and_has_its_zone(monkeypatch, zone, offset):
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        written = local_time(1_500_000_000_987_654_321)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert written.endswith(f".987{offset}")
+    assert datetime.fromisoformat(written).timestamp() == 1_500_000_000.987
 
 
 def test_the_state_follows_announced_changes():
@@ -48,6 +68,18 @@ def test_selectors_choose_levels_and_categories():
     assert len(lines({"selectors": "info"}, *calls)) == 2
 
 
+def test_qpid_17_selectors_go_down_too_and_what_is_disabled_is_not_written():
+    calls = [
+        (level, category, level)
+        for level in ("debug", "info", "notice", "error")
+        for category in ("HA", "amqp")
+    ]
+    assert len(lines({"selectors": "info-"}, *calls)) == 4
+    assert len(lines({"selectors": "trace+", "disabled": "info-:amqp"}, *calls)) == 6
+    assert len(lines({"selectors": "trace+", "disabled": "notice,error:ha"}, *calls)) == 5
+    assert lines({"selectors": "trace+", "disabled": "trace+"}, *calls) == []
+
+
 def test_json_lines_hold_the_fields():
     (line,) = lines({"form": "json"}, ("warning", "HA", "gone", {"backup": "b3", "other": object}))
     read = json.loads(line)
@@ -57,7 +89,8 @@ def test_json_lines_hold_the_fields():
         and read["broker"] == "b2"
         and read["fields"]["backup"] == "b3"
     )
-    assert read["ts"].endswith("Z") and "event_code" not in read
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}Z", read["ts"])
+    assert "event_code" not in read
 
 
 def test_a_line_ends_with_its_code_in_text_and_has_it_in_json():

@@ -126,8 +126,11 @@ def test_logrotate_works_though_another_file_has_a_mistake(broker: Broker) -> No
     broker.reload(DONE)
 
 
-def test_what_is_logged_changes_and_what_needs_a_restart_is_named(broker: Broker) -> None:
-    broker.configure("log-enable=warning+\nmax-connections=7")
+@pytest.mark.parametrize("less", ["log-enable=warning+", "log-disable=notice-"])
+def test_what_is_logged_changes_and_what_needs_a_restart_is_named(
+    broker: Broker, less: str
+) -> None:
+    broker.configure(f"{less}\nmax-connections=7")
     text = broker.reload("max-connections: a restart is needed")
     assert DONE not in text
     broker.configure("log-enable=notice+\nmax-connections=500")
