@@ -59,6 +59,7 @@ from qpidha.broker.queues.times import Times
 from qpidha.model.encoding import ULong
 from qpidha.model.errors import (
     LimitExceeded,
+    ProtocolViolation,
     QueueFull,
     RefusedRequest,
     ResourceDeleted,
@@ -1351,8 +1352,11 @@ class Queue(Backlog):
             self.window.remember(self.window.key(payload), sequence)
         name = self.spec.sequence_key
         if name:
-            number = ULong(sequence)
-            self.messages[sequence].annotations = add_annotation(payload, b"", name, number)
+            try:
+                annotations = add_annotation(payload, b"", name, ULong(sequence))
+            except ProtocolViolation:
+                return  # What nobody can read is kept as it came.
+            self.messages[sequence].annotations = annotations
 
     def _set_notes(self) -> None:
         """Say whether something is to be noted of each message that comes."""

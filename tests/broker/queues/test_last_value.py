@@ -28,7 +28,13 @@ from qpidha.broker.transaction import Fate, Post, Retirement, Transaction, Trans
 from qpidha.model.encoding import Symbol, ULong
 from qpidha.model.errors import LimitExceeded, PreconditionFailed, ProtocolViolation
 from qpidha.model.message import Message
-from qpidha.model.message_view import application_property, build, departure, message_annotations
+from qpidha.model.message_view import (
+    application_property,
+    arrival,
+    build,
+    departure,
+    message_annotations,
+)
 from qpidha.model.records import Cause, Dequeued, Enqueued
 from tests.broker.parts import Reels, Tape, a_broker, a_taker, copy_of, picture
 
@@ -394,6 +400,18 @@ def test_a_queue_that_is_not_recorded_counts_from_one() -> None:
     assert [
         message_annotations(each.annotations)["n"] for each in queue.messages_after(0, 1 << 30)
     ] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("annotations", ["7100000000", "c0020140", "c10602a1016e5605"])
+def test_a_message_whose_annotations_cannot_be_read_has_no_number(annotations: str) -> None:
+    tape = Tape()
+    _, queue = a_queue(tape, arguments={"qpid.queue_msg_sequence": "n"})
+    payload, _, _ = arrival(bytes.fromhex("005372" + annotations) + build(b"body"), 1)
+    queue.enqueue(payload)
+    replica = copy_of(tape).queues["q"]
+    for there in (queue, replica):
+        (message,) = there.messages.values()
+        assert (message.body(), message.annotations) == (payload, b"")
 
 
 def test_a_run_of_messages_is_numbered_on_a_backup_as_well() -> None:
