@@ -171,6 +171,8 @@ class Broker(State):
         self._refusal = self._reserved = ""
         self._hops = 0
         """How many queues have just overflowed, one into the other."""
+        self._stays = False
+        """Whether the message that is being passed on stays where it is if it is refused."""
         super().__init__(settings)
         self._log_writer = log_writer
         self._announce = announce
@@ -966,10 +968,12 @@ class Broker(State):
                 self._next_retry = self.now
                 return None
             self._letters -= 1 + message.size * LETTERS_A_TURN // BYTES_A_TURN
+        may_drop = target is not None and not target.keeps
+        may_drop = may_drop and message.sequence not in queue.unplaced
         if is_urgent:
             self._evicting[queue] = None
         try:
-            routed = self._send_on(queue, message, cause, self._reroute_steps)
+            routed = self._send_on(queue, message, cause, self._reroute_steps, stays=not may_drop)
             if routed is None:
                 return 0
             if routed.queues:
@@ -981,7 +985,7 @@ class Broker(State):
             if is_urgent:
                 del self._evicting[queue]
         queue.why_unplaced = why
-        if target is not None and not target.keeps and message.sequence not in queue.unplaced:
+        if may_drop:
             self._drop(queue, why)
             return 0
         if not is_urgent:
@@ -1034,25 +1038,36 @@ class Broker(State):
         name = queue.options.alternate
         return self.exchanges.get(name) if name else None
 
-    def _send_on(self, queue: Queue, message: Message, cause: Cause, steps: Steps) -> Routed | None:
+    def _send_on(
+        self, queue: Queue, message: Message, cause: Cause, steps: Steps, *, stays: bool = False
+    ) -> Routed | None:
         """Put a message that leaves a queue where the queue passes it on to: among its dead
         letters, or as it is where its alternate exchange has it; None if there is neither. Raises
-        RefusedRequest.
+        RefusedRequest; the message `stays` where it is then, or else it is dropped.
         """
         target = self._target_of(queue, cause)
-        if target is None:
-            alternate = self._alternate_of(queue)
+        alternate = self._alternate_of(queue) if target is None else None
+        former, self._stays = self._stays, stays
+        try:
+            if target is not None:
+                return self._send_letter(queue, message, cause, steps, target)
             if alternate is None:
                 return None
             payload, due = message.body(), queue.delayed.get(message.sequence, 0)
             key, expires = subject(payload), message.expires
             return self._place(alternate, message, payload, key, expires, steps, due=due)
+        finally:
+            self._stays = former
+
+    def _send_letter(
+        self, queue: Queue, message: Message, cause: Cause, steps: Steps, target: DeadLetterTarget
+    ) -> Routed:
+        """Put the dead letter of a message where the target says."""
         letter = dead_letter(message, queue.name, cause, target, self.time)
         if target is not queue.spec.dead_letters:
             self._make_quarantine(queue, str(target.key))
-        exchange = self.exchange(target.exchange)
         return self._place(
-            exchange,
+            self.exchange(target.exchange),
             message,
             letter.payload,
             letter.key,
@@ -1285,9 +1300,10 @@ class Broker(State):
 
     def bury(self, queue: Queue, payload: bytes) -> None:
         """Make a dead letter of a message that was refused, as the queue is full; one that has no
-        place is dropped, for its sender is told in any case.
+        place is dropped, for its sender is told in any case. None is made of what stays where it
+        is, and is tried again: it would be in both places.
         """
-        if queue.spec.dead_letters is None:
+        if queue.spec.dead_letters is None or self._stays:
             return
         self._evicting[queue] = None
         try:

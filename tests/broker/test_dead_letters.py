@@ -472,13 +472,37 @@ def test_only_the_first_is_tried_where_all_go_to_one_place(
     tried: list[bytes] = []
     send_on = Broker._send_on
 
-    def noted(self: Broker, source: Queue, message: Message, *more: Any) -> Any:
+    def noted(self: Broker, source: Queue, message: Message, *more: Any, stays: bool) -> Any:
         tried.append(message.body())
-        return send_on(self, source, message, *more)
+        return send_on(self, source, message, *more, stays=stays)
 
     monkeypatch.setattr(Broker, "_send_on", noted)
     retry(broker)
     assert tried == [b"a"] and len(queue.unplaced) == 6
+
+
+@pytest.mark.parametrize(("strategy", "buried"), [({}, []), (ONCE, ["a"])])
+def test_what_is_held_is_not_also_a_dead_letter_of_the_queue_that_refuses_it(
+    strategy: dict[str, str], buried: list[str]
+) -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    broker.declare_queue("last")
+    a_queue(broker, "full", to="/queues/last", x_max_length=1, x_overflow="reject-publish-dlx")
+    queue = a_queue(broker, to="/queues/full", **strategy)
+    send(broker, "full", "first")
+    payload = a_message("a")
+    broker.publish("", "q", payload, headers=dict)
+    queue.reject(first(queue))
+    retry(broker)
+    retry(broker, 5 * SECOND)
+    assert len(queue.unplaced) == len(queue.messages) == 1 - len(buried)
+    found = broker.queues["last"].messages.values()
+    assert [properties(message.body())["subject"] for message in found] == buried
+    with pytest.raises(LimitExceeded):
+        send(broker, "full", "sent")
+    assert len(found) == len(buried) + 1
+    assert picture(broker) == picture(copy_of(tape))
 
 
 def test_t_d7_what_is_held_stays_held_when_the_strategy_changes() -> None:

@@ -687,16 +687,13 @@ class Queue(Backlog):
         """
         self.check_open()
         size, limits = len(payload), self.spec.limits
-        if self.is_closed and limits.is_low(len(self.messages), self.bytes):
-            self._close(False)
         excess = len(self.messages) + 1 - self.max_count
         excess_bytes = self.bytes + size - self.max_bytes
         replaced = self.ordering.replaced_by(payload)
         if replaced is not None:
             excess -= 1
             excess_bytes -= replaced.size
-        is_closed = self.is_closed and replaced is None
-        if excess <= 0 and excess_bytes <= 0 and not is_closed:
+        if excess <= 0 and excess_bytes <= 0 and not self._shuts_out(replaced):
             return NOBODY if replaced is None else Room(replaced=replaced)
         if self.ring and size <= self.max_bytes:
             others = (each for each in self.ordering.giving_way(payload) if each is not replaced)
@@ -715,6 +712,14 @@ class Queue(Backlog):
     def _are_first(self, messages: list[Message]) -> bool:
         """Whether no consumer has a message that should give way before one of these."""
         return not any(message.acquired for message in self.ordering.before(messages[-1]))
+
+    def _shuts_out(self, replaced: Message | None) -> bool:
+        """Whether no message is taken, as one was refused and there is too much here since; but one
+        that is `replaced` gives its place to a newcomer.
+        """
+        if self.is_closed and self.spec.limits.is_low(len(self.messages), self.bytes):
+            self._close(False)
+        return self.is_closed and replaced is None
 
     def _close(self, is_closed: bool) -> None:
         """Take no message, or take some again, whatever the limits."""
@@ -805,7 +810,8 @@ class Queue(Backlog):
             return
         count = len(self.messages) - (room.replaced is not None)
         held = self.bytes - (0 if room.replaced is None else room.replaced.size)
-        if count >= self.max_count or held + size > self.max_bytes:
+        is_full = count >= self.max_count or held + size > self.max_bytes
+        if is_full or self._shuts_out(room.replaced):
             raise self._full(size)
 
     def check_open(self) -> None:

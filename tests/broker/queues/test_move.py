@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from qpidha.broker.broker import Broker
 from qpidha.broker.queues import deletion
-from qpidha.broker.queues.move import Move
+from qpidha.broker.queues.move import Move, put
 from qpidha.model.errors import LimitExceeded, NotFound, RefusedRequest
 from qpidha.model.message_view import build, merge_annotations, message_annotations
 from qpidha.model.records import Cause, Dequeued, Enqueued
@@ -69,6 +69,34 @@ def test_what_finds_no_room_stays_and_the_number_is_told() -> None:
     with pytest.raises(LimitExceeded, match="target is full"):
         broker.move("source", "target")
     assert contents(broker, "source") == ["3"]
+
+
+def test_a_target_that_takes_nothing_before_it_is_down_again_makes_no_dead_letter() -> None:
+    broker = two_queues(
+        Tape(),
+        **{
+            "qpid.max_count": 4,
+            "qpid.policy_type": "reject-publish-dlx",
+            "qpidha.overflow-low-water": 50,
+            "x-dead-letter-exchange": "/queues/dead",
+        },
+    )
+    broker.declare_queue("dead")
+    target = broker.queues["target"]
+    send(broker, "target", *"abcd")
+    with pytest.raises(LimitExceeded):
+        send(broker, "target", "e")
+    a_taker(target, 1, settles=True)
+    broker.dispatch(0)
+    send(broker, "source", "f")
+    with pytest.raises(LimitExceeded):
+        broker.move("source", "target")
+    with pytest.raises(LimitExceeded):
+        put(target, next(iter(broker.queues["source"].messages.values())), b"f", 0)
+    assert len(broker.queues["dead"].messages) == 1
+    a_taker(target, 1, settles=True)
+    broker.dispatch(0)
+    assert broker.move("source", "target").count == 1
 
 
 def test_nothing_has_to_make_room_in_a_ring() -> None:
