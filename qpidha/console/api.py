@@ -64,7 +64,7 @@ def make_app(
     _add_resources(app, watchers)
     _add_cluster(app, watchers, cluster)
     add_events(app, watchers)
-    Pages(brokers, cluster, consoles).add_to(app)
+    Pages(watchers, cluster, consoles).add_to(app)
     return app
 
 

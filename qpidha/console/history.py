@@ -125,6 +125,10 @@ class History:
             lane.state, lane.since = state, now
         lane.epoch = epoch
 
+    def key_of(self, place: str) -> str:
+        """Return the key of a broker that is watched; empty while it is not known."""
+        return self._own.get(place, "")
+
     def name(self, key: str) -> str:
         """Return the name of a broker."""
         return self.lanes[key].name if key in self.lanes else key

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,15 +23,18 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from qpidha.console.events import KINDS, LOG, MANY, STATE, Event
 from qpidha.console.history import UNKNOWN, History, Lane
 from qpidha.console.looks import Look, NotAnswered, Watched
 from qpidha.console.queue_table import SIZES, SORTS, QueueTable
 from qpidha.console.resources import LONGEST_PAGE, PATIENCE
+from qpidha.console.watchers import Watchers
 from qpidha.console.words import (
     ago,
     clock,
     cluster_line,
     counted,
+    instant,
     lag,
     listed,
     moment,
@@ -55,6 +59,7 @@ FILTERS: tuple[Callable[..., str], ...] = (
     ago,
     clock,
     counted,
+    instant,
     listed,
     moment,
     number,
@@ -76,6 +81,16 @@ WINDOWS = {
 }
 """What the timeline can show, in seconds; 0 is from the beginning."""
 TICKS = 4
+KIND_GROUPS = {
+    "cluster": ("the cluster", tuple({*KINDS} - {STATE, *MANY})),
+    "conn": ("clients", ("conn",)),
+    "queue": ("queues", ("queue",)),
+    "limit": ("limits and errors", ("limit", "error")),
+    "all": ("all", KINDS),
+}
+"""What the list of events can show: how it is called, and kinds of events."""
+MOST_EVENTS = 200
+"""Events of the page."""
 
 
 class NoSuchThing(Exception):
@@ -99,8 +114,9 @@ class Kept:
 class Pages:
     """The pages of one console."""
 
-    def __init__(self, brokers: Sequence[Watched], cluster: str, consoles: Sequence[str]) -> None:
-        self._brokers = brokers
+    def __init__(self, watchers: Watchers, cluster: str, consoles: Sequence[str]) -> None:
+        self._brokers = brokers = watchers.brokers
+        self._told = watchers.events
         self._cluster = cluster
         self._consoles = tuple(consoles)
         self._kept = {broker.place: Kept(QueueTable(broker)) for broker in brokers}
@@ -287,10 +303,27 @@ class Pages:
         now = time.time()
         length = WINDOWS[window][0]
         begin = max(self._history.began, now - length) if length else self._history.began
+        kind = view.param("kind", "cluster", tuple(KIND_GROUPS))
+        events = [
+            (number, event, json.loads(event.data))
+            for number, event in self._told.recent.after(0, self._told.recent.last)
+            if event.name == LOG and event.at >= begin
+        ]
+        shown = [each for each in events if each[1].kind in KIND_GROUPS[kind][1]][::-1]
         await view.statistics()
         return view.page(
             "events.html",
             every=2,
+            kind=kind,
+            kinds=KIND_GROUPS,
+            shown=shown[:MOST_EVENTS],
+            found=len(shown),
+            marks=self._marks([each[1:] for each in events], begin, now),
+            accepted={
+                told["epoch"]: event.at
+                for _, event, told in events
+                if event.kind == "failover" and told.get("what") == "accepted"
+            },
             lanes=[self.lane(each, begin, now) for each in self._history.lanes.values()],
             ticks=[
                 (100 * part / TICKS, begin + (now - begin) * part / TICKS)
@@ -336,6 +369,18 @@ class Pages:
             ticks=[(0, begin), (100, now)],
         )
 
+    def _marks(
+        self, events: Sequence[tuple[Event, dict[str, Any]]], begin: float, now: float
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Return what is marked on the lane of each broker that is watched: steps of failovers."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for event, told in events:
+            if event.kind in ("promotion", "failover"):
+                x = round(100 * (event.at - begin) / max(now - begin, 1e-9), 3)
+                mark = {"x": x, "at": event.at, "text": told["text"]}
+                found.setdefault(self._history.key_of(event.place), []).append(mark)
+        return found
+
     # What several pages have.
 
     def lane(self, lane: Lane, begin: float, now: float) -> dict[str, Any]:
@@ -352,7 +397,8 @@ class Pages:
             }
             for each in self._history.spans(lane.key, begin, now)
         ]
-        return {"name": lane.name, "address": lane.address, "state": lane.state, "spans": spans}
+        about = {"key": lane.key, "name": lane.name}
+        return {**about, "address": lane.address, "state": lane.state, "spans": spans}
 
     def kept(self, broker: Watched) -> Kept:
         """Return what is kept of a broker."""

@@ -78,6 +78,12 @@ def moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
+def instant(at: float) -> str:
+    """Return a time of day of UTC to the millisecond, with the day."""
+    text = datetime.fromtimestamp(at, UTC).isoformat(" ", timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
 def clock(at: float) -> str:
     """Return a time of day of UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from qpidha.client.admin import LinkBroken
 from qpidha.console import queue_table, words
 from qpidha.console.access import Access
 from qpidha.console.api import make_app
+from qpidha.console.events import LOG
 from qpidha.console.looks import Look, Watched
 from qpidha.console.main import consoles_in
 from qpidha.console.queue_table import COLUMNS, QueueTable
@@ -306,6 +308,30 @@ def test_odd_parameters_are_taken_for_none() -> None:
     assert read(broker, path="/connections", query="after=x")[0] == 200
 
 
+def test_events_of_brokers_are_listed_by_what_they_are_about_and_marked() -> None:
+    broker = told(member("1", "active"), member("2"))
+    watched = Watched("s1", broker)
+    app = make_app([watched], Access(), "c")
+    events = app.state.events
+
+    async def ask_all() -> list[str]:
+        await watched.look()
+        for kind, more in (
+            ("failover", {"what": "detected", "epoch": 2, "text": "primary b0 is gone"}),
+            ("failover", {"what": "accepted", "epoch": 3, "text": f"accepted {BAD}"}),
+            ("conn", {"text": "client c came"}),
+        ):
+            events.add(LOG, kind, watched, more, at=time.time())
+        return [(await ask_app(app, "/events", query))[1] for query in ("", "kind=conn", "kind=x")]
+
+    cluster, clients, odd = asyncio.run(ask_all())
+    assert "primary b0 is gone" in plain(cluster) and "client c came" not in cluster
+    assert cluster.count('class="mark"') == 2 and BAD not in cluster
+    table = clients.partition("What brokers wrote")[2]
+    assert "client c came" in table and "b0" not in table
+    assert "primary b0 is gone" in odd.partition("What brokers wrote")[2]
+
+
 def table_of(*queues: dict[str, Any]) -> tuple[QueueTable, Told]:
     broker = told(member("1", "active"))
     broker.queues = sorted(queues, key=lambda each: each["name"])
@@ -377,6 +403,7 @@ def test_numbers_are_written_for_people() -> None:
         "2 h 0 min",
         "2 d",
     ]
+    assert words.instant(1.5) == "1970-01-01 00:00:01.500Z"
     assert [words.ago(n) for n in (None, 1, 30)] == ["–", "just now", "30 s ago"]
     assert words.listed(["a", "b", "c"]) == "a, b and c" and words.listed([]) == ""
     assert [words.value(v) for v in (True, "x", 5, {"a": 1})] == ["yes", "x", "5", '{"a": 1}']

@@ -15,7 +15,18 @@ let known = ""; // the cluster, in short, as the page has it
 let refreshed = performance.now();
 let failures = 0;
 
-const pause = ms => new Promise(done => setTimeout(done, ms));
+let wake = () => {}; // looks at once
+let stream = null; // events, while somebody sees the page: a browser has few connections to a host
+let listened = -Infinity;
+
+const pause = ms =>
+  new Promise(done => {
+    const timer = setTimeout(done, ms);
+    wake = () => {
+      clearTimeout(timer);
+      done();
+    };
+  });
 const get = (url, ms = PATIENCE) => fetch(url, { cache: "no-store", signal: AbortSignal.timeout(ms) });
 
 function readLeft() {
@@ -111,6 +122,21 @@ async function leave(why) {
   return true;
 }
 
+// Hear of changes as soon as the console does, and of its end.
+function listen() {
+  if (stream && stream.readyState !== EventSource.CLOSED) return;
+  if (performance.now() - listened < 10 * LOOK) return;
+  listened = performance.now();
+  stream = new EventSource("/api/v1/events?kind=state,role,insync,member");
+  for (const name of ["state", "log", "gap", "error"]) stream.addEventListener(name, () => wake());
+}
+
+document.addEventListener("visibilitychange", () => {
+  stream?.close();
+  listened = -Infinity;
+  wake();
+});
+
 async function look() {
   let answer;
   try {
@@ -131,6 +157,7 @@ async function look() {
     known = now;
   }
   show("live", "live");
+  listen();
   if (body.dataset.gone === "yes") await leave("broker");
   return LOOK;
 }
