@@ -80,6 +80,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bind": ("broker.objects", "bind a queue to an exchange"),
     "unbind": ("broker.objects", "remove a binding"),
     "user": ("broker.users", "manage the users of a users file: add, del, list"),
+    "context": (
+        "broker.contexts",
+        "give brokers, user and TLS files a name to be used without -b: set, list, use, delete",
+    ),
     "policy": (
         "broker.policies",
         "settings for queues and exchanges by their names: set, list, clear, explain, patch, "
@@ -120,6 +124,7 @@ GROUPS = (
     "session",
     "subscription",
     "user",
+    "context",
     "policy",
     "operator-policy",
     "definitions",
@@ -143,6 +148,7 @@ LISTS = (
     "policy list",
     "operator-policy list",
     "user list",
+    "context list",
 )
 """Commands that print rows, in all forms that rows have."""
 WATCHED = ("status", "query", "lag", "check", "queue show", "exchange show", "local status")
@@ -169,6 +175,7 @@ OPTIONS_HELP = """Options of every command, before or after it:
                            or b1, b2, ... of the local cluster; several with commas: the
                            primary among them is asked, else the first that answers
   --config FILE            take port, login, TLS files, brokers and admin socket from a qpidd.conf
+  --context NAME           a target of qpid-ha context set, in place of the one of context use
   --timeout SECONDS        how long to wait for an answer (10; 0 is for ever)
   --user NAME, --password-file FILE
                            or QPIDHA_USER and QPIDHA_PASSWORD in the environment; a password that

@@ -17,6 +17,7 @@ VALUED = {
     "-b": "broker",
     "--broker": "broker",
     "--config": "config",
+    "--context": "context",
     "--timeout": "timeout",
     "--user": "user",
     "--password": "password",
@@ -59,6 +60,7 @@ class Options:
 
     broker: str = ""
     config: str = ""
+    context: str = ""
     timeout: float | None = None
     """Seconds; None is the command's own default, 0 is for ever."""
     user: str = ""
@@ -161,7 +163,7 @@ def hoist(arguments: list[str]) -> tuple[Options, list[str]]:
 def _set(options: Options, name: str, value: str | None) -> None:
     if value is None:
         raise Failure(USAGE, f"option {name} needs a value", hint="qpid-ha help")
-    if not value and name in ("-b", "--broker", "--config"):
+    if not value and name in ("-b", "--broker", "--config", "--context"):
         raise Failure(
             USAGE,
             f"option {name} has an empty value",

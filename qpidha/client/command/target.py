@@ -2,7 +2,7 @@
 
 `-b` names a UNIX admin socket, `[amqp://[user[:password]@]]host[:port]`, or a broker of the local
 cluster (`b2`), or several of them with commas. Without it: the settings file of `--config`, the
-local cluster's primary, the daemon's admin socket, then localhost:5672.
+context, the local cluster's primary, the daemon's admin socket, then localhost:5672.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from qpidha.client.admin import ask
 from qpidha.client.command.arguments import Options
+from qpidha.client.command.contexts import use_context
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.passwords import USER, password_for, read_password
 from qpidha.model.broker_states import PRIMARY_STATES
@@ -79,9 +80,10 @@ def local_cluster(directory: str = "") -> dict[str, Any] | None:
 
 def resolve(options: Options) -> list[Target]:
     """Decide which brokers may be meant: those that -b names, or one."""
+    use_context(options)
     configured = _configured(options)
     if options.broker:
-        targets = _several(options.broker)
+        targets = named_targets(options.broker)
     elif options.config:
         targets = [configured]
     else:
@@ -103,7 +105,7 @@ def log_in(targets: list[Target], options: Options, configured: Target) -> None:
             target.password = password_for(target.user, options, known, ask=asks)
 
 
-def _several(text: str) -> list[Target]:
+def named_targets(text: str) -> list[Target]:
     """Read one broker, or several with commas; those behind the first are spoken to as the first,
     by TLS and with its credentials, unless they say otherwise. With amqp:// or amqps:// before the
     first all are hosts, else b2 is a broker of a local cluster.
