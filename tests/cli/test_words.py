@@ -64,7 +64,7 @@ def test_first_use_m16_lists_of_commands_are_whole_sentences(
         ("recieve", "receive"),
         ("lst", "list"),
         ("nosuch", ""),
-        ("connect", ""),
+        ("consumer", ""),
         ("ls", ""),
     ],
 )
