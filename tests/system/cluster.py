@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from qpidha.client.admin import AdminSocket, LinkBroken
 from qpidha.model.errors import RefusedRequest
+from qpidha.model.features import QUEUE_KINDS
 from tests.patience import STATE
 from tests.system import forked
 from tests.system.net import Host, Network
@@ -277,6 +278,14 @@ class Broker:
     def wait_state(self, *states: str, deadline: float = DEADLINE) -> None:
         what = f"{self.name}, expected to be {' or '.join(states)},"
         wait_for(lambda: self.state, lambda state: state in states, what=what, deadline=deadline)
+
+    def wait_enabled(self, feature: str = QUEUE_KINDS) -> None:
+        """Wait until the cluster uses a feature: every broker of it knows that."""
+        wait_for(
+            lambda: self.status()["features"]["enabled"],
+            lambda enabled: feature in enabled,
+            what=f"{feature} in use",
+        )
 
     def queue_names(self) -> list[str]:
         return sorted(queue["name"] for queue in self.call("list_queues"))

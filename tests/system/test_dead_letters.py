@@ -35,11 +35,7 @@ class Rejecter(FailoverReceiver):
 def test_row_98_of_a_thousand_rejected_messages_none_is_lost_or_doubled_by_kills(a_cluster):
     cluster = a_cluster(3)
     primary = cluster[0]
-    wait_for(
-        lambda: primary.status()["features"]["enabled"],
-        lambda enabled: "queue-kinds" in enabled,
-        what="the features in use",
-    )
+    primary.wait_enabled()
     primary.declare_queue("dead")
     primary.call("declare_queue", name="q", arguments={"x-dead-letter-exchange": "/queues/dead"})
     with connect(primary) as client:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -50,17 +52,54 @@ def test_rows_8_17_policies_change_under_load_and_are_the_same_after_a_failover(
         sender.wait_accepted(20)
     assert heir.call("list_policies") == policies
     assert heir.call("explain_policies", queue="q") == shown
+    heir.call("set_policy", name="later", pattern="^later", definition={"replicate": "all"})
+    heir.declare_queue("later")
+    row = {row["name"]: row for row in heir.call("list_queues")}["later"]
+    assert (row["policy"], row["replicate"]) == ("later", "all")
     assert not sender.missing(browse(heir, "q"))
+
+
+def test_row_8_quick_changes_of_policies_break_no_queue_that_comes_and_goes(a_cluster):
+    cluster = a_cluster(3)
+    primary = cluster[0]
+    primary.wait_enabled()
+    is_over = threading.Event()
+
+    def change() -> int:
+        rounds = 0
+        while not is_over.is_set():
+            definition = {"max-length": rounds % 5 + 1, "overflow": "reject-publish", "ttl": 10**6}
+            primary.call("set_policy", name="p", pattern="^q", definition=definition)
+            primary.call("set_policy", name="p", pattern="^q", definition={"delivery-limit": 3})
+            primary.call("clear_policy", name="p")
+            rounds += 1
+        return rounds
+
+    with ThreadPoolExecutor(1) as pool, connect(primary) as client:
+        changes = pool.submit(change)
+        try:
+            for number in range(100):
+                name = f"q{number}"
+                primary.declare_queue(name)
+                client.sender(name).send(name)
+                receiver = client.receiver(name)
+                message = receiver.receive()
+                assert message.body == name
+                message.accept()
+                receiver.close()
+                primary.delete_queue(name)
+        finally:
+            is_over.set()
+        assert changes.result() > 10
+    assert primary.call("list_policies") == []
+    for broker in cluster:
+        wait_for(broker.queue_names, [].__eq__, what="the queues that are left")
 
 
 def test_row_7_what_became_replicated_survives_the_loss_of_all_brokers(a_cluster):
     cluster = a_cluster(3, ha_replicate="none", queue_memory="2000")
     primary = cluster[0]
-    wait_for(
-        lambda: primary.status()["features"]["enabled"],
-        lambda enabled: "queue-kinds" in enabled,
-        what="the features in use",
-    )
+    primary.wait_enabled()
     bodies = {queue: [f"{queue} {number}" for number in range(500)] for queue in ("q1", "q2")}
     with connect(primary) as client:
         for queue, texts in bodies.items():
