@@ -526,9 +526,10 @@ def _declared(call: Call, uid: int) -> int:
 
 def _list_policies(is_operator: bool) -> Callable[[Call], None]:
     def handler(call: Call) -> None:
-        broker = call.node.broker
+        broker, name = call.node.broker, call["name"]
         call.node.lines.spend((len(broker.followed) + len(broker.policies)) // LOOKS)
-        call.answer(listed(broker.policies, broker.followed.values(), is_operator=is_operator))
+        rows = listed(broker.policies, broker.followed.values(), is_operator=is_operator)
+        call.answer([row for row in rows if name in ("", row["name"])])
 
     return handler
 
@@ -986,7 +987,8 @@ METHODS: tuple[Method, ...] = (
         "a list of policies as they were given, with `matches`, `in_effect_on`, `shadowed_by` and "
         "`warning`",
         _list_policies(False),
-        routes=("GET /policies",),
+        (Parameter("name", Type.TEXT, "list the one of this name"),),
+        routes=("GET /policies", "GET /policies/{name}"),
         properties=_of_class("policy"),
     ),
     Method(
@@ -997,7 +999,8 @@ METHODS: tuple[Method, ...] = (
         "List operator policies, the one that counts most first.",
         "a list as of `list_policies`",
         _list_policies(True),
-        routes=("GET /operator-policies",),
+        (Parameter("name", Type.TEXT, "list the one of this name"),),
+        routes=("GET /operator-policies", "GET /operator-policies/{name}"),
         properties=_of_class("policy"),
     ),
     Method(

@@ -34,6 +34,7 @@ from qpidha.model.errors import (
     InvariantBroken,
     NotFound,
     NotImplementedHere,
+    PreconditionFailed,
     QpidHaError,
     RefusedRequest,
 )
@@ -78,6 +79,8 @@ BINDING_BODY = (
     _ARGUMENTS,
 )
 """What RabbitMQ's clients send; its defaults differ from those of the methods."""
+APPLY_TO = "apply-to"
+"""What RabbitMQ calls `apply_to` of a policy."""
 REJECTING = ("reject-publish", "reject-publish-dlx")
 NO_FLOW_STOP = {FLOW_STOP_COUNT: 0, FLOW_STOP_SIZE: 0}
 """What a queue that rejects has there beside: no sender waits before the queue is full."""
@@ -102,6 +105,10 @@ class Routes:
             "delete_exchange": self._delete_exchange,
             "bind": self._bind,
             "unbind": self._unbind,
+            "list_policies": lambda call: self._list(call, "policy", "/policies", plain),
+            "list_operator_policies": lambda call: self._list(
+                call, "operator policy", "/operator-policies", plain
+            ),
             "set_policy": self._set_policy,
             "clear_policy": self._clear_policy,
             "set_operator_policy": self._set_policy,
@@ -152,7 +159,7 @@ class Routes:
 
     def _list_queues(self, call: _Call) -> None:
         status = self._node.status()
-        self._list(call, "queue", lambda row: _queue_map(row, status))
+        self._list(call, "queue", "/queues", lambda row: _queue_map(row, status))
 
     def _declare_queue(self, call: _Call) -> None:
         given, name = read("queue", QUEUE_BODY, call.map_body()), call.name
@@ -189,7 +196,7 @@ class Routes:
     # Exchanges.
 
     def _list_exchanges(self, call: _Call) -> None:
-        self._list(call, "exchange", lambda row: row)
+        self._list(call, "exchange", "/exchanges", lambda row: row)
 
     def _declare_exchange(self, call: _Call) -> None:
         _refuse_default(call.name)
@@ -256,19 +263,28 @@ class Routes:
 
     def _set_policy(self, call: _Call) -> None:
         params = {**call.map_body(), "name": call.name}
+        if APPLY_TO in params:
+            asked = params.pop(APPLY_TO)
+            if params.setdefault("apply_to", asked) != asked:
+                raise PreconditionFailed(
+                    f"{APPLY_TO}={asked} and apply_to={params['apply_to']} contradict each other",
+                    hint="give one of them",
+                )
         self._do(call, params, lambda result: (OK, plain(result)))
 
     def _clear_policy(self, call: _Call) -> None:
         self._do(call, {"name": call.name}, _nothing, absent={})
 
-    def _list(self, call: _Call, kind: str, show: Callable[[dict[str, Any]], Any]) -> None:
+    def _list(
+        self, call: _Call, kind: str, path: str, show: Callable[[dict[str, Any]], Any]
+    ) -> None:
         """List all, or show the one that the path names."""
 
         def found(rows: Any) -> tuple[int, Any] | QpidHaError:
             if not call.name:
                 return OK, [show(row) for row in rows]
             if not rows:
-                return NotFound(f"there is no {kind} {call.name}", hint=f"GET /{kind}s lists them")
+                return NotFound(f"there is no {kind} {call.name}", hint=f"GET {path} lists them")
             return OK, show(rows[0])
 
         self._do(call, {"name": call.name}, found)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from qpidha.broker.policy import policy_asked_for
 from qpidha.management.acl_file import read
 from qpidha.management.requests import Requests
 from qpidha.model.duration import SECOND
@@ -223,8 +224,31 @@ def test_policies_by_http_verbs() -> None:
     assert client.ask("PUT", "/policies/a%2Fb", body)[0] == 200
     code, found = client.ask("GET", "/policies")
     assert code == 200 and [each["name"] for each in found] == ["a/b"]
+    assert client.ask("GET", "/policies/a%2Fb") == (200, found[0])
+    code, text = client.ask("GET", "/policies/other")
+    assert (code, text) == (404, "there is no policy other")
     assert client.ask("DELETE", "/policies/a%2Fb")[0] == 204
     assert not client.target.broker.policies
+
+
+def test_row_1_operator_policies_by_http_verbs() -> None:
+    client = Client()
+    client.target.broker.set_policy(policy_asked_for("cap", ".*", LIMIT, is_operator=True))
+    code, found = client.ask("GET", "/operator-policies/cap")
+    assert (code, found["definition"]) == (200, LIMIT)
+    assert client.ask("GET", "/operator-policies/p")[0] == 404
+    assert client.ask("GET", "/policies/cap")[0] == 404
+
+
+def test_row_5_what_a_policy_is_for_is_spelled_as_rabbitmq_does_too() -> None:
+    client = Client()
+    body = {"pattern": ".*", "definition": LIMIT, "apply-to": "queues"}
+    code, found = client.ask("PUT", "/policies/p", body)
+    assert (code, found["apply_to"]) == (200, "queues")
+    code, text = client.ask("PUT", "/policies/p", {**body, "apply_to": "exchanges"})
+    assert code == 409 and "apply-to=queues" in text and "apply_to=exchanges" in text
+    assert client.ask("PUT", "/policies/p", {**body, "apply_to": "queues"})[0] == 200
+    assert client.ask("PUT", "/policies/p", {**body, "apply-to": 5})[0] == 400
 
 
 # -- who may --------------------------------------------------------------------------------------
