@@ -187,7 +187,9 @@ def _read(entry: Entry, given: Any) -> Any:
     except ValueError:
         shown = given[:40] if isinstance(given, str) else given
         raise InvalidArgument(
-            f"{entry.name}={shown!r} is not allowed", hint=f"allowed: {entry.values}"
+            f"{entry.name}={shown!r} is not allowed",
+            reason=entry.why,
+            hint=f"allowed: {entry.values}",
         ) from None
 
 

@@ -164,6 +164,8 @@ class Entry:
     """From a value to that of the known name, None if it asks for nothing; ValueError if it is not
     allowed. Of an alias, and of an option of the declaration.
     """
+    why: str = ""
+    """Of one with `read`, why other brokers' values are not allowed."""
     implies: tuple[tuple[str, Any], ...] = ()
     """Known arguments that come with it, unless they are given."""
     harmless: tuple[Any, ...] = ()
@@ -326,6 +328,7 @@ _OPTION = "The option of a declaration, given as an argument."
 _OFF = (False, "false", "False")
 _OTHER_NAME = "it is not RabbitMQ's name"
 _USE_DEAD_LETTERS = f"{DEAD_LETTER_EXCHANGE}=/queues/NAME takes messages that die, for all reasons"
+_ONE_LOG = "the brokers of a cluster have one log: a queue is on all of them or on one"
 _ONE_PRIMARY = "all queues are served by the primary of the cluster and are on every broker"
 _NO_STREAMS = "streams are not offered"
 _NO_BUCKETS = "each group has a consumer of its own choice"
@@ -563,6 +566,7 @@ _QUEUES = (
         f"{DELIVERY_LIMIT}={DEFAULT_LIMIT} if it names none. {CLASSIC} is any queue.",
         values=f"{QUORUM} or {CLASSIC}",
         read=_one_of(quorum=ALL, classic=None),
+        why="of RabbitMQ's other types, streams, there are none",
         example=QUORUM,
     ),
     _alias(
@@ -573,6 +577,7 @@ _QUEUES = (
         f"all is {REPLICATE}={ALL}; there is no choice of brokers.",
         values="all",
         read=_one_of(all=ALL),
+        why=_ONE_LOG,
         example="all",
     ),
     _refused(
@@ -1277,7 +1282,6 @@ _BINDINGS = (
     ),
 )
 
-_ONE_LOG = "the brokers of a cluster have one log: a queue is on all of them or on one"
 _CATCH_UP = "backups catch up by themselves"
 _POLICIES = (
     _alias(
@@ -1288,6 +1292,7 @@ _POLICIES = (
         f"all is {REPLICATE}={ALL}. Of exactly and nodes there is none: {_ONE_LOG}.",
         values="all; how many brokers there are is the choice of a cluster",
         read=_one_of(all=ALL),
+        why=_ONE_LOG,
         example="all",
     ),
     _alias(

@@ -556,6 +556,27 @@ def test_row_18_shares_of_levels_may_change_and_the_levels_may_not() -> None:
     assert {name: queue.spec.priorities for name, queue in broker.queues.items()} == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason", "hint"),
+    [
+        ({"ha-mode": "exactly", "ha-params": 2}, "one log", "all"),
+        ({"ha-mode": "nodes", "ha-params": ["a", "b"]}, "one log", "all"),
+        ({"x-ha-policy": "nodes"}, "one log", "all"),
+        ({"x-queue-type": "stream"}, "streams", "quorum or classic"),
+    ],
+)
+def test_what_has_no_meaning_with_one_log_is_refused_with_the_reason_and_what_there_is(
+    arguments: dict[str, Any], reason: str, hint: str
+) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        if "ha-mode" in arguments:
+            policy_asked_for("p", ".*", arguments)
+        else:
+            a_broker().declare_queue("q", arguments=arguments)
+    assert reason in refused.value.reason
+    assert hint in refused.value.hint
+
+
 def test_row_4_an_unknown_apply_to_lists_those_that_are() -> None:
     with pytest.raises(InvalidArgument) as refusal:
         policy_asked_for("p", ".*", {"max-length": 1}, apply_to="streams")

@@ -146,6 +146,7 @@ def check_dead_letters(arguments: Mapping[str, Any]) -> None:
         if not isinstance(value, str):
             raise InvalidArgument(f"{name}={value!r} is no text", hint="give a name")
     exchange, key = _node(given[DEAD_LETTER_EXCHANGE])
+    _check_address(given[DEAD_LETTER_EXCHANGE], exchange, key)
     check_name(f"name in {DEAD_LETTER_EXCHANGE}", exchange)
     if key is not None and DEAD_LETTER_KEY in arguments and key != given[DEAD_LETTER_KEY]:
         raise PreconditionFailed(
@@ -164,6 +165,21 @@ def check_dead_letters(arguments: Mapping[str, Any]) -> None:
             f"{DEAD_LETTER_STRATEGY}={strategy!r} is not known",
             hint=f"Use {AT_LEAST_ONCE} or {AT_MOST_ONCE}.",
         )
+
+
+def _check_address(text: str, exchange: str, key: str | None) -> None:
+    """Raise InvalidArgument for what looks like an address and leads nowhere."""
+    if not text.startswith("/"):
+        return
+    if text.startswith(QUEUE_ADDRESS) and key:
+        return
+    if text.startswith(EXCHANGE_ADDRESS) and exchange:
+        return
+    raise InvalidArgument(
+        f"{DEAD_LETTER_EXCHANGE}={text[:40]} is no address of a queue or an exchange",
+        hint=f"{QUEUE_ADDRESS}NAME, {EXCHANGE_ADDRESS}NAME or {EXCHANGE_ADDRESS}NAME/KEY, with a "
+        "slash in a name as %2F; the default exchange is the empty name",
+    )
 
 
 # -- what is written on them ----------------------------------------------------------------------
