@@ -1074,6 +1074,7 @@ class Broker(State):
             0,
             steps,
             letter.barred,
+            due=queue.delayed.get(message.sequence, 0),
             copies=letter.copies,
         )
 

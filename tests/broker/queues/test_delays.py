@@ -45,6 +45,21 @@ def later(
     ]
 
 
+def test_a_message_that_dies_before_it_is_due_waits_among_the_dead_letters() -> None:
+    broker, _, _ = a_queue(
+        **{"x-dead-letter-exchange": "/queues/dead", "qpidha.dead-letter-on-delete": True}
+    )
+    dead, _ = broker.declare_queue("dead")
+    taker = a_taker(dead, 9)
+    later(broker, SECOND, "late")
+    send(broker, "q", "now")
+    broker.delete_queue("q")
+    at(broker, NOW + SECOND - 1)
+    assert len(taker.bodies) == 1 and len(dead.delayed) == 1
+    at(broker, NOW + SECOND + GRACE)
+    assert len(taker.bodies) == 2
+
+
 def test_row_118_a_message_is_delivered_when_it_is_due_and_in_its_place() -> None:
     broker, queue, tape = a_queue()
     taker = a_taker(queue, 9)
