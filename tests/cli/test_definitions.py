@@ -177,7 +177,8 @@ def test_row_164_a_file_of_rabbitmq_is_brought_in_and_what_is_lost_is_listed(
 
 def test_what_qpid_config_printed_is_brought_in(at: Callable[..., Said], tmp_path: Path) -> None:
     file = tmp_path / "commands"
-    file.write_text("qpid-config add queue made --max-queue-count=5\n")
+    # With the mark that some editors put before a text.
+    file.write_text("\ufeffqpid-config add queue made --max-queue-count=5\n")
     said = at("definitions", "import", str(file), "--from", "qpid")
     assert (said.code, said.err) == (0, "of the file: 1 kept\n1 created\n")
     assert at("queue", "del", "made").code == 0

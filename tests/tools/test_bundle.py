@@ -19,10 +19,10 @@ from qpidha.cli.main import main
 from qpidha.client.blocking import Client
 from qpidha.client.errors import LoginError
 from tests.runtime.daemons import ENVIRONMENT, Running
-from tests.system.cluster import wait_for
+from tests.system.cluster import Admin, wait_for
 from tests.system.credentials import Authority, users_file
 
-PLANTED = [f"planted-{number:02d}-hunter" for number in range(12)]
+PLANTED = [f"planted-{number:02d}-hunter" for number in range(17)]
 """Secrets, each in another place."""
 
 
@@ -62,8 +62,14 @@ class Planted:
             with pytest.raises(LoginError):
                 Client(f"127.0.0.1:{self.running.port}", user=name, password=PLANTED[9]).open()
         wait_for(self.log.read_text, lambda text: "QHA4101" in text, what="the refused login")
+        with Admin(self.socket) as admin:
+            url = f"https://u:{PLANTED[12]}@host"
+            admin.call("declare_queue", name="q", arguments={"note": url, "token": PLANTED[13]})
+            admin.call("set_policy", name="p", pattern=f"^{url}", definition={"ttl": 1})
         with self.log.open("a") as log:
             log.write(f"a line with password={PLANTED[10]}\n{key.read_text()}\n")
+            log.write(f"somebody called qpid-ha --password {PLANTED[14]} -b u/{PLANTED[15]}@h\n")
+            log.write(f"Authorization: Bearer {PLANTED[16]}\n")
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +137,8 @@ def test_a_bundle_has_what_helps_and_no_secret(
         "acl",
     ):
         json.loads(own[f"{method}.json"])
+    for name in ("list_queues", "list_policies"):
+        assert "https://u:(secret)@host" in own[f"{name}.json"]
     assert "QHA1001" in own["log.txt"] and "refused the login of 'eve'" in own["log.txt"]
     assert '"k":' in own["events.jsonl"] and "journal" in own["data-dir.txt"]
     assert "Max open files" in own["process.txt"] and "== thread" in own["process.txt"]

@@ -5,7 +5,7 @@ left out, and what is taken is what a broker takes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,77 @@ def test_what_is_no_export_is_refused(text: str, what: str) -> None:
     with pytest.raises(InvalidArgument, match=what) as refused:
         rabbitmq_definitions.read(text)
     assert refused.value.hint
+
+
+WRONG: tuple[Any, ...] = (
+    *(None, True, -1, 1.5, 10**30, "", "x" * 300, "\u202e", "\0", "\ud800"),
+    *([], [1], {}, {"a": {"b": [None]}}, [["a"]]),
+)
+
+
+def places(value: Any, above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Name every place of a document."""
+    yield above
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], (*above, key))
+
+
+def spoilt(value: Any, place: tuple[str | int, ...], wrong: Any) -> Any:
+    """Return a document with something else in one place."""
+    if not place:
+        return wrong
+    copy = value.copy()
+    copy[place[0]] = spoilt(value[place[0]], place[1:], wrong)
+    return copy
+
+
+def refusal(read: Callable[..., Translation], *given: str) -> str:
+    """Have a broker take what is read; return why it is refused."""
+    try:
+        steps = planned(read(*given).definitions, Present.ask((broker := Broker()).call))
+    except InvalidArgument as refused:
+        assert refused.text and refused.hint
+        return refused.text
+    carry_out(steps, broker.call)
+    return ""
+
+
+@pytest.mark.parametrize(("text", "vhost"), [(OLD, ""), (NEW, "shop")], ids=["3.13", "4.1"])
+@pytest.mark.parametrize("turn", range(3))
+def test_whatever_is_in_a_file_is_taken_or_refused(text: str, vhost: str, turn: int) -> None:
+    content = json.loads(text)
+    outcomes = set()
+    for number, place in enumerate(places(content), turn * 5):
+        wrong = json.dumps(spoilt(content, place, WRONG[number % len(WRONG)]))
+        outcomes.add(bool(refusal(rabbitmq_definitions.read, wrong, vhost)))
+    for end in range(turn, len(text), 389):
+        assert refusal(rabbitmq_definitions.read, text[:end], vhost)
+    assert outcomes == {True, False}
+
+
+def test_a_list_that_is_cut_off_or_spoilt_is_taken_or_refused() -> None:
+    outcomes = {bool(refusal(qpid_definitions.read, QPID[:end])) for end in range(0, len(QPID), 29)}
+    lines = QPID.splitlines()
+    for number, line in enumerate(lines):
+        words = line.split()
+        for place in range(len(words)):
+            word = ("", "--", "--x=", '"', "\0", "=", "9" * 40)[(number + place) % 7]
+            spoilt_line = " ".join([*words[:place], word, *words[place + 1 :]])
+            text = "\n".join([*lines[:number], spoilt_line, *lines[number + 1 :]])
+            outcomes.add(bool(refusal(qpid_definitions.read, text)))
+    assert outcomes == {True, False}
+
+
+def test_of_two_objects_with_one_name_the_second_is_left_out_by_its_place() -> None:
+    queue = {"name": "q", "durable": True, "auto_delete": False, "arguments": {}}
+    other = {**queue, "durable": False}
+    found = rabbitmq_definitions.read(json.dumps({"queues": [queue, queue, other]}))
+    assert [one.where for one in found.definitions] == ["queues[0]"]
+    assert [(note.of, note.verdict) for note in found.notes if "queues[0]" in note.reason] == [
+        ("queue q (queues[1])", Verdict.IGNORED),
+        ("queue q (queues[2])", Verdict.LEFT_OUT),
+    ]
 
 
 # -- Qpid -----------------------------------------------------------------------------------------

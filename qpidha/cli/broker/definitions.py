@@ -44,6 +44,8 @@ NOTE_HEADS = ("VERDICT", "OF", "KEY", "REASON")
 RABBITMQ, QPID = "rabbitmq", "qpid"
 ORIGINS = (RABBITMQ, QPID)
 """Brokers whose definitions are read, beside those of this one."""
+TEXT = "utf-8-sig"
+"""UTF-8; the mark that some editors put before it is passed over."""
 
 
 def add(app: typer.Typer) -> None:
@@ -175,9 +177,9 @@ def _read(file: str, origin: str, vhost: str) -> Translation:
 def _text_of(file: str) -> str:
     try:
         if file == STANDARD:
-            return sys.stdin.buffer.read().decode()
+            return sys.stdin.buffer.read().decode(TEXT)
         with open(file, "rb") as stream:
-            return stream.read().decode()
+            return stream.read().decode(TEXT)
     except OSError as error:
         raise Failure(
             NO_INPUT, f"cannot read {file}: {error.strerror}", hint="name a file of definitions"

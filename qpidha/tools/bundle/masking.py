@@ -29,11 +29,20 @@ _KEY = re.compile(
 _URL = re.compile(
     r"(\b[a-z][a-z0-9+.-]*://[^\s:/@\"']*[:/]|\bamqps?:[^\s:/@\"']+[:/])([^\s\"']+)(?=@)", re.I
 )
+_BARE = re.compile(r"(\b[\w.+-]+[:/])([^\s:/@\"',]+)(?=@[\w\[])")
+"""Credentials as -b takes them, without a scheme."""
+_WEB = re.compile(r"(\bhttps?://)([^\s:/@\"']+)(?=@)", re.I)
+"""A token in the place of a user."""
+_HEADER = re.compile(
+    r"(\b(?:authorization|cookie)[\"']?\s*[:=]\s*[\"']?|\bbearer\s+)([^\r\n\"']+)", re.I
+)
 _SAID = re.compile(
-    r"(\b[\w.-]*(?:password|passwd|passphrase|secret|token)[\"']?\s*(?:[=:]\s*|\s+is\s+)[\"']?)"
-    r"([^\s\"',;]+)",
+    r"(\b[\w.-]*(?:password|passwd|passphrase|secret|token|api[_-]?key)[\"']?\s*(?:[=:]\s*|\s+is\s+)"
+    r"|--[\w-]*(?:password|passphrase|secret|token)\s+|\b(?:pwd|pass|pw)\s*[=:]\s*)"
+    r"(\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|[^\s\"',;]+)",
     re.I,
 )
+"""What is called a secret, and the word behind it, or all that is in quotes."""
 _VERIFIER = re.compile(r"SCRAM-SHA-\d+\$[^\s\"']+")
 _OPTION = re.compile(r"^\s*([\w-]+)\s*=(.*)$", re.MULTILINE)
 
@@ -92,10 +101,11 @@ class Masking:
         """Return a text without secrets."""
         text = _KEY.sub(MASK, text)
         text = _VERIFIER.sub(MASK, text)
-        text = _URL.sub(rf"\g<1>{MASK}", text)
+        for pattern in (_URL, _BARE, _WEB, _HEADER):
+            text = pattern.sub(rf"\g<1>{MASK}", text)
         if self._known:
             text = self._compiled().sub(MASK, text)
-        return _SAID.sub(lambda found: found[1] + MASK, text)
+        return _SAID.sub(_masked, text)
 
     def value(self, value: Any) -> Any:
         """Return a value of JSON without secrets, in names as well."""
@@ -132,6 +142,11 @@ class Masking:
             ]
             self._pattern = re.compile("|".join(parts))
         return self._pattern
+
+
+def _masked(found: re.Match[str]) -> str:
+    quote = found[2][0] if found[2][0] in "\"'" else ""
+    return f"{found[1]}{quote}{MASK}{quote}"
 
 
 def _is_secret_name(name: str) -> bool:
