@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.middleware.cors import CORSMiddleware
 
 from qpidha.console.access import Access
+from qpidha.console.browsers import Browsers
 from qpidha.console.doorkeeper import Doorkeeper
 from qpidha.console.health import CHECKS, Verdict, alarms, backup, readyz, synced
 from qpidha.console.looks import Look, NotAnswered, Watched
@@ -55,6 +56,8 @@ def make_app(
     )
     app.state.events = watchers.events
     app.add_middleware(Doorkeeper, access=access)
+    pages = Pages(watchers, cluster, consoles)
+    app.add_middleware(Browsers, access=access, pages=pages, consoles=consoles)
     if consoles:
         # A page of one console asks the others whether they answer.
         app.add_middleware(CORSMiddleware, allow_origins=list(consoles))
@@ -64,7 +67,7 @@ def make_app(
     _add_resources(app, watchers)
     _add_cluster(app, watchers, cluster)
     add_events(app, watchers)
-    Pages(watchers, cluster, consoles).add_to(app)
+    pages.add_to(app)
     return app
 
 

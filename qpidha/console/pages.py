@@ -28,7 +28,7 @@ from qpidha.console.history import UNKNOWN, History, Lane
 from qpidha.console.looks import Look, NotAnswered, Watched
 from qpidha.console.queue_table import SIZES, SORTS, QueueTable
 from qpidha.console.resources import LONGEST_PAGE, PATIENCE
-from qpidha.console.watchers import Watchers
+from qpidha.console.watchers import Watchers, on_get
 from qpidha.console.words import (
     ago,
     clock,
@@ -120,6 +120,15 @@ class Pages:
         self._cluster = cluster
         self._consoles = tuple(consoles)
         self._kept = {broker.place: Kept(QueueTable(broker)) for broker in brokers}
+        self._paths = {
+            "/": self._overview,
+            "/queues": self._queues,
+            "/queues/{name:path}": self._queue,
+            "/connections": self._connections,
+            "/policies": self._policies,
+            "/events": self._events,
+            "/members/{name:path}": self._member,
+        }
         self._history = History(time.time())
         self._files = {name: STATIC.joinpath(name).read_bytes() for name in TYPES}
         whole = b"".join(self._files.values())
@@ -160,20 +169,20 @@ class Pages:
 
     def add_to(self, app: FastAPI) -> None:
         """Let an application serve the pages."""
-        for path, answer in (
-            ("/", self._overview),
-            ("/queues", self._queues),
-            ("/queues/{name:path}", self._queue),
-            ("/connections", self._connections),
-            ("/policies", self._policies),
-            ("/events", self._events),
-            ("/members/{name:path}", self._member),
-        ):
-            methods = ["GET", "HEAD"]
-            app.add_api_route(path, self._guarded(answer), methods=methods, include_in_schema=False)
-        app.add_api_route("/static/{name}", self._file, include_in_schema=False)
+        for path, answer in self._paths.items():
+            on_get(app, path, self._guarded(answer), include_in_schema=False)
 
-    async def _file(self, name: str) -> Response:
+    def has(self, path: str) -> bool:
+        """Whether a path is that of a page."""
+        return path in self._paths or path.startswith(("/queues/", "/members/"))
+
+    def login(self, onward: str, *, has_tokens: bool, is_wrong: bool = False) -> Response:
+        """Make the page that asks for a token, and goes on to another one."""
+        context = {"onward": onward, "has_tokens": has_tokens, "is_wrong": is_wrong}
+        return self.render("login.html", 403 if is_wrong else 200, context)
+
+    async def file(self, name: str) -> Response:
+        """Return a file that pages load."""
         if name not in self._files:
             return Response("there is no such file\n", 404, media_type="text/plain")
         headers = {
@@ -591,6 +600,7 @@ class View:
             "silent": None if math.isinf(look.silent) else look.silent,
             "every": every,
             "here": self.request.url.path,
+            "is_logged_in": self.request.scope.get("state", {}).get("by_cookie", False),
             "origin": f"{self.request.url.scheme}://{self.request.url.netloc}",
             "unheard": (UNREACHABLE, UNKNOWN),
             **context,

@@ -1,0 +1,129 @@
+"""Logging in with a browser: a token becomes a cookie, and nobody else's page can use it."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+
+from tests.console.conftest import Pair
+from tests.console.consoles import Answer, Console
+from tests.patience import STATE
+
+TOKEN = "monitor-0123456789abcdef"
+OTHER = "http://127.0.0.2:8672"
+
+
+@pytest.fixture(scope="module")
+def console(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    tokens = tmp_path_factory.mktemp("tokens") / "tokens"
+    tokens.write_text(f"monitor {TOKEN}\n")
+    tokens.chmod(0o600)
+    options = ("--data-dir", pair.place, "--token-file", tokens, "--consoles", OTHER)
+    with Console(*options) as found:
+        yield found
+
+
+def ask(console: Console, path: str, method: str = "GET", body: str = "", **more: str) -> Answer:
+    """Ask as a browser does: a POST says from where it comes."""
+    host = f"127.0.0.1:{console.port}"
+    headers = {"Accept": "text/html"} | more
+    if method == "POST":
+        headers = {"Origin": f"http://{host}"} | headers
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+    connection = http.client.HTTPConnection("127.0.0.1", console.port, timeout=STATE)
+    connection.request(method, path, body or None, headers)
+    found = connection.getresponse()
+    text = found.read().decode()
+    connection.close()
+    return Answer(found.status, text, {k.lower(): v for k, v in found.getheaders()})
+
+
+def logged_in(console: Console) -> str:
+    """Log in, and return what the cookie says."""
+    answer = ask(console, "/login", "POST", f"token={TOKEN}")
+    assert answer.status == 303
+    return answer.headers["set-cookie"].partition(";")[0]
+
+
+def test_a_page_without_a_token_leads_to_the_login_and_back(console: Console) -> None:
+    path = "/queues?match=a%26b&sort=name"
+    answer = ask(console, path)
+    login = f"/login?next={quote(path, safe='')}"
+    assert (answer.status, answer.headers["location"]) == (303, login)
+    form = ask(console, login)
+    assert form.status == 200 and f'action="{login}"' in form.text
+    assert "default-src 'none'" in form.headers["content-security-policy"]
+    assert ask(console, "/static/dashboard.css").status == 200
+    answer = ask(console, login, "POST", f"token={TOKEN}")
+    assert (answer.status, answer.headers["location"]) == (303, path)
+    cookie = answer.headers["set-cookie"]
+    assert {"HttpOnly", "Path=/", "SameSite=lax"} <= set(cookie.split("; "))
+    page = ask(console, path, Cookie=cookie.partition(";")[0])
+    assert page.status == 200 and "Log out" in page.text
+
+
+def test_a_cookie_is_let_in_as_a_token_is_and_other_things_are_not(console: Console) -> None:
+    cookie = logged_in(console)
+    for path in ("/readyz", "/api/v1/status", "/metrics", "/"):
+        assert ask(console, path, Cookie=cookie).status == 200
+        assert ask(console, path, Authorization=f"Bearer {TOKEN}").status == 200
+        wrong = ask(console, path, Cookie="qpidha-console=wrong-0123456789abcdef")
+        assert wrong.status == (303 if path == "/" else 401)
+    assert ask(console, "/api/v1/status").status == 401
+    # A wrong token is not made right by a cookie.
+    assert ask(console, "/readyz", Cookie=cookie, Authorization="Bearer x").status == 401
+
+
+def test_a_wrong_token_is_said_to_be_wrong(console: Console) -> None:
+    for body in ("token=wrong", "", "token=%FF", "token=" + "x" * 100):
+        answer = ask(console, "/login", "POST", body)
+        assert answer.status == 403 and "This token is not known here" in answer.text
+        assert "set-cookie" not in answer.headers
+    assert ask(console, "/login", "POST", "token=" + "x" * 5000).status == 413
+    assert ask(console, "/login", "PUT").status in (403, 405)
+
+
+@pytest.mark.parametrize(
+    "onward", ["//evil.example/", "https://evil.example", "/\\evil.example", "/\r\nX: y", "x", ""]
+)
+def test_the_login_leads_nowhere_else(console: Console, onward: str) -> None:
+    path = f"/login?next={quote(onward, safe='')}"
+    answer = ask(console, path, "POST", f"token={TOKEN}")
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+
+
+def test_pages_of_other_sites_cannot_log_in_or_out_or_use_the_cookie(console: Console) -> None:
+    cookie = logged_in(console)
+    for origin in ("http://evil.example", OTHER, "null", ""):
+        for path in ("/login", "/logout", "/queues", "/api/v1/status"):
+            answer = ask(console, path, "POST", f"token={TOKEN}", Cookie=cookie, Origin=origin)
+            assert answer.status == 403, (origin, path)
+            assert "set-cookie" not in answer.headers
+
+
+def test_who_logs_out_has_no_cookie_any_more(console: Console) -> None:
+    answer = ask(console, "/logout", "POST", Cookie=logged_in(console))
+    assert (answer.status, answer.headers["location"]) == (303, "/login")
+    assert "Max-Age=0" in answer.headers["set-cookie"]
+
+
+def test_pages_of_other_consoles_learn_that_this_one_answers(console: Console) -> None:
+    answer = ask(console, "/healthz", Origin=OTHER)
+    assert answer.status == 401
+    assert answer.headers["access-control-allow-origin"] == OTHER
+    assert "access-control-allow-credentials" not in answer.headers
+
+
+def test_another_host_is_refused_before_anything_else(console: Console) -> None:
+    for path in ("/login", "/static/dashboard.css", "/"):
+        assert ask(console, path, Host="evil.example").status == 421
+
+
+def test_without_a_token_file_everybody_may_look(pair: Pair) -> None:
+    answer = ask(pair.console, "/login")
+    assert answer.status == 200 and "without a <code>--token-file" in answer.text
+    assert ask(pair.console, "/login", "POST", "token=x").status == 403
+    assert ask(pair.console, "/", Cookie="qpidha-console=x").status == 200
