@@ -37,7 +37,8 @@ _HEADER = re.compile(
     r"(\b(?:authorization|cookie)[\"']?\s*[:=]\s*[\"']?|\bbearer\s+)([^\r\n\"']+)", re.I
 )
 _SAID = re.compile(
-    r"(\b[\w.-]*(?:password|passwd|passphrase|secret|token|api[_-]?key)[\"']?\s*(?:[=:]\s*|\s+is\s+)"
+    r"(\b[\w.-]*(?:password|passwd|passphrase|secret|token|api[_-]?key)[\"']?"
+    r"\s*(?:[=:]\s*|\s+is\s+)"
     r"|--[\w-]*(?:password|passphrase|secret|token)\s+|\b(?:pwd|pass|pw)\s*[=:]\s*)"
     r"(\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|[^\s\"',;]+)",
     re.I,
