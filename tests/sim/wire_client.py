@@ -166,8 +166,13 @@ class WireTransport:
     def _tick(self) -> None:
         if not self.alive:
             return
-        following = self.engine.tick(self.world.now // MILLISECOND)
-        self.engine.hand_out()
+        following = 0
+        try:
+            following = self.engine.tick(self.world.now // MILLISECOND)
+            self.engine.hand_out()
+        except QpidHaError as error:
+            self.error = PeerError(error.condition, error.text)
+            self.told.append(("closed",))
         self._tell()
         if self.alive:
             self._flush()
