@@ -119,6 +119,7 @@ class OutgoingLink(ClientLink):
         "_enlisted",
         "_fences",
         "_given",
+        "_is_late",
         "_is_timed",
         "_limit",
         "_max_bytes",
@@ -180,6 +181,8 @@ class OutgoingLink(ClientLink):
         """When deliveries were made that may not be kept for ever, oldest first; some are settled
         since.
         """
+        self._is_late = False
+        """Whether the peer kept a message for too long, and nothing was heard of it since."""
         self._enlisted: dict[Pointer, Retirement] = {}
         """Unsettled too, but with an outcome in a transaction; they are in one of the two, so that
         others cost nothing more.
@@ -397,6 +400,8 @@ class OutgoingLink(ClientLink):
         end, queue = self.end, self._queue
         if end is None or queue is None:
             return
+        if self._is_late:
+            self._heard_of(queue)
         self.refresh_credit()
         if end.is_draining():
             self._served.draining[self] = None
@@ -410,6 +415,8 @@ class OutgoingLink(ClientLink):
                 self._enlisted_changed(delivery, self._enlisted[delivery])
             return  # Else its outcome is known; it is settled when its record is committed.
         assert self.end is not None
+        if self._is_late and self._queue is not None:
+            self._heard_of(self._queue)
         session = self.end.session  # The outcome may end the queue, and this link with it.
         state = remote_state(delivery)
         if state == ACCEPTED:
@@ -485,6 +492,9 @@ class OutgoingLink(ClientLink):
                     break
                 late.append(delivery)
         messages = [unsettled.pop(delivery) for delivery in late] if patience else []
+        if messages and not self._is_late:
+            self._is_late = True
+            queue.suspect(self)
         while given and (not patience or next(iter(given)) not in unsettled):
             del given[next(iter(given))]
         for delivery, message in zip(late, messages, strict=False):
@@ -494,6 +504,11 @@ class OutgoingLink(ClientLink):
         if given:
             self._broker.patience.set(self, next(iter(given.values())) + patience)
         return len(messages)
+
+    def _heard_of(self, queue: Queue) -> None:
+        """The peer, which kept a message for too long, does something."""
+        self._is_late = False
+        queue.trust(self)
 
     def _unblock(self, session: SessionEnd) -> None:
         """Go on with links that waited for deliveries to be settled."""

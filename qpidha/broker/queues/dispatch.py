@@ -41,6 +41,8 @@ EXPIRED_A_TURN = 5000
 """Expired messages of one queue that a dispatch comes upon at most for the takers, and for each
 browser; the next turn goes on.
 """
+LATE = -(1 << 32)
+"""What the priority of a consumer counts as that kept a message for too long: below all others."""
 ACQUIRED_A_TURN = 5000
 """Messages that others have, which a dispatch passes over at most for each browser; the next turn
 goes on.
@@ -163,6 +165,14 @@ class Dispatch(Protocol):
         """
         ...
 
+    def suspect(self, consumer: Consumer) -> None:
+        """A consumer kept a message for too long: it gets others only when nobody else can."""
+        ...
+
+    def trust(self, consumer: Consumer) -> None:
+        """It was heard of, and gets messages as before."""
+        ...
+
     def restart(self) -> None:
         """Begin again: no message is acquired, and sequences may be others than before."""
         ...
@@ -171,13 +181,25 @@ class Dispatch(Protocol):
 class RoundRobin:
     """Consumers with credit get messages in turn."""
 
-    __slots__ = ("_asks", "_first", "_left", "_looks", "_turn", "consumers", "seen", "views")
+    __slots__ = (
+        "_asks",
+        "_first",
+        "_late",
+        "_left",
+        "_looks",
+        "_turn",
+        "consumers",
+        "seen",
+        "views",
+    )
     heeds = False
 
     def __init__(self) -> None:
         self._asks = False
         """Whether more has to be asked than whose turn it is, as some consumer has a priority."""
         self.consumers: dict[Consumer, None] = {}
+        self._late: set[Consumer] = set()
+        """Those that kept a message for too long, and were not heard of since."""
         self.views = Views()
         self._turn = 0
         """Whose turn it is, as a place among `consumers`."""
@@ -204,6 +226,7 @@ class RoundRobin:
     def leave(self, consumer: Consumer) -> None:
         """Take a consumer away."""
         del self.consumers[consumer]
+        self._late.discard(consumer)
         if consumer.selector is not None and not consumer.browse:
             self.views.leave(consumer.selector)
         self.seen.pop(consumer, None)
@@ -252,9 +275,28 @@ class RoundRobin:
         """Take no heed of it."""
         return False
 
+    def suspect(self, consumer: Consumer) -> None:
+        """Let a consumer have messages only when nobody else can."""
+        self._late.add(consumer)
+        self._asks = True
+
+    def trust(self, consumer: Consumer) -> None:
+        """Let it have messages as before."""
+        self._late.discard(consumer)
+
     def restart(self) -> None:
         """Begin again."""
         self.views.restart()
+
+    def _rank(self, consumer: Consumer) -> int:
+        return LATE if consumer in self._late else consumer.priority
+
+    def _tiers(self, takers: Iterable[Consumer]) -> dict[int, deque[Consumer]]:
+        """Return consumers by priority, the highest first, else in their order."""
+        tiers: dict[int, deque[Consumer]] = {}
+        for taker in takers:
+            tiers.setdefault(self._rank(taker), deque()).append(taker)
+        return dict(sorted(tiers.items(), reverse=True)) if len(tiers) > 1 else tiers
 
     def _give(
         self, backlog: Backlog, takers: list[Consumer], now: int, expired: list[Message]
@@ -263,7 +305,7 @@ class RoundRobin:
         or will not have them to others. Return how many, and whether there may be more.
         """
         given = 0
-        for tier in tiers_of(takers).values():
+        for tier in self._tiers(takers).values():
             is_stopped = False
             if any(taker.is_selective for taker in tier):
                 count, is_stopped = self._hand_out_selectively(backlog, list(tier), now, expired)
@@ -453,10 +495,10 @@ class SingleActive(RoundRobin):
     def _elect(self, backlog: Backlog) -> None:
         """Find out who is active, and tell the consumers."""
         takers = [consumer for consumer in self.consumers if not consumer.browse]
-        best = max(takers, key=lambda consumer: consumer.priority, default=None)
+        best = max(takers, key=self._rank, default=None)
         active = self._active
         self._waits = False
-        if best is not None and (active is None or best.priority > active.priority):
+        if best is not None and (active is None or self._rank(best) > self._rank(active)):
             if active is None or not backlog.in_flight:
                 self._active = best
             else:
@@ -475,20 +517,3 @@ class SingleActive(RoundRobin):
         if self._waits or not takers:
             return 0, False
         return super()._give(backlog, takers, now, expired)
-
-
-def tiers_of(takers: Iterable[Consumer]) -> dict[int, deque[Consumer]]:
-    """Return consumers by priority, the highest first, else in their order."""
-    tiers: dict[int, deque[Consumer]] = {}
-    for taker in takers:
-        tiers.setdefault(taker.priority, deque()).append(taker)
-    return dict(sorted(tiers.items(), reverse=True)) if len(tiers) > 1 else tiers
-
-
-def drop_from(tiers: dict[int, deque[Consumer]], consumer: Consumer) -> None:
-    """Take out a consumer that has no credit left."""
-    tier = tiers.get(consumer.priority)
-    if tier is not None and consumer in tier:
-        tier.remove(consumer)
-        if not tier:
-            del tiers[consumer.priority]

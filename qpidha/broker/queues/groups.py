@@ -27,7 +27,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.queues.arguments import short_name
-from qpidha.broker.queues.dispatch import EXPIRED_A_TURN, RoundRobin, drop_from, tiers_of
+from qpidha.broker.queues.dispatch import EXPIRED_A_TURN, RoundRobin
 from qpidha.model.errors import InvalidArgument, NotImplementedHere, ProtocolViolation
 from qpidha.model.message_view import application_property, group_of
 
@@ -296,7 +296,7 @@ class ByGroup(RoundRobin):
         refused, self._refused = self._refused, []
         for sequence in refused:
             heappush(tickets, sequence)
-        tiers = tiers_of(takers)
+        tiers = self._tiers(takers)
         given, left = 0, READ_A_TURN
         while tiers and len(expired) < EXPIRED_A_TURN:
             if not tickets:
@@ -326,8 +326,17 @@ class ByGroup(RoundRobin):
             given += 1
             consumer.deliver(message)
             if consumer.credit <= 0:
-                drop_from(tiers, consumer)
+                self._drop_from(tiers, consumer)
         return given, left <= 0
+
+    def _drop_from(self, tiers: dict[int, deque[Consumer]], consumer: Consumer) -> None:
+        """Take out a consumer that has no credit left."""
+        rank = self._rank(consumer)
+        tier = tiers.get(rank)
+        if tier is not None and consumer in tier:
+            tier.remove(consumer)
+            if not tier:
+                del tiers[rank]
 
     def _choose(
         self, group: Group, message: Message, tiers: dict[int, deque[Consumer]]

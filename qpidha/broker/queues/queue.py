@@ -1231,6 +1231,17 @@ class Queue(Backlog):
         if not self.is_used and self.lifetime.needs_no_users:
             self._host.used(self)
 
+    def suspect(self, consumer: Consumer) -> None:
+        """A consumer kept a message for too long, and may hang: others come before it until it is
+        heard of.
+        """
+        self.dispatcher.suspect(consumer)
+
+    def trust(self, consumer: Consumer) -> None:
+        """A consumer was heard of that kept a message for too long."""
+        self.dispatcher.trust(consumer)
+        self._host.runnable[self] = None
+
     def wake(self) -> None:
         """Have this queue dispatched at the end of the turn: a consumer has credit again."""
         self._host.runnable[self] = None

@@ -150,6 +150,68 @@ def test_row_115_what_a_link_says_itself_does_not_change() -> None:
     assert not pair.host.broker.next_deadline
 
 
+def shares(pair: Pair, **given: list[Any]) -> dict[str, list[str]]:
+    """Return what each of some clients has been given: client and link by name."""
+    return {
+        name: [body(payload) for _, payload in client.deliveries(end)]
+        for name, (client, end) in given.items()
+    }
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_row_115_who_kept_a_message_for_too_long_gets_none_before_others(single: bool) -> None:
+    """It may hang, and a single active one would be given the messages for ever."""
+    arguments = {"x-consumer-timeout": 1000, "x-single-active-consumer": single}
+    pair = a_queue({}, arguments)
+    slow, fast = RawClient(pair.host), RawClient(pair.host, "other", 98)
+    links = {"slow": (slow, slow.attach_receiver("q", credit=100))}
+    assert shares(pair, **links) == {"slow": ["a", "b", "c"]}
+    links["fast"] = (fast, fast.attach_receiver("q", credit=4))
+    assert shares(pair, **links) == {"slow": [], "fast": []}
+    at(pair, SECOND)
+    assert shares(pair, **links) == {"slow": [], "fast": ["a", "b", "c"]}
+    for content in "de":
+        pair.host.broker.queues["q"].enqueue(build(content))
+    # Without credit for others it gets what they cannot have, but for who is the only one.
+    late = [] if single else ["e"]
+    assert shares(pair, **links) == {"slow": late, "fast": ["d"]}
+
+
+@pytest.mark.parametrize("sign", ["credit", "outcome"])
+def test_row_115_who_is_heard_of_again_gets_messages_as_before(sign: str) -> None:
+    pair = a_queue({}, {"x-consumer-timeout": 1000})
+    queue = pair.host.broker.queues["q"]
+    slow, fast = RawClient(pair.host), RawClient(pair.host, "other", 98)
+    end = slow.attach_receiver("q", credit=100)
+    slow.deliveries(end)
+    at(pair, SECOND // 2)
+    queue.enqueue(build("d"))
+    ((fourth, _),) = slow.deliveries(end)
+    links = {"slow": (slow, end), "fast": (fast, fast.attach_receiver("q", credit=100))}
+    at(pair, SECOND // 2)
+    assert shares(pair, **links) == {"slow": [], "fast": ["a", "b", "c"]}
+    if sign == "credit":
+        end.flow(1)
+    else:
+        slow.accept(fourth)
+    slow.turn()
+    for content in "efgh":
+        queue.enqueue(build(content))
+    assert {name: len(found) for name, found in shares(pair, **links).items()} == {
+        "slow": 2,
+        "fast": 2,
+    }
+
+
+def test_row_115_who_is_alone_gets_them_again() -> None:
+    pair = a_queue({}, {"x-consumer-timeout": 1000, "x-single-active-consumer": True})
+    slow = RawClient(pair.host)
+    end = slow.attach_receiver("q", credit=100)
+    for _ in range(3):
+        assert shares(pair, slow=[slow, end]) == {"slow": ["a", "b", "c"]}
+        at(pair, SECOND)
+
+
 @pytest.mark.parametrize("value", [-1, "soon", True, 10**15])
 def test_t_q6_a_time_that_cannot_be_is_refused_at_attach(value: object) -> None:
     pair = a_queue({}, {})
