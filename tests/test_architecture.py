@@ -174,7 +174,7 @@ OWNED = {
     "lark": ("qpidha.broker.queues.selector",),
     "fastapi": ("qpidha.console",),
     "starlette": ("qpidha.console",),
-    "uvicorn": ("qpidha.console.main",),
+    "uvicorn": ("qpidha.console.main", "qpidha.console.connections"),
     "prometheus_client": ("qpidha.console.metrics",),
     "uvloop": ("qpidha.runtime",),
     "typer": ("qpidha.cli",),

@@ -26,7 +26,11 @@ class LinkBroken(QpidHaError):
     """Nobody answers there, or the conversation ended before its answer."""
 
 
-class LinkDenied(LinkBroken):
+class LinkAbsent(LinkBroken):
+    """Nobody listens there: nothing was asked."""
+
+
+class LinkDenied(LinkAbsent):
     """The rights of the socket's file do not let us in."""
 
 
@@ -240,7 +244,7 @@ def _not_connected(path: str, error: Exception) -> LinkBroken:
     reason = getattr(error, "strerror", None) or str(error)
     if isinstance(error, PermissionError):
         return LinkDenied(f"{path}: {reason}")
-    return LinkBroken(f"no broker answers at {path}: {reason}")
+    return LinkAbsent(f"no broker answers at {path}: {reason}")
 
 
 def _too_late(path: str, method: str, timeout: float | None) -> LinkTimeout:

@@ -17,6 +17,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from qpidha.console.access import Access
 from qpidha.console.browsers import Browsers
+from qpidha.console.changing import add_changes
+from qpidha.console.description import describe
 from qpidha.console.doorkeeper import Doorkeeper
 from qpidha.console.health import CHECKS, Verdict, alarms, backup, readyz, synced
 from qpidha.console.looks import Look, NotAnswered, Watched
@@ -67,7 +69,9 @@ def make_app(
     _add_resources(app, watchers)
     _add_cluster(app, watchers, cluster)
     add_events(app, watchers)
+    add_changes(app, watchers)
     pages.add_to(app)
+    describe(app)
     return app
 
 

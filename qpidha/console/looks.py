@@ -20,9 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from qpidha.client.admin import AdminLink, LinkTimeout
+from qpidha.client.admin import AdminLink, LinkAbsent, LinkTimeout
 from qpidha.client.endpoint import Endpoint, Tls
-from qpidha.client.errors import ClientError
+from qpidha.client.errors import ClientError, ConnectError
 from qpidha.client.management import AmqpManagement
 from qpidha.model.duration import SECOND
 from qpidha.model.errors import QpidHaError, RefusedRequest
@@ -35,6 +35,10 @@ INTERVAL = 1.0
 """Seconds between looks that nobody asks for."""
 AMQP_PATIENCE = 5.0
 """Seconds for an answer over AMQP, or a connection, before it is made anew."""
+CHANGE_PATIENCE = 60.0
+"""Seconds for a change: a long queue is deleted over many turns, a promotion asks all brokers."""
+MOST_CHANGES = 16
+"""Changes of one broker that may be under way."""
 MOST_UNANSWERED = 32
 """Different questions to one broker that may wait for their answers."""
 ADMIN_PATIENCE = 366.0 * 86400
@@ -44,12 +48,15 @@ LEAST_BOUND = 5.0
 
 
 class NotAnswered(Exception):
-    """There is no answer: `reason` says why; `in_time` whether it was the deadline that ended."""
+    """There is no answer: `reason` says why; `in_time` whether it was the deadline that ended, and
+    `is_open` whether what was asked for may have been done all the same.
+    """
 
-    def __init__(self, reason: str, *, in_time: bool = True) -> None:
+    def __init__(self, reason: str, *, in_time: bool = True, is_open: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.in_time = in_time
+        self.is_open = is_open
 
 
 class Link(Protocol):
@@ -90,9 +97,12 @@ class SocketLink:
 class AmqpLink:
     """A conversation over AMQP, in a thread of its own: one question after the other."""
 
-    def __init__(self, endpoint: Endpoint, tls: Tls | None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, tls: Tls | None, patience: float = AMQP_PATIENCE
+    ) -> None:
         self._endpoint = endpoint
         self._tls = tls
+        self._patience = patience
         self._thread = ThreadPoolExecutor(1, "qpidha-console")
         self._management: AmqpManagement | None = None
 
@@ -104,7 +114,7 @@ class AmqpLink:
     def _ask(self, method: str, params: dict[str, Any]) -> Any:
         if self._management is None:
             self._management = AmqpManagement(
-                self._endpoint, tls=self._tls, timeout=AMQP_PATIENCE, follow=False
+                self._endpoint, tls=self._tls, timeout=self._patience, follow=False
             )
         try:
             return self._management.call(method, params)
@@ -191,11 +201,14 @@ class Backlog:
 class Watched:
     """One broker that is watched."""
 
-    def __init__(self, place: str, link: Link) -> None:
+    def __init__(self, place: str, link: Link, changing: Link | None = None) -> None:
+        """`changing` is the conversation for changes, where they would keep looks waiting."""
         self.place = place
         """Where it is, as the command line has it, without a password."""
         self.name = place
         self._link = link
+        self._changing = changing or link
+        self._changes: set[asyncio.Task[Any]] = set()
         self._asked: dict[tuple[str, str], asyncio.Task[Any]] = {}
         self._backlog = Backlog()
         self._answered = float("-inf")
@@ -233,17 +246,29 @@ class Watched:
             raise NotAnswered(
                 f"{self.name} did not answer to {method} within {deadline:g} s", in_time=False
             )
+        return _result_of(self.name, task)
+
+    async def change(
+        self, method: str, params: dict[str, Any], *, patience: float = CHANGE_PATIENCE
+    ) -> Any:
+        """Have something changed, once for each call; goes on when nobody waits any longer. Raises
+        as `ask` does.
+        """
+        if len(self._changes) >= MOST_CHANGES:
+            raise NotAnswered(f"{self.name} has {MOST_CHANGES} changes to make first")
+        task = asyncio.create_task(self._changing.ask(method, params))
+        self._changes.add(task)
+        task.add_done_callback(self._on_changed)
+        await asyncio.wait({task}, timeout=patience)
+        if not task.done():
+            task.add_done_callback(_forget)
+            reason = f"{self.name} did not answer to {method} within {patience:g} s"
+            raise NotAnswered(reason, in_time=False, is_open=True)
         try:
-            return task.result()
-        except RefusedRequest:
+            return _result_of(self.name, task)
+        except NotAnswered as error:
+            error.is_open = not isinstance(error.__cause__, LinkAbsent | ConnectError)
             raise
-        except LinkTimeout as error:
-            raise NotAnswered(error.text, in_time=False) from error
-        except (QpidHaError, ClientError) as error:
-            reason = getattr(error, "reason", "")
-            raise NotAnswered(f"{error.text}: {reason}" if reason else error.text) from error
-        except OSError as error:
-            raise NotAnswered(f"{self.name}: {error.strerror or error}") from error
 
     async def look(self) -> Look:
         """Ask for the status report."""
@@ -269,8 +294,14 @@ class Watched:
     def close(self) -> None:
         """Hang up."""
         self._link.close()
+        self._changing.close()
         for task in self._asked.values():
             task.cancel()
+
+    def _on_changed(self, task: asyncio.Task[Any]) -> None:
+        """What was said before a change is old."""
+        self._changes.discard(task)
+        self._asked = {key: asked for key, asked in self._asked.items() if not asked.done()}
 
     def _on_done(self, key: tuple[str, str], task: asyncio.Task[Any]) -> None:
         if task.cancelled():
@@ -278,4 +309,29 @@ class Watched:
         error = task.exception()
         if error is None or isinstance(error, RefusedRequest):
             self._answered = time.monotonic()
-        task.get_loop().call_later(FRESH, self._asked.pop, key, None)
+        task.get_loop().call_later(FRESH, self._drop, key, task)
+
+    def _drop(self, key: tuple[str, str], task: asyncio.Task[Any]) -> None:
+        if self._asked.get(key) is task:
+            del self._asked[key]
+
+
+def _result_of(name: str, task: asyncio.Task[Any]) -> Any:
+    """Return what a question brought. Raises RefusedRequest and NotAnswered."""
+    try:
+        return task.result()
+    except RefusedRequest:
+        raise
+    except LinkTimeout as error:
+        raise NotAnswered(error.text, in_time=False) from error
+    except (QpidHaError, ClientError) as error:
+        reason = getattr(error, "reason", "")
+        raise NotAnswered(f"{error.text}: {reason}" if reason else error.text) from error
+    except OSError as error:
+        raise NotAnswered(f"{name}: {error.strerror or error}") from error
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    """Take the result of a change that nobody waits for."""
+    if not task.cancelled():
+        task.exception()

@@ -21,7 +21,7 @@ from qpidha.client.endpoint import Tls, parse_endpoints
 from qpidha.client.errors import ClientError
 from qpidha.console.access import Access, read_tokens
 from qpidha.console.events import Events
-from qpidha.console.looks import AmqpLink, SocketLink, Watched
+from qpidha.console.looks import CHANGE_PATIENCE, AmqpLink, SocketLink, Watched
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import CONFIG, OK, UNAVAILABLE
 from qpidha.model.ip import address_of, is_loopback
@@ -33,6 +33,7 @@ try:
     import uvicorn
 
     from qpidha.console.api import make_app
+    from qpidha.console.connections import Connection
 except ModuleNotFoundError as missing:
     sys.exit(
         f"qpidha-console: error: {missing.name} is not installed\n"
@@ -92,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
     server = found.add_argument_group("HTTP")
     server.add_argument("--port", type=int, default=PORT, help=f"TCP port, {PORT}; 0 is any")
     server.add_argument("--interface", default=LOCALHOST, help="address to listen on")
-    server.add_argument("--token-file", metavar="FILE", help="lines of `monitor TOKEN`")
+    server.add_argument("--token-file", metavar="FILE", help="lines of `SCOPE TOKEN [NAME]`")
     server.add_argument("--ssl-cert", metavar="FILE", help="certificate of the console, in PEM")
     server.add_argument("--ssl-key", metavar="FILE", help="its key, if not in --ssl-cert")
     server.add_argument(
@@ -133,7 +134,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=500,
+        http=Connection,
+        ws="none",
+        proxy_headers=False,
         timeout_graceful_shutdown=2,
         ssl_certfile=given.ssl_cert,
         ssl_keyfile=given.ssl_key,
@@ -216,7 +219,10 @@ def _brokers(given: argparse.Namespace) -> list[Watched]:
         given.brokers, user=user, password=password or os.environ.get(PASSWORD, "")
     )
     tls = Tls(given.ssl_trusted) if any(each.tls for each in endpoints) else None
-    return [Watched(str(each), AmqpLink(each, tls)) for each in endpoints]
+    return [
+        Watched(str(each), AmqpLink(each, tls), AmqpLink(each, tls, CHANGE_PATIENCE))
+        for each in endpoints
+    ]
 
 
 def _password(path: str) -> str:

@@ -56,9 +56,11 @@ def answer_problems(app: FastAPI) -> None:
         return problem_answer(error)
 
     async def not_answered(request: Request, error: NotAnswered) -> Response:
-        return problem_answer(
-            Problem(503, error.reason, hint="/healthz says whether the broker answers")
-        )
+        hint = "/healthz says whether the broker answers"
+        if error.is_open:
+            text = f"the change may or may not have been made: {error.reason}"
+            return problem_answer(Problem(504, text, hint=f"look what there is; {hint}"))
+        return problem_answer(Problem(503, error.reason, hint=hint))
 
     async def refused(request: Request, error: RefusedRequest) -> Response:
         detail = ": ".join(part for part in (error.text, error.reason) if part)

@@ -434,7 +434,8 @@ LOGIN_REFUSED = _code(
 NOT_PERMITTED = _code(
     "QHA4102",
     "A user may not do what he asked for.",
-    "A rule of `acl-file`, or the role of the user, forbids it; the line names the rule.",
+    "A rule of `acl-file`, the role of the user, or the scope of a token of `qpidha-console` "
+    "forbids it; the line says which.",
     "`qpid-ha acl check` tries a rule. [Rules](docs/acl.md).",
 )
 QUOTA_REACHED = _code(

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from tests.patience import STATE
 
@@ -44,17 +44,22 @@ class Console:
     """A console that serves on a free port of the loopback."""
 
     def __init__(
-        self, *options: object, port: int = 0, environment: dict[str, str] | None = None
+        self,
+        *options: object,
+        port: int = 0,
+        environment: dict[str, str] | None = None,
+        errors: IO[str] | int = subprocess.PIPE,
     ) -> None:
         self.process = subprocess.Popen(
             [*COMMAND, "--port", str(port), *map(str, options)],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=errors,
             text=True,
             env=ENVIRONMENT | (environment or {}),
         )
-        assert self.process.stdout is not None and self.process.stderr is not None
+        assert self.process.stdout is not None
         if port:
+            assert self.process.stderr is not None
             line = self.process.stderr.readline()
         else:
             line = self.process.stdout.readline()
@@ -69,13 +74,15 @@ class Console:
         self.process.kill()
         self.process.communicate()
 
-    def ask(self, path: str, method: str = "GET", **headers: str) -> Answer:
+    def ask(
+        self, path: str, method: str = "GET", body: bytes | None = None, **headers: str
+    ) -> Answer:
         """Ask for a path; an answer that does not come within a second is a failure of the
         caller's patience only, so the test waits for longer.
         """
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=STATE)
         try:
-            connection.request(method, path, headers=headers)
+            connection.request(method, path, body, headers)
             found = connection.getresponse()
             text = found.read().decode()
             return Answer(found.status, text, {k.lower(): v for k, v in found.getheaders()})

@@ -51,13 +51,6 @@ def test_what_is_wrong_is_a_problem_with_a_hint(pair: Pair) -> None:
     assert problem(console.ask("/primary", Host="evil.example"))[0] == 421
 
 
-def test_the_description_of_the_api_has_every_endpoint(pair: Pair) -> None:
-    paths = json.loads(pair.console.ask("/openapi.json").text)["paths"]
-    assert {"/healthz", "/readyz", "/backup"} <= paths.keys()
-    assert all(set(methods) == {"get"} for methods in paths.values())
-    assert all(methods["get"]["summary"] for methods in paths.values())
-
-
 def test_a_daemon_that_hangs_is_told_from_one_that_lives(pair: Pair) -> None:
     pair.daemon.process.send_signal(signal.SIGSTOP)
     try:
@@ -141,7 +134,7 @@ def test_a_token_is_asked_for_where_there_is_a_token_file(pair: Pair, tmp_path: 
     tokens.chmod(0o600)
     with Console("--data-dir", pair.place, "--token-file", tokens) as console:
         answer = console.ask("/readyz")
-        assert answer.status == 401 and answer.headers["www-authenticate"] == "Bearer"
+        assert answer.status == 401 and answer.headers["www-authenticate"].startswith("Bearer ")
         assert console.ask("/readyz", Authorization=f"Bearer {TOKEN}").status == 200
 
 

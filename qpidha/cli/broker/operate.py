@@ -24,6 +24,17 @@ from qpidha.client.command.ask import Brokers, ask, chosen
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, print_json, print_table, talk
 from qpidha.client.command.target import Target, cluster_places, local_cluster, place_of
+from qpidha.client.handover import (
+    Status,
+    candidates,
+    loss_of,
+    losses_of,
+    named,
+    plan_line,
+    plan_rows,
+    primary_of,
+    unfit,
+)
 from qpidha.manager.plugins import manager_of
 from qpidha.manager.resource_manager import BrokerPlace, ResourceManager
 from qpidha.model.broker_states import BACKUP_STATES, PRIMARY_STATES
@@ -60,7 +71,7 @@ Forget = Annotated[
 ]
 BROKER_COLUMNS = ("name", "address", "state", "epoch", "sequence", "complete", "in set", "answered")
 
-Statuses = list[tuple[str, dict[str, Any]]]
+Statuses = list[Status]
 
 
 def add(app: typer.Typer) -> None:
@@ -97,7 +108,7 @@ def _switchover(
     options = settings_of(context)
     brokers = Brokers.find(options)
     statuses = _statuses(brokers)
-    primary = _primary(statuses)
+    primary = primary_of(statuses)
     if dry_run:
         raise typer.Exit(_plan(options, statuses, primary))
     if primary is None:
@@ -138,12 +149,12 @@ def _failover(
     brokers = Brokers.find(quick)
     options.configured_tls = quick.configured_tls
     statuses = _statuses(brokers)
-    primary = _primary(statuses)
+    primary = primary_of(statuses)
     began = time.monotonic()
     manager = _manager(brokers.first)
     last: Failure | None = None
     for candidate in (
-        [_chosen(statuses, primary, target)] if target else _candidates(statuses, primary)
+        [_chosen(statuses, primary, target)] if target else candidates(statuses, primary)
     ):
         try:
             if manager is not None:
@@ -152,7 +163,7 @@ def _failover(
             else:
                 ask(options, "promote", target=brokers.target(candidate[0]))
         except Failure as failure:
-            talk(options, f"{_name(candidate)}: {failure.text}")
+            talk(options, f"{named(candidate)}: {failure.text}")
             last = failure
             continue
         _report_change(options, brokers, primary, candidate, began)
@@ -160,7 +171,7 @@ def _failover(
     if last is not None:
         raise last
     reasons = "; ".join(
-        f"{_name(one)} {why}" for one in statuses if (why := _unfit(one, statuses, primary))
+        f"{named(one)} {why}" for one in statuses if (why := unfit(one, statuses, primary))
     )
     raise Failure(
         NO,
@@ -211,7 +222,7 @@ def _recover(
         why = str(found.get("reason") or "no broker can be promoted")
         raise Failure(NO, why, hint=_way_out(options, found, chosen) or "qpid-ha status --all")
     if not is_safe:
-        _accept(options, _loss(found, str(chosen["address"])), accept_loss=accept_loss, yes=yes)
+        _accept(options, loss_of(found, str(chosen["address"])), accept_loss=accept_loss, yes=yes)
     result = ask(
         options,
         "promote",
@@ -310,7 +321,7 @@ def _promote(context: typer.Context, accept_loss: AcceptLoss = False, yes: Yes =
         if not options.as_json:
             _show_comparison(options, found)
         if found.get("recommended") != address:
-            _accept(options, _loss(found, address), accept_loss=True, yes=yes)
+            _accept(options, loss_of(found, address), accept_loss=True, yes=yes)
     result = ask(options, "promote", {"accept_loss": True} if accept_loss else None)
     if isinstance(result, dict) and result.get("state") == "standalone":
         raise Failure(
@@ -345,93 +356,42 @@ def _statuses(brokers: Brokers) -> Statuses:
     return known
 
 
-def _primary(statuses: Statuses) -> tuple[str, dict[str, Any]] | None:
-    primaries = [one for one in statuses if one[1].get("state") in PRIMARY_STATES]
-    return max(primaries, key=lambda one: int(one[1].get("epoch", 0)), default=None)
-
-
-def _position(one: tuple[str, dict[str, Any]]) -> tuple[int, int]:
-    return int(one[1].get("epoch", 0)), int(one[1].get("sequence", 0))
-
-
-def _unfit(
-    one: tuple[str, dict[str, Any]], statuses: Statuses, primary: tuple[str, dict[str, Any]] | None
-) -> str:
-    """Say why a broker may not take over; empty if it may."""
-    state = str(one[1].get("state", "unknown"))
-    if primary is not None and one[0] == primary[0]:
-        return "is the primary"
-    if state != "ready":
-        return f"is {state}"
-    newest = max(
-        (status.get("in_sync") or {} for _, status in statuses),
-        key=lambda set_: (set_.get("epoch", 0), set_.get("version", 0)),
-    )
-    members = newest.get("members") or []
-    return (
-        ""
-        if not members or one[1].get("system_id") in members
-        else "is not in the newest in-sync set"
-    )
-
-
-def _candidates(statuses: Statuses, primary: tuple[str, dict[str, Any]] | None) -> Statuses:
-    fit = [one for one in statuses if not _unfit(one, statuses, primary)]
-    return sorted(fit, key=_position, reverse=True)
-
-
-def _chosen(
-    statuses: Statuses, primary: tuple[str, dict[str, Any]] | None, target: str
-) -> tuple[str, dict[str, Any]]:
+def _chosen(statuses: Statuses, primary: Status | None, target: str) -> Status:
     """Find the broker that is to take over."""
     if not target:
-        fit = _candidates(statuses, primary)
+        fit = candidates(statuses, primary)
         if fit:
             return fit[0]
-        reasons = "; ".join(f"{_name(one)} {_unfit(one, statuses, primary)}" for one in statuses)
+        reasons = "; ".join(f"{named(one)} {unfit(one, statuses, primary)}" for one in statuses)
         raise Failure(NO, f"no backup can take over: {reasons}", hint="qpid-ha wait --for ready=1")
-    named = {
+    by_name = {
         broker["name"]: broker["address"] for broker in (local_cluster() or {}).get("brokers", [])
     }
     at_host = [one for one in statuses if one[0].rpartition(":")[0].strip("[]") == target]
     for one in statuses:
         if (
             target in (one[0], one[1].get("name"), one[1].get("system_id"), one[1].get("address"))
-            or named.get(target) == one[0]
+            or by_name.get(target) == one[0]
             or at_host == [one]
         ):
-            why = _unfit(one, statuses, primary)
+            why = unfit(one, statuses, primary)
             if why:
                 raise Failure(
                     NO,
-                    f"{_name(one)} cannot take over: it {why}",
+                    f"{named(one)} cannot take over: it {why}",
                     hint="qpid-ha switchover --dry-run shows who can",
                 )
             return one
     raise Failure(
         USAGE,
         f"no broker {target!r} answers in this cluster",
-        hint=f"one of {', '.join(_name(one) for one in statuses)}",
+        hint=f"one of {', '.join(named(one) for one in statuses)}",
     )
 
 
-def _name(one: tuple[str, dict[str, Any]]) -> str:
-    name = one[1].get("name")
-    return f"{name} ({one[0]})" if name and name != one[0] else one[0]
-
-
-def _plan(options: Options, statuses: Statuses, primary: tuple[str, dict[str, Any]] | None) -> int:
-    rows = []
-    for one in statuses:
-        why = _unfit(one, statuses, primary)
-        fields = {
-            "name": one[1].get("name", ""),
-            "address": one[0],
-            "state": one[1].get("state"),
-            "sequence": one[1].get("sequence"),
-        }
-        rows.append({**fields, "can_take_over": not why, "reason": why})
-    fit = _candidates(statuses, primary)
+def _plan(options: Options, statuses: Statuses, primary: Status | None) -> int:
+    rows = plan_rows(statuses, primary)
+    fit = candidates(statuses, primary)
     if options.as_json:
         print_json(
             {
@@ -442,10 +402,7 @@ def _plan(options: Options, statuses: Statuses, primary: tuple[str, dict[str, An
             }
         )
     else:
-        print(
-            f"plan: {_name(primary) if primary else 'no primary'} -> "
-            f"{_name(fit[0]) if fit else 'none'}"
-        )
+        print(plan_line(primary, fit[0] if fit else None))
         heads = ["NAME", "ADDRESS", "STATE", "SEQUENCE", "CAN TAKE OVER"]
         print_table(heads, [[*list(row.values())[:4], row["reason"] or "yes"] for row in rows])
     return OK if fit and primary is not None else NO
@@ -462,11 +419,7 @@ def _manager(target: Target) -> ResourceManager | None:
 
 
 def _report_change(
-    options: Options,
-    brokers: Brokers,
-    before: tuple[str, dict[str, Any]] | None,
-    after: tuple[str, dict[str, Any]],
-    began: float,
+    options: Options, brokers: Brokers, before: Status | None, after: Status, began: float
 ) -> None:
     """Wait until the new primary is active, and say so."""
     patience = options.patience(PATIENCE)
@@ -476,7 +429,7 @@ def _report_change(
             found = ask(options, "status", target=target)
             if found["state"] == "active":
                 break
-            last = f"{_name(after)} is {found['state']}"
+            last = f"{named(after)} is {found['state']}"
         except Failure as failure:
             if failure.code not in (UNAVAILABLE, TIMED_OUT):
                 raise
@@ -498,7 +451,7 @@ def _report_change(
         }
         print_json({"schema_version": 1, **fields})
     else:
-        print(f"{_name(after)} is active, epoch {found.get('epoch')}, after {seconds:.2f} s")
+        print(f"{named(after)} is active, epoch {found.get('epoch')}, after {seconds:.2f} s")
 
 
 def _row(found: dict[str, Any], address: object) -> dict[str, Any] | None:
@@ -530,17 +483,6 @@ def _least_loss(found: dict[str, Any]) -> dict[str, Any] | None:
     )
 
 
-def _loss(found: dict[str, Any], address: str) -> str:
-    """Say what would be given up if that broker were promoted."""
-    text = _of_losses(found, address).get("text")
-    return str(text) if text else f"what others have and {address} has not, which is not known"
-
-
-def _of_losses(found: dict[str, Any], address: str) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = found.get("losses") or []
-    return next((row for row in rows if row.get("address") == address), {})
-
-
 def _unheard(found: dict[str, Any], row: dict[str, Any]) -> list[str]:
     """Name the members of the in-sync set that may have more than a broker that was started again,
     and did not answer.
@@ -551,7 +493,7 @@ def _unheard(found: dict[str, Any], row: dict[str, Any]) -> list[str]:
     return (
         []
         if row.get("is_complete")
-        else list(_of_losses(found, str(row["address"])).get("not_heard") or [])
+        else list(losses_of(found, str(row["address"])).get("not_heard") or [])
     )
 
 
@@ -591,7 +533,7 @@ def _show_comparison(options: Options, found: dict[str, Any]) -> None:
     )
     if best is not None:
         unheard = " and ".join(_unheard(found, best))
-        gone = " and ".join(_of_losses(found, str(best["address"])).get("gone") or [])
+        gone = " and ".join(losses_of(found, str(best["address"])).get("gone") or [])
         print(
             f"would be lost: what {unheard} alone accepted, if anything"
             if unheard
@@ -603,7 +545,7 @@ def _show_comparison(options: Options, found: dict[str, Any]) -> None:
     chosen = _least_loss(found)
     if chosen is not None:
         print(
-            f"{_row_name(chosen)} has most; would be lost: {_loss(found, str(chosen['address']))}"
+            f"{_row_name(chosen)} has most; would be lost: {loss_of(found, str(chosen['address']))}"
         )
 
 
@@ -628,7 +570,7 @@ def _way_out(options: Options, found: dict[str, Any], chosen: dict[str, Any] | N
     return "start the brokers, then qpid-ha status --all"
 
 
-def _place(status: tuple[str, dict[str, Any]]) -> str:
+def _place(status: Status) -> str:
     """The host and port of a broker, by which managers know it, also where it has TLS."""
     return status[0].removeprefix("ssl:")
 

@@ -1,0 +1,107 @@
+"""Connections: how long a client may keep one, and how many there may be.
+
+A client that sends its request letter by letter, or does not read its answer, would hold a
+connection for as long as it likes, and a few hundred of them keep health checks out. What is no
+HTTP is answered by a problem like any other mistake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from qpidha.console.problems import PROBLEM, Problem, problem_answer
+
+MOST = 500
+"""Connections at a time; more are not answered."""
+ASKING = 15.0
+"""Seconds for a whole request, from the end of the one before."""
+STUCK = 30.0
+"""Seconds for which a client may read nothing of its answer."""
+
+
+class Connection(H11Protocol):
+    """One connection of a client."""
+
+    _stage = 0.0
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin, or end at once if there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > MOST:
+            transport.abort()
+        else:
+            self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        super().connection_lost(exc)
+        self._wait_for(0.0)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the client sent."""
+        super().data_received(data)
+        self._go_on()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._wait_for(0.0)
+        self._go_on()
+
+    def pause_writing(self) -> None:
+        """The client reads slowly, or not at all."""
+        super().pause_writing()
+        self._go_on()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        super().resume_writing()
+        self._go_on()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP; in the middle of another answer it just ends."""
+        cycle = self._last_cycle()
+        if cycle is not None and not cycle.response_complete:
+            self.transport.abort()
+            return
+        hint = "send HTTP/1.1, with one Host and headers of less than 64 KiB"
+        answer = problem_answer(Problem(400, msg, hint=hint))
+        head = (
+            "HTTP/1.1 400 Bad Request",
+            f"content-type: {PROBLEM}",
+            f"content-length: {len(answer.body)}",
+            "connection: close",
+        )
+        self.transport.write("\r\n".join((*head, "", "")).encode() + bytes(answer.body))
+        self.transport.close()
+
+    def _last_cycle(self) -> RequestResponseCycle | None:
+        """Return the newest request and its answer; there is none before the first."""
+        return self.cycle
+
+    def _go_on(self) -> None:
+        """See what is waited for now."""
+        if self.transport.is_closing():
+            return
+        cycle = self._last_cycle()
+        if self.flow.write_paused:
+            self._wait_for(STUCK)
+        elif cycle is None or cycle.response_complete or cycle.more_body:
+            self._wait_for(ASKING)
+        else:
+            self._wait_for(0.0)
+
+    def _wait_for(self, seconds: float) -> None:
+        """Give the client so long, if it was not given that already; 0 is for ever."""
+        if seconds == self._stage and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._stage = seconds
+        if seconds:
+            self._timer = self.loop.call_later(seconds, self.transport.abort)
