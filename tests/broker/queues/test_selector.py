@@ -270,6 +270,8 @@ def test_what_cannot_be_used_is_refused_with_its_place(
         "NOT " * MAX_DEPTH + "a",
         "- " * MAX_DEPTH + "a = 1",
         "(1 + " * MAX_DEPTH + "a" + ")" * MAX_DEPTH + " = 1",
+        pytest.param("(" * 3000 + "a" + ")" * 3000 + " = 1", id="one in parentheses"),
+        pytest.param("+".join(["(((((1)))))"] * (MAX_PARTS // 2)) + " = a", id="many in them"),
     ],
 )
 def test_what_is_too_large_is_refused(text: str) -> None:
