@@ -246,6 +246,12 @@ class JmsDelays(Jms):
     application = "Delays"
 
 
+class JmsGroups(Jms):
+    """Qpid JMS with message groups."""
+
+    application = "Groups"
+
+
 class JmsTransactions(Jms):
     """Qpid JMS with sessions that are transacted, or acknowledge when their client says so."""
 
