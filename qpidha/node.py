@@ -52,6 +52,7 @@ from qpidha.management.redirects import as_told, client_addresses, described, el
 from qpidha.management.report import cluster_report, standalone_report
 from qpidha.management.requests import Requests
 from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.duration import SECOND
 from qpidha.model.effects import (
     Admitted,
     Announce,
@@ -158,8 +159,11 @@ class Node:
         acl: AccessList | None = None,
         policies: Sequence[PolicySet] = (),
         memory_limit: int = 0,
+        certificate_end: int = 0,
     ) -> None:
-        """`memory_limit` is the one of the settings, in bytes; 0 for none."""
+        """`memory_limit` is the one of the settings, in bytes; 0 for none. `certificate_end` is
+        until when our certificate is good, in seconds since 1970; 0 if there is none.
+        """
         self.features = frozenset(features)
         """What this broker knows beyond the base; an older version knows less."""
         self.settings = settings
@@ -168,6 +172,7 @@ class Node:
         self.users = users
         self.address = address
         self.name = settings.name or address
+        self.certificate_end = certificate_end
         self.make_uuid = make_uuid
         self.now = self.next_deadline = self.dialled = 0
         self.effects: list[Effect] = []
@@ -579,6 +584,7 @@ class Node:
         if not event.trouble:
             self.users = event.users
             self.access.use(event.acl)
+            self.certificate_end = event.certificate_end
         reply = self._reloads.pop(event.number, None)
         if reply is None:
             return
@@ -1024,6 +1030,7 @@ class Node:
         report["version"] = VERSION
         report["connections"] = len(self.streams.by_id)
         report["internal_errors"] = self.internal_errors
+        report["certificate_expires_ns"] = self.certificate_end * SECOND
         report["memory"] = self.memory.report()
         if self.wal is not None:
             report["journal"] = {**self.wal.report(), "syncs": self.log.syncs}

@@ -221,6 +221,11 @@ METRICS: tuple[Row, ...] = (
         _status(lambda s: s["internal_errors"]),
     ),
     Row(
+        "tls_certificate_expiry_timestamp_seconds",
+        "Until when its certificate is good, since 1970; none without TLS.",
+        _status(lambda s: s.get("certificate_expires_ns", 0) / SECOND or None),
+    ),
+    Row(
         "memory_used_bytes",
         "Memory that memory-limit counts.",
         _status(lambda s: s["memory"]["used"]),

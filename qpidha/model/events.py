@@ -87,6 +87,8 @@ class Reloaded:
     acl: Any = None
     """The access control list, None where there is none."""
     warnings: tuple[str, ...] = ()
+    certificate_end: int = 0
+    """Until when our certificate is good, in seconds since 1970; 0 if there is none."""
     trouble: str = ""
     hint: str = ""
 

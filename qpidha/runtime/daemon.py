@@ -73,7 +73,7 @@ from qpidha.runtime.sockets import (
     own_address,
 )
 from qpidha.runtime.state_saver import StateSaver
-from qpidha.runtime.tls import check_certificate, client_context, server_context
+from qpidha.runtime.tls import certificate_end, check_certificate, client_context, server_context
 from qpidha.runtime.users import SECRET, check_users, load_users
 
 _FLUSH = 2.0
@@ -244,6 +244,7 @@ class Daemon:
                 acl=acl,
                 policies=load_policies(self._settings),
                 memory_limit=memory_limit,
+                certificate_end=certificate_end(self._settings),
             )
         except StateLost as error:
             raise CannotStart(
@@ -465,7 +466,9 @@ class Daemon:
                 self._log.write("error", "broker", text, event_code=RELOAD_REFUSED)
                 event = Reloaded(number, trouble=error.text, hint=error.hint)
             else:
-                event = Reloaded(number, found.users, found.acl, tuple(found.warnings))
+                event = Reloaded(
+                    number, found.users, found.acl, tuple(found.warnings), found.certificate_end
+                )
             self._service.ready(self._condition())
             self._node_loop.put(event)
 

@@ -18,7 +18,7 @@ from qpidha.model.settings import FIELD_OF, OPTIONS, Settings
 from qpidha.runtime.access_list import load_access_list
 from qpidha.runtime.configuration import Configuration
 from qpidha.runtime.log_sinks import Sink, open_sinks
-from qpidha.runtime.tls import check_certificate, client_context, server_context
+from qpidha.runtime.tls import certificate_end, check_certificate, client_context, server_context
 from qpidha.runtime.users import check_users, load_users
 
 READ_AGAIN = (
@@ -56,6 +56,8 @@ class Surroundings:
     """What the TLS port shows from now on, if there is one."""
     log: tuple[Sink, ...]
     warnings: list[str]
+    certificate_end: int
+    """Until when our certificate is good, in seconds since 1970; 0 without one."""
 
 
 def read_again(
@@ -86,7 +88,8 @@ def read_again(
     warnings += check_certificate(settings)
     if settings.ssl_trusted:
         client_context(settings)
-    return Surroundings(settings, users, acl, tls, open_sinks(settings, os.environ), warnings)
+    end = certificate_end(settings)
+    return Surroundings(settings, users, acl, tls, open_sinks(settings, os.environ), warnings, end)
 
 
 def _missing(settings: Settings, users: Users, known: Collection[str]) -> list[str]:

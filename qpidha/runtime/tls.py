@@ -18,6 +18,9 @@ from qpidha.model.settings import Settings
 from qpidha.runtime.configuration import read_password
 from qpidha.runtime.exits import CannotStart, reason_of
 
+ANY_TIME = ssl.VerifyFlags(0x200000)
+"""A certificate is looked at whatever the time is: X509_V_FLAG_NO_CHECK_TIME of OpenSSL."""
+
 
 def server_context(settings: Settings) -> ssl.SSLContext:
     """What our TLS port shows and asks."""
@@ -47,23 +50,41 @@ def check_certificate(settings: Settings) -> list[str]:
     """
     if not settings.ssl_cert:
         return []
-    shown = server_context(settings)
-    shown.verify_mode = ssl.CERT_NONE
-    looking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    looking.check_hostname = False
-    looking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    looking.load_verify_locations(settings.ssl_cert)
-    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = (looking.wrap_bio(here, there), shown.wrap_bio(there, here, server_side=True))
     try:
-        for end in (*ends, ends[0]):
-            with suppress(ssl.SSLWantReadError):
-                end.do_handshake()
+        _look_at(settings)
     except ssl.SSLCertVerificationError as error:
         return [f"ssl-cert {settings.ssl_cert}: peers that look at it say: {error.verify_message}"]
     except ssl.SSLError:
         return []  # It is a matter of the two ends, not of the certificate.
     return []
+
+
+def certificate_end(settings: Settings) -> int:
+    """Return until when our certificate is good, in seconds since 1970; 0 if there is none, or
+    that cannot be told.
+    """
+    if not settings.ssl_cert:
+        return 0
+    try:
+        return int(ssl.cert_time_to_seconds(_look_at(settings, ANY_TIME)["notAfter"]))
+    except (ssl.SSLError, KeyError, ValueError):
+        return 0
+
+
+def _look_at(settings: Settings, flags: int = 0) -> dict[str, Any]:
+    """Shake hands with ourselves; what a peer sees of our certificate. Raises SSLError."""
+    shown = server_context(settings)
+    shown.verify_mode = ssl.CERT_NONE
+    looking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    looking.check_hostname = False
+    looking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | flags
+    looking.load_verify_locations(settings.ssl_cert)
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (looking.wrap_bio(here, there), shown.wrap_bio(there, here, server_side=True))
+    for end in (*ends, ends[0]):
+        with suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    return dict(ends[0].getpeercert() or {})
 
 
 def _load(context: ssl.SSLContext, settings: Settings) -> None:

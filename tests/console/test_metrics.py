@@ -40,6 +40,7 @@ STATUS = status_of(
     pending_acknowledgements=3,
     records_set_aside=0,
     internal_errors=0,
+    certificate_expires_ns=2_000_000_000_000_000_000,
     memory={"used": 1, "limit": 2},
     journal={"bytes": 1, "files": 1, "written": 1, "syncs": 1},
     primary={"system_id": "1"},

@@ -8,6 +8,7 @@ import socket
 import ssl
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from qpidha.client.admin import AdminSocket
 from qpidha.client.blocking import Client
 from qpidha.client.errors import LinkError, LoginError
+from qpidha.model.duration import SECOND
 from qpidha.model.errors import RefusedRequest
 from qpidha.model.settings import Settings
 from qpidha.runtime.configuration import Configuration
@@ -24,6 +26,7 @@ from tests.runtime.daemons import Running
 from tests.system.cluster import wait_for
 from tests.system.credentials import Authority, users_file
 
+DAY = 86_400
 DONE, NOTHING = "the log's options were read again", "nothing was read again"
 
 
@@ -44,9 +47,9 @@ class Broker:
         files = "users-file=users\nssl-cert=own.pem\nssl-key=own.key\nlog-to-file=log\n"
         (self.place / "conf").write_text(f"{files}ssl-port=0\n{more}\n")
 
-    def certify(self, name: str) -> None:
+    def certify(self, name: str, *, days: int = 2) -> None:
         """Put a new certificate into the place of the old one."""
-        certificate, key = self.authority.issue(name)
+        certificate, key = self.authority.issue(name, days=days)
         shutil.copy(certificate, self.place / "own.pem")
         shutil.copy(key, self.place / "own.key")
 
@@ -63,6 +66,11 @@ class Broker:
     @property
     def admin(self) -> AdminSocket:
         return AdminSocket(str(self.place / "data" / "admin.sock"), STATE)
+
+    def expiry(self) -> int:
+        """Return until when the broker says that its certificate is good."""
+        with closing(self.admin) as admin:
+            return int(admin.call("status")["certificate_expires_ns"])
 
     def log_in(self, name: str) -> Client:
         return Client(f"127.0.0.1:{self.running.port}", user=name, password=name, timeout=STATE)
@@ -101,11 +109,14 @@ def test_qpid_16_a_new_user_gets_in_and_who_is_in_stays(broker: Broker) -> None:
 
 
 def test_first_use_d12_a_new_certificate_is_shown(broker: Broker) -> None:
+    before = broker.expiry()
     assert broker.certificate() == "first"
-    broker.certify("second")
+    broker.certify("second", days=9)
     assert broker.certificate() == "first"
     broker.reload(DONE)
     assert [broker.certificate() for _ in range(3)] == ["second"] * 3
+    later = wait_for(broker.expiry, lambda end: end != before)
+    assert 7 * DAY <= (later - before) / SECOND < 7 * DAY + STATE
 
 
 def test_first_use_d12_a_log_file_that_was_moved_is_made_anew(broker: Broker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,13 @@ import pytest
 from qpidha.model.exit_codes import CONFIG
 from qpidha.model.settings import Settings
 from qpidha.runtime.exits import CannotStart
-from qpidha.runtime.tls import check_certificate, client_context, server_context
+from qpidha.runtime.tls import certificate_end, check_certificate, client_context, server_context
+from tests.patience import STATE
 from tests.runtime.daemons import run
 from tests.system.cluster import wait_for
 from tests.system.credentials import Authority
+
+DAY = 86_400
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +82,6 @@ def test_a_certificate_whose_time_is_over_is_told(tmp_path: Path) -> None:
     former = replace(settings, ssl_cert=str(certificate), ssl_key=str(key))
     [told] = wait_for(lambda: check_certificate(former))
     assert "former.pem" in told and "certificate has expired" in told
+    assert certificate_end(Settings()) == 0
+    assert 0 <= time.time() - certificate_end(former) < STATE
+    assert 0 <= time.time() + 2 * DAY - certificate_end(settings) < STATE
