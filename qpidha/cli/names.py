@@ -1,5 +1,5 @@
-"""Names for completion: which queues, exchanges or brokers there are, where a command line wants
-the name of one.
+"""Names for completion: which queues, exchanges, brokers, connections, policies or contexts there
+are, where a command line wants the name of one, and which words an option takes.
 
 A shell asks with every press of a key, so a broker has a second to answer, and whatever is wrong is
 no answer: the person at the keyboard hears of it from the command itself.
@@ -9,21 +9,53 @@ from __future__ import annotations
 
 import shlex
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any
 
-from qpidha.client.command.arguments import Options, hoist
+from qpidha.client.command.arguments import FORMATS, Options, hoist
 from qpidha.client.command.ask import Brokers, ask
+from qpidha.client.command.contexts import read_contexts
 from qpidha.client.command.exits import Failure
+from qpidha.client.command.target import local_cluster
+from qpidha.model.broker_states import EXPECTED, STATES
+from qpidha.model.event_log import SHOWN
+from qpidha.model.replication_level import LEVELS
 
+MOST_CONNECTIONS = 20
+"""Connections that one command line may name, of which the ids are completed."""
 PATIENCE = 1.0
 """Seconds for everything together."""
 QUEUE, EXCHANGE, ADDRESS, BROKER = "queue", "exchange", "address", "broker"
+CONNECTION, POLICY, OPERATOR_POLICY = "connection", "policy", "operator policy"
+CONTEXT, LOCAL, METHOD, CHECK = "context", "local broker", "method", "check"
 ARGUMENTS = {
     "queue del": (QUEUE,),
     "queue list": (QUEUE,),
+    "queue move": (QUEUE, QUEUE),
+    "queue peek": (QUEUE,),
     "queue purge": (QUEUE,),
+    "queue requeue": (QUEUE,),
     "queue show": (QUEUE,),
+    "subscription list": (QUEUE,),
+    "lag": (QUEUE,),
+    "check": (CHECK, QUEUE),
+    "connection close": (CONNECTION,) * MOST_CONNECTIONS,
+    "policy clear": (POLICY,),
+    "policy drop-keys": (POLICY,),
+    "policy explain": (QUEUE,),
+    "policy override": (POLICY,),
+    "policy patch": (POLICY,),
+    "policy set": (POLICY,),
+    "operator-policy clear": (OPERATOR_POLICY,),
+    "operator-policy set": (OPERATOR_POLICY,),
+    "context set": (CONTEXT,),
+    "context use": (CONTEXT,),
+    "context delete": (CONTEXT,),
+    "local kill": (LOCAL,),
+    "local restart": (LOCAL,),
+    "local logs": (LOCAL,),
+    "methods": (METHOD,),
     "exchange del": (EXCHANGE,),
     "exchange list": (EXCHANGE,),
     "exchange show": (EXCHANGE,),
@@ -35,8 +67,65 @@ ARGUMENTS = {
     "failover": (BROKER,),
 }
 """Command -> what its arguments are names of."""
-VALUES = {"-b": BROKER, "--broker": BROKER, "--alternate-exchange": EXCHANGE}
+FORMS, STATE, CONDITION, EVENT, LEVEL = "form", "state", "condition", "event", "level"
+ORDER, MONITOR, SORT = "order", "monitor", "sort"
+VALUES = {
+    "-b": BROKER,
+    "--broker": BROKER,
+    "--context": CONTEXT,
+    "--alternate-exchange": EXCHANGE,
+    "-o": FORMS,
+    "--output": FORMS,
+    "--sort": SORT,
+    "--expect": STATE,
+    "--for": CONDITION,
+    "--type": EVENT,
+    "--replicate": LEVEL,
+    "--by": ORDER,
+    "--format": MONITOR,
+}
 """Option -> what its value is the name of."""
+OTHER = (("policy override", "--for"),)
+"""Command and option: this one means something else by the word."""
+WORDS: dict[str, Callable[[], Iterable[str]]] = {
+    FORMS: lambda: FORMATS,
+    STATE: lambda: EXPECTED,
+    CONDITION: lambda: (*(f"state={state}" for state in STATES), "role=primary", "synced"),
+    EVENT: lambda: SHOWN,
+    LEVEL: lambda: LEVELS,
+    ORDER: lambda: _table("top", "ORDERS"),
+    MONITOR: lambda: _table("check", "FORMATS"),
+    CHECK: lambda: (*_table("check", "CHECKS"), "all"),
+    CONTEXT: lambda: read_contexts().known,
+    LOCAL: lambda: [one["name"] for one in (local_cluster() or {}).get("brokers", [])],
+}
+"""What is known here without asking a broker."""
+SORTED = {
+    "list": ("observe", "MEMBER_COLUMNS"),
+    "methods": ("observe", "METHODS"),
+    "events": ("events", "EVENTS"),
+    "history": ("events", "HISTORY"),
+    "queue list": ("objects", "QUEUES"),
+    "exchange list": ("objects", "EXCHANGES"),
+    "connection list": ("connections", "CONNECTIONS"),
+    "session list": ("connections", "SESSIONS"),
+    "subscription list": ("connections", "SUBSCRIPTIONS"),
+    "policy list": ("policies", "POLICIES"),
+    "operator-policy list": ("policies", "POLICIES"),
+    "user list": ("users", "USERS"),
+    "context list": ("contexts", "CONTEXTS"),
+}
+"""List -> the module and name of what has its columns."""
+LISTED = {
+    QUEUE: (("list_queues", "name"),),
+    EXCHANGE: (("list_exchanges", "name"),),
+    ADDRESS: (("list_queues", "name"), ("list_exchanges", "name")),
+    CONNECTION: (("list_connections", "id"),),
+    POLICY: (("list_policies", "name"),),
+    OPERATOR_POLICY: (("list_operator_policies", "name"),),
+    METHOD: (("help", "name"),),
+}
+"""What a broker is asked for, with the field of each row that is a name."""
 
 
 def names_at(line: str, command_of: Callable[[str], Any]) -> list[str]:
@@ -51,9 +140,11 @@ def names_at(line: str, command_of: Callable[[str], Any]) -> list[str]:
             if not line[-1:].isspace():
                 words.pop()
             options, rest = hoist(words[:-1] if words[-1:] and words[-1] in VALUES else words)
-            kind = VALUES.get(words[-1] if words else "") or _kind_of(rest, command_of)
+            path, kind = _kind_of(rest, command_of)
+            if words and words[-1] in VALUES and (path, words[-1]) not in OTHER:
+                kind = VALUES[words[-1]]
             options.quiet, options.timeout, options.may_ask = True, PATIENCE, False
-            found.extend(name for name in _names(kind, options) if name.isprintable())
+            found.extend(name for name in _names(kind, options, path) if name.isprintable())
         except (Failure, ValueError, IndexError, OSError):
             pass  # The command itself will say it.
 
@@ -64,10 +155,12 @@ def names_at(line: str, command_of: Callable[[str], Any]) -> list[str]:
     return sorted(found)
 
 
-def _kind_of(words: list[str], command_of: Callable[[str], Any]) -> str:
-    """Tell what a command's next word is the name of; empty if of nothing that is known here."""
+def _kind_of(words: list[str], command_of: Callable[[str], Any]) -> tuple[str, str]:
+    """Tell which command is called, and what its next word is the name of; empty if of nothing that
+    is known here.
+    """
     if not words:
-        return ""
+        return "", ""
     path, command, rest = words[0], command_of(words[0]), words[1:]
     while rest and rest[0] in getattr(command, "commands", {}):
         path, command, rest = f"{path} {rest[0]}", command.commands[rest[0]], rest[1:]
@@ -82,17 +175,37 @@ def _kind_of(words: list[str], command_of: Callable[[str], Any]) -> str:
     for word in waiting:
         if word in valued:
             if next(waiting, None) is None:
-                return VALUES.get(word, "")
+                return path, VALUES.get(word, "")
         elif not word.startswith("-"):
             given += 1
-    return "".join(ARGUMENTS.get(path, ())[given : given + 1])
+    return path, "".join(ARGUMENTS.get(path, ())[given : given + 1])
 
 
-def _names(kind: str, options: Options) -> list[str]:
+def _names(kind: str, options: Options, path: str) -> list[str]:
     if kind == BROKER:
         return Brokers.find(options).addresses
-    found: list[str] = []
-    for each, method in ((QUEUE, "list_queues"), (EXCHANGE, "list_exchanges")):
-        if kind in (each, ADDRESS):
-            found += [row["name"] for row in ask(options, method) if row["name"]]
-    return found
+    if kind == SORT:
+        return _columns(path)
+    if kind in WORDS:
+        return [*WORDS[kind]()]
+    return [
+        str(row[field])
+        for method, field in LISTED.get(kind, ())
+        for row in ask(options, method)
+        if row[field] not in ("", None)
+    ]
+
+
+def _columns(path: str) -> list[str]:
+    """Name the columns of a list, by its command."""
+    if path not in SORTED:
+        return []
+    found = _table(*SORTED[path])
+    return [*found] if isinstance(found, tuple) else [*found.columns, *found.wide]
+
+
+def _table(module: str, name: str) -> Any:
+    """Return what a module of commands says of its own words; like the commands, it is loaded when
+    it is asked for.
+    """
+    return getattr(import_module(f"qpidha.cli.broker.{module}"), name)

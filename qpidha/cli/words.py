@@ -118,15 +118,19 @@ _qpid_ha() {{
     [ -n "$next" ] && [ -n "${{_qpid_ha_words[$next]+is}}" ] && at=$next
   done
   COMPREPLY=($(compgen -W "${{_qpid_ha_words[$at]}}" -- "${{COMP_WORDS[COMP_CWORD]}}"))
-  local line=${{COMP_LINE:0:COMP_POINT}} name
-  local part=${{line##*[[:space:]]}}
+  local line=${{COMP_LINE:0:COMP_POINT}} name part
   local -a typed
+  # A blank behind a backslash belongs to the word.
+  [[ $line =~ ([^[:space:]\\]|\\.)*$ ]]
+  part=${{BASH_REMATCH[0]}}
   [[ $part = -* ]] && return
   read -ra typed <<< "${{line%"$part"}}"
+  part=${{part//\\/}}
   case $at in {at}) ;; *) case ${{typed[${{#typed[@]}}-1]}} in {options}) ;; *) return;; esac;; esac
   while IFS= read -r name; do
-    # What stands before a colon is a word of its own here, and is there already.
-    [[ $name == "$part"* ]] && COMPREPLY+=("$(printf %q "${{name#"${{part%"${{part##*:}}"}}"}}")")
+    # What stands before a colon or = is a word of its own here, and is there already.
+    [[ $name == "$part"* ]] &&
+      COMPREPLY+=("$(printf %q "${{name#"${{part%"${{part##*[:=]}}"}}"}}")")
   done < <(qpid-ha completion names "$line" 2>/dev/null)
 }}
 complete -o default -F _qpid_ha qpid-ha

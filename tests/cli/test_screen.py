@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
-import select
 import signal
-import struct
 import subprocess
 import sys
 import termios
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 
@@ -23,67 +16,11 @@ from qpidha.cli.screen import ENTER, LEAVE, watch
 from qpidha.client.command.arguments import Options, hoist
 from qpidha.client.command.exits import Failure
 from tests.cli.conftest import STATUS, FakeBroker, Said
+from tests.cli.terminals import terminal
 from tests.patience import STATE
 
 Run = Callable[..., Said]
 COMMAND = [sys.executable, "-m", "qpidha.cli.main"]
-
-
-class Terminal:
-    """A command on a terminal of its own."""
-
-    def __init__(self, words: list[str], columns: int, rows: int, **environment: str) -> None:
-        self.main, side = pty.openpty()
-        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.before = termios.tcgetattr(side)
-        self.side = side
-        self.process = subprocess.Popen(
-            [*COMMAND, *words],
-            stdin=side,
-            stdout=side,
-            stderr=side,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-            env={**os.environ, "TERM": "xterm", **environment},
-        )
-        self.shown = ""
-
-    def see(self, text: str, times: int = 1) -> None:
-        """Wait until a text was shown so often."""
-        end = time.monotonic() + STATE
-        while self.shown.count(text) < times:
-            assert time.monotonic() < end, self.shown
-            self.read()
-
-    def read(self) -> None:
-        if select.select([self.main], [], [], 0.1)[0]:
-            self.shown += os.read(self.main, 65536).decode()
-
-    def press(self, keys: bytes) -> None:
-        os.write(self.main, keys)
-
-    def end(self) -> int:
-        """Wait for the end and return the exit code."""
-        end = time.monotonic() + STATE
-        while self.process.poll() is None:
-            assert time.monotonic() < end, self.shown
-            self.read()
-        self.read()
-        return self.process.returncode
-
-
-@contextmanager
-def terminal(
-    *words: str, columns: int = 60, rows: int = 20, **environment: str
-) -> Iterator[Terminal]:
-    found = Terminal([*words], columns, rows, **environment)
-    try:
-        yield found
-    finally:
-        found.process.kill()
-        found.process.wait()
-        os.close(found.main)
-        os.close(found.side)
 
 
 @pytest.fixture
@@ -114,7 +51,7 @@ def busy(broker: FakeBroker) -> FakeBroker:
 def test_friendliness_5_the_terminal_is_as_it_was_whatever_ends_a_watch(
     busy: FakeBroker, words: tuple[str, ...], how: str
 ) -> None:
-    with terminal(*words, "-b", busy.socket) as shown:
+    with terminal(*COMMAND, *words, "-b", busy.socket) as shown:
         shown.see("\x1b[H", 3)
         if how == "SIGTERM":
             shown.process.send_signal(signal.SIGTERM)
@@ -130,7 +67,7 @@ def test_friendliness_5_the_terminal_is_as_it_was_whatever_ends_a_watch(
 def test_what_does_not_fit_is_counted(busy: FakeBroker, columns: int, last: int) -> None:
     """Of eight rows the last is left free, one has the count, and the title may need two."""
     words = ("queue", "list", "--no-headers", "-w9", "-b", busy.socket)
-    with terminal(*words, columns=columns, rows=8) as shown:
+    with terminal(*COMMAND, *words, columns=columns, rows=8) as shown:
         shown.see(f"... and {8 - last} more lines")
         assert f"q{last}" in shown.shown and f"q{last + 1}" not in shown.shown
 
@@ -139,7 +76,7 @@ def test_what_does_not_fit_is_counted(busy: FakeBroker, columns: int, last: int)
 def test_friendliness_4_a_terminal_that_can_do_nothing_gets_lines(
     busy: FakeBroker, environment: dict[str, str]
 ) -> None:
-    with terminal("top", "-n", "2", "-w0.1", "-b", busy.socket, **environment) as shown:
+    with terminal(*COMMAND, "top", "-n", "2", "-w0.1", "-b", busy.socket, **environment) as shown:
         assert shown.end() == 0
         assert "\x1b" not in shown.shown and shown.shown.count("unsafe queues 0") == 2
 
