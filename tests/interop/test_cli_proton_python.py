@@ -81,6 +81,20 @@ def test_messages_sent_are_browsed_and_received(a_cluster):
     )
 
 
+def test_clients_selectors_a_receiver_and_a_browser_get_what_they_select(a_cluster):
+    (broker,) = a_cluster(1)
+    broker.declare_queue("q")
+    url = f"{broker.address}/q"
+    for size, count in ((1, 3), (7, 2)):
+        send_numbers("--msg-property", f"size~{size}", url=url, count=count)
+    selected = ["--recv-selector", "size > 5 AND colour IS NULL", "--count", "2"]
+    browsed = run(RECEIVER, "--recv-browse", *selected, url=url)
+    assert contents(browsed) == contents(run(RECEIVER, *selected, url=url)) == NUMBERS[:2]
+    wait_for(
+        lambda: browse(broker, "q"), lambda seen: seen == NUMBERS[:3], what="what is not selected"
+    )
+
+
 def test_a_receiver_may_release_and_reject(a_cluster):
     """The outcomes of its --action option do what they should."""
     cluster = a_cluster(2)
