@@ -1174,9 +1174,11 @@ class Queue(Backlog):
         if not self.logged:
             self._local = max(self._local, self.ordering.last)
         self.inherited = self.ordering.last
-        for message, _ in self.unplaced.values():
-            self.acquired -= message.acquired
-            message.acquired = False
+        for sequence, (message, _) in self.unplaced.items():
+            # Another broker did not know of that, and may have had somebody give it back for later.
+            if sequence not in self.delayed:
+                self.acquired -= message.acquired
+                message.acquired = False
         self.unplaced.clear()
         # There may be millions of messages, and mostly nobody has any: consumers that go give back
         # what they have.

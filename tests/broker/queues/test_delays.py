@@ -283,6 +283,39 @@ def test_t_q8_a_failover_keeps_the_rest_of_the_delay_and_the_count() -> None:
     assert [message.delivery_count for message in heir.got] == [1]
 
 
+def test_what_had_no_place_and_waits_since_waits_on_a_broker_that_comes_back_too() -> None:
+    given = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1000}
+    broker, queue, tape = a_queue(**given, **{"x-dead-letter-exchange": "missing"})
+    send(broker, "q", "a")
+    taker = a_taker(queue, 1)
+    at(broker, NOW)
+    queue.reject(taker.got.pop())
+    assert len(queue.unplaced) == 1
+    queue.unsubscribe(taker)
+    broker.passive = True
+    broker.abandon_walks()
+    other = copy_of(tape)
+    other.log_writer = tape
+    other.promoted(NOW)
+    there = other.queues["q"]
+    second = a_taker(there, 1)
+    at(other, NOW)
+    before = len(tape.records)
+    there.requeue(second.got[0], True)
+    due = there.delayed[second.got[0].sequence]
+    for number, record in tape.records[before:]:
+        broker.apply(number, record)
+    broker.passive = False
+    broker.promoted(NOW)
+    third, fourth = a_taker(queue, 9), a_taker(queue, 9)
+    broker.dispatch(NOW)  # Before it has looked through its queues.
+    at(broker, due - 1)
+    assert not third.got and not fourth.got and queue.acquired == 1
+    at(broker, due + GRACE)
+    at(broker, due + SECOND)
+    assert third.bodies + fourth.bodies == ["a"] and queue.acquired == 1
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
