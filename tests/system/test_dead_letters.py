@@ -64,3 +64,47 @@ def test_row_98_of_a_thousand_rejected_messages_none_is_lost_or_doubled_by_kills
     returned = cluster[0].call("requeue_messages", name="dead")
     assert (returned["messages"], returned["left"]) == (len(left), 0)
     assert sorted(browse(cluster[0], "q"), key=int) == [str(number) for number in range(COUNT)]
+
+
+def test_rabbitmq_row_3_none_is_lost_or_doubled_where_the_target_is_full_half_of_the_time(
+    a_cluster,
+):
+    cluster = a_cluster(3)
+    cluster[0].wait_enabled()
+    cluster[0].declare_queue("kept")
+    cluster[0].declare_queue("dead", max_count=100)
+    target = {"x-dead-letter-exchange": "/queues/dead"}
+    cluster[0].call("declare_queue", name="q", arguments=target)
+    bodies = [str(number) for number in range(COUNT)]
+    with connect(cluster[0]) as client:
+        sender = client.sender("q", window=COUNT)
+        for body in bodies:
+            sender.send_nowait(body)
+        sender.flush()
+
+    def pending(broker: Broker) -> int:
+        (row,) = broker.call("list_queues", name="q")
+        assert not row["dlx_pending"] or row["dlx_pending_why"]
+        return int(row["dlx_pending"])
+
+    def make_room(broker: Broker) -> int:
+        return int(
+            broker.call("move_messages", name="dead", target="kept", count=COUNT)["messages"]
+        )
+
+    with Rejecter(cluster.addresses, "q"):
+        for victim, heir in ((0, 1), (1, 2)):
+            wait_for(lambda broker=cluster[victim]: pending(broker), what="what has no place")
+            assert make_room(cluster[victim]) == 100
+            wait_for(lambda broker=cluster[victim]: pending(broker), what="what has no place")
+            cluster.bounce(victim, promote=heir)
+            cluster.wait_settled(heir)
+        wait_for(
+            lambda: (make_room(cluster[2]), depth(cluster[2], "q"), depth(cluster[2], "dead"))[1:],
+            (0, 0).__eq__,
+            what="what is left on both queues",
+        )
+    kept = browse(cluster[2], "kept")
+    assert sorted(kept, key=int) == bodies
+    for broker in cluster[:2]:
+        wait_browse(broker, "kept", kept)
