@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qpidha.broker.exchange import CONSISTENT_HASH, EXCHANGE_TYPES, HASH_HEADER, HASH_PROPERTY
 from qpidha.broker.queues.arguments import check_name, check_plain, is_same
 from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT
+from qpidha.broker.queues.limits import FLOW_STOP_COUNT, FLOW_STOP_SIZE
 from qpidha.broker.queues.spec import check_queue_arguments
 from qpidha.broker.translation import take_option, translate, translated
 from qpidha.broker.vocabulary import (
@@ -216,7 +217,7 @@ def check_same(
         (REPLICATE, existing.replicate, wanted.arguments.get(REPLICATE, existing.replicate))
     )
     for name in dict.fromkeys((*existing.arguments, *wanted.arguments)):
-        if name not in (REPLICATE, HA_UUID):
+        if name not in (REPLICATE, HA_UUID) and not _is_left_open(name, existing, wanted):
             pairs.append((name, existing.arguments.get(name), wanted.arguments.get(name)))
     differing = [(name, has, asked) for name, has, asked in pairs if not is_same(has, asked)]
     if differing:
@@ -228,6 +229,16 @@ def check_same(
             hint="Ask for it as it is, or delete it first.",
             event_code=EXISTS_OTHERWISE,
         )
+
+
+def _is_left_open(name: str, *declared: QueueDeclared | ExchangeDeclared) -> bool:
+    """Whether nobody says when senders wait: it came with the word for what a full queue does, or
+    is not said at all.
+    """
+    return name in (FLOW_STOP_COUNT, FLOW_STOP_SIZE) and all(
+        isinstance(one, QueueDeclared) and (name in one.implied or name not in one.arguments)
+        for one in declared
+    )
 
 
 def _shown(value: object) -> str:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from qpidha.broker.pattern import Pattern, compile_pattern
 from qpidha.broker.queues.arguments import check_name, check_plain
 from qpidha.broker.queues.dead_letters import DEAD_LETTER_EXCHANGE, DEAD_LETTER_KEY, key_in
-from qpidha.broker.queues.limits import MAX_COUNT, MAX_SIZE
+from qpidha.broker.queues.limits import MAX_COUNT, MAX_SIZE, POLICY_TYPE
 from qpidha.broker.queues.priority import FAIRSHARE, MOST_LEVELS, read_priorities, takes_shares
 from qpidha.broker.queues.priority import PRIORITIES as LEVELS
 from qpidha.broker.queues.spec import check_queue_arguments
@@ -195,7 +195,7 @@ class Followed:
                     found.setdefault(name, []).append(value)
         for source in (self.operators.implied, self.users.implied):
             for name, value in source.items():
-                if name not in found and not any(limit in arguments for limit in OWN_LIMITS):
+                if name not in found and self._comes(name, value[1], found, arguments):
                     found[name] = [value]
         for name in implied:
             if name not in found and name in arguments:
@@ -206,6 +206,19 @@ class Followed:
                 values.sort(key=lambda value: _size(value[0], entry.unlimited))
         _take_whole_target(found)
         return found
+
+    @staticmethod
+    def _comes(
+        name: str,
+        title: str,
+        found: Mapping[str, list[tuple[Any, str]]],
+        arguments: Mapping[str, Any],
+    ) -> bool:
+        """Whether what comes with a policy counts, as nobody says it."""
+        if name == POLICY_TYPE:
+            return not any(limit in arguments for limit in OWN_LIMITS)
+        # Others come with what a full queue does: they count if that policy says it.
+        return POLICY_TYPE in found and found[POLICY_TYPE][0][1] == title
 
     def merged(self, what: Declared) -> dict[str, Any]:
         """Return the arguments of a queue or an exchange as the policies have them."""
@@ -417,7 +430,9 @@ def policy_asked_for(
     given = {key: value for key, value in settings.items() if is_policy_key(Kind.QUEUE, key)}
     if any(key.startswith(FAIRSHARE) for key in given):
         given[LEVELS] = MOST_LEVELS  # Each queue has its own levels.
-    check_queue_arguments(given)
+    check_queue_arguments(
+        {**{key: value for key, value in implied.items() if key != POLICY_TYPE}, **given}
+    )
     if ALTERNATE in settings:
         _check_alternate(f"{what} {name}", settings[ALTERNATE])
     if REPLICATE in settings:

@@ -101,7 +101,8 @@ def translated(kind: Kind, arguments: Mapping[Any, Any]) -> tuple[dict[str, Any]
                 value = _read(entry, given)
                 if value is None:
                     continue
-            implied.update(entry.implies)
+            if not entry.implied_by or given in entry.implied_by:
+                implied.update(entry.implies)
         if target in asked and not is_same(asked[target], value):
             raise PreconditionFailed(
                 f"{spelled[target]}={arguments[spelled[target]]} and {name}={given} contradict "

@@ -168,6 +168,8 @@ class Entry:
     """Of one with `read`, why other brokers' values are not allowed."""
     implies: tuple[tuple[str, Any], ...] = ()
     """Known arguments that come with it, unless they are given."""
+    implied_by: tuple[Any, ...] = ()
+    """The values with which they come; empty for all."""
     harmless: tuple[Any, ...] = ()
     """Values of a refused one that ask for nothing."""
     code: int = 0
@@ -294,6 +296,7 @@ def _overflow(value: Any) -> Any:
 DURABLE, EXCLUSIVE, AUTO_DELETE = "durable", "exclusive", "auto-delete"
 ALTERNATE = "alternate-exchange"
 EXCHANGE_TYPE = "exchange-type"
+OVERFLOW, REJECT_PUBLISH = "x-overflow", "reject-publish"
 QUEUE_TYPE = "x-queue-type"
 QUORUM, CLASSIC = "quorum", "classic"
 SELECTOR = "apache.org:selector-filter:string"
@@ -548,14 +551,18 @@ _QUEUES = (
     ),
     _alias(
         Kind.QUEUE,
-        "x-overflow",
+        OVERFLOW,
         RABBITMQ,
         POLICY_TYPE,
-        f"drop-head is {RING}, reject-publish is {REJECT}; with {REJECT_DEAD_LETTER} what is "
-        "refused becomes a dead letter as well.",
+        f"drop-head is {RING}, {REJECT_PUBLISH} is {REJECT}, of which senders hear without having "
+        f"waited for credit; with {REJECT_DEAD_LETTER} what is refused becomes a dead letter as "
+        "well.",
         values="drop-head, reject-publish or reject-publish-dlx",
         read=_one_of(drop_head=RING, reject_publish=REJECT, reject_publish_dlx=REJECT_DEAD_LETTER),
-        example="drop-head",
+        # RabbitMQ's clients wait for an outcome and not for credit.
+        implies=((FLOW_STOP_COUNT, 0), (FLOW_STOP_SIZE, 0)),
+        implied_by=(REJECT_PUBLISH,),
+        example=REJECT_PUBLISH,
     ),
     _alias(
         Kind.QUEUE,

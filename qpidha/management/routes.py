@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from qpidha.broker.queues.lifetime import LIFETIME_POLICY, Lifetime
-from qpidha.broker.queues.limits import FLOW_STOP_COUNT, FLOW_STOP_SIZE
 from qpidha.management.methods import METHODS
 from qpidha.management.parameters import Parameter, Type, read
 from qpidha.management.port import Reply
@@ -81,9 +80,6 @@ BINDING_BODY = (
 """What RabbitMQ's clients send; its defaults differ from those of the methods."""
 APPLY_TO = "apply-to"
 """What RabbitMQ calls `apply_to` of a policy."""
-REJECTING = ("reject-publish", "reject-publish-dlx")
-NO_FLOW_STOP = {FLOW_STOP_COUNT: 0, FLOW_STOP_SIZE: 0}
-"""What a queue that rejects has there beside: no sender waits before the queue is full."""
 
 
 class Routes:
@@ -163,12 +159,6 @@ class Routes:
 
     def _declare_queue(self, call: _Call) -> None:
         given, name = read("queue", QUEUE_BODY, call.map_body()), call.name
-        existing = self._node.broker.queues.get(name)
-        if given["arguments"].get("x-overflow") in REJECTING and (
-            existing is None or FLOW_STOP_COUNT in existing.options.arguments
-        ):
-            # RabbitMQ's clients wait for an outcome and not for credit.
-            given["arguments"] = {**NO_FLOW_STOP, **given["arguments"]}
         if given["exclusive"]:
             # RabbitMQ's are of one connection and of one broker, and of no disk.
             given["durable"] = False

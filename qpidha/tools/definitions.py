@@ -31,8 +31,9 @@ from qpidha.broker.policy import policy_asked_for
 from qpidha.broker.queues.arguments import check_key, check_name, check_plain
 from qpidha.broker.queues.delivery_limit import DEFAULT_LIMIT, DELIVERY_LIMIT
 from qpidha.broker.queues.lifetime import LIFETIME_POLICY, Lifetime
+from qpidha.broker.queues.limits import FLOW_STOP_COUNT, FLOW_STOP_SIZE, POLICY_TYPE
 from qpidha.broker.translation import translate
-from qpidha.broker.vocabulary import QUEUE_TYPE, QUORUM, TABLE
+from qpidha.broker.vocabulary import OVERFLOW, QUEUE_TYPE, QUORUM, REJECT_PUBLISH, TABLE
 from qpidha.broker.vocabulary import Kind as Place
 from qpidha.client.command.exits import Failure
 from qpidha.model.errors import InvalidArgument, NotFound, RefusedRequest
@@ -514,7 +515,9 @@ def _leave_implied(arguments: dict[str, Any], implied: Iterable[str]) -> None:
         if name == DELIVERY_LIMIT:
             arguments.pop(REPLICATE, None)
             arguments[QUEUE_TYPE] = QUORUM
-        for entry in TABLE:
+        if name in (FLOW_STOP_COUNT, FLOW_STOP_SIZE) and arguments.pop(POLICY_TYPE, ""):
+            arguments[OVERFLOW] = REJECT_PUBLISH
+        for entry in TABLE if name == POLICY_TYPE else ():
             if any(comes == name for comes, _ in entry.implies) and int(
                 arguments.get(entry.alias_of, 0)
             ):

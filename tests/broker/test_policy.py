@@ -210,6 +210,10 @@ def test_t_d10_dead_letters_go_where_the_argument_says_and_then_where_the_policy
     assert [len(broker.queues[name].messages) for name in ("by.argument", "by.policy")] == [1, 1]
 
 
+NO_WAITING = {"qpid.flow_stop_count": 0, "qpid.flow_stop_size": 0}
+"""What comes with `overflow=reject-publish`."""
+
+
 def limits_of(broker: Broker, queue: str = "q") -> tuple[str, int]:
     spec = broker.queues[queue].spec
     return spec.limits.overflow, spec.delivery_limit.most
@@ -228,10 +232,9 @@ def test_row_12_what_a_declaration_only_implies_counts_while_nobody_says_it() ->
     broker.dispatch(1)
     assert limits_of(broker) == ("reject", 50)
     shown = explained(broker.policies, broker.queues["q"].options, followed_by(broker))
-    assert {row["name"]: row["from"] for row in shown["settings"]} == {
-        "qpid.policy_type": "policy p",
-        "x-delivery-limit": "policy p",
-    }
+    assert {row["name"]: row["from"] for row in shown["settings"]} == dict.fromkeys(
+        (*NO_WAITING, "qpid.policy_type", "x-delivery-limit"), "policy p"
+    )
     for other in (copy_of(tape), snapshot_of(broker)):
         other.follow_policies(ALL_LOOKS)
         assert limits_of(other) == ("reject", 50)
@@ -246,6 +249,32 @@ def test_row_12_what_a_declaration_only_implies_counts_while_nobody_says_it() ->
     broker.dispatch(4)
     assert limits_of(broker) == ("ring", 20), "T-Q3, row 7: back to what is usual"
     broker.declare_queue("q", durable=True, arguments=arguments)
+
+
+def test_row_7_senders_do_not_wait_where_a_policy_rejects_in_rabbitmqs_words() -> None:
+    broker = a_broker(Tape())
+
+    def stops(queue: str) -> int:
+        return broker.queues[queue].spec.limits.stop_count
+
+    broker.declare_queue("plain")
+    broker.declare_queue("own", arguments={"x-max-length": 10})
+    broker.declare_queue("qpid", arguments={"qpid.max_count": 10, "qpid.policy_type": "reject"})
+    put(broker, "p", {"max-length": 10, "overflow": "reject-publish"})
+    broker.dispatch(1)
+    assert [stops(name) for name in ("plain", "own")] == [UNLIMITED, UNLIMITED]
+    assert stops("qpid") == 8, "it says itself what it does when it is full"
+    assert limits_of(broker, "own")[0] == "reject"
+    put(broker, "p", {"max-length": 10, "overflow": "reject-publish", "flow_stop_count": 5})
+    broker.dispatch(2)
+    assert [stops(name) for name in ("plain", "own")] == [5, 5]
+    put(broker, "p", {"max-length": 10, "policy_type": "reject"})
+    broker.dispatch(3)
+    assert [stops(name) for name in ("plain", "own")] == [8, 8]
+    put(broker, "o", {"policy_type": "reject"}, is_operator=True)
+    put(broker, "p", {"max-length": 10, "overflow": "reject-publish"})
+    broker.dispatch(4)
+    assert [stops(name) for name in ("plain", "own")] == [8, 8], "the operator says what it does"
 
 
 def test_row_12_what_a_declaration_says_itself_is_its_own() -> None:
@@ -312,6 +341,7 @@ def test_row_13_layers_are_put_on_one_another_by_priority() -> None:
     put(broker, "other", {"max-length": 4}, priority=2)
     broker.dispatch(1)
     assert effective(broker) == {
+        **NO_WAITING,
         "qpid.max_count": 9,
         "qpid.policy_type": "reject",
         "qpidha.dedup": "x-key",
@@ -345,6 +375,16 @@ def test_row_14_explain_says_of_each_policy_why() -> None:
         ("shadowed", False, "policy wins comes before it"),
     ]
     assert told["settings"] == [
+        *(
+            {
+                "name": name,
+                "value": value,
+                "from": "policy layer",
+                "others": [],
+                "rule": "the smallest counts",
+            }
+            for name, value in NO_WAITING.items()
+        ),
         {
             "name": "qpid.max_count",
             "value": 5,
@@ -478,6 +518,7 @@ INVALID: list[dict[str, Any]] = [
     {"name": "a\x00"},
     {"pattern": "("},
     {"apply_to": "streams"},
+    {"definition": {"overflow": "reject-publish", "flow_resume_count": 5}},
     {"priority": 2**31},
     {"priority": True},
     {"definition": {"max-length": 1, "ha-sync-batch-size": "x" * 20_000}},

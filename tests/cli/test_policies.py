@@ -39,7 +39,12 @@ def test_rows_5_6_7_14_16_policies_are_set_listed_explained_and_cleared(
     (queue,) = json.loads(at("queue", "list", "orders", "-o", "json").out)["queues"]
     assert (queue["policy"], queue["effective_policy"]) == (
         "override.limit",
-        {"qpid.max_count": 9, "qpid.policy_type": "reject"},
+        {
+            "qpid.flow_stop_count": 0,
+            "qpid.flow_stop_size": 0,
+            "qpid.max_count": 9,
+            "qpid.policy_type": "reject",
+        },
     )
     for name in ("limit", "other", "override.limit"):
         assert at("policy", "clear", name).code == 0

@@ -14,7 +14,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.system.clients import send
+from qpidha.client.errors import NotAccepted
+from tests.system.clients import send, wait_browse
 from tests.system.cluster import Broker, Cluster, wait_for
 from tests.system.failover_clients import FailoverReceiver, FailoverSender
 
@@ -106,3 +107,27 @@ def test_t_l5_row_106_a_queue_of_twelve_with_eight_senders_is_never_over_it(a_cl
     declare(cluster[1], "deeper", LIMIT + 1)
     send(cluster[1], "deeper", range(LIMIT + 1))
     wait_for(lambda: alerts(cluster), ["deeper"].__eq__, what="the alert of one that is deeper")
+
+
+def test_t_l7_row_7_a_policy_rejects_what_a_sender_with_credit_sends_until_it_is_cleared(a_cluster):
+    cluster = a_cluster(3)
+    cluster[0].wait_enabled()
+    cluster[0].call("declare_queue", name="q", arguments={"x-queue-type": "quorum"}, durable=True)
+    limit = {"max-length": 2, "overflow": "reject-publish"}
+    cluster[0].call("set_policy", name="limit", pattern="^q$", definition=limit)
+
+    def check_is_full(broker: Broker) -> None:
+        with pytest.raises(NotAccepted) as refused:
+            send(broker, "q", ["too many"])
+        outcome = refused.value.outcome
+        assert (outcome.state, outcome.condition) == ("rejected", "amqp:resource-limit-exceeded")
+
+    send(cluster[0], "q", ["one", "two"], durable=True)
+    check_is_full(cluster[0])
+    cluster.kill(0, promote=1)
+    cluster.wait_settled(1)
+    check_is_full(cluster[1])
+    cluster[1].call("clear_policy", name="limit")
+    send(cluster[1], "q", ["three"], durable=True)
+    for broker in cluster[1:]:
+        wait_browse(broker, "q", ["one", "two", "three"])

@@ -140,15 +140,23 @@ def test_what_came_with_other_arguments_comes_with_them_again_and_policies_may_s
     one, other = Broker(), Broker()
     arguments = {"x-queue-type": "quorum", "x-max-length": 5, "qpid.max_size": 0}
     one.call("declare_queue", {"name": "q", "durable": True, "arguments": arguments})
+    rejecting = {"qpid.max_count": 5, "x-overflow": "reject-publish"}
+    one.call("declare_queue", {"name": "r", "arguments": rejecting})
     text = one.export()
-    (row,) = json.loads(text)["queues"]
-    assert row["arguments"] == arguments
+    first, second = json.loads(text)["queues"]
+    assert (first["arguments"], second["arguments"]) == (arguments, rejecting)
     definition = {"delivery-limit": 50, "overflow": "reject-publish"}
     other.call("set_policy", {"name": "p", "pattern": ".*", "definition": definition})
     other.bring_in(text)
-    (row,) = other.call("list_queues", {})
+    row, second = other.call("list_queues", {})
+    assert second["implied"] == ["qpid.flow_stop_count", "qpid.flow_stop_size"]
     assert row["implied"] == ["qpid.policy_type", "x-delivery-limit"]
-    assert row["effective_policy"] == {"qpid.policy_type": "reject", "x-delivery-limit": 50}
+    assert row["effective_policy"] == {
+        "qpid.flow_stop_count": 0,
+        "qpid.flow_stop_size": 0,
+        "qpid.policy_type": "reject",
+        "x-delivery-limit": 50,
+    }
     assert set(outcomes(other.bring_in(text)).values()) == {"unchanged"}
 
 

@@ -187,6 +187,11 @@ def _check_thresholds(
         raise InvalidArgument(
             f"{stop_name}={stop} is more than {limit_name}={limit}", hint="use less, or 0 for never"
         )
+    if resume and stop_name in arguments and not stop:
+        raise InvalidArgument(
+            f"{resume_name} is when senders go on, and {stop_name}=0 stops none",
+            hint=f"leave {resume_name} out",
+        )
     if stop_name not in arguments:
         stop = limit * STOP_PERCENT // 100
     if stop and resume > stop:

@@ -12,7 +12,7 @@ from qpidha.broker.broker import Broker
 from qpidha.broker.queues.limits import UNLIMITED, read_limits
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.transaction import Post, Transaction
-from qpidha.model.errors import InvalidArgument, LimitExceeded
+from qpidha.model.errors import InvalidArgument, LimitExceeded, PreconditionFailed
 from tests.broker.parts import Tape, a_broker, a_poster, a_taker, copy_of, expire, send
 
 
@@ -66,6 +66,7 @@ def test_senders_stop_at_80_percent_of_a_limit_and_go_on_at_70(
         {"max_count": 10, "flow_stop_count": 11},
         {"max_size": 10, "flow_stop_size": 11},
         {"flow_stop_count": 5, "flow_resume_count": 6},
+        {"flow_stop_count": 0, "flow_resume_count": 6},
         {"max_count": 10, "flow_resume_count": 9},
         {"flow_stop_count": 5, "policy_type": "ring"},
         {"flow_resume_size": 5, "policy_type": "ring"},
@@ -74,6 +75,23 @@ def test_senders_stop_at_80_percent_of_a_limit_and_go_on_at_70(
 def test_thresholds_that_contradict_something_are_refused(arguments: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument):
         a_queue(**arguments)
+
+
+def test_a_queue_that_rejects_in_rabbitmqs_words_stops_nobody_unless_it_says_so() -> None:
+    broker = a_broker(Tape())
+
+    def declare(name: str, **arguments: object) -> int:
+        given = {"x-max-length": 10, **{key.replace("_", "-"): v for key, v in arguments.items()}}
+        return broker.declare_queue(name, arguments=given)[0].spec.limits.stop_count
+
+    assert declare("q", x_overflow="reject-publish") == UNLIMITED
+    assert broker.declare_queue(
+        "q", arguments={"qpid.max_count": 10, "qpid.policy_type": "reject"}
+    ) == (broker.queues["q"], 0), "it is the same queue in Qpid's words"
+    own = {"x-max-length": 10, "x-overflow": "reject-publish", "qpid.flow_stop_count": 5}
+    assert broker.declare_queue("r", arguments=own)[0].spec.limits.stop_count == 5
+    with pytest.raises(PreconditionFailed):
+        broker.declare_queue("q", arguments=own)
 
 
 def test_a_queue_above_flow_stop_admits_nobody_until_flow_resume() -> None:
