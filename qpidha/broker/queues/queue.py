@@ -879,7 +879,10 @@ class Queue(Backlog):
             failed, at = True, 0
         elif not_to is not None:
             not_to.refuse(message)
-        if at is None:
+        dies = failed and message.delivery_count >= self.spec.delivery_limit.most
+        if dies:
+            at = 0  # It is not to come back, so it waits for nothing.
+        elif at is None:
             at = self._retry_at(message, failed)
         waits = at > 0 and self._wait(message, at)
         if not waits:
@@ -893,7 +896,7 @@ class Queue(Backlog):
         recorded = self.restated(message)
         if is_buried:
             recorded = max(recorded, self._leave([message], Cause.UNDELIVERABLE))
-        elif failed and message.delivery_count > self.spec.delivery_limit.most:
+        elif dies:
             # It is recorded how often it was delivered, for it may have to wait for a place.
             recorded = max(recorded, self._leave([message], Cause.DELIVERY_LIMIT))
         return recorded

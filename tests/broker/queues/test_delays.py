@@ -251,6 +251,22 @@ def test_t_q5_which_messages_wait(kind: str, failed_waits: bool, returned_waits:
         assert len(taker.got) == 2
 
 
+@pytest.mark.parametrize("at", [None, NOW + 5 * SECOND])
+def test_what_was_delivered_too_often_is_a_dead_letter_at_once(at: int | None) -> None:
+    given = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1000, "x-delivery-limit": 1}
+    broker, queue, _ = a_queue(**given, **{"x-dead-letter-exchange": "/queues/dead"})
+    dead, _ = broker.declare_queue("dead")
+    send(broker, "q", "a")
+    taker = a_taker(queue, 9)
+    broker.dispatch(NOW)
+    queue.requeue(taker.got.pop(), True)
+    while not taker.got:
+        broker.tick(broker.next_deadline)
+        broker.dispatch(broker.now)
+    queue.requeue(taker.got.pop(), True, at=at)
+    assert not queue.messages and len(dead.messages) == 1 and not dead.delayed
+
+
 def test_t_q5_a_consumer_says_when_a_message_is_due_again() -> None:
     broker, queue, _, taker = a_retry(type="all", min=60_000)
     queue.requeue(taker.got[-1], failed=True, at=NOW + SECOND)
