@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.exchange import CONSISTENT_HASH, EXCHANGE_TYPES, HASH_HEADER, HASH_PROPERTY
 from qpidha.broker.queues.arguments import check_name, check_plain, is_same
-from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT
+from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, Lifetime
 from qpidha.broker.queues.limits import FLOW_STOP_COUNT, FLOW_STOP_SIZE
 from qpidha.broker.queues.spec import check_queue_arguments
 from qpidha.broker.translation import take_option, translate, translated
@@ -136,6 +136,11 @@ def check_queue(wanted: QueueDeclared) -> None:
         raise InvalidArgument("A queue needs a name", hint="Name it, or ask for a dynamic node.")
     check_name("queue name", wanted.name)
     check_queue_arguments(wanted.arguments)
+    if wanted.auto_delete and wanted.arguments.get(LIFETIME_POLICY) == Lifetime.MANUAL.value:
+        raise InvalidArgument(
+            f"{LIFETIME_POLICY}={Lifetime.MANUAL.value} and auto-delete contradict each other",
+            hint="Leave one out.",
+        )
 
 
 def check_new_queue(state: State, wanted: QueueDeclared) -> None:

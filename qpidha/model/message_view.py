@@ -61,6 +61,14 @@ FIRST_EXPIRY = 1_000_000_000_000
 """The first millisecond that can be an absolute expiry, of the year 2001: there was no AMQP 1.0
 before. What is less is a reading of a clock that began with its machine (oslo.messaging).
 """
+FAILED_OVER = "x-opt-ha-failover"
+"""The message annotation of a message that was on its queue when its primary changed. Who had it
+then is not replicated, so it may have been with a consumer or not.
+"""
+ACQUIRED_COUNT = "x-acquired-count"
+"""The message annotation of a message that a consumer had before and gave back: how often, whether
+or not that counts as a failed delivery.
+"""
 DELIVERY_TIMES = ("x-opt-delivery-time", "x-opt-scheduled-enqueue-time", "_AMQ_SCHED_DELIVERY")
 """Annotations that say when a message is to be delivered, in ms since the epoch: those of JMS and
 Artemis, of Azure's Service Bus, and the older one of Artemis.

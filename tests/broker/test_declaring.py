@@ -135,6 +135,15 @@ def test_a_different_declaration_is_told_what_exists_and_what_it_asked_for() -> 
         {"qpid.auto_delete_timeout": float("inf")},
         {"qpid.auto_delete_timeout": None},
         {"qpid.lifetime-policy": "for-ever"},
+        {"qpid.lifetime-policy": "manual", "auto-delete": True},
+        {"qpid.lifetime-policy": "manual", "qpid.auto_delete_timeout": 5},
+        {"qpid.queue_msg_sequence": "x-acquired-count"},
+        {"qpid.queue_msg_sequence": "x-opt-ha-failover"},
+        {"qpid.queue_msg_sequence": "x-opt-deaths"},
+        {"qpid.queue_msg_sequence": "x-first-death-queue"},
+        {"qpid.queue_msg_sequence": "x-opt-delivery-time"},
+        {"qpid.queue_msg_sequence": "x-opt-delivery-delay"},
+        {"qpid.queue_msg_sequence": "x-cc"},
     ],
 )
 def test_argument_that_cannot_be_followed_is_refused_and_nothing_created(

@@ -47,8 +47,10 @@ from qpidha.model.errors import (
     ResourceDeleted,
 )
 from qpidha.model.message_view import (
+    ACQUIRED_COUNT,
     DELIVERY_ANNOTATIONS,
     DELIVERY_TIMES,
+    FAILED_OVER,
     add_annotation,
     departure,
     due_at,
@@ -65,14 +67,6 @@ if TYPE_CHECKING:
     from qpidha.broker.queues.selection import Selector
     from qpidha.model.message import Message
 
-FAILED_OVER = "x-opt-ha-failover"
-"""The message annotation of a message that was on its queue when its primary changed. Who had it
-then is not replicated, so it may have been with a consumer or not.
-"""
-ACQUIRED_COUNT = "x-acquired-count"
-"""The message annotation of a message that a consumer had before and gave back: how often, whether
-or not that counts as a failed delivery.
-"""
 _FAILED_OVER_SECTION = add_annotation(b"", b"", FAILED_OVER, True)
 ACTIVE = ("rabbitmq:active", "qpidha:active")
 """Properties of a flow that say whether the peer is the single active consumer of its queue."""

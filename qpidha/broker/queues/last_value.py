@@ -21,13 +21,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from qpidha.broker.queues.arguments import LONGEST_KEY, short_name
+from qpidha.broker.queues.dead_letters import is_of_deaths
 from qpidha.broker.queues.ordering import BySequence
 from qpidha.model.errors import InvalidArgument, ProtocolViolation
 from qpidha.model.message import Message
-from qpidha.model.message_view import application_property
+from qpidha.model.message_view import (
+    ACQUIRED_COUNT,
+    BCC,
+    CC,
+    DELIVERY_DELAY,
+    DELIVERY_TIMES,
+    FAILED_OVER,
+    application_property,
+)
 
 LAST_VALUE_KEY = "qpid.last_value_queue_key"
 SEQUENCE_KEY = "qpid.queue_msg_sequence"
+TAKEN = frozenset({ACQUIRED_COUNT, BCC, CC, DELIVERY_DELAY, FAILED_OVER, *DELIVERY_TIMES})
+"""Annotations that brokers write or follow, beside those of dead letters."""
 LEGACY_KEY = "qpid.LVQ_key"
 """The property that Qpid's older names for such a queue mean."""
 
@@ -116,8 +127,15 @@ def read_sequence_key(arguments: Mapping[str, Any]) -> str:
 
 
 def check_sequence_key(arguments: Mapping[str, Any]) -> None:
-    """Raise InvalidArgument for a name that no annotation can have."""
+    """Raise InvalidArgument for a name that no annotation can have, or that is taken."""
     _check_text(arguments, SEQUENCE_KEY)
+    name = arguments.get(SEQUENCE_KEY, "")
+    if name in TAKEN or is_of_deaths(name):
+        raise InvalidArgument(
+            f"{SEQUENCE_KEY}={name} is taken",
+            reason="an annotation of this name says something else of a message",
+            hint="use another name",
+        )
     if SEQUENCE_KEY in arguments and not arguments[SEQUENCE_KEY].isascii():
         raise InvalidArgument(
             f"{SEQUENCE_KEY} is a symbol, of ASCII characters", hint="use another name"
