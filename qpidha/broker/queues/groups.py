@@ -142,7 +142,7 @@ class ByGroup(RoundRobin):
         self._tickets: list[int] = []
         """A heap of the first sequences of groups."""
         self._blocked: dict[Consumer, dict[Group, None]] = {}
-        """Groups without a ticket: their owners had no credit."""
+        """Groups without a ticket: their owners had no credit, or kept a message for too long."""
         self._refused: list[int] = []
         """Tickets of groups whose first message no consumer would have."""
 
@@ -290,6 +290,8 @@ class ByGroup(RoundRobin):
         """
         tickets, places = self._tickets, self._places
         for taker in takers:
+            if taker in self._late:
+                continue
             for group in self._blocked.pop(taker, ()):
                 if self._has_more(group):
                     heappush(tickets, group.waiting[0])
@@ -350,7 +352,8 @@ class ByGroup(RoundRobin):
                         tier.remove(consumer)
                         tier.append(consumer)
                         return consumer
-        elif owner.credit <= 0:
+        elif owner.credit <= 0 or owner in self._late:
+            # One that kept a message for too long would be given it again before the group is free.
             self._blocked.setdefault(owner, {})[group] = None
             return None
         elif not owner.is_selective or owner.accepts(message):

@@ -177,6 +177,38 @@ def test_row_115_who_kept_a_message_for_too_long_gets_none_before_others(single:
     assert shares(pair, **links) == {"slow": late, "fast": ["d"]}
 
 
+def test_row_115_a_group_goes_to_another_when_all_that_is_out_of_it_is_released() -> None:
+    """Its owner, which may hang, is not given again what was released first."""
+    pair = a_queue({}, {"x-consumer-timeout": 1000, "qpid.group_header_key": "group"})
+    queue = pair.host.broker.queues["q"]
+    slow, fast = RawClient(pair.host), RawClient(pair.host, "other", 98)
+    links = {"slow": (slow, slow.attach_receiver("q", credit=100))}
+    assert shares(pair, **links) == {"slow": ["a", "b", "c"]}
+    links["fast"] = (fast, fast.attach_receiver("q", credit=100))
+    at(pair, SECOND // 2)
+    queue.enqueue(build("d"))
+    assert shares(pair, **links) == {"slow": ["d"], "fast": []}
+    at(pair, SECOND // 2)
+    queue.enqueue(build("e"))
+    assert shares(pair, **links) == {"slow": [], "fast": []}
+    at(pair, SECOND // 2)
+    assert shares(pair, **links) == {"slow": [], "fast": ["a", "b", "c", "d", "e"]}
+
+
+def test_row_115_the_owner_of_a_group_that_is_heard_of_gets_the_rest_of_it() -> None:
+    pair = a_queue({}, {"x-consumer-timeout": 1000, "qpid.group_header_key": "group"})
+    client = RawClient(pair.host)
+    end = client.attach_receiver("q", credit=100)
+    client.deliveries(end)
+    at(pair, SECOND // 2)
+    pair.host.broker.queues["q"].enqueue(build("d"))
+    client.deliveries(end)
+    at(pair, SECOND // 2)
+    assert shares(pair, client=(client, end)) == {"client": []}
+    end.flow(1)
+    assert shares(pair, client=(client, end)) == {"client": ["a", "b", "c"]}
+
+
 @pytest.mark.parametrize("sign", ["credit", "outcome"])
 def test_row_115_who_is_heard_of_again_gets_messages_as_before(sign: str) -> None:
     pair = a_queue({}, {"x-consumer-timeout": 1000})
