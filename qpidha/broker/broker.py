@@ -409,8 +409,8 @@ class Broker(State):
             )
         if self._refusal and passes_on(queue) and not may_rest:
             raise LimitExceeded(
-                f"Queue {name} cannot be deleted at present: its messages go to its alternate "
-                f"exchange, and there is no room for {len(queue.messages)} of {queue.bytes} bytes: "
+                f"Queue {name} cannot be deleted at present: what is on it goes to other queues, "
+                f"and there is no room for {len(queue.messages)} messages of {queue.bytes} bytes: "
                 f"{self._refusal}",
                 hint="Purge it before, consume from it, or try again later.",
             )
@@ -1010,7 +1010,9 @@ class Broker(State):
         too few), or for one that can wait for room on the disk, as its queue is being deleted.
         """
         try:
-            routed = self._send_on(queue, message, Cause.DELETED, steps or self._reroute_steps)
+            routed = self._send_held(queue, message, steps or self._reroute_steps)
+            if routed is None:
+                routed = self._send_on(queue, message, Cause.DELETED, steps or self._reroute_steps)
         except TooManyKeys:
             return None
         except RefusedRequest as error:  # It is full, or a copy of what another broker decides on.
@@ -1028,6 +1030,23 @@ class Broker(State):
             exchange.bytes_received += message.size
             exchange.drop(message.size)
         return routed.sequence
+
+    def _send_held(self, queue: Queue, message: Message, steps: Steps) -> Routed | None:
+        """Put a message among the dead letters of its queue that died and had no place there; None
+        if it has none now either. Raises RefusedRequest while it may have one later.
+        """
+        cause = queue.unplaced.get(message.sequence, (message, Cause.DELETED))[1]
+        if cause is Cause.DELETED or self._target_of(queue, cause) is None:
+            return None
+        try:
+            routed = self._send_on(queue, message, cause, steps)
+        except RefusedRequest as error:
+            if isinstance(error, TooManyKeys) or (
+                isinstance(error, LimitExceeded) and self._refusal
+            ):
+                raise
+            return None
+        return routed if routed is not None and routed.queues else None
 
     def _drop(self, queue: Queue, reason: str) -> None:
         queue.not_rerouted += 1

@@ -716,6 +716,50 @@ def test_a_ring_of_large_messages_comes_down_to_a_lower_limit_by_their_bytes() -
     assert len(queue.messages) == 2 and len(dead.messages) == 29
 
 
+@pytest.mark.parametrize("way", ["auto-delete", "owner", "delete"])
+def test_what_waits_only_for_another_turn_is_a_dead_letter_though_its_queue_ends(way: str) -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    broker.declare_queue("dead")
+    owner = object() if way == "owner" else None
+    lifetime = {"qpid.lifetime-policy": "delete-on-close"} if owner else {}
+    queue, _ = broker.declare_queue(
+        "q",
+        auto_delete=way == "auto-delete",
+        owner=owner,
+        arguments={**TO_DEAD, **lifetime, "qpid.replicate": "all"},
+    )
+    count = LETTERS_A_TURN + 10
+    send(broker, "q", *map(str, range(count)), "alive")
+    taker = a_taker(queue, count)
+    broker.dispatch(1)
+    for message in taker.got:
+        queue.reject(message)
+    assert len(queue.unplaced) == 10
+    queue.unsubscribe(taker)
+    if owner is not None:
+        broker.owner_gone(owner)
+    elif way == "delete":
+        broker.delete_queue("q")
+    assert "q" not in broker.queues
+    assert contents(broker, "dead") == [str(number) for number in range(count)]
+    assert picture(copy_of(tape)) == picture(broker)
+
+
+def test_what_has_no_place_among_the_dead_letters_goes_with_its_queue() -> None:
+    broker = a_broker(Tape())
+    broker.declare_queue("other")
+    broker.bind("amq.fanout", "other")
+    queue, _ = broker.declare_queue(
+        "q", alternate="amq.fanout", arguments={"x-dead-letter-exchange": "missing"}
+    )
+    send(broker, "q", "a", "b")
+    queue.reject(first(queue))
+    assert len(queue.unplaced) == 1
+    broker.delete_queue("q")
+    assert "q" not in broker.queues and contents(broker, "other") == ["a", "b"]
+
+
 def test_what_waits_only_for_another_turn_has_the_next_one() -> None:
     broker = a_broker()
     broker.declare_queue("dead")

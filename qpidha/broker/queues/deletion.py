@@ -7,6 +7,9 @@ keys of the messages take long to be compared with the bindings of the alternate
 is a batch of its own: so many messages come to where they go and leave here. The last one is the
 record of the end.
 
+What died on a queue and has no place among its dead letters yet, perhaps for want of a turn, is
+tried once more, and goes with the queue if it has none now.
+
 What is passed on is written once more, and the room of what has left comes back only with a
 checkpoint. So a deletion rests before the first message that cannot be taken for want of disk, and
 none is begun then that somebody asks for. Whoever purges a queue that rests gives up what is there.
@@ -48,14 +51,15 @@ def goes_on(queue: Queue) -> bool:
 
 def passes_on(queue: Queue) -> bool:
     """Whether there is something on a queue that has to be passed on before it ends."""
-    return bool(queue.messages) and goes_on(queue)
+    return bool(queue.unplaced) or (bool(queue.messages) and goes_on(queue))
 
 
 def is_long(queue: Queue) -> bool:
     """Whether it takes more than one turn to pass on what is on a queue."""
-    return passes_on(queue) and (
-        len(queue.messages) >= PASSED_ON_A_TURN or queue.bytes >= BYTES_A_TURN
-    )
+    if goes_on(queue):
+        return len(queue.messages) >= PASSED_ON_A_TURN or queue.bytes >= BYTES_A_TURN
+    size = sum(message.size for message, _ in queue.unplaced.values())
+    return len(queue.unplaced) >= PASSED_ON_A_TURN or size >= BYTES_A_TURN
 
 
 def some(messages: Iterable[Message], most: int) -> tuple[list[Message], int]:
@@ -95,9 +99,8 @@ class Deletion(Walk):
 
     def step(self, most: int) -> int:
         """Pass on some messages; after the last one the queue is gone."""
-        queue = self.queue
         most = min(most, PASSED_ON_A_TURN)
-        found, size = some(queue.ordering.after(self._place), most) if goes_on(queue) else ([], 0)
+        found, size = some(self._following(), most)
         passed = self._passed_on(found)
         is_last = len(passed) == len(found) < most and size < BYTES_A_TURN
         if is_last:
@@ -109,6 +112,15 @@ class Deletion(Walk):
             self._place = passed[-1].sequence
         count, size = len(passed) + is_last, sum(message.size for message in passed)
         return max(count * WEIGHT, size * PASSED_ON_A_TURN * WEIGHT // BYTES_A_TURN)
+
+    def _following(self) -> Iterable[Message]:
+        """Return what is still to be passed on: all messages, or those that died and have no place
+        yet. These leave as they are passed on.
+        """
+        queue = self.queue
+        if goes_on(queue):
+            return queue.ordering.after(self._place)
+        return (message for message, _ in queue.unplaced.values())
 
     def finish(self) -> None:
         """Take the queue away, with what is still there."""
