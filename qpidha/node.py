@@ -340,7 +340,7 @@ class Node:
         if self._ends_log and self.wal is not None:
             self._ends_log = False
             self.wal.end_in_order(log.last)
-        broker.use.unfinished = self.scratch.unfinished
+        broker.use.unfinished = self.scratch.unfinished + self.scratch.put_off
         self.effects += self.memory.turn(self.now)
         if self.wal is not None and self.wal.news:
             self._tell_set_aside(self.wal.news)

@@ -56,6 +56,9 @@ PUT_OFF = 4 << 20
 """Bytes that may wait for turns of their own, whatever they are: those of a dozen turns of a client
 that sends as fast as it can.
 """
+ALL_PUT_OFF = 64 << 20
+"""Bytes that may wait so of all connections, before one may have no more than a turn of its own."""
+FEW_PUT_OFF = 256 << 10
 MAX_MILLISECONDS = 2**32 - 1
 """The longest silence that can be named: 49 days; who asks for more gets this."""
 # Takes the lines that the engine would write to standard error; with what it finds wrong it also
@@ -204,7 +207,7 @@ class Engine:
         lib.pn_decref(self._transport)
         lib.pn_collector_free(self._collector)
         self._connection = None
-        self.put_off = b""
+        self._put_off(b"")
         # Objects that refer to each other would stay until a collection of the oldest ones, and a
         # broker makes none.
         for session in self._sessions.values():
@@ -361,7 +364,8 @@ class Engine:
         reader = self._reader
         data = reader.whole(data)
         if self.put_off:
-            data, self.put_off = self.put_off + data, b""
+            data = self.put_off + data
+            self._put_off(b"")
         start, size, rounds = 0, len(data), 0
         reader.renew()
         while start < size:
@@ -391,13 +395,19 @@ class Engine:
     def wait(self, data: bytes) -> None:
         """Put bytes from the peer off, behind those that were put off before."""
         data = self.put_off + data
-        if len(data) > PUT_OFF:
+        most = PUT_OFF if self.scratch.put_off < ALL_PUT_OFF else FEW_PUT_OFF
+        if len(data) > most:
             raise LimitExceeded(
                 f"{len(data)} bytes wait behind states of deliveries, flows or attaches",
-                reason=f"{PUT_OFF} are kept while thousands of those are looked at, some a turn",
+                reason=f"{most} are kept while thousands of those are looked at, some a turn",
                 hint="settle or attach fewer at once, or wait for the answers",
             )
         self._is_heard = True
+        self._put_off(data)
+
+    def _put_off(self, data: bytes) -> None:
+        """Keep this for the next turn, in place of what was kept."""
+        self.scratch.put_off += len(data) - len(self.put_off)
         self.put_off = data
 
     def _see_to(self, session: SessionEnd, notice: Notice) -> None:

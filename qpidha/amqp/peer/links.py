@@ -75,11 +75,13 @@ class Scratch:
     one; Python runs other threads during each call of C, so that two threads must not.
     """
 
-    __slots__ = ("_tag_holder", "buffer", "tag", "tag_bytes", "unfinished")
+    __slots__ = ("_tag_holder", "buffer", "put_off", "tag", "tag_bytes", "unfinished")
 
     def __init__(self) -> None:
         self.unfinished = 0
         """Bytes of messages of which only a part has come, in all engines."""
+        self.put_off = 0
+        """Bytes that came and wait for later turns, in all engines."""
         self.buffer = ffi.new("char[]", BUFFER_SIZE)
         # One tag is enough: the engine copies it. Tags only have to differ among the unsettled
         # deliveries of one link. They are ASCII, for some clients take them for text.

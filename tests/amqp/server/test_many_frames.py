@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
+from qpidha.amqp.peer import engine
 from qpidha.amqp.peer.engine import PUT_OFF
 from qpidha.amqp.server.streams import LATE_A_TURN
 from qpidha.model.effects import Effect, SendBytes
 from qpidha.model.encoding import UInt
-from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionOpened
+from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionLost, ConnectionOpened
 from qpidha.node import Node
 from tests.amqp.builders import a_node
 from tests.amqp.server.test_rare_frames import HEADER, OPEN, PLAIN_BEGIN
@@ -55,6 +58,41 @@ def test_who_attaches_without_end_is_hung_up_on() -> None:
     said = link_that_comes_and_goes(0)
     effects = node.step([BytesReceived(2, said * (2 * PUT_OFF // len(said)))], NOW)
     assert told(frames_in(sent(effects)))[-1] == (0x18, "amqp:resource-limit-exceeded")
+
+
+def test_what_all_connections_put_off_has_a_bound_and_counts_as_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else 500 of them could have the broker keep 2 GB."""
+    monkeypatch.setattr(engine, "ALL_PUT_OFF", 2 << 20)
+    node = a_node_with_a_client()
+    said = link_that_comes_and_goes(0)
+    said *= (1 << 20) // len(said)
+    effects: list[Effect] = []
+    for number in range(4, 14, 2):
+        node.step([ConnectionOpened(number, "p", ConnectionKind.CLIENT, "", False)], NOW)
+        node.step([BytesReceived(number, HEADER + OPEN + PLAIN_BEGIN)], NOW)
+        effects += node.step([BytesReceived(number, said)], NOW)
+    ends = told(frames_in(sent(effects))).count((0x18, "amqp:resource-limit-exceeded"))
+    assert 0 < ends < 4
+    assert 1 << 20 < node.scratch.put_off < 4 << 20
+    assert node.broker.use.unfinished == node.scratch.put_off
+    for _ in range(1000):
+        if not node.streams.late:
+            break
+        node.step([], NOW)
+    assert node.scratch.put_off == node.broker.use.unfinished == 0
+
+
+def test_what_a_connection_that_is_lost_had_put_off_is_kept_no_longer() -> None:
+    node = a_node_with_a_client()
+    said = link_that_comes_and_goes(0)
+    node.step([BytesReceived(2, said * ((1 << 20) // len(said)))], NOW)
+    assert node.scratch.put_off > 0
+    node.step([ConnectionLost(2, "gone")], NOW)
+    while node.streams.late:
+        node.step([], NOW)
+    assert node.scratch.put_off == 0
 
 
 def test_thousands_of_flows_are_looked_at_some_a_turn() -> None:
