@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test docs mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
+.PHONY: help demo quick test docs mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-console bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -137,6 +137,10 @@ bench-kinds: ## what a message costs inside a queue of each kind, beside one in 
 bench-crowd: ## what 10,000 idle connections, 100,000 that come and go, and queues of a million messages cost others
 	@.ci/setup bench
 	$(BIN)/python -m tests.bench.crowd
+
+bench-console: ## what a console that is scraped each second costs its broker, with 1,000 and 10,000 queues
+	@.ci/setup bench
+	$(BIN)/python -m tests.bench.console
 
 bench-pressure: ## a slower consumer, little memory and small disks: senders wait, nothing is rejected or lost (SECONDS_OF_PRESSURE a row of 16)
 	@.ci/setup bench

@@ -185,6 +185,8 @@ class Follower:
         """The time of the last event of its log that was read."""
         self._tells = True
         """Whether the broker keeps events, and lets us ask."""
+        # Also of looks that others ask for: a broker may die and be back between two of ours.
+        broker.heard.append(self._see)
 
     async def follow(self) -> None:
         """Look at the broker again and again."""
@@ -195,7 +197,6 @@ class Follower:
     async def look(self) -> None:
         """See how it is, and read what it wrote."""
         look = await self._broker.look()
-        self._see(look)
         if look.status is None:
             self._tells = True
         elif self._tells:
@@ -206,7 +207,7 @@ class Follower:
             except RefusedRequest:
                 self._tells = False
 
-    def _see(self, look: Look) -> None:
+    def _see(self, broker: Watched, look: Look) -> None:
         status = look.status or {}
         primary = status.get("primary") or {}
         state = look.state or UNREACHABLE

@@ -101,6 +101,19 @@ def test_a_state_is_told_when_it_is_another_one() -> None:
     asyncio.run(play())
 
 
+def test_a_state_that_somebody_else_saw_is_told() -> None:
+    async def play() -> None:
+        world = Play()
+        await world.look()
+        for status in (None, status_of("ready", epoch=1)):
+            world.link.status = status
+            world.broker._asked.clear()
+            await world.broker.look()
+        assert [each["state"] for _, each in world.told()] == ["ready", "unreachable", "ready"]
+
+    asyncio.run(play())
+
+
 def test_the_event_log_is_read_to_its_end_and_on_after_a_restart() -> None:
     async def play() -> None:
         world = Play()
