@@ -16,9 +16,11 @@ def test_row_8_groups_of_jms_are_with_one_consumer_each(a_cluster, prepared, tmp
         program.stop()
     had = [event["text"].split() for event in program.events("had")]
     assert sorted(text for texts in had for text in texts) == ["a1", "a2", "a3", "a4", "b1", "b2"]
-    # What comes after the end of a group is another group of the same name.
-    groups = [[text for text in texts if text != "a4"] for texts in had]
-    assert sorted(groups) == [["a1", "a2", "a3"], ["b1", "b2"]], program.told()
+    # What comes after the end of a group is another group of the same name. Both may be with one
+    # consumer, if the other one's credit came late.
+    for group in (["a1", "a2", "a3"], ["b1", "b2"]):
+        of_it = [[text for text in texts if text in group] for texts in had]
+        assert sorted(of_it) == [[], group], program.told()
     # Nothing was acknowledged, so all is there again.
     shown = cluster[0].call("peek_messages", name="q", count=9)
     assert [message["properties"].get("group_sequence") for message in shown] == [
