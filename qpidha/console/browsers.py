@@ -10,13 +10,14 @@ a right to it without a cookie: in effect whether it answers. Stands before the 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from qpidha.console.access import Access
+from qpidha.console.forms import read_form
 from qpidha.console.pages import Pages
 from qpidha.console.problems import Problem, problem_answer
 
@@ -24,8 +25,6 @@ COOKIE = "qpidha-console"
 LOGIN, LOGOUT = "/login", "/logout"
 SAFE = ("GET", "HEAD", "OPTIONS")
 """Methods that change nothing."""
-LONGEST = 4096
-"""Bytes of the form."""
 
 
 class Browsers:
@@ -91,7 +90,7 @@ class Browsers:
             return self._pages.login(onward, has_tokens=bool(self._access.tokens))
         if request.method != "POST":
             raise Problem(405, "Method Not Allowed", headers={"allow": "GET, HEAD, POST"})
-        token = (parse_qs(await _body(request)).get("token") or [""])[0].strip()
+        token = (await read_form(request)).get("token", "").strip()
         if not self._access.tokens or not self._access.knows(f"Bearer {token}"):
             return self._pages.login(onward, has_tokens=bool(self._access.tokens), is_wrong=True)
         answer = RedirectResponse(onward, 303)
@@ -105,13 +104,3 @@ def _local(path: str) -> str:
     is_plain = path.isprintable() and "\\" not in path and not path.startswith("//")
     parts = urlsplit(path) if is_plain and path.startswith("/") else None
     return path if parts is not None and not parts.scheme and not parts.netloc else "/"
-
-
-async def _body(request: Request) -> str:
-    """Read a form. Raises Problem."""
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > LONGEST:
-            raise Problem(413, f"the form has more than {LONGEST} bytes", hint="send less")
-    return body.decode("utf-8", "replace")

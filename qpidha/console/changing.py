@@ -19,7 +19,7 @@ from qpidha.console.access import Token
 from qpidha.console.changes import CHANGES, Change, check
 from qpidha.console.doorkeeper import demand
 from qpidha.console.looks import NotAnswered, Watched
-from qpidha.console.plans import planned
+from qpidha.console.plans import Plan, planned
 from qpidha.console.problems import Problem
 from qpidha.console.resources import PATIENCE as ANSWER_PATIENCE
 from qpidha.console.watchers import API, Broker, Watchers
@@ -55,14 +55,8 @@ def _add(app: FastAPI, watchers: Watchers, change: Change, log: Log) -> None:
         check(change, params)
         about = {"broker": chosen.name, "method": change.method, "dry_run": dry_run}
         if dry_run:
-
-            async def ask(method: str, given: dict[str, Any]) -> Any:
-                return await chosen.ask(method, given, deadline=ANSWER_PATIENCE)
-
-            return JSONResponse({**about, **await planned(change, params, ask)})
-        done = asyncio.create_task(_do(chosen, change, params, _who(token, request), log))
-        # It goes on, and is logged, also when the client goes.
-        result = await asyncio.shield(done)
+            return JSONResponse({**about, **await plan_of(chosen, change, params)})
+        result = await carry_out(chosen, change, params, who_asks(token, request), log)
         return JSONResponse({**about, "result": result})
 
     types = {param.name: {"type": param.type} for param in change.params}
@@ -84,6 +78,25 @@ def _add(app: FastAPI, watchers: Watchers, change: Change, log: Log) -> None:
     )(answer)
 
 
+async def plan_of(broker: Watched, change: Change, params: dict[str, Any]) -> Plan:
+    """Return what a change would do. Raises RefusedRequest and NotAnswered."""
+
+    async def ask(method: str, given: dict[str, Any]) -> Any:
+        return await broker.ask(method, given, deadline=ANSWER_PATIENCE)
+
+    return await planned(change, params, ask)
+
+
+async def carry_out(
+    broker: Watched, change: Change, params: dict[str, Any], who: str, log: Log = log_line
+) -> Any:
+    """Have a broker make a change, and write who asked for it. Raises RefusedRequest and
+    NotAnswered.
+    """
+    # It goes on, and is logged, also when the client goes.
+    return await asyncio.shield(asyncio.create_task(_do(broker, change, params, who, log)))
+
+
 async def _do(broker: Watched, change: Change, params: dict[str, Any], who: str, log: Log) -> Any:
     outcome = "the console ended"
     try:
@@ -101,7 +114,8 @@ async def _do(broker: Watched, change: Change, params: dict[str, Any], who: str,
         log(f"{who} asked {broker.name} for {what}: {_plain(outcome)}")
 
 
-def _who(token: Token, request: Request) -> str:
+def who_asks(token: Token, request: Request) -> str:
+    """Say for the log whose token a request has, and from where it comes."""
     address = request.client.host if request.client else "?"
     return f"{_plain(token.name)} ({token.scope.word}) at {address}"
 

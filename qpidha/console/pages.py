@@ -23,9 +23,15 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from qpidha.console.access import Token
+from qpidha.console.actions import ACTIONS, Action, params_of
+from qpidha.console.changing import carry_out, plan_of, who_asks
+from qpidha.console.doorkeeper import demand
 from qpidha.console.events import KINDS, LOG, MANY, STATE, Event
+from qpidha.console.forms import read_form
 from qpidha.console.history import UNKNOWN, History, Lane
 from qpidha.console.looks import Look, NotAnswered, Watched
+from qpidha.console.problems import HTTP_OF, Problem
 from qpidha.console.queue_table import SIZES, SORTS, QueueTable
 from qpidha.console.resources import LONGEST_PAGE, PATIENCE
 from qpidha.console.watchers import Watchers, on_get
@@ -81,6 +87,8 @@ WINDOWS = {
 }
 """What the timeline can show, in seconds; 0 is from the beginning."""
 TICKS = 4
+DO = "/do/"
+"""Where actions are."""
 KIND_GROUPS = {
     "cluster": ("the cluster", tuple({*KINDS} - {STATE, *MANY})),
     "conn": ("clients", ("conn",)),
@@ -128,6 +136,7 @@ class Pages:
             "/policies": self._policies,
             "/events": self._events,
             "/members/{name:path}": self._member,
+            DO + "{name:path}": self._plan,
         }
         self._history = History(time.time())
         self._files = {name: STATIC.joinpath(name).read_bytes() for name in TYPES}
@@ -157,7 +166,8 @@ class Pages:
                 )
             ),
             "Cross-Origin-Opener-Policy": "same-origin",
-            "Referrer-Policy": "no-referrer",
+            # With no-referrer a form would not say from where it comes (its Origin would be null).
+            "Referrer-Policy": "same-origin",
             "X-Content-Type-Options": "nosniff",
         }
         for broker in brokers:
@@ -171,10 +181,11 @@ class Pages:
         """Let an application serve the pages."""
         for path, answer in self._paths.items():
             on_get(app, path, self._guarded(answer), include_in_schema=False)
+        app.post(DO + "{name:path}", include_in_schema=False)(self._guarded(self._do))
 
     def has(self, path: str) -> bool:
         """Whether a path is that of a page."""
-        return path in self._paths or path.startswith(("/queues/", "/members/"))
+        return path in self._paths or path.startswith(("/queues/", "/members/", DO))
 
     def login(self, onward: str, *, has_tokens: bool, is_wrong: bool = False) -> Response:
         """Make the page that asks for a token, and goes on to another one."""
@@ -201,10 +212,15 @@ class Pages:
             except NoSuchThing as error:
                 return view.problem(404, str(error), error.hint)
             except NotAnswered as error:
+                if error.is_open and request.method == "POST":
+                    hint = "It may or may not have been done: look before you ask for it again."
+                    return view.problem(504, error.reason, hint)
                 return view.problem(503, error.reason, "The page tries again by itself.")
+            except Problem as error:
+                return view.problem(error.status, error.detail, error.hint)
             except RefusedRequest as error:
                 text = ": ".join(part for part in (error.text, error.reason) if part)
-                return view.problem(409, text, error.hint)
+                return view.problem(HTTP_OF.get(error.condition, 409), text, error.hint)
 
         return page
 
@@ -378,6 +394,27 @@ class Pages:
             ticks=[(0, begin), (100, now)],
         )
 
+    async def _plan(self, view: View) -> Response:
+        action, _ = view.action()
+        params = params_of(action, view.query)
+        plan = await plan_of(view.broker, action.change, params)
+        await view.statistics()
+        return view.page(
+            "action.html", every=0, action=action, params=params, plan=plan, is_done=False
+        )
+
+    async def _do(self, view: View) -> Response:
+        action, token = view.action()
+        params = params_of(action, await read_form(view.request))
+        who = who_asks(token, view.request)
+        result = await carry_out(view.broker, action.change, params, who)
+        view.look = await view.broker.look()
+        await view.statistics()
+        found = result if isinstance(result, dict) else {}
+        return view.page(
+            "action.html", every=0, action=action, params=params, result=found, is_done=True
+        )
+
     def _marks(
         self, events: Sequence[tuple[Event, dict[str, Any]]], begin: float, now: float
     ) -> dict[str, list[dict[str, Any]]]:
@@ -485,6 +522,22 @@ class View:
         found = self.query.get(name, default)
         return found if found in offered else default
 
+    def may(self, method: str) -> bool:
+        """Whether who asks for the page may do this to the broker."""
+        token: Token | None = self.request.state.token
+        return token is not None and token.scope >= ACTIONS[method].change.scope
+
+    def action(self) -> tuple[Action, Token]:
+        """Return the action that the address names, and the token that allows it. Raises
+        NoSuchThing and Problem.
+        """
+        name = self.path("name")
+        if name not in ACTIONS:
+            raise NoSuchThing(f"There is no action {name}.", "The pages offer what there is.")
+        token = demand(self.request, ACTIONS[name].change.scope)
+        self.check()
+        return ACTIONS[name], token
+
     def link(self, path: str, **params: str) -> str:
         """Return the address of another page of the same broker."""
         if self.asked:
@@ -585,7 +638,9 @@ class View:
 
     def problem(self, status: int, text: str, hint: str) -> Response:
         """Make the page for what cannot be shown."""
-        return self._render("problem.html", status, 2, {"text": text, "hint": hint})
+        # An action is not asked for again by itself.
+        every = 0 if self.request.url.path.startswith(DO) else 2
+        return self._render("problem.html", status, every, {"text": text, "hint": hint})
 
     def _render(self, template: str, status: int, every: int, context: dict[str, Any]) -> Response:
         look = self.look

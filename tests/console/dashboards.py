@@ -32,8 +32,10 @@ class Watched:
 
 
 @contextmanager
-def watched(directory: Path, count: int = 3) -> Iterator[Watched]:
-    """Run a cluster of brokers b1, b2, ... whose first one is active, with a console for each."""
+def watched(directory: Path, count: int = 3, *more: object) -> Iterator[Watched]:
+    """Run a cluster of brokers b1, b2, ... whose first one is active, with a console for each that
+    has `more` options.
+    """
     cluster = Cluster(directory, count, options={})
     ports = [Port() for _ in range(count)]
     consoles: list[Console] = []
@@ -44,7 +46,7 @@ def watched(directory: Path, count: int = 3) -> Iterator[Watched]:
         every = ",".join(f"http://127.0.0.1:{port.number}" for port in ports)
         for broker, port in zip(cluster, ports, strict=True):
             socket = broker.admin_socket
-            options = ("--admin-socket", socket, "--consoles", every, "--cluster", "orders")
+            options = ("--admin-socket", socket, "--consoles", every, "--cluster", "orders", *more)
             consoles.append(Console(*options, port=port.number))
         yield Watched(cluster, consoles)
     finally:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import http.client
+import re
 from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
 
+from qpidha.client.blocking import Client
+from qpidha.client.errors import ClientError
+from qpidha.client.message import Message
 from tests.console.conftest import Pair
 from tests.console.consoles import Answer, Console
 from tests.patience import STATE
+from tests.system.cluster import Admin, wait_for
 
 TOKEN = "monitor-0123456789abcdef"
+OPERATOR = "operator-0123456789abcdef"
+ADMINISTRATOR = "administrator-0123456789abcdef"
 OTHER = "http://127.0.0.2:8672"
 
 
 @pytest.fixture(scope="module")
 def console(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     tokens = tmp_path_factory.mktemp("tokens") / "tokens"
-    tokens.write_text(f"monitor {TOKEN}\n")
+    lines = (f"monitor {TOKEN}", f"operator {OPERATOR}", f"administrator {ADMINISTRATOR}")
+    tokens.write_text("\n".join(lines))
     tokens.chmod(0o600)
     options = ("--data-dir", pair.place, "--token-file", tokens, "--consoles", OTHER)
     with Console(*options) as found:
@@ -41,9 +49,9 @@ def ask(console: Console, path: str, method: str = "GET", body: str = "", **more
     return Answer(found.status, text, {k.lower(): v for k, v in found.getheaders()})
 
 
-def logged_in(console: Console) -> str:
+def logged_in(console: Console, token: str = TOKEN) -> str:
     """Log in, and return what the cookie says."""
-    answer = ask(console, "/login", "POST", f"token={TOKEN}")
+    answer = ask(console, "/login", "POST", f"token={token}")
     assert answer.status == 303
     return answer.headers["set-cookie"].partition(";")[0]
 
@@ -127,3 +135,98 @@ def test_without_a_token_file_everybody_may_look(pair: Pair) -> None:
     assert answer.status == 200 and "without a <code>--token-file" in answer.text
     assert ask(pair.console, "/login", "POST", "token=x").status == 403
     assert ask(pair.console, "/", Cookie="qpidha-console=x").status == 200
+
+
+@pytest.fixture
+def queue(pair: Pair) -> Iterator[str]:
+    name = "to be/purged & <b>"
+    with Admin(pair.place / "admin.sock") as admin:
+        admin.call("declare_queue", name=name)
+        with Client(f"127.0.0.1:{pair.daemon.port}", timeout=STATE) as client:
+            client.sender("/queues/" + quote(name, safe="")).send(Message("m"))
+        yield name
+        if admin.call("list_queues", name=name):
+            admin.call("delete_queue", name=name)
+
+
+def messages(pair: Pair, name: str) -> int | None:
+    with Admin(pair.place / "admin.sock") as admin:
+        found = admin.call("list_queues", name=name)
+    return found[0]["messages"] if found else None
+
+
+def test_actions_are_offered_to_those_who_may(pair: Pair, console: Console, queue: str) -> None:
+    page = "/queues/" + quote(queue, safe="")
+    plan = "/do/purge_queue?name=" + quote(queue, safe="")
+    body = "name=" + quote(queue, safe="")
+    monitor = logged_in(console)
+    assert "Purge" not in ask(console, page, Cookie=monitor).text
+    for answer in (
+        ask(console, plan, Cookie=monitor),
+        ask(console, "/do/purge_queue", "POST", body, Cookie=monitor),
+    ):
+        assert answer.status == 403 and "this needs the scope operator" in answer.text
+    assert "/do/" not in ask(pair.console, page).text
+    assert ask(pair.console, plan).status == 401
+    assert ask(pair.console, "/do/purge_queue", "POST", body).status == 401
+    operator = logged_in(console, OPERATOR)
+    assert "/do/purge_queue?name=" in ask(console, page, Cookie=operator).text
+    assert ask(console, "/do/close_connection?id=1", Cookie=operator).status == 403
+    assert messages(pair, queue) == 1
+
+
+def test_an_action_says_first_what_it_would_do(pair: Pair, console: Console, queue: str) -> None:
+    operator = logged_in(console, OPERATOR)
+    plan = ask(console, "/do/purge_queue?name=" + quote(queue, safe=""), Cookie=operator)
+    assert plan.status == 200 and "1 of 1 messages of the queue" in plan.text
+    assert "Nothing is done yet" in plan.text and "<b>" not in plan.text
+    assert "http-equiv" not in plan.text, "it stays until somebody decides"
+    assert messages(pair, queue) == 1
+    body = "name=" + quote(queue, safe="")
+    foreign = ask(console, "/do/purge_queue", "POST", body, Cookie=operator, Origin=OTHER)
+    assert foreign.status == 403 and messages(pair, queue) == 1
+    done = ask(console, "/do/purge_queue", "POST", body, Cookie=operator)
+    assert done.status == 200 and "Done: purge the queue" in done.text
+    assert messages(pair, queue) == 0
+    assert ask(console, "/do/delete_queue", "POST", body, Cookie=operator).status == 200
+    assert messages(pair, queue) is None
+    again = ask(console, "/do/delete_queue", "POST", body, Cookie=operator)
+    assert again.status == 404 and "queue" in again.text
+
+
+def test_a_connection_is_closed_by_an_administrator(pair: Pair, console: Console) -> None:
+    cookie = logged_in(console, ADMINISTRATOR)
+    with Client(f"127.0.0.1:{pair.daemon.port}", timeout=STATE, reconnect_timeout=0) as client:
+        page = ask(console, "/connections", Cookie=cookie).text
+        (number,) = re.findall(r"/do/close_connection\?id=(\d+)", page)
+        assert (
+            "would be closed"
+            in ask(console, f"/do/close_connection?id={number}", Cookie=cookie).text
+        )
+        body = f"id={number}"
+        assert ask(console, "/do/close_connection", "POST", body, Cookie=cookie).status == 200
+        wait_for(
+            lambda: "/do/close_connection?id=" in ask(console, "/connections", Cookie=cookie).text,
+            False.__eq__,
+        )
+        with pytest.raises(ClientError):
+            client.sender("nothing")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "why"),
+    [
+        ("/do/shutdown", 404, "There is no action shutdown"),
+        ("/do/purge_queue", 400, "parameter name is missing or empty"),
+        ("/do/purge_queue?name=nothing", 404, "nothing"),
+        ("/do/close_connection?id=x", 400, "is to be an integer"),
+        ("/do/close_connection?id=99999", 404, "there is no connection 99999"),
+        ("/do/switchover", 200, "No broker can take over now"),
+    ],
+)
+def test_what_cannot_be_done_is_said_on_a_page(
+    console: Console, path: str, status: int, why: str
+) -> None:
+    answer = ask(console, path, Cookie=logged_in(console, ADMINISTRATOR))
+    assert answer.status == status and why in answer.text, answer.text[-1500:]
+    assert answer.headers["content-type"].startswith("text/html")

@@ -98,7 +98,10 @@ CONTRAST = """() => {
   }
   for (const box of document.querySelectorAll("input:not([type=hidden]), select"))
     add(box.name, getComputedStyle(box).borderTopColor, ground(box.parentElement), 3);
+  for (const button of document.querySelectorAll("button"))
+    add(button.textContent, getComputedStyle(button).color, ground(button), 4.5);
   const badge = document.querySelector(".verdict");
+  if (!badge) return found;
   const style = getComputedStyle(badge, "::before");
   add(style.content, style.color, parse(style.backgroundColor), 4.5);
   return found;
@@ -298,6 +301,45 @@ def test_all_is_there_without_javascript(run: Watched, chromium: Browser) -> Non
         page.get_by_role("link", name=there.partition("//")[2]).click()
         assert page.url == f"{there}/queues/q1"
         expect(page.locator(".facts")).to_contain_text("b2, ready")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_who_logs_in_can_hand_over_by_the_keyboard(page: Page, tmp_path: Path, scheme: Any) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("administrator administrator-0123456789 ann\n")
+    tokens.chmod(0o600)
+
+    def can_be_read() -> None:
+        assert [row for row in page.evaluate(CONTRAST) if row[0] < row[1]] == []
+
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 400, "height": 800})
+    with watched(tmp_path, 2, "--token-file", tokens) as run:
+        page.goto(run.address(0) + "/")
+        assert page.evaluate("document.activeElement.name") == "token"
+        can_be_read()
+        page.keyboard.type("not a token that is known")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("not known")
+        can_be_read()
+        page.keyboard.type("administrator-0123456789")
+        page.keyboard.press("Enter")
+        page.get_by_role("link", name="Hand over to b2").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(".plan").first).to_contain_text(f"({run.cluster[1].address})")
+        expect(page.locator(".plan tbody")).to_contain_text("is the primary")
+        can_be_read()
+        page.get_by_role("button", name="Hand over").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_have_text("Done: hand over")
+        page.get_by_role("link", name="Go on").focus()
+        page.keyboard.press("Enter")
+        expect(card(page, "b2").locator(".state")).to_have_text("active")
+        expect(page.locator(".verdict")).to_contain_text("b2 active, 1 of 1 backup ready")
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width == 400
+        page.get_by_role("button", name="Log out").click()
+        expect(page.locator("h1")).to_have_text("Log in")
 
 
 async def declare(path: str, count: int) -> None:

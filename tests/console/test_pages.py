@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 import time
@@ -14,7 +15,7 @@ import pytest
 
 from qpidha.client.admin import LinkBroken
 from qpidha.console import queue_table, words
-from qpidha.console.access import Access
+from qpidha.console.access import Access, Scope, Token
 from qpidha.console.api import make_app
 from qpidha.console.events import LOG
 from qpidha.console.looks import Look, Watched
@@ -429,3 +430,30 @@ def test_addresses_of_consoles_are_origins() -> None:
 def test_the_api_does_not_describe_pages() -> None:
     _, text = read(told(member("1")), path="/openapi.json")
     assert not {"/", "/queues", "/static/{name}"} & json.loads(text)["paths"].keys()
+
+
+def test_an_action_whose_outcome_is_not_known_is_said_to_be_open() -> None:
+    broker = told(member("1", "active"))
+    key = "administrator-0123456789"
+    token = Token(Scope.ADMINISTRATOR, hashlib.sha256(key.encode()).digest(), "ann")
+    app = make_app([Watched("b1", broker)], Access((token,)), "c")
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"name=q"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def ask(method: str, params: dict[str, Any]) -> Any:
+        if method == "purge_queue":
+            raise LinkBroken("it was gone before it answered")
+        return await Told.ask(broker, method, params)
+
+    broker.ask = ask  # type: ignore[method-assign]
+    about = {"type": "http", "http_version": "1.1", "method": "POST", "query_string": b""}
+    headers = [(b"authorization", f"Bearer {key}".encode())]
+    asyncio.run(app({**about, "path": "/do/purge_queue", "headers": headers}, receive, send))
+    text = sent[1]["body"].decode()
+    assert sent[0]["status"] == 504 and "It may or may not have been done" in text
+    assert 'data-every="0"' in text, "it is not asked for again"

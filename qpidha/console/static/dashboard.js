@@ -167,7 +167,8 @@ if (left.length > 1) {
   const whose = left[0] === "broker" ? "The broker of the console" : "The console";
   notice(`${whose} at ${hosts.at(-1)} does not answer. This is ${location.host}.`);
 }
-for (let wait = 0; ; ) {
+// A page that asks whether something is to be done stays as it is.
+for (let wait = 0; every; ) {
   await pause(wait);
   if (document.hidden) {
     wait = LOOK;
