@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test docs mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-console bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
+.PHONY: help demo quick test docs man mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-console bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -52,8 +52,13 @@ test: ## lint, then every test
 docs: ## the documents as a site with search in build/site, and man pages in build/man, without one warning
 	@.ci/setup docs
 	@$(BIN)/python -m sphinx -q -W -E -j auto -c docs -d build/pages . build/site
-	@$(BIN)/python -m sphinx -q -W -b man -c docs -d build/pages . build/man
+	@$(MAKE) --no-print-directory man
 	@echo "build/site/index.html   man -l build/man/qpid-ha.1   man -l build/man/qpidhad.8"
+
+man: # what packages need of the documents
+	@.ci/setup docs
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)} \
+	    $(BIN)/python -m sphinx -q -W -b man -c docs -d build/pages . build/man
 
 lint: ## ruff and mypy
 	@.ci/setup demo
@@ -159,7 +164,7 @@ lock: ## rewrite the lock files from pyproject.toml (needs uv on the PATH)
 wheels: ## dist/wheels: this package and all that a host needs, by the lock file, with proton compiled
 	@packages/wheels
 
-deb: wheels ## dist/*.deb for Debian 12: daemon, console and units; agents for Pacemaker
+deb: wheels man ## dist/*.deb for Debian 12: daemon, console and units; agents for Pacemaker
 	@packages/deb
 
 test-deb: deb ## install the packages on hosts in namespaces, start them, make a cluster, purge them (as root, with debootstrap)

@@ -169,6 +169,8 @@ def test_installed_started_reloaded_removed_and_purged(host: Host) -> None:
     assert host.run("qpid-ha", "version").strip().endswith(VERSION)
     for program in ("qpidha-watch", "qpidha-console"):
         assert "usage" in host.run(program, "--help")
+    for page in ("man1/qpid-ha.1.gz", "man8/qpidhad.8.gz"):
+        assert "qpidha" in host.run("zcat", f"/usr/share/man/{page}")
     modes = host.run("stat", "-c", "%U:%G %a", "/etc/qpidha", CONFIGURATION, "/var/lib/qpidha")
     assert modes.splitlines() == ["root:qpidha 750", "root:qpidha 640", "qpidha:qpidha 750"]
     assert "qpid-ha" in host.run("cat", "/usr/share/bash-completion/completions/qpid-ha")
