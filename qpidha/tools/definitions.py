@@ -357,8 +357,11 @@ def _exchange(values: Mapping[str, Any]) -> ExchangeDeclared:
     return wanted
 
 
-def _queue(values: Mapping[str, Any]) -> QueueDeclared:
+def _queue(values: Mapping[str, Any], usual: Any = DEFAULT_LIMIT) -> QueueDeclared:
+    """Return what a definition asks for. A broker gives a quorum queue the usual delivery limit."""
     wanted = queue_asked_for(**values)
+    if values["arguments"].get(QUEUE_TYPE) == QUORUM:
+        wanted.arguments.setdefault(DELIVERY_LIMIT, usual)
     resolve(wanted.arguments, ALL)
     return wanted
 
@@ -578,14 +581,8 @@ def _difference(one: Definition, present: Present) -> Step:
         queue = present.queues.get(one.name)
         if queue is None:
             return Step(one, Outcome.CREATED)
-        wanted = _queue(one.values)
-        if one.values["arguments"].get(QUEUE_TYPE) == QUORUM and DELIVERY_LIMIT not in (
-            wanted.arguments
-        ):
-            # The broker gives such a queue this limit, unless it is of a version that did not.
-            usual = queue.arguments.get(DELIVERY_LIMIT, DEFAULT_LIMIT)
-            wanted.arguments[DELIVERY_LIMIT] = usual
-        check_same("it", queue, wanted)
+        usual = queue.arguments.get(DELIVERY_LIMIT, DEFAULT_LIMIT)
+        check_same("it", queue, _queue(one.values, usual))
         return Step(one, Outcome.UNCHANGED)
     if one.kind is Kind.BINDING:
         arguments = present.bindings.get(one.identity)

@@ -29,6 +29,18 @@ def test_declared_queue_is_recorded_under_the_sequence_that_is_its_uid() -> None
     )
 
 
+def test_what_came_with_other_arguments_is_named_in_the_record_once_all_brokers_know_that() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    ring = {"x-max-length": 5}
+    broker.declare_queue("q", arguments=ring)
+    assert isinstance(tape.last, QueueDeclared) and tape.last.implied == ["qpid.policy_type"]
+    del broker.features[QUEUE_KINDS]
+    queue, _ = broker.declare_queue("r", arguments=ring)
+    assert queue.options.implied == []
+    assert queue.spec.limits.overflow == "ring", "an older broker reads it among the arguments"
+
+
 def test_what_an_older_broker_would_not_follow_is_refused_until_all_are_upgraded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

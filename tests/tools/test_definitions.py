@@ -138,7 +138,12 @@ def test_a_queue_without_a_level_of_its_own_follows_policies_where_it_was_brough
 
 def test_what_came_with_other_arguments_comes_with_them_again_and_policies_may_say_it() -> None:
     one, other = Broker(), Broker()
-    arguments = {"x-queue-type": "quorum", "x-max-length": 5, "qpid.max_size": 0}
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-max-length": 5,
+        "qpid.max_size": 0,
+        "qpidha.delivery-limit-action": "drop",
+    }
     one.call("declare_queue", {"name": "q", "durable": True, "arguments": arguments})
     rejecting = {"qpid.max_count": 5, "x-overflow": "reject-publish"}
     one.call("declare_queue", {"name": "r", "arguments": rejecting})

@@ -3,9 +3,8 @@ senders are to wait before it is.
 
 With more than `flow-stop` on the queue its senders get no credit; with `flow-resume` or less they
 get some again. What is between flow-stop and the limit is for messages that are on their way then.
-A queue that makes room by itself, or is to be full, stops nobody. Of several sources (the queue's
-arguments, the broker's default; later policies) the smallest number will count; today an argument
-replaces the default.
+A queue that makes room by itself, or is to be full, stops nobody. An argument, or a policy, takes
+the place of the broker's default; of both the smallest number counts (`broker/policy.py`).
 Source: Qpid `QueueSettings.cpp`, `QueueDepth`, `QueueFlowLimit.cpp`.
 """
 
