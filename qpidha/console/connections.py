@@ -1,21 +1,22 @@
 """Connections: how long a client may keep one, and how many there may be.
 
 A client that sends its request letter by letter, or does not read its answer, would hold a
-connection for as long as it likes, and a few hundred of them keep health checks out. What is no
-HTTP is answered by a problem like any other mistake.
+connection for as long as it likes, and a few hundred of them keep health checks out. When there are
+too many, the one goes that has been waited for the longest, so that a newcomer, who asks at once,
+gets in. What is no HTTP is answered by a problem like any other mistake.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from qpidha.console.problems import PROBLEM, Problem, problem_answer
 
 MOST = 500
-"""Connections at a time; more are not answered."""
+"""Connections at a time."""
 ASKING = 15.0
 """Seconds for a whole request, from the end of the one before."""
 STUCK = 30.0
@@ -25,16 +26,17 @@ STUCK = 30.0
 class Connection(H11Protocol):
     """One connection of a client."""
 
+    waiting: ClassVar[dict[Connection, None]] = {}
+    """Those whose next request has not come, or not all of it, the longest first."""
     _stage = 0.0
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin, or end at once if there are too many."""
+        """Begin, and end another if there are too many."""
         super().connection_made(transport)
         if len(self.connections) > MOST:
-            transport.abort()
-        else:
-            self._go_on()
+            next(iter(Connection.waiting), self).transport.abort()
+        self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
@@ -103,5 +105,8 @@ class Connection(H11Protocol):
             self._timer.cancel()
             self._timer = None
         self._stage = seconds
+        self.waiting.pop(self, None)
+        if seconds == ASKING:
+            self.waiting[self] = None
         if seconds:
             self._timer = self.loop.call_later(seconds, self.transport.abort)

@@ -6,10 +6,15 @@ hears of it.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,3 +121,67 @@ def test_every_endpoint_of_every_member_says_what_is_so(a_cluster: Callable[...,
         told = json.loads(consoles[1].ask("/api/v1/history?kind=role&limit=1000").text)["items"]
         states = [event["state"] for event in told]
         assert states.index("active") < len(states) - 1 - states[::-1].index("joining")
+
+
+TOKEN = "administrator-0123456789"
+
+
+def test_roles_are_changed_over_http_as_the_command_line_would(
+    a_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = a_cluster(3, ha_safety="strict")
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"administrator {TOKEN} ann\n")
+    tokens.chmod(0o600)
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+
+    def call(console: Console, method: str, query: str = "", **params: Any) -> dict[str, Any]:
+        body = json.dumps(params).encode()
+        headers = {**bearer, "Content-Type": "application/json"}
+        answer = console.ask(f"/api/v1/methods/{method}{query}", "POST", body, **headers)
+        assert answer.status == 200, answer
+        found: dict[str, Any] = json.loads(answer.text)
+        return found
+
+    def printed(*words: str) -> str:
+        command = [sys.executable, "-m", "qpidha.cli.main", *words]
+        own = {name: value for name, value in os.environ.items() if not name.startswith("QPID")}
+        return subprocess.run(command, capture_output=True, text=True, env=own).stdout
+
+    with ExitStack() as stack:
+        one, two, three = [
+            stack.enter_context(
+                Console("--admin-socket", broker.admin_socket, "--token-file", tokens)
+            )
+            for broker in cluster
+        ]
+        cluster[0].declare_queue("q")
+        stream = stack.enter_context(Stream(two.port, "?kind=role,state", **bearer))
+        target = cluster[1].address
+        cluster.wait_settled(0)
+        plan = call(one, "switchover", "?dry_run=true", target=target)
+        dry_run = ("switchover", "--dry-run", "-b", cluster[0].address)
+        wanted = json.loads(printed(*dry_run, "-o", "json"))
+        assert plan["brokers"] == wanted["brokers"] and plan["primary"] == wanted["primary"]
+        first, second = plan["plan"][0].removeprefix("plan: ").split(" -> ")
+        assert (first, second) == (cluster[0].address, target)
+        assert printed(*dry_run).startswith(f"plan: {first} -> ")
+        call(one, "switchover", target=target)
+        assert stream.until(kind="role", state="active").data["epoch"] == 2
+        wait_for(lambda: cluster[1].state, "active".__eq__)
+        wait_for(lambda: [broker.state for broker in cluster].count("ready"), (2).__eq__)
+        assert "would step down" in call(two, "demote", "?dry_run=1")["plan"][0]
+        call(two, "demote")
+        wait_for(lambda: cluster[1].state in ("joining", "catchup"), bool)
+        told = call(three, "promote", "?dry_run=1")
+        assert told["comparison"]["recommended"] and "would be promoted" in told["plan"][0]
+        assert cluster[2].state != "active"
+        call(three, "promote")
+        wait_for(lambda: cluster[2].state, "active".__eq__)
+        refused = two.ask(
+            "/api/v1/methods/purge_queue",
+            "POST",
+            b'{"name": "q"}',
+            **{**bearer, "Content-Type": "application/json"},
+        )
+        assert refused.status == 409 and "QHA" in refused.text and target not in refused.text
