@@ -10,7 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from qpidha.client.endpoint import Brokers, Endpoint, parse_endpoints
-from qpidha.client.errors import UNTRUSTED, ClientError, ConnectError, NotAccepted, TlsError
+from qpidha.client.errors import (
+    DISTRUSTED,
+    UNTRUSTED,
+    ClientError,
+    ConnectError,
+    NotAccepted,
+    TlsError,
+)
 from qpidha.client.links import Delivery
 from qpidha.client.links import Sender as SenderLink
 
@@ -80,6 +87,7 @@ def _distrust(endpoint: Endpoint, error: ssl.SSLCertVerificationError) -> TlsErr
         + ("for this address" if error.verify_code in OTHER_NAME else "trusted"),
         reason=error.verify_message,
         hint=hint,
+        condition=DISTRUSTED,
     )
 
 

@@ -15,6 +15,8 @@ WRONG_LOGIN = "another user, password or mechanism"
 KEY_PASSWORD = "give the password of the key: Tls(..., password=...)"
 UNTRUSTED = "name the certificate of the authority that signed it as trusted"
 """Hints that commands give in the words of their options."""
+DISTRUSTED = "qpidha:distrusted"
+"""Condition of a broker whose certificate is not trusted here: it is there, and may be well."""
 
 
 class ClientError(Exception):

@@ -191,6 +191,22 @@ def test_first_use_d7_an_ordinary_user_is_told_what_the_primary_knows(
     assert secured[0].queue_names() == ["q"]
 
 
+def test_who_trusts_no_certificate_is_told_what_the_primary_knows(
+    secured: Cluster, tmp_path: Path, qpid_ha: Run
+) -> None:
+    """As root on a host, by the admin socket: the ports of the others are for TLS."""
+    url = "amqps:" + ",".join(f"localhost:{broker.encrypted_port.number}" for broker in secured)
+    for broker in secured:
+        broker.kill()
+        broker.options |= {"ha_brokers_url": url, "ssl_trusted": tmp_path / "ca.pem"}
+        broker.restart()
+    secured.promote(0)
+    secured.wait_settled(0)
+    said = qpid_ha("list", "-b", str(secured[0].admin_socket))
+    assert said.code == 0 and "in sync 2 of 2" in said.out and "unreachable" not in said.out, said
+    assert "as the primary sees it" in said.err and "is not trusted" in said.err
+
+
 def test_a_client_of_the_tls_port_stays_there(
     secured: Cluster, tmp_path: Path, qpid_ha: Run
 ) -> None:

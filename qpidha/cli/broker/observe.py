@@ -26,6 +26,7 @@ from qpidha.client.command.output import (
     talk,
 )
 from qpidha.client.command.target import PLAIN_ADDRESS, local_cluster
+from qpidha.client.errors import DISTRUSTED
 from qpidha.model.broker_states import (
     BACKUP_STATES,
     IN_SYNC_STATES,
@@ -400,7 +401,7 @@ def _print_members(
 
 
 def _seen_by(primary: dict[str, Any] | None, address: str, answer: Any) -> dict[str, Any]:
-    """What the primary knows of a broker that this user may not ask."""
+    """What the primary knows of a broker that cannot be asked from here."""
     name = address.removeprefix("ssl:")
     member = next(
         (one for one in (primary or {}).get("members", []) if one["address"] == name), None
@@ -415,7 +416,7 @@ def _seen_by(primary: dict[str, Any] | None, address: str, answer: Any) -> dict[
 
 def _may_not_be_asked(answer: Any) -> bool:
     return isinstance(answer, Failure) and (
-        answer.code == NO_PERMISSION or answer.condition == PLAIN_ADDRESS
+        answer.code == NO_PERMISSION or answer.condition in (PLAIN_ADDRESS, DISTRUSTED)
     )
 
 
