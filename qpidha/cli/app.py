@@ -17,7 +17,7 @@ import typer
 from typer.main import get_command
 
 from qpidha.cli.words import COMPLETIONS, Named, dress, nearest, words_of
-from qpidha.client.command.arguments import FLAGS, VALUED, Options
+from qpidha.client.command.arguments import FLAGS, VALUED, WATCH, Options
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, print_json
 from qpidha.model.exit_codes import INTERRUPTED, OK, USAGE
@@ -168,6 +168,10 @@ MANAGER_COMMANDS = ("promote",)
 """Commands that only a cluster resource manager should use; historic: shown and allowed with
 --cluster-manager.
 """
+NOT_FOUND = "amqp:not-found"
+"""Condition of the failure to find what a command line names."""
+COMMON = [word for word in (*VALUED, *FLAGS, *WATCH) if word.startswith("--")]
+"""Options of every command."""
 WIDEST = 120
 """Columns that help takes on a wide terminal."""
 OPTIONS_HELP = """Options of every command, before or after it:
@@ -283,6 +287,11 @@ def _invoke(app: typer.Typer, options: Options, words: list[str]) -> int:
         code = command.main(args=words, prog_name="qpid-ha", standalone_mode=False, obj=options)
     except typer.Abort:
         return INTERRUPTED
+    except Failure as failure:
+        if failure.condition == NOT_FOUND:
+            near = import_module("qpidha.cli.names").meant(options, words, _command_named)
+            failure.hint = f"did you mean {near}? {failure.hint}" if near else failure.hint
+        raise
     except SystemExit as end:
         # What the parser makes of a reader that has enough: `main` makes it no error.
         raise BrokenPipeError from end
@@ -292,6 +301,11 @@ def _invoke(app: typer.Typer, options: Options, words: list[str]) -> int:
         if message is None:
             raise
         text, _, near = _plain(str(message())).partition(" Did you mean ")
+        word = text.rpartition(" ")[2]
+        if not near and word.startswith("--"):
+            # The parser knows the options of the command alone.
+            common = nearest(word, COMMON)
+            near = f"{common}?" if common else ""
         hint = f"did you mean {near} " if near else ""
         raise Failure(
             USAGES.get(words[0], USAGE), text.rstrip("."), hint=hint + _advice(error, words)
@@ -315,8 +329,7 @@ def _help_all(options: Options) -> int:
 
 def _unknown(name: str) -> Failure:
     if name.startswith("-"):
-        known = [*(word for word in (*VALUED, *FLAGS) if word.startswith("--")), "--help"]
-        what = "option"
+        known, what = [*COMMON, "--help"], "option"
     elif name in GONE:
         return Failure(USAGE, f"there is no command {name!r}", hint=GONE[name])
     else:
@@ -410,12 +423,11 @@ def _completion(
         for name in COMMANDS
         if settings_of(context).cluster_manager or name not in MANAGER_COMMANDS
     ]
-    common = [word for word in (*VALUED, *FLAGS) if word.startswith("--")]
-    tree = {"": [*shown, *common]}
+    tree = {"": [*shown, *COMMON]}
     for name in shown:
         command = _command_named(name)
         if command is not None:
-            tree |= words_of(command, name, common)
+            tree |= words_of(command, name, COMMON)
     print(COMPLETIONS[shell](tree, Named([*names.ARGUMENTS], [*names.VALUES])))
 
 

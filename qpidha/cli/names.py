@@ -10,6 +10,9 @@ from __future__ import annotations
 import shlex
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -116,16 +119,18 @@ SORTED = {
     "context list": ("contexts", "CONTEXTS"),
 }
 """List -> the module and name of what has its columns."""
-LISTED = {
-    QUEUE: (("list_queues", "name"),),
-    EXCHANGE: (("list_exchanges", "name"),),
-    ADDRESS: (("list_queues", "name"), ("list_exchanges", "name")),
-    CONNECTION: (("list_connections", "id"),),
-    POLICY: (("list_policies", "name"),),
-    OPERATOR_POLICY: (("list_operator_policies", "name"),),
-    METHOD: (("help", "name"),),
+QUEUES = ("list_queues", "name", {"fields": "name"})
+EXCHANGES = ("list_exchanges", "name", {"fields": "name"})
+LISTED: dict[str, tuple[tuple[str, str, dict[str, str]], ...]] = {
+    QUEUE: (QUEUES,),
+    EXCHANGE: (EXCHANGES,),
+    ADDRESS: (QUEUES, EXCHANGES),
+    CONNECTION: (("list_connections", "id", {"fields": "id"}),),
+    POLICY: (("list_policies", "name", {}),),
+    OPERATOR_POLICY: (("list_operator_policies", "name", {}),),
+    METHOD: (("help", "name", {}),),
 }
-"""What a broker is asked for, with the field of each row that is a name."""
+"""What a broker is asked for, with the field of each row that is a name, and the parameters."""
 
 
 def names_at(line: str, command_of: Callable[[str], Any]) -> list[str]:
@@ -153,6 +158,23 @@ def names_at(line: str, command_of: Callable[[str], Any]) -> list[str]:
     thread.start()
     thread.join(PATIENCE)
     return sorted(found)
+
+
+def meant(options: Options, words: list[str], command_of: Callable[[str], Any]) -> str:
+    """Return the nearest name to one of a command line that there is not, as far as a broker says
+    soon which there are; else nothing.
+    """
+    asking = replace(options, quiet=True, timeout=PATIENCE, may_ask=False)
+    for place, word in enumerate(words):
+        path, kind = _kind_of(words[:place], command_of)
+        if not kind or word.startswith("-"):
+            continue
+        with suppress(Failure):
+            known = _names(kind, asking, path)
+            near = get_close_matches(word, known, 1)
+            if near and word not in known:
+                return near[0]
+    return ""
 
 
 def _kind_of(words: list[str], command_of: Callable[[str], Any]) -> tuple[str, str]:
@@ -190,8 +212,8 @@ def _names(kind: str, options: Options, path: str) -> list[str]:
         return [*WORDS[kind]()]
     return [
         str(row[field])
-        for method, field in LISTED.get(kind, ())
-        for row in ask(options, method)
+        for method, field, params in LISTED.get(kind, ())
+        for row in ask(options, method, params)
         if row[field] not in ("", None)
     ]
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qpidha.cli.app import settings_of
+from qpidha.cli.app import NOT_FOUND, settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import Brokers, ask, chosen
 from qpidha.client.command.exits import Failure, failures
@@ -470,7 +470,9 @@ def _lag(
     wanted = {"fields": "name messages unreplicated"} | ({"name": queue} if queue else {})
     rows = ask(options, "list_queues", wanted, target=target)
     if queue and not rows:
-        raise Failure(NO, f"there is no queue {queue}", hint="qpid-ha queue list")
+        raise Failure(
+            NO, f"there is no queue {queue}", hint="qpid-ha queue list", condition=NOT_FOUND
+        )
     queues = [row for row in rows if queue or row["unreplicated"]]
     backups = [] if asked.is_alone else _lags(status)
     if options.as_json:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qpidha.cli.app import add_group, settings_of
+from qpidha.cli.app import NOT_FOUND, add_group, settings_of
 from qpidha.client.command.ask import ask, chosen
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import Listing, ago, print_json, print_list, talk
@@ -122,7 +122,7 @@ def _connection_close(
             asked = {"id": number, "reason": reason}
             closed.append(ask(options, "close_connection", asked, target=target))
         except Failure as failure:
-            if failure.condition != "amqp:not-found":
+            if failure.condition != NOT_FOUND:
                 raise
             missing.append(number)
     if options.as_json:

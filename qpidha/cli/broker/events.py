@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +18,7 @@ from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import Brokers, connect
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, Listing, print_list, talk
+from qpidha.client.command.streams import reader_is_gone
 from qpidha.model.duration import parse_duration
 from qpidha.model.event_log import SHOWN, STORY
 from qpidha.model.exit_codes import USAGE
@@ -207,7 +208,12 @@ def _follow(
         arguments = (options, brokers, address, kinds, last, news)
         threading.Thread(target=_read, args=arguments, daemon=True).start()
     while True:
-        address, answer = news.get()
+        try:
+            address, answer = news.get(timeout=AWAY_SECONDS)
+        except Empty:
+            if reader_is_gone():
+                raise BrokenPipeError from None
+            continue
         if isinstance(answer, Failure):
             talk(options, f"{address}: {answer.explanation}; going on with the others")
         else:

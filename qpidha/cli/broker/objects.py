@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qpidha.cli.app import add_group, settings_of
+from qpidha.cli.app import NOT_FOUND, add_group, settings_of
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import ask, ask_primary
 from qpidha.client.command.exits import Failure
@@ -223,7 +223,9 @@ def _show(context: typer.Context, kind: str, name: str) -> None:
     options = settings_of(context)
     rows = ask(options, f"list_{kind}s", {"name": _given(name)})
     if not rows:
-        raise Failure(NO, f"there is no {kind} {name}", hint=f"qpid-ha {kind} list")
+        raise Failure(
+            NO, f"there is no {kind} {name}", hint=f"qpid-ha {kind} list", condition=NOT_FOUND
+        )
     if options.as_json:
         print_json({"schema_version": 1, kind: rows[0]})
         return
@@ -474,7 +476,7 @@ def _ask(options: Options, method: str, params: dict[str, Any]) -> Any:
     try:
         return ask_primary(options, method, params)
     except Failure as failure:
-        if failure.condition == "amqp:not-found":
+        if failure.condition == NOT_FOUND:
             shown = (
                 "exchange list --bindings"
                 if "no binding" in failure.text

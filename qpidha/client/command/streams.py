@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import sys
 from io import BufferedReader, BufferedWriter, FileIO, TextIOWrapper
 from typing import TextIO
@@ -42,6 +43,13 @@ def mend_streams() -> None:
 def output_is_closed() -> bool:
     """Whether standard output was closed when the command began: then it is open for reading."""
     return fcntl.fcntl(1, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+
+
+def reader_is_gone() -> bool:
+    """Whether whoever read standard output has gone, which a write would tell too late."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def silence_output() -> None:
