@@ -183,6 +183,11 @@ METRICS: tuple[Row, ...] = (
         "On a primary: those of them that are connected, in sync and ready.",
         _status(lambda s: sum(map(is_synced, _others(s))) if _is_primary(s) else None),
     ),
+    Row(
+        "in_sync_members",
+        "Brokers of the in-sync set, as this broker knows it; none without a cluster.",
+        _status(lambda s: len(s["in_sync"]["members"]) or None),
+    ),
     Row("log_sequence", "Last record of its log.", _status(lambda s: s["sequence"])),
     Row(
         "log_committed_sequence",

@@ -40,6 +40,7 @@ STATUS = status_of(
     pending_acknowledgements=3,
     records_set_aside=0,
     internal_errors=0,
+    in_sync={"epoch": 2, "version": 1, "members": ["1", "2"]},
     certificate_expires_ns=2_000_000_000_000_000_000,
     memory={"used": 1, "limit": 2},
     journal={"bytes": 1, "files": 1, "written": 1, "syncs": 1},
@@ -129,6 +130,7 @@ def test_a_primary_is_told_with_its_backups() -> None:
     assert found["qpidha_broker_state", "b1", "c", "ready"] == 0.0
     assert found["qpidha_expected_backups", "b1", "c"] == 2.0
     assert found["qpidha_ready_backups", "b1", "c"] == 1.0
+    assert found["qpidha_in_sync_members", "b1", "c"] == 2.0
     assert found["qpidha_replication_unconfirmed_records", "b2", "b1", "c"] == 3.0
     assert found["qpidha_state_change_timestamp_seconds", "b1", "c"] == 1.5
     assert found["qpidha_messages_dequeued_total", "b1", "accepted", "c"] == 5.0
