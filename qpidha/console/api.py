@@ -1,8 +1,8 @@
-"""The HTTP application: health endpoints, metrics and a reading API of one broker or several.
+"""The HTTP application: health endpoints, metrics, an API and pages of one broker or several.
 
-Every path answers GET and HEAD. Health endpoints answer in plain text, a sentence, with 200 or 503;
-errors are `application/problem+json` (RFC 9457). Where several brokers are watched, `?broker=`
-names the one that is meant. Source: docs/console.md.
+Every path but those of changes answers GET and HEAD. Health endpoints answer in plain text, a
+sentence, with 200 or 503; errors are `application/problem+json` (RFC 9457). Where several brokers
+are watched, `?broker=` names the one that is meant. Source: docs/console.md.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def make_app(
     watchers = Watchers(brokers)
     app = FastAPI(
         title="qpidha-console",
-        summary="Health and metrics of qpidha brokers",
+        summary="Health, metrics, events and changes of qpidha brokers",
         version="1",
         docs_url=None,
         redoc_url=None,
