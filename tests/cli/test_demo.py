@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import shutil
+import subprocess
 import sys
+import sysconfig
 import tempfile
 from array import array
 from collections.abc import Callable, Iterable
@@ -18,6 +22,8 @@ from qpidha.bench.demo import Demo, DemoOptions, verdict
 from qpidha.client.command.arguments import Options
 from tests.cli.conftest import Said
 from tests.patience import STATE
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_killed_primary_loses_nothing_and_the_result_has_every_number(
@@ -145,3 +151,62 @@ def test_first_use_m33_a_heartbeat_that_outlasts_the_demo_is_a_usage_error(
 ) -> None:
     said = qpid_ha("demo", "--fault", "stop", "--heartbeat", "100")
     assert said.code == 2 and "150 s, and the demo waits for 60 s" in said.err
+
+
+def test_friendliness_1_a_fresh_environment_runs_the_demo_without_root() -> None:
+    """The project's wheel is installed as a stranger does it; what it needs is that of the tests,
+    whose installation takes a network.
+    """
+    with tempfile.TemporaryDirectory(prefix="qpidha-") as name:
+        place = Path(name)
+        place.chmod(0o755)
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+        build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", name, str(ROOT)]
+        subprocess.run(build, check=True, timeout=STATE, umask=0o022)
+        (wheel,) = place.glob("qpidha-*.whl")
+        subprocess.run(
+            [sys.executable, "-m", "venv", place / "venv"], check=True, timeout=STATE, umask=0o022
+        )
+        (site,) = (place / "venv" / "lib").glob("python3*/site-packages")
+        (site / "needed.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+        programs = place / "venv" / "bin"
+        install = [programs / "pip", "install", "--quiet", "--no-index", "--no-deps", wheel]
+        subprocess.run(install, check=True, timeout=STATE, umask=0o022)
+        # Root gives all away that it can: nobody may not enter every home that has a Python.
+        folders = Path(sys.executable).resolve().parents
+        is_open = all(folder.stat().st_mode & 0o001 for folder in folders)
+        is_root = os.geteuid() == 0
+        stranger = "nobody" if is_root and is_open else None
+        without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+        done = subprocess.run(
+            [
+                *(without if is_root and stranger is None else ()),
+                programs / "qpid-ha",
+                "demo",
+                "--seconds",
+                "5",
+                "--rate",
+                "100",
+                "-o",
+                "json",
+            ]
+            + ["--dir", place / "stranger" / "demo"],
+            capture_output=True,
+            text=True,
+            timeout=STATE,
+            cwd="/",
+            user=stranger,
+            env={"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(strangers_home(place, stranger))},
+        )
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert result["lost"] == 0 and result["accepted"] == result["received"] > 0
+
+
+def strangers_home(place: Path, user: str | None) -> Path:
+    """A directory of the user's own."""
+    home = place / "stranger"
+    home.mkdir()
+    if user is not None:
+        shutil.chown(home, user)
+    return home
