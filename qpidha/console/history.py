@@ -75,6 +75,7 @@ class History:
     """What the console saw of all brokers."""
 
     began: float
+    """When the first look was taken."""
     lanes: dict[str, Lane] = field(default_factory=dict)
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=MOST))
     _looks: dict[str, Look] = field(default_factory=dict)
@@ -84,6 +85,8 @@ class History:
 
     def take(self, place: str, look: Look, now: float) -> None:
         """Take a look at a broker that is watched."""
+        if not self._looks:
+            self.began = now
         self._looks[place] = look
         if look.status is not None:
             self._own[place] = str(look.status["system_id"])

@@ -276,7 +276,7 @@ class Pages:
         name = view.path("name")
         found = await view.ask("list_queues", {"name": name})
         if not found:
-            raise NoSuchThing(f"There is no queue {name}.", "The list of queues has them all.")
+            raise NoSuchThing(f"There is no queue “{name}”.", "The list of queues has them all.")
         policies, bindings = await asyncio.gather(
             view.ask("explain_policies", {"queue": name}),
             view.ask("list_bindings", {"queue": name}),
@@ -372,7 +372,7 @@ class Pages:
         found = [each for each in view.members() if name in (each.name, each.address, each.key)]
         if not found:
             hint = "The overview has all brokers."
-            raise NoSuchThing(f"The cluster has no broker {name}.", hint)
+            raise NoSuchThing(f"The cluster has no broker “{name}”.", hint)
         member = found[0]
         is_seen = member.is_seen
         statistics = await view.statistics()
@@ -533,7 +533,7 @@ class View:
         """
         name = self.path("name")
         if name not in ACTIONS:
-            raise NoSuchThing(f"There is no action {name}.", "The pages offer what there is.")
+            raise NoSuchThing(f"There is no action “{name}”.", "The pages offer what there is.")
         token = demand(self.request, ACTIONS[name].change.scope)
         self.check()
         return ACTIONS[name], token

@@ -22,6 +22,7 @@ from tests.system.cluster import Broker
 from tests.system.failover_clients import FailoverReceiver, FailoverSender
 
 DOCS = Path(__file__).parents[2] / "docs"
+TOKEN = "administrator-0123456789"
 WIDTHS = (1400, 400)
 QUEUES = (
     "orders.eu",
@@ -72,12 +73,14 @@ def take(page: Page, folder: Path, address: str, broker: str) -> None:
         "events": "/events?window=10m",
         "member": f"/members/{broker}",
         "nothing": "/queues/nothing",
+        "plan": "/do/switchover",
     }
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         for name, path in pages.items():
             page.goto(address + path)
-            page.locator("body.is-live").wait_for()
+            if name != "plan":  # It stays as it is.
+                page.locator("body.is-live").wait_for()
             page.screenshot(path=folder / f"{name}-{width}.png", full_page=True)
     page.emulate_media(color_scheme="dark")
     for width in WIDTHS:
@@ -123,6 +126,11 @@ def play(run: Watched, folder: Path) -> None:
         clients = [connect(cluster[1], container_id=f"billing-{n}") for n in range(3)]
         with browser() as chromium:
             page = chromium.new_page()
+            page.goto(run.address(1) + "/")
+            page.screenshot(path=folder / "login-1400.png")
+            page.get_by_label("Token").fill(TOKEN)
+            page.keyboard.press("Enter")
+            page.locator("body.is-live").wait_for()
             take(page, folder, run.address(1), "b2")
             take_for_documents(page, folder, run.address(1))
             page.emulate_media(color_scheme="light")
@@ -139,8 +147,12 @@ def main() -> None:
     """Take them."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as place, watched(Path(place)) as run:
-        play(run, folder)
+    with tempfile.TemporaryDirectory() as place:
+        tokens = Path(place) / "tokens"
+        tokens.write_text(f"administrator {TOKEN} ann\n")
+        tokens.chmod(0o600)
+        with watched(Path(place), 3, "--token-file", tokens) as run:
+            play(run, folder)
 
 
 if __name__ == "__main__":

@@ -216,7 +216,7 @@ def test_a_connection_is_closed_by_an_administrator(pair: Pair, console: Console
 @pytest.mark.parametrize(
     ("path", "status", "why"),
     [
-        ("/do/shutdown", 404, "There is no action shutdown"),
+        ("/do/shutdown", 404, "There is no action “shutdown”"),
         ("/do/purge_queue", 400, "parameter name is missing or empty"),
         ("/do/purge_queue?name=nothing", 404, "nothing"),
         ("/do/close_connection?id=x", 400, "is to be an integer"),

@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 from packages.runtime_pins import runtime_pins
 from qpidha.manager.pacemaker.verify import UNITS
@@ -76,8 +77,18 @@ def test_the_sample_configuration_is_good_with_all_that_it_proposes(tmp_path: Pa
 
 def test_a_host_gets_what_it_needs_and_no_tools_for_tests() -> None:
     pins = runtime_pins((ROOT / "requirements.lock").read_text())
-    assert {"python-qpid-proton", "cffi", "typer", "fastapi", "starlette", "pyroute2"} <= set(pins)
-    assert not {"pytest", "mypy", "ruff", "hypothesis", "cli-proton-python"} & set(pins)
+    assert {
+        "python-qpid-proton",
+        "cffi",
+        "typer",
+        "fastapi",
+        "starlette",
+        "pyroute2",
+        "jinja2",
+    } <= set(pins)
+    assert not {"pytest", "mypy", "ruff", "hypothesis", "cli-proton-python", "playwright"} & set(
+        pins
+    )
     assert all("--hash=sha256:" in entry for entry in pins.values())
 
 
@@ -103,3 +114,15 @@ def test_the_version_stands_in_one_place() -> None:
         if path.is_file() and number.search(path.read_text(errors="replace"))
     ]
     assert found == ["qpidha/node.py"]
+
+
+def test_a_wheel_has_the_pages_of_the_console() -> None:
+    builder = WheelBuilder(str(ROOT))
+    packed = {each.distribution_path for each in builder.recurse_included_files()}
+    console = ROOT / "qpidha" / "console"
+    pages = [
+        path.relative_to(ROOT).as_posix()
+        for folder in ("templates", "static")
+        for path in (console / folder).iterdir()
+    ]
+    assert len(pages) > 10 and set(pages) <= packed

@@ -144,7 +144,7 @@ async function look() {
   } catch {
     failures += 1;
     if (failures < 2) return AGAIN;
-    show("stale", "not live");
+    show("stale", "not live,");
     if (!(await leave("console")))
       notice(`The console at ${location.host} does not answer. What stands here is old; it is tried again each second.`, "is-bad");
     return LOOK;
@@ -156,7 +156,7 @@ async function look() {
     await refresh();
     known = now;
   }
-  show("live", "live");
+  show("live", "live,");
   listen();
   if (body.dataset.gone === "yes") await leave("broker");
   return LOOK;
