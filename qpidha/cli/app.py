@@ -383,11 +383,21 @@ def add(app: typer.Typer) -> None:
     app.command("completion", epilog=EPILOG)(_completion)
 
 
-def _version(context: typer.Context) -> None:
+def _version(
+    context: typer.Context,
+    doctor: Annotated[
+        bool, typer.Option("--doctor", help="show what is installed and what is missing, instead")
+    ] = False,
+) -> None:
     """Print the version of qpidha.
 
-    Example: qpid-ha version -o json
+    With --doctor the exit code is 1 if something is missing that is always needed; what is missing
+    for an extra is named.
+
+    Example: qpid-ha version --doctor
     """
+    if doctor:
+        raise typer.Exit(import_module("qpidha.cli.doctor").doctor(settings_of(context)))
     try:
         found = version("qpidha")
     except PackageNotFoundError:
