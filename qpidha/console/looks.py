@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from qpidha.client.admin import AdminLink, LinkAbsent, LinkTimeout
 from qpidha.client.endpoint import Endpoint, Tls
-from qpidha.client.errors import ClientError, ConnectError
+from qpidha.client.errors import ClientError
 from qpidha.client.management import AmqpManagement
 from qpidha.model.duration import SECOND
 from qpidha.model.errors import QpidHaError, RefusedRequest
@@ -57,6 +57,10 @@ class NotAnswered(Exception):
         self.reason = reason
         self.in_time = in_time
         self.is_open = is_open
+
+
+class NotBegun(QpidHaError):
+    """There is no connection, so nothing was asked."""
 
 
 class Link(Protocol):
@@ -97,12 +101,11 @@ class SocketLink:
 class AmqpLink:
     """A conversation over AMQP, in a thread of its own: one question after the other."""
 
-    def __init__(
-        self, endpoint: Endpoint, tls: Tls | None, patience: float = AMQP_PATIENCE
-    ) -> None:
+    patience = AMQP_PATIENCE
+
+    def __init__(self, endpoint: Endpoint, tls: Tls | None) -> None:
         self._endpoint = endpoint
         self._tls = tls
-        self._patience = patience
         self._thread = ThreadPoolExecutor(1, "qpidha-console")
         self._management: AmqpManagement | None = None
 
@@ -113,9 +116,7 @@ class AmqpLink:
 
     def _ask(self, method: str, params: dict[str, Any]) -> Any:
         if self._management is None:
-            self._management = AmqpManagement(
-                self._endpoint, tls=self._tls, timeout=self._patience, follow=False
-            )
+            self._management = self._open()
         try:
             return self._management.call(method, params)
         except RefusedRequest:
@@ -123,6 +124,9 @@ class AmqpLink:
         except (QpidHaError, ClientError, OSError):
             self._hang_up()
             raise
+
+    def _open(self) -> AmqpManagement:
+        return AmqpManagement(self._endpoint, tls=self._tls, timeout=self.patience, follow=False)
 
     def _hang_up(self) -> None:
         management, self._management = self._management, None
@@ -136,6 +140,24 @@ class AmqpLink:
         """Hang up when what was asked is answered."""
         self._thread.submit(self._hang_up)
         self._thread.shutdown(wait=False, cancel_futures=False)
+
+
+class AmqpChanges(AmqpLink):
+    """A conversation over AMQP for each change: of one that was lost meanwhile nobody could say
+    whether the change was asked for.
+    """
+
+    patience = CHANGE_PATIENCE
+
+    def _ask(self, method: str, params: dict[str, Any]) -> Any:
+        try:
+            self._management = self._open()
+        except ClientError as error:
+            raise NotBegun(error.text, reason=error.reason, hint=error.hint) from error
+        try:
+            return self._management.call(method, params)
+        finally:
+            self._hang_up()
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +289,7 @@ class Watched:
         try:
             return _result_of(self.name, task)
         except NotAnswered as error:
-            error.is_open = not isinstance(error.__cause__, LinkAbsent | ConnectError)
+            error.is_open = not isinstance(error.__cause__, LinkAbsent | NotBegun)
             raise
 
     async def look(self) -> Look:

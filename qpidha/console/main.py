@@ -21,7 +21,7 @@ from qpidha.client.endpoint import Tls, parse_endpoints
 from qpidha.client.errors import ClientError
 from qpidha.console.access import Access, read_tokens
 from qpidha.console.events import Events
-from qpidha.console.looks import CHANGE_PATIENCE, AmqpLink, SocketLink, Watched
+from qpidha.console.looks import AmqpChanges, AmqpLink, SocketLink, Watched
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import CONFIG, OK, UNAVAILABLE
 from qpidha.model.ip import address_of, is_loopback
@@ -219,10 +219,7 @@ def _brokers(given: argparse.Namespace) -> list[Watched]:
         given.brokers, user=user, password=password or os.environ.get(PASSWORD, "")
     )
     tls = Tls(given.ssl_trusted) if any(each.tls for each in endpoints) else None
-    return [
-        Watched(str(each), AmqpLink(each, tls), AmqpLink(each, tls, CHANGE_PATIENCE))
-        for each in endpoints
-    ]
+    return [Watched(str(each), AmqpLink(each, tls), AmqpChanges(each, tls)) for each in endpoints]
 
 
 def _password(path: str) -> str:

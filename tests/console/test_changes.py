@@ -677,3 +677,23 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
         assert caught.value.status == 408
 
     asyncio.run(play())
+
+
+def test_changes_are_made_over_amqp_too(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(TOKENS)
+    tokens.chmod(0o600)
+    with Running() as daemon:
+        place = f"127.0.0.1:{daemon.port}"
+        with Console("--brokers", place, "--token-file", tokens) as console:
+            guarded = Guarded(daemon, console, tmp_path)
+            assert "created" in guarded.plan("declare_queue", {"name": "over AMQP"})[0]
+            assert guarded.result("declare_queue", {"name": "over AMQP"})["created"] is True
+            assert guarded.queues() == ["over AMQP"]
+            # The broker decides whom it believes to be an administrator.
+            refused = problem(guarded.change("reload", token=ADMINISTRATOR))
+            assert (refused["status"], refused["event_code"]) == (403, "QHA4102")
+            daemon.process.kill()
+            daemon.process.wait()
+            gone = problem(guarded.change("purge_queue", {"name": "over AMQP"}))
+            assert gone["status"] == 503 and "may or may not" not in gone["detail"]
