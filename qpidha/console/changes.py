@@ -43,6 +43,20 @@ class Change:
 
 
 NAME = Param("name", STRING, is_required=True)
+BINDING = (
+    Param("exchange", STRING, is_required=True),
+    Param("queue", STRING),
+    Param("key", STRING),
+    Param("destination_exchange", STRING),
+)
+POLICY = (
+    NAME,
+    Param("pattern", STRING),
+    Param("definition", OBJECT),
+    Param("priority", INTEGER),
+    Param("apply_to", STRING),
+    Param("merge", BOOLEAN),
+)
 CHANGES = (
     Change(
         "declare_queue",
@@ -99,38 +113,15 @@ CHANGES = (
         "bind",
         OPERATOR,
         "Bind a queue, or another exchange, to an exchange.",
-        (
-            Param("exchange", STRING, is_required=True),
-            Param("queue", STRING),
-            Param("key", STRING),
-            Param("destination_exchange", STRING),
-            Param("arguments", OBJECT),
-        ),
+        (*BINDING, Param("arguments", OBJECT)),
     ),
-    Change(
-        "unbind",
-        OPERATOR,
-        "Remove a binding.",
-        (
-            Param("exchange", STRING, is_required=True),
-            Param("queue", STRING),
-            Param("key", STRING),
-            Param("destination_exchange", STRING),
-        ),
-    ),
+    Change("unbind", OPERATOR, "Remove a binding.", BINDING),
     Change(
         "set_policy",
         OPERATOR,
         "Set a policy, in place of one that has its name; answered when all queues "
         "and exchanges follow it.",
-        (
-            NAME,
-            Param("pattern", STRING),
-            Param("definition", OBJECT),
-            Param("priority", INTEGER),
-            Param("apply_to", STRING),
-            Param("merge", BOOLEAN),
-        ),
+        POLICY,
     ),
     Change(
         "patch_policy",
@@ -154,14 +145,7 @@ CHANGES = (
         "set_operator_policy",
         OPERATOR,
         "Set a policy that comes before what queues, exchanges and policies ask for.",
-        (
-            NAME,
-            Param("pattern", STRING),
-            Param("definition", OBJECT),
-            Param("priority", INTEGER),
-            Param("apply_to", STRING),
-            Param("merge", BOOLEAN),
-        ),
+        POLICY,
     ),
     Change("clear_operator_policy", OPERATOR, "Take an operator policy away.", (NAME,)),
     Change(
