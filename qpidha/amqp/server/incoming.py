@@ -342,7 +342,7 @@ class IncomingLink(ReceivingLink):
         try:
             return self._served.transactions.find(read_state(remote_fields(delivery))[0])
         except UnknownTransaction as error:
-            self.fail_at(delivery, error)
+            self.fail_at(delivery, self._with_reason(error))
             return None
 
     def _post(self, delivery: Pointer, payload: bytes) -> None:
@@ -358,7 +358,7 @@ class IncomingLink(ReceivingLink):
             transactions.post(work, post)
         except ResourceDeleted as error:
             transactions.mark_rollback_only(work, error)
-            self.fail_at(delivery, error)
+            self.fail_at(delivery, self._with_reason(error))
         except (RefusedRequest, ProtocolViolation) as error:
             self._refuse_post(delivery, work, error)
         else:
@@ -517,7 +517,7 @@ class IncomingLink(ReceivingLink):
                     hint=UNROUTABLE_HINT,
                 )
         except ResourceDeleted as error:
-            self.fail_at(delivery, error)
+            self.fail_at(delivery, self._with_reason(error))
         except (RefusedRequest, ProtocolViolation) as error:
             self._refuse(delivery, error)
         else:
@@ -660,7 +660,7 @@ class IncomingLink(ReceivingLink):
             queue = self._replace_queue(error)
             self._taken(delivery, self._enqueue(queue, payload, expires, due))
         except ResourceDeleted:
-            self.fail_at(delivery, error)
+            self.fail_at(delivery, self._with_reason(error))
         except RefusedRequest as refusal:
             self._refuse(delivery, refusal)
 

@@ -310,6 +310,34 @@ def test_row_91_the_error_says_that_the_sender_may_not() -> None:
     assert why(client, message) == ("amqp:unauthorized-access", None, "acl")
 
 
+def test_row_91_the_error_says_that_the_queue_is_for_others() -> None:
+    host = a_host()
+    host.broker.declare_queue("mine", exclusive=True, owner=object())
+    client = Controller(host)
+    message = build("m", properties={"to": "mine"})
+    assert why(client, message)[0::2] == ("amqp:resource-locked", "unavailable")
+
+
+@pytest.mark.parametrize("annotations", [{}, {"x-cc": ["other"]}])
+def test_row_91_the_error_that_ends_a_link_says_that_its_queue_is_gone(
+    annotations: dict[str, Any],
+) -> None:
+    host = a_host()
+    client = Controller(host)
+    sender = client.sender("", "s", target("q"))
+    client.turn()
+    host.broker.delete_queue("q")
+    client.send(sender, build("m", annotations=annotations))
+    client.turn()
+    (error,) = client.errors.values()
+    assert error is not None
+    assert (error.condition, error.info.get("queue"), error.info.get("reason")) == (
+        "amqp:resource-deleted",
+        "q",
+        "unavailable",
+    )
+
+
 def test_row_91_the_error_says_that_the_broker_does_not_serve() -> None:
     client = Controller(a_replicating_host())
     client.host.serving = False
