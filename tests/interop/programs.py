@@ -6,12 +6,14 @@ a queue and receives them, and prints what becomes of them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,15 @@ class Program:
 
     def numbers(self, kind: str) -> list[int]:
         return [event["number"] for event in self.events(kind)]
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """It does nothing at all meanwhile, as on a machine that is paused."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """Let it end when all that was accepted is received."""

@@ -90,6 +90,32 @@ def test_an_application_with_tls_and_a_password_goes_on(encrypted, client, tmp_p
         go_on(program, cluster, fault)
 
 
+@pytest.mark.parametrize("kind", [Jms, Cpp])
+def test_an_application_that_was_silent_for_too_long_goes_on(a_cluster, prepared, tmp_path, kind):
+    """The broker has given up both of its connections by then, and told it in a way that is not the
+    end. (One of rhea goes on too, but what it sends before it looks whether its stream has ended
+    has no outcome.)
+    """
+    client = prepared(kind)
+    cluster = a_cluster(1)
+    cluster[0].declare_queue("q")
+    with Program(client.command("q", Access.to(cluster, 0)), tmp_path) as program:
+        wait_received(program)
+        with program.paused():
+            wait_for(
+                lambda: cluster[0].call("list_connections"),
+                lambda seen: not seen,
+                what="connections",
+            )
+        before = len(program.numbers("accepted"))
+        wait_for(
+            lambda: len(program.numbers("accepted")),
+            lambda seen: seen > before + 50,
+            what="accepted after the pause",
+        )
+        check(program)
+
+
 @pytest.mark.parametrize("brokers", ["plain", "encrypted"])
 def test_an_application_waits_for_the_first_primary(request, brokers, client, tmp_path):
     """Whoever comes before there is a primary is served when there is one."""

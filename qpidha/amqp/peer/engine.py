@@ -38,11 +38,11 @@ from qpidha.amqp.peer.values import (
     write_fields,
 )
 from qpidha.model.errors import (
-    ConnectionForced,
     LimitExceeded,
     LinkStolen,
     ProtocolViolation,
     QpidHaError,
+    Unanswered,
 )
 
 if TYPE_CHECKING:
@@ -280,11 +280,11 @@ class Engine:
 
     def tick(self, milliseconds: int) -> int:
         """Send a heartbeat if it is time; give the time of the next tick, 0 for none. Raises
-        ConnectionForced if the peer was silent for too long.
+        Unanswered if the peer was silent for too long.
         """
         silent_at = self._listen(milliseconds)
-        # The engine would call silence `amqp:resource-limit-exceeded`, after which clients do not
-        # come again; it only tells the peer what we put up with.
+        # The engine would tell of silence in a close, `amqp:resource-limit-exceeded`, after which
+        # clients do not come again; it only tells the peer what we put up with.
         lib.pn_transport_set_idle_timeout(self._transport, 0)
         following = int(lib.pn_transport_tick(self._transport, milliseconds))
         lib.pn_transport_set_idle_timeout(self._transport, self._idle_timeout)
@@ -298,11 +298,7 @@ class Engine:
             self._is_heard = False
             self._silent_at = milliseconds + self._idle_timeout
         elif self._silent_at <= milliseconds:
-            raise ConnectionForced(
-                f"nothing came over this connection for {self._idle_timeout} ms",
-                reason="heartbeats are sent in half of that at most",
-                hint="connect again",
-            )
+            raise Unanswered(f"nothing came over this connection for {self._idle_timeout} ms")
         return self._silent_at
 
     def new_link(self, name: str, *, sender: bool, session: SessionEnd) -> LinkEnd:
