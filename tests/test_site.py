@@ -18,12 +18,10 @@ import pytest
 
 from qpidha.cli.app import COMMANDS
 from qpidha.model.settings import OPTIONS
+from tests.chromium import AS_ROOT, CHROMIUM, MISSING
 from tests.documents import PAGES, ROOT
 from tests.patience import STATE
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 LOADED = re.compile(
     r"""<(?:script|img|iframe|source|video|audio|embed|object)\b[^>]*?\b(?:src|data)="([^"]*)"
     |<link\b[^>]*?\bhref="([^"]*)" | @import\s+["']([^"']+) | url\(\s*["']?([^)"']+)""",
@@ -115,16 +113,15 @@ def test_what_is_loaded_from_another_host_is_found(text: str) -> None:
     assert [is_foreign(each) for each in loaded(text)] == [True]
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium: apt-get install chromium")
+@pytest.mark.skipif(CHROMIUM is None, reason=MISSING)
 @pytest.mark.parametrize(
     ("words", "page"), [("QHA1203", "docs/messages.html"), ("ha-min-in-sync", "docs/options.html")]
 )
 def test_the_search_finds_in_a_folder_without_a_server(
     site: Path, tmp_path: Path, words: str, page: str
 ) -> None:
-    assert BROWSER is not None
-    root = ["--no-sandbox"] if os.geteuid() == 0 else []
-    line = [BROWSER, "--headless", "--disable-gpu", "--disable-background-networking", *root]
+    assert CHROMIUM is not None
+    line = [CHROMIUM, "--headless", "--disable-gpu", "--disable-background-networking", *AS_ROOT]
     line += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}"]
     line += ["--virtual-time-budget=10000", "--dump-dom", f"file://{site}/search.html?q={words}"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=STATE, check=True)

@@ -1,3 +1,3 @@
-"""The console: health endpoints, metrics and an HTTP API beside a broker, in a process of its own
-that survives the broker.
+"""The console: health endpoints, metrics, an HTTP API and a dashboard beside a broker, in a process
+of its own that survives the broker.
 """

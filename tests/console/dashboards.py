@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,12 +9,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.chromium import AS_ROOT, CHROMIUM
 from tests.console.consoles import Console
 from tests.system.cluster import Cluster, Port
-
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 
 
 @dataclass
@@ -62,8 +57,7 @@ def browser() -> Iterator[Browser]:
     """Start the system's Chromium; nothing is downloaded."""
     assert CHROMIUM is not None
     flags = ["--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    if os.geteuid() == 0:
-        flags.append("--no-sandbox")
+    flags += AS_ROOT
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
         try:

@@ -24,13 +24,14 @@ pytest.importorskip("playwright", reason="no playwright: pip install '.[dev]'")
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.dashboards import CHROMIUM, Watched, browser, watched
+from tests.chromium import CHROMIUM, MISSING
+from tests.console.dashboards import Watched, browser, watched
 
 pytestmark = [
     pytest.mark.system,
     pytest.mark.xdist_group("dashboard"),
     pytest.mark.timeout(LONG_TEST),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason=MISSING),
 ]
 MS = 1000 * STATE
 expect.set_options(timeout=MS)

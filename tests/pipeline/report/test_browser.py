@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -20,13 +18,11 @@ import pytest
 from matplotlib import image
 
 from qpidha.pipeline.report.page import write_report
+from tests.chromium import AS_ROOT, CHROMIUM, MISSING
 from tests.patience import STATE
 from tests.pipeline.report.lakes import around, lake_of
 from tests.pipeline.report.test_page import SECTIONS, cluster
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 SECONDS = STATE
 FLAGS = (
     "--headless",
@@ -42,7 +38,7 @@ FLAGS = (
 )
 
 pytestmark = [
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium: apt-get install chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason=MISSING),
     pytest.mark.timeout(3 * SECONDS),
 ]
 
@@ -91,12 +87,11 @@ frame.onload = () => {{
 
 def browse(folder: Path, page: str, *more: str) -> subprocess.CompletedProcess[str]:
     """Run Chromium on a page of a folder until it has nothing to do, and take what it prints."""
-    assert BROWSER is not None
-    root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    assert CHROMIUM is not None
     line = [
-        BROWSER,
+        CHROMIUM,
         *FLAGS,
-        *root,
+        *AS_ROOT,
         f"--user-data-dir={folder / 'profile'}",
         "--virtual-time-budget=10000",
         "--enable-logging=stderr",
