@@ -194,8 +194,10 @@ def test_everything_can_be_read(run: Watched, page: Page, scheme: Any) -> None:
 
 def test_what_cannot_be_read_would_be_found(run: Watched, page: Page) -> None:
     page.goto(run.address(0) + "/queues")
-    page.evaluate("document.querySelector('main p').style.color = '#aaa'")
-    assert [row for row in page.evaluate(CONTRAST) if row[0] < row[1]] != []
+    # In one go, as the page becomes new in between.
+    pale = "document.querySelector('main p').style.color = '#aaa'"
+    found = page.evaluate(f"() => {{ {pale}; return ({CONTRAST})(); }}")
+    assert [row for row in found if row[0] < row[1]] != []
 
 
 def test_a_script_or_a_style_in_a_page_does_nothing(run: Watched, page: Page) -> None:
