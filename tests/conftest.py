@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -34,6 +35,10 @@ sys.dont_write_bytecode = False
 # Programs installed beside this Python are the ones under test, also when the environment was not
 # activated.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+
+# Who runs tests in the background of a shell has SIGINT ignored, and so would all programs have
+# that they start: Ctrl-C is tried on some.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

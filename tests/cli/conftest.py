@@ -48,6 +48,9 @@ class FakeBroker:
         """Answer one request."""
         self.asked.append((method, params))
         answer = self.answers.get(method, {})
+        if params.get("after") and "events" in answer:
+            later = [event for event in answer["events"] if event["at_ns"] > params["after"]]
+            answer = {**answer, "events": later}
         return {"error": answer.args[0]} if isinstance(answer, Exception) else {"result": answer}
 
 

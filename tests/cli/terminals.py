@@ -24,6 +24,10 @@ class Terminal:
         fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.before = termios.tcgetattr(side)
         self.side = side
+        # Those of pytest-xdist say another size than the terminal.
+        surroundings = {
+            name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+        }
         self.process = subprocess.Popen(
             words,
             stdin=side,
@@ -31,7 +35,7 @@ class Terminal:
             stderr=side,
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-            env={**os.environ, "TERM": "xterm", **environment},
+            env={**surroundings, "TERM": "xterm", **environment},
         )
         self.shown = ""
 

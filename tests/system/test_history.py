@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,12 @@ def rows(capsys: pytest.CaptureFixture[str], broker: Any, *words: str) -> list[d
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+def told(events: Path, kind: str, epoch: int) -> bool:
+    """Whether the story of a broker on disk has come so far."""
+    lines = [line for file in events.glob("story-*") for line in file.read_text().splitlines()]
+    return any(row["k"] == kind and row.get("e") == epoch for row in map(json.loads, lines))
+
+
 def test_a_failover_is_history_also_after_all_brokers_were_started_again(
     a_cluster: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -29,7 +37,10 @@ def test_a_failover_is_history_also_after_all_brokers_were_started_again(
     assert (last["from"], last["to"], last["cause"]) == (names[0], names[1], f"{names[0]} was gone")
     assert first["to"] == names[0] and last["epoch"] > first["epoch"]
     assert last["away_ns"] >= last["promotion_ns"] > 0
-    for i in (1, 2):
+    # What is killed has written of its events what it had time for.
+    for i, kind in ((1, "failover"), (2, "epoch")):
+        is_told = partial(told, cluster[i].data_dir / "events", kind, last["epoch"])
+        wait_for(is_told, what=f"{kind} of b{i} on disk")
         cluster[i].kill()
     for i in (0, 1, 2):
         cluster[i].start()

@@ -66,6 +66,11 @@ class Planted:
             url = f"https://u:{PLANTED[12]}@host"
             admin.call("declare_queue", name="q", arguments={"note": url, "token": PLANTED[13]})
             admin.call("set_policy", name="p", pattern=f"^{url}", definition={"ttl": 1})
+        events = place / "data" / "events"
+        wait_for(
+            lambda: any('"queue"' in path.read_text() for path in events.glob("journal-*")),
+            what="the queue in the event log",
+        )
         with self.log.open("a") as log:
             log.write(f"a line with password={PLANTED[10]}\n{key.read_text()}\n")
             log.write(f"somebody called qpid-ha --password {PLANTED[14]} -b u/{PLANTED[15]}@h\n")
