@@ -25,7 +25,7 @@ def doctor(options: Options) -> int:
     """Print what is there and what is not; the exit code is 1 if the package lacks what it needs
     always.
     """
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"name": "python", "for": "everything", "wanted": "", "version": platform.python_version()},
         {"name": "openssl", "for": "TLS", "wanted": "", "version": _openssl()},
         *_requirements(),
