@@ -212,13 +212,16 @@ def settled_stays_settled(facts: Facts, receiver: Any, key: str, where: str) -> 
     But for one that goes to a primary cut off from the others, which cannot know that its time is
     over: nobody waits for leases here. What such a primary is told will not count, but what it
     gives is seen. And what was given to another receiver, who was then taken for dead, may still be
-    on its way.
+    on its way. While a queue is not on every broker, what was settled there goes with its primary.
     """
     by = facts.settled.get((receiver.address, key))
     if by is None or (by.receiver != receiver.host and receiver.since < by.when):
         return
     if receiver.epoch < by.epoch:
         facts.stale_deliveries += 1
+        return
+    duty = facts.duties.get((receiver.address, key))
+    if duty is not None and duty.adrift and receiver.epoch > by.epoch:
         return
     raise Violation(
         f"seen again: {where} gave {key} from queue {receiver.address} in epoch {receiver.epoch}, "
