@@ -47,6 +47,7 @@ from qpidha.management.event_log import EventLog
 from qpidha.management.lines import Lines
 from qpidha.management.link_pair import LinkPairService
 from qpidha.management.logins import LoginGuard, LoginWork
+from qpidha.management.measures import CERTIFICATE, CREDENTIALS, Measures
 from qpidha.management.port import Answer, Reply, reporting
 from qpidha.management.redirects import as_told, client_addresses, described, elsewhere, refusal
 from qpidha.management.report import cluster_report, standalone_report
@@ -103,6 +104,7 @@ from qpidha.model.events import (
     LogWritten,
     OutputWaiting,
     Reloaded,
+    Stalled,
     StateSaved,
     StopRequested,
     Tick,
@@ -229,6 +231,7 @@ class Node:
         self.audit = Audit(self._say_security)
         self.access = Access(settings, self, self.broker)
         self.access.use(acl)
+        self.measures = Measures()
         self.login_guard = LoginGuard()
         self.login_work = LoginWork(lambda number, work: self.effects.append(Compute(number, work)))
         self.requests = Requests(self)
@@ -277,6 +280,7 @@ class Node:
             self.cluster.start()
         elif self.wal is not None:
             self.broker.log_writer = self.event_log.log_writer
+            self.measures.commits.begin(self.log.last)
             self.broker.promoted(now)
         else:
             self.broker.begin_with(self._policies)
@@ -333,6 +337,8 @@ class Node:
             log.seal()
             log.committed = log.durable_to
             self.pending.release(log.committed)
+        if broker.log_writer is not None:
+            self.measures.commits.turn(log.last, self.pending.committed, self.now)
         if self.checkpointer is not None:
             self.checkpointer.turn(self._applied())
         if self.reserve is not None and self.reserve.look():
@@ -342,9 +348,7 @@ class Node:
             self.wal.end_in_order(log.last)
         broker.use.unfinished = self.scratch.unfinished + self.scratch.put_off
         self.effects += self.memory.turn(self.now)
-        if self.wal is not None and self.wal.news:
-            self._tell_set_aside(self.wal.news)
-            self.wal.news.clear()
+        self._tell_news()
         self.event_log.turn(self.now, cluster, self.effects)
         self._collect_all()
         # A connection that took as much as one turn gives has its queues waiting for the next one.
@@ -370,6 +374,12 @@ class Node:
                 deadline = other
         self.next_deadline = deadline
         return self._take_effects()
+
+    def _tell_news(self) -> None:
+        """Tell of what was set aside in this turn."""
+        if self.wal is not None and self.wal.news:
+            self._tell_set_aside(self.wal.news)
+            self.wal.news.clear()
 
     def _tell_set_aside(self, folders: list[str]) -> None:
         """Tell of durable records that a primary's log has not: nobody else has them."""
@@ -529,8 +539,12 @@ class Node:
         if connection is not None and connection.error is not None:
             reason = f"{connection.error.explanation} ({connection.error.condition})"
         self.event_log.client_disconnected(connection_id, reason)
-        if self.cluster is not None:
-            self.cluster.lost(connection_id, reason or "closed", reached=connection is not None)
+        cluster = self.cluster
+        if cluster is not None:
+            was_following = cluster.is_following
+            cluster.lost(connection_id, reason or "closed", reached=connection is not None)
+            if was_following and not cluster.is_following:
+                self.measures.primary_lost(self.now)
 
     def _isolate(self, connection: Connection, error: Exception) -> bool:
         """End a connection whose peer brought a mistake of ours to light, so that it is not the end
@@ -575,6 +589,7 @@ class Node:
     def _handshake_failed(self, event: HandshakeFailed) -> None:
         principal = Principal(address=event.peer)
         if event.by_certificate:
+            self.measures.refusals[CERTIFICATE] += 1
             self.audit.login_refused(self.now, principal, "", "certificate", event.reason)
         else:
             self.audit.not_opened(self.now, principal, event.reason)
@@ -601,6 +616,11 @@ class Node:
 
     def _log_written(self, event: LogWritten) -> None:
         self.log.answer(event.mark)
+        if event.sync_time:
+            self.measures.syncs.add(event.sync_time)
+
+    def _stalled(self, event: Stalled) -> None:
+        self.measures.stalled += event.time
 
     def _log_failed(self, event: LogFailed) -> None:
         """Serve nobody any more: what is accepted from now on could not be kept."""
@@ -712,8 +732,13 @@ class Node:
 
     def admit(self, connection: Connection) -> None:
         """Decide who somebody is, and whether he may come in."""
-        admit(self, connection)
+        try:
+            admit(self, connection)
+        except QpidHaError as error:
+            self.measures.not_admitted(error)
+            raise
         if connection.kind is ConnectionKind.CLIENT:
+            self.measures.logins += 1
             comes_first = not connection.principal.is_ordinary
             self.effects.append(Admitted(connection.connection_id, comes_first))
 
@@ -767,6 +792,7 @@ class Node:
         refused, error = connection.refused_login, connection.error
         if refused is not None and connection.kind is ConnectionKind.CLIENT:
             reason = error.description if error is not None else ""
+            self.measures.refusals[CREDENTIALS] += 1
             self.audit.login_refused(self.now, connection.principal, *refused, reason)
         elif (
             connection.kind is ConnectionKind.CLIENT
@@ -935,7 +961,12 @@ class Node:
                 0
             )  # what a snapshot brought is in our log, and perhaps not in that of all others
             self.broker.log_writer = self.event_log.log_writer
+            self.measures.commits.begin(self.log.last)
+            assert self.cluster is not None
+            self.measures.promoted(self.now, is_handover=self.cluster.is_taking_over)
             self.broker.promoted(self.now)
+        elif state is BrokerStatus.ACTIVE:
+            self.measures.active(self.now)
         elif state is BrokerStatus.JOINING and self.broker.log_writer is not None:
             self.broker.log_writer = None
             self.log.features = frozenset()
@@ -1034,6 +1065,8 @@ class Node:
         report["memory"] = self.memory.report()
         if self.wal is not None:
             report["journal"] = {**self.wal.report(), "syncs": self.log.syncs}
+            if self.wal.disk.free_space() >= 0:
+                report["journal"]["free"] = self.wal.disk.free_space()
         report["set_aside"] = list(self.wal.set_aside) if self.wal is not None else []
         report["records_set_aside"] = self.wal.records_set_aside if self.wal is not None else 0
         report["features"] = {
@@ -1070,6 +1103,8 @@ class Node:
         if self.cluster is None:
             reply(Reply(result={"state": BrokerStatus.STANDALONE.value}))
         else:
+            if not self.cluster.state.is_primary:
+                self.measures.asked(self.now, is_following=self.cluster.is_following)
             self.cluster.promote(self._when_done(reply), accept_loss, forget)
 
     def demote(self, reply: Answer) -> None:
@@ -1156,5 +1191,6 @@ HANDLERS: dict[type, Callable[[Node, Any], None]] = {
     LogWritten: Node._log_written,
     LogFailed: Node._log_failed,
     DiskSpaceChanged: Node._space_changed,
+    Stalled: Node._stalled,
     StopRequested: Node._stop,
 }

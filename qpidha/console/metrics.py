@@ -16,10 +16,16 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -68,11 +74,19 @@ class Row:
     labels: tuple[str, ...] = ()
     needs: str = "status"
     """`status`, `statistics`, or empty if it is there for a broker that says nothing, too."""
+    histogram: str = ""
+    """What the statistics call the histogram that it is; `read` is not used then."""
 
     @property
-    def is_counter(self) -> bool:
-        """Whether it only grows, until the broker begins anew."""
-        return self.name.endswith("_total")
+    def kind(self) -> str:
+        """Its type; a counter only grows, until the broker begins anew."""
+        if self.histogram:
+            return "histogram"
+        return "counter" if self.name.endswith("_total") else "gauge"
+
+
+def _nothing(said: Said) -> Samples:
+    return []
 
 
 def _status(read: Callable[[dict[str, Any]], float | None]) -> Callable[[Said], Samples]:
@@ -86,9 +100,11 @@ def _status(read: Callable[[dict[str, Any]], float | None]) -> Callable[[Said], 
 
 
 def _statistic(name: str) -> Callable[[Said], Samples]:
+    """A number of the statistics; an older broker may not have it."""
+
     def samples(said: Said) -> Samples:
-        assert said.statistics is not None
-        return [((), said.statistics[name])]
+        found = (said.statistics or {}).get(name)
+        return [] if found is None else [((), found)]
 
     return samples
 
@@ -97,8 +113,8 @@ def _by(name: str) -> Callable[[Said], Samples]:
     """Numbers of the statistics by their names."""
 
     def samples(said: Said) -> Samples:
-        assert said.statistics is not None
-        return [((key,), value) for key, value in said.statistics[name].items()]
+        found = (said.statistics or {}).get(name, {})
+        return [((key,), value) for key, value in found.items()]
 
     return samples
 
@@ -240,6 +256,58 @@ METRICS: tuple[Row, ...] = (
     Row("journal_files", "Files of the write-ahead log.", _journal("files")),
     Row("journal_written_bytes_total", "Bytes written to it.", _journal("written")),
     Row("journal_syncs_total", "How often the disk has synced it.", _journal("syncs")),
+    Row(
+        "journal_sync_seconds",
+        "How long the disk took for each sync that acknowledgements wait for.",
+        _nothing,
+        needs="statistics",
+        histogram="sync_seconds",
+    ),
+    Row(
+        "commit_seconds",
+        "On a primary: how long records waited for backups and disks before they were committed.",
+        _nothing,
+        needs="statistics",
+        histogram="commit_seconds",
+    ),
+    Row(
+        "disk_free_bytes",
+        "Free space of the file system of data-dir, as of a second ago.",
+        _journal("free"),
+    ),
+    Row(
+        "stall_seconds_total",
+        "Time in which the broker heard nobody, in stalls of 0.1 s and more.",
+        _statistic("stall_seconds"),
+        needs="statistics",
+    ),
+    Row(
+        "logins_accepted_total",
+        "Clients, administrators and brokers that were let in.",
+        _statistic("logins_accepted"),
+        needs="statistics",
+    ),
+    Row(
+        "logins_refused_total",
+        "Those that were not: for credentials, certificate, limit, not_primary or not_allowed.",
+        _by("logins_refused"),
+        ("reason",),
+        needs="statistics",
+    ),
+    Row(
+        "promotions_total",
+        "How often this broker became primary.",
+        _statistic("promotions"),
+        needs="statistics",
+    ),
+    Row(
+        "promotion_seconds",
+        "Of its last promotion: wait (from the loss of the primary until it was asked for), "
+        "promote (until it was primary), recover (until it was active).",
+        _by("promotion_seconds"),
+        ("phase",),
+        needs="statistics",
+    ),
     Row(
         "unsafe_queues",
         "On a primary: queues with replicated messages that no ready backup has.",
@@ -386,9 +454,9 @@ class QueueRow:
     """What `list_queues` calls it."""
 
     @property
-    def is_counter(self) -> bool:
-        """Whether it only grows while the queue exists."""
-        return self.name.endswith("_total")
+    def kind(self) -> str:
+        """Its type; a counter only grows while the queue exists."""
+        return "counter" if self.name.endswith("_total") else "gauge"
 
 
 DETAILED: dict[str, tuple[QueueRow, ...]] = {
@@ -411,7 +479,7 @@ DETAILED: dict[str, tuple[QueueRow, ...]] = {
     )
 }
 """The families of `/metrics/detailed`."""
-CUT = Row("detailed_is_cut", "Whether more queues match than `limit` let in.", lambda said: [])
+CUT = Row("detailed_is_cut", "Whether more queues match than `limit` let in.", _nothing)
 
 
 @dataclass(slots=True, eq=False)
@@ -436,11 +504,14 @@ class Families(Collector):
         return encoder(registry), content_type
 
 
-def _family(name: str, text: str, labels: Sequence[str]) -> Metric:
+def _family(row: Row | QueueRow, labels: Sequence[str]) -> Metric:
     full = [*CONSTANT, *labels]
-    if name.endswith("_total"):
-        return CounterMetricFamily(PREFIX + name.removesuffix("_total"), text, labels=full)
-    return GaugeMetricFamily(PREFIX + name, text, labels=full)
+    name = PREFIX + row.name
+    if row.kind == "histogram":
+        return HistogramMetricFamily(name, row.help, labels=full)
+    if row.kind == "counter":
+        return CounterMetricFamily(name.removesuffix("_total"), row.help, labels=full)
+    return GaugeMetricFamily(name, row.help, labels=full)
 
 
 async def aggregated(brokers: Sequence[Watched], cluster: str) -> Families:
@@ -448,12 +519,15 @@ async def aggregated(brokers: Sequence[Watched], cluster: str) -> Families:
     found = await asyncio.gather(*map(_asked, brokers))
     families = []
     for row in METRICS:
-        family = _family(row.name, row.help, row.labels)
+        family = _family(row, row.labels)
         for said in found:
             if row.needs and said.look.status is None:
                 continue
             if row.needs == "statistics" and said.statistics is None:
                 continue
+            found_times = (said.statistics or {}).get(row.histogram)
+            if found_times is not None:
+                _add_histogram(family, [cluster, said.look.name], found_times)
             for labels, value in row.read(said):
                 _add(family, [cluster, said.look.name, *labels], value)
         families.append(family)
@@ -463,6 +537,14 @@ async def aggregated(brokers: Sequence[Watched], cluster: str) -> Families:
 def _add(family: Metric, labels: list[str], value: float) -> None:
     assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
     family.add_metric(labels, float(value))
+
+
+def _add_histogram(family: Metric, labels: list[str], found: dict[str, Any]) -> None:
+    """Add what a broker counted in buckets; Prometheus wants each with all below it."""
+    assert isinstance(family, HistogramMetricFamily)
+    bounds = [*map(str, found["bounds"]), "+Inf"]
+    buckets = list(zip(bounds, map(float, accumulate(found["counts"])), strict=True))
+    family.add_metric(labels, buckets, found["sum"])
 
 
 async def _asked(broker: Watched) -> Said:
@@ -489,12 +571,12 @@ async def detailed(
     Raises NotAnswered and RefusedRequest.
     """
     rows = DETAILED[family]
-    families = [_family(row.name, row.help, ("queue",)) for row in rows]
+    families = [_family(row, ("queue",)) for row in rows]
     queues, is_cut = await _queues(broker, glob, limit, [row.field for row in rows])
     for one, row in zip(families, rows, strict=True):
         for queue in queues:
             _add(one, [cluster, broker.name, queue["name"]], queue[row.field])
-    cut = _family(CUT.name, CUT.help, ())
+    cut = _family(CUT, ())
     _add(cut, [cluster, broker.name], is_cut)
     return Families([*families, cut])
 

@@ -431,6 +431,16 @@ class Cluster:
 
     # -- promotion --------------------------------------------------------------------------------
 
+    @property
+    def is_following(self) -> bool:
+        """Whether this is a backup that has a primary."""
+        return self.backup is not None and self.backup.primary is not None
+
+    @property
+    def is_taking_over(self) -> bool:
+        """Whether another broker hands over to this one."""
+        return bool(self._taking_over_from)
+
     def promote(self, reply: Reply, accept_loss: bool = False, forget: str = "") -> None:
         """Become the primary, or say why not. The reply comes when the broker is recovering or
         active.
@@ -439,8 +449,7 @@ class Cluster:
         after a total failure. With `forget`, the names of brokers with spaces between, without
         waiting for those: they will not come back, says the operator.
         """
-        following = self.backup is not None and self.backup.primary is not None
-        refusal = refusal_of_state(self.state, is_following=following)
+        refusal = refusal_of_state(self.state, is_following=self.is_following)
         if self.state is BrokerStatus.STANDALONE or self.state.is_primary:
             self.port.announce("info", "Ignoring promotion, already primary")
             reply(None)

@@ -858,7 +858,8 @@ METHODS: tuple[Method, ...] = (
         "Add up all queues and connections: what there is, and totals of what came and went.",
         "counts of this moment, and totals since the broker began or was given all objects anew; "
         "totals of deleted queues stay in. `unsafe_messages` are replicated messages on a primary "
-        "without a ready backup; `connections` is by who opened them, `departures` by the cause",
+        "without a ready backup; `connections` is by who opened them, `departures` by the cause; "
+        "`commit_seconds` and `sync_seconds` have counts in buckets, whose upper ends are `bounds`",
         _statistics,
         properties=_of_class("broker"),
     ),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from qpidha.broker.broker import Broker
     from qpidha.management.event_log import EventLog
     from qpidha.management.lines import Lines
+    from qpidha.management.measures import Measures
     from qpidha.model.errors import QpidHaError
     from qpidha.model.events import ConnectionKind
     from qpidha.model.principal import AccessControl, Principal
@@ -143,6 +144,7 @@ class ManagedNode(Protocol):
     settings: Settings
     now: int
     lines: Lines
+    measures: Measures
 
     @property
     def access(self) -> AccessControl:

@@ -55,6 +55,7 @@ def statistics(node: ManagedNode) -> dict[str, Any]:
         "withholds": "; ".join(broker.credit.withheld.values()),
         **broker.totals.counts(queues),
         "departures": broker.totals.departures(queues),
+        **node.measures.report(),
     }
 
 

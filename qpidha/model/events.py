@@ -7,7 +7,7 @@ The runtime (or a simulator) collects what happened in one turn of its loop and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -116,6 +116,8 @@ class LogWritten:
     """
 
     mark: int
+    sync_time: int = field(default=0, compare=False)
+    """How long the sync took, in ns; 0 if none was asked for."""
 
 
 @dataclass(slots=True)
@@ -136,6 +138,13 @@ class DiskSpaceChanged:
     low: bool
     free: int
     short: bool = False
+
+
+@dataclass(slots=True)
+class Stalled:
+    """For so many ns this broker heard nobody: a turn took so long, or the process was not run."""
+
+    time: int
 
 
 @dataclass(slots=True)
@@ -161,6 +170,7 @@ Event = (
     | LogWritten
     | LogFailed
     | DiskSpaceChanged
+    | Stalled
     | Tick
     | StopRequested
 )

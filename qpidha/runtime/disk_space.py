@@ -19,12 +19,14 @@ SHARE = 8
 class DiskSpace:
     """Watches how much is left; `limit` 0 is never low."""
 
-    __slots__ = ("_free", "_is_low", "_is_short", "_limit", "left", "until_low")
+    __slots__ = ("_free", "_is_low", "_is_short", "_limit", "free", "left", "until_low")
 
     def __init__(self, free: Callable[[], int], limit: int) -> None:
         self._free = free
         self._limit = limit
         self._is_low = self._is_short = False
+        self.free = -1
+        """Bytes that were free at the last look, whatever was on its way; -1 before the first."""
         self.left = 0
         """Bytes at the last look above where it would have become short, or low if it was short;
         below 0 there is too little.
@@ -36,9 +38,10 @@ class DiskSpace:
         """Look again, where so many bytes are still to be written; the event if it became low,
         short or fine. At first it is taken to be fine.
         """
+        self.free = self._free()
         if not self._limit:
             return None
-        free = max(self._free() - on_the_way, 0)
+        free = max(self.free - on_the_way, 0)
         low, above, far = self._limit, self._limit * 6 // 5, self._limit * 7 // 5
         is_low = free < (above if self._is_low else low)
         is_short = is_low or free < (far if self._is_short else above)

@@ -147,6 +147,10 @@ class LogDisk:
         """Bytes that may be written beside the log at present."""
         return self._space.room()
 
+    def free_space(self) -> int:
+        """Bytes that were free at the last look, a second ago at most; -1 before the first."""
+        return self._space.free
+
     def until_low(self) -> int:
         """Bytes that may be appended before there is too little space."""
         return self._low_at - self._asked
@@ -247,8 +251,9 @@ class LogDisk:
     def _look(self) -> None:
         with self._looking:
             event = self._space.look(self._asked - self._written)
-            self._look_again = self._asked + max(self._space.left // 2, LOOK_BYTES)
-            self._low_at = self._asked + self._space.until_low
+            if self._look_again < NEVER:
+                self._look_again = self._asked + max(self._space.left // 2, LOOK_BYTES)
+                self._low_at = self._asked + self._space.until_low
             if event is not None:
                 self._post(event)
 
@@ -281,13 +286,12 @@ class LogDisk:
         now = self._clock.now()
         if now >= self._next_look:
             self._next_look = now + int(_LOOK * 1e9)
-            if self._look_again < NEVER:
-                self._look()
+            self._look()
         group, is_last = self._take()
         mark = self._files.carry_out(group)
         self._written += sum(len(one.data) for one in group if isinstance(one, Append))
         if mark is not None:
-            self._post(LogWritten(mark))
+            self._post(LogWritten(mark, self._files.sync_time))
         if is_last:
             self._files.sync()
         return not is_last

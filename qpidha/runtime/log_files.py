@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -71,7 +72,7 @@ class LogFiles:
     `busy_with` is then the file at fault.
     """
 
-    __slots__ = ("_dirty", "_files", "_folders", "_root", "busy_with")
+    __slots__ = ("_dirty", "_files", "_folders", "_root", "busy_with", "sync_time")
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -79,6 +80,8 @@ class LogFiles:
         self._dirty: dict[str, None] = {}
         self._folders: dict[str, None] = {}
         self.busy_with = ""
+        self.sync_time = 0
+        """How long the sync of the last group took, in ns; 0 if there was none."""
 
     def settle(self, names: Iterable[str]) -> None:
         """Sync the files of a former process: it may have been killed between write and sync, and
@@ -119,8 +122,11 @@ class LogFiles:
                 buffers = []
                 self._change(one)
         self._write(name, buffers)
+        self.sync_time = 0
         if sync:
+            begun = time.monotonic_ns()
             self.sync()
+            self.sync_time = time.monotonic_ns() - begun
         self._close_some()
         return mark
 

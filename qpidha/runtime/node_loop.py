@@ -13,13 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from qpidha.model.effects import Effect
-from qpidha.model.events import Event, Tick
+from qpidha.model.events import Event, Stalled, Tick
 from qpidha.runtime.clock import Clock
 
 _SHORTEST_WAIT = 0.001
 """Seconds: the loop's timers count milliseconds, and a deadline that stays in the past must not
 take the whole processor.
 """
+STALL = 100_000_000
+"""Nanoseconds from which on a turn, or a timer that is late, counts as a stall."""
 
 
 class SteppedNode(Protocol):
@@ -44,6 +46,7 @@ class NodeLoop:
     __slots__ = (
         "_armed",
         "_clock",
+        "_ended",
         "_events",
         "_handlers",
         "_loop",
@@ -61,6 +64,8 @@ class NodeLoop:
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._armed = 0
+        self._ended = 0
+        """When the last turn was over."""
 
     def start(self, node: SteppedNode, handlers: dict[type, Callable[[Any], None]]) -> None:
         """Step `node` from now on; `handlers` has one for each type of effect."""
@@ -95,7 +100,11 @@ class NodeLoop:
             return
         events = self._events
         self._events = []
-        self._obey(node, node.step(events, self._clock.now(), self._clock.ahead()))
+        begun = self._clock.now()
+        self._obey(node, node.step(events, begun, self._clock.ahead()))
+        self._ended = ended = self._clock.now()
+        if ended - begun >= STALL:
+            self.put(Stalled(ended - begun))
 
     def _obey(self, node: SteppedNode, effects: Sequence[Effect]) -> None:
         """Carry out what a step asks for, in order."""
@@ -119,10 +128,13 @@ class NodeLoop:
 
     def _due(self) -> None:
         self._timer = None
-        self._armed = 0
+        armed, self._armed = self._armed, 0
         node = self._node
         if node is None:
             return
+        late = self._clock.now() - max(armed, self._ended)  # What the turn took is counted already.
+        if late >= STALL:
+            self.put(Stalled(late))
         if 0 < node.next_deadline <= self._clock.now():
             self.put(Tick())
         else:

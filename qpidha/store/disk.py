@@ -26,6 +26,11 @@ class Disk(Protocol):
         what is kept for the log itself.
         """
 
+    def free_space(self) -> int:
+        """Return how many bytes of the file system were free when it was last looked at; -1 if that
+        is not known.
+        """
+
     def until_low(self) -> int:
         """Return how many bytes may be appended before there is so little space that nothing more
         is to be taken; 0 or less if it is so.

@@ -61,6 +61,12 @@ def of_cluster(metric: str) -> str:
     return f"qpidha_{metric}{{{OF_CLUSTER}}}"
 
 
+def slowest(metric: str) -> str:
+    """Return what gives the time that 99 of 100 stayed below."""
+    buckets = f"rate({of_brokers(f'{metric}_bucket')}{RATE})"
+    return f"histogram_quantile(0.99, sum by (broker, le) ({buckets}))"
+
+
 def state_code() -> str:
     """Return what gives the number of each broker's state."""
     codes = {of_brokers("broker_state", f'state="{state}"'): code for state, code in CODES.items()}
@@ -226,6 +232,47 @@ PANELS = (
         "A second.",
         {"{{broker}}": f"rate({of_brokers('journal_syncs_total')}{RATE})"},
         unit="ops",
+    ),
+    Panel(
+        "Wait for a commit",
+        "How long 99 of 100 records waited for backups and disks: so long their senders wait.",
+        {"{{broker}}": slowest("commit_seconds")},
+        unit="s",
+    ),
+    Panel(
+        "Time of a sync",
+        "How long 99 of 100 syncs took the disk. More than 0.1 s: it is slow, or shared.",
+        {"{{broker}}": slowest("journal_sync_seconds")},
+        unit="s",
+    ),
+    Panel(
+        "Stalls",
+        "Share of the time in which a broker heard nobody: its host is overloaded, or was paused.",
+        {"{{broker}}": f"rate({of_brokers('stall_seconds_total')}{RATE})"},
+        unit="percentunit",
+    ),
+    Panel(
+        "Logins",
+        "A second: let in, and refused by the reason.",
+        {
+            "{{broker}} accepted": f"rate({of_brokers('logins_accepted_total')}{RATE})",
+            "{{broker}} {{reason}}": f"rate({of_brokers('logins_refused_total')}{RATE}) > 0",
+        },
+        unit="ops",
+    ),
+    Panel(
+        "Free space of data-dir",
+        "Below disk-free-limit no message is accepted.",
+        {"{{broker}}": of_brokers("disk_free_bytes")},
+        unit="bytes",
+    ),
+    Panel(
+        "The last promotion",
+        "Of each broker: from the loss of the primary until somebody asked, until it was primary, "
+        "until it was active.",
+        {"{{broker}} {{phase}}": of_brokers("promotion_seconds")},
+        "bargauge",
+        unit="s",
     ),
 )
 

@@ -21,8 +21,7 @@ def table(rows: Iterable[Row | QueueRow]) -> str:
     lines = ["| metric | type | labels | |", "|---|---|---|---|"]
     for row in rows:
         labels = ", ".join(f"`{name}`" for name in getattr(row, "labels", ("queue",)))
-        kind = "counter" if row.is_counter else "gauge"
-        lines.append(f"| `{PREFIX}{row.name}` | {kind} | {labels} | {row.help} |")
+        lines.append(f"| `{PREFIX}{row.name}` | {row.kind} | {labels} | {row.help} |")
     return "\n".join(lines)
 
 

@@ -24,6 +24,10 @@ from tests.console.metrics_page import PAGE, RULES, with_tables
 
 NAMES = {PREFIX + row.name for row in (*METRICS, *DETAILED["queue"], CUT)}
 LABELS = {PREFIX + row.name: {"cluster", "broker", *row.labels} for row in METRICS}
+for row in METRICS:
+    if row.histogram:
+        NAMES.add(f"{PREFIX}{row.name}_bucket")
+        LABELS[f"{PREFIX}{row.name}_bucket"] = {"cluster", "broker", "le"}
 SELECTOR = re.compile(r"\b(qpidha_\w+)(?:\{([^}]*)\})?")
 OF_ONE = 'cluster="c", broker="b1"'
 OF_B1 = '{broker="b1"}'
@@ -43,7 +47,7 @@ STATUS = status_of(
     in_sync={"epoch": 2, "version": 1, "members": ["1", "2"]},
     certificate_expires_ns=2_000_000_000_000_000_000,
     memory={"used": 1, "limit": 2},
-    journal={"bytes": 1, "files": 1, "written": 1, "syncs": 1},
+    journal={"bytes": 1, "files": 1, "written": 1, "syncs": 1, "free": 5},
     primary={"system_id": "1"},
     members=[
         member("1", "active", sequence=10),
@@ -56,13 +60,19 @@ SUMMED = (
     *("unplaced", "enqueued", "released", "refused", "deduplicated", "left_out", "not_rerouted"),
     *("flow_stops", "unreplicated_queues", "unreplicated_messages", "unsafe_queues"),
     *("unsafe_messages", "stopped_queues", "waiting_senders"),
+    *("stall_seconds", "logins_accepted", "promotions"),
 )
+TIMES = {"bounds": [0.001, 0.5], "counts": [3, 2, 1], "sum": 2.5}
 STATISTICS = {
     **dict.fromkeys(SUMMED, 1),
     "refuses": "",
     "withholds": "memory",
     "connections": {"client": 4, "broker": 2},
     "departures": {"accepted": 5, "expired": 1},
+    "sync_seconds": TIMES,
+    "commit_seconds": TIMES,
+    "logins_refused": {"credentials": 7, "limit": 0},
+    "promotion_seconds": {"wait": 0.5, "recover": 2.0},
 }
 
 
@@ -72,6 +82,7 @@ class Broker:
     def __init__(self, queues: int = 0, *, is_dead: bool = False) -> None:
         self.is_dead = is_dead
         self.status = STATUS
+        self.statistics: dict[str, Any] = STATISTICS
         self.queues = [
             {"name": f"q{number:04}"} | {row.field: number for row in DETAILED["queue"]}
             for number in range(queues)
@@ -89,7 +100,7 @@ class Broker:
                 if params["match"] in queue["name"] and queue["name"] > params["after"]
             ]
             return behind[: params["limit"]]
-        return {"status": self.status, "statistics": STATISTICS}[method]
+        return {"status": self.status, "statistics": self.statistics}[method]
 
     def close(self) -> None:
         """Nothing is open."""
@@ -118,7 +129,8 @@ def test_every_metric_of_the_table_is_told_and_no_other() -> None:
     backup = Broker()
     backup.status = STATUS | {"state": "ready", "applied": 4, "primary": {"system_id": "2"}}
     found |= scraped(backup)
-    assert {name for name, *_ in found} == {PREFIX + row.name for row in METRICS}
+    told = {re.sub("_seconds_(bucket|count|sum)$", "_seconds", name) for name, *_ in found}
+    assert told == {PREFIX + row.name for row in METRICS}
     assert found["qpidha_is_primary", "b1", "c"] == 0.0
     assert found["qpidha_replication_behind_records", "b1", "c"] == 3.0
 
@@ -136,6 +148,25 @@ def test_a_primary_is_told_with_its_backups() -> None:
     assert found["qpidha_messages_dequeued_total", "b1", "accepted", "c"] == 5.0
     assert found["qpidha_credit_withheld", "b1", "c"] == 1.0
     assert found["qpidha_publishing_refused", "b1", "c"] == 0.0
+
+
+def test_times_are_told_in_buckets_each_with_all_below_it() -> None:
+    found = scraped(Broker())
+    name = "qpidha_journal_sync_seconds"
+    counts = [found[f"{name}_bucket", "b1", "c", end] for end in ("0.001", "0.5", "+Inf")]
+    assert counts == [3.0, 5.0, 6.0]
+    assert (found[f"{name}_count", "b1", "c"], found[f"{name}_sum", "b1", "c"]) == (6.0, 2.5)
+    assert found["qpidha_logins_refused_total", "b1", "c", "credentials"] == 7.0
+    assert found["qpidha_promotion_seconds", "b1", "c", "recover"] == 2.0
+    assert found["qpidha_disk_free_bytes", "b1", "c"] == 5.0
+
+
+def test_an_older_broker_that_measures_less_is_told_of_all_the_same() -> None:
+    broker = Broker()
+    broker.statistics = {name: STATISTICS[name] for name in ("queues", "messages")}
+    found = scraped(broker)
+    assert found["qpidha_up", "b1", "c"] == found["qpidha_queues", "b1", "c"] == 1.0
+    assert not any(name.startswith("qpidha_commit_seconds") for name, *_ in found)
 
 
 def test_a_broker_that_is_dead_is_down_and_says_nothing_else() -> None:
@@ -190,7 +221,8 @@ def test_queues_are_told_in_the_order_of_their_names(
 def test_names_and_types_follow_the_practice() -> None:
     for row in (*METRICS, *DETAILED["queue"], CUT):
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", row.name) and row.help.endswith(".")
-    assert len(NAMES) == len(METRICS) + len(DETAILED["queue"]) + 1
+    names = {row.name for row in (*METRICS, *DETAILED["queue"], CUT)}
+    assert len(names) == len(METRICS) + len(DETAILED["queue"]) + 1
 
 
 def test_the_page_has_the_tables() -> None:

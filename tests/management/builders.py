@@ -13,6 +13,7 @@ from qpidha.management.access import Access
 from qpidha.management.admin_session import ADMIN_SOCKET_ROLES
 from qpidha.management.event_log import EventLog
 from qpidha.management.lines import Lines
+from qpidha.management.measures import Measures
 from qpidha.management.port import Reply
 from qpidha.model import message_view
 from qpidha.model.errors import NotFound, QpidHaError
@@ -88,6 +89,7 @@ class FakeNode:
         self.settings = Settings(name="b1", ha_replicate="all" if recorded else "none")
         self.access = Access(self.settings)
         self.lines = Lines()
+        self.measures = Measures()
         self.now = 1_000_000_000
         self.serving = True
         self.log = FakeLog()

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from qpidha.broker.queues import remains, returns
-from qpidha.model.events import StopRequested, Tick
+from qpidha.model.events import Stalled, StopRequested, Tick
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.node_loop import NodeLoop
 from tests.amqp.builders import a_node
@@ -186,3 +186,77 @@ def test_the_clock_never_goes_back():
     clock = Clock()
     seen = [clock.now() for _ in range(1000)]
     assert seen == sorted(seen)
+
+
+class Late:
+    """A clock that a test sets."""
+
+    def __init__(self):
+        self.time = 1_000 * SECOND
+
+    def now(self):
+        return self.time
+
+    def ahead(self):
+        return 0
+
+
+def stalls(node):
+    return [event.time for events, _ in node.steps for event in events if type(event) is Stalled]
+
+
+def test_a_turn_that_took_long_is_told_as_a_stall_and_a_short_one_is_not():
+    async def play():
+        clock, effect = Late(), object()
+        loop = NodeLoop(asyncio.get_running_loop(), clock)
+        node = Recording([effect])
+        took = iter((250_000_000, 99_000_000, 0, 0, 0))
+
+        def carry_out(_):
+            clock.time += next(took)
+
+        loop.start(node, {object: carry_out})
+        for _ in range(2):
+            loop.put(StopRequested())
+            for _ in range(4):
+                await asyncio.sleep(0)
+        assert stalls(node) == [250_000_000]
+
+    asyncio.run(play())
+
+
+def test_a_timer_that_is_late_is_a_stall():
+    async def play():
+        clock = Late()
+        loop = NodeLoop(asyncio.get_running_loop(), clock)
+        node = Recording()
+        node.next_deadline = due = clock.time + 1_000_000
+        loop.start(node, {})
+        clock.time = due + 3 * SECOND  # The process was not run.
+        await asyncio.wait_for(node.stepped.wait(), STATE)
+        assert stalls(node) == [3 * SECOND]
+
+    asyncio.run(play())
+
+
+def test_a_timer_that_is_late_for_a_turn_is_not_counted_twice():
+    async def play():
+        clock, effect = Late(), object()
+        loop = NodeLoop(asyncio.get_running_loop(), clock)
+        node = Recording([effect])
+        node.next_deadline = due = clock.time + 1_000_000
+        ends = iter((due + 2 * SECOND,))
+
+        def carry_out(_):
+            clock.time = next(ends, clock.time)
+
+        loop.start(node, {object: carry_out})
+        loop.put(StopRequested())
+        await asyncio.wait_for(node.stepped.wait(), STATE)
+        clock.time += SECOND
+        while len(stalls(node)) < 2:
+            node.stepped.clear()
+            await asyncio.wait_for(node.stepped.wait(), STATE)
+        assert stalls(node) == [due + 2 * SECOND - 1_000 * SECOND, SECOND]
+
+    asyncio.run(play())

@@ -172,6 +172,10 @@ class FakeDisk:
         """Return how much may be written beside the log."""
         return min(self.free, self.capacity) if self.capacity >= 0 else self.free
 
+    def free_space(self) -> int:
+        """Return what is free."""
+        return self.free
+
     def until_low(self) -> int:
         """Return more than anybody sends: that there is too little is told at once here."""
         return 1 << 60

@@ -140,6 +140,10 @@ class Folder:
         """Return nothing: nothing is written here."""
         return 0
 
+    def free_space(self) -> int:
+        """Return that it is not known: nothing is written here."""
+        return -1
+
     def until_low(self) -> int:
         """Return nothing: nothing is written here."""
         return 0
