@@ -10,6 +10,7 @@ nothing of clusters, connections, disks or clocks. Source: Qpid `Broker.cpp`, `Q
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from qpidha.broker.credit import SLOW_DISK, Credit
@@ -40,6 +41,7 @@ from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.broker.queues.move import Move
 from qpidha.broker.queues.purge import Purge
+from qpidha.broker.queues.recall import Recall
 from qpidha.broker.queues.requeue import Requeue
 from qpidha.broker.queues.sweep import Sweep, Trim
 from qpidha.broker.queues.walk import Walk
@@ -212,6 +214,10 @@ class Broker(State):
         """Queues that are being purged or deleted, and the search for expired messages, in the
         order in which that began.
         """
+        self._dropped: dict[Queue, tuple[int, str]] = {}
+        """How many messages were dropped that it has not been told of, and why the last one was."""
+        self._recalling: dict[Queue, Recall] = {}
+        """Queues whose windows are still to know some of the messages that are there."""
         self._evicting: dict[Queue, Deletion | None] = {}
         """Queues whose messages are on their way to an alternate exchange, to make room or because
         the queue ends; none comes back to them.
@@ -260,7 +266,7 @@ class Broker(State):
             if deletion is not None and deletion.is_resting:
                 deletion.is_resting = False
                 self.walks.append(deletion)
-        self.levels.resume()
+        self._resume()
 
     @property
     def refuses_now(self) -> str:
@@ -277,7 +283,15 @@ class Broker(State):
         for queue in self.queues.values():
             queue.set_fast_path_limit()
         if not reason:
-            self.levels.resume()
+            self._resume()
+
+    def _resume(self) -> None:
+        """There is room on the disk again for what is recorded, some a turn."""
+        self.levels.resume()
+        for recall in self._recalling.values():
+            if recall.is_resting:
+                recall.is_resting = False
+                self.walks.append(recall)
 
     @property
     def usable(self) -> frozenset[str]:
@@ -499,27 +513,37 @@ class Broker(State):
         """Go on with queues that are being purged, moved from, searched for expired messages, or
         deleted; once, at the end of a turn. What was recorded before is to be committed first.
         """
-        left = WALKED_A_TURN
-        for walk in list(self.walks):
+        left, seen = WALKED_A_TURN, 0
+        # Those that this turn does not come to are not looked at: there may be as many as queues.
+        for walk in islice(self.walks, len(self.walks)):
+            seen += 1
             if walk.sequence <= committed and _goes_on(walk):
                 left -= max(walk.step(left), 1)
                 if left <= 0:
                     break
         self._reroute_steps.renew()
-        self.walks = [walk for walk in self.walks if _goes_on(walk)]
+        self._tell_dropped()
+        self.walks[:seen] = [walk for walk in self.walks[:seen] if _goes_on(walk)]
 
     def abandon_walks(self) -> None:
         """Leave undone what is not over: another broker decides from now on."""
         self.returns.forget_replicas()
         self.walks = []
+        self._recalling.clear()
+        revived: list[Queue] = []
         for queue, deletion in list(self._evicting.items()):
             if deletion is not None:
                 deletion.abandon()
-                if not queue.deleted:  # it took no heed of policies that were set meanwhile
-                    self.followed.pop(queue, None)
-                    self.to_follow[queue] = 0
+                if not queue.deleted:
+                    revived.append(queue)
         self.levels.abandon()
         self._evicting.clear()
+        for queue in revived:
+            # It took no heed of policies that were set meanwhile. Now, not in a later turn: what
+            # they have it remember it remembers from the next record on.
+            self.followed.pop(queue, None)
+            self.to_follow[queue] = 0
+            self._follow_now(queue)
         left_behind, self._left_behind = self._left_behind, {}
         for queues in left_behind.values():
             for queue in list(queues):
@@ -1050,8 +1074,22 @@ class Broker(State):
 
     def _drop(self, queue: Queue, reason: str) -> None:
         queue.not_rerouted += 1
-        text = f"message of queue {queue.name} dropped, not rerouted: {reason}"
-        self._announce(Announce("warning", "broker", text, event_code=MESSAGE_DROPPED))
+        self._dropped[queue] = (self._dropped.get(queue, (0, ""))[0] + 1, reason)
+
+    def _tell_dropped(self) -> None:
+        """Tell how many messages of each queue were dropped, and why the last one was."""
+        dropped, self._dropped = self._dropped, {}
+        for queue, (count, reason) in dropped.items():
+            what = "1 message" if count == 1 else f"{count} messages"
+            self._announce(
+                Announce(
+                    "warning",
+                    "broker",
+                    f"{what} of queue {queue.name} dropped, not rerouted: {reason}",
+                    {"queue": queue.name, "messages": count},
+                    event_code=MESSAGE_DROPPED,
+                )
+            )
 
     def _alternate_of(self, queue: Queue) -> Exchange | None:
         name = queue.options.alternate
@@ -1072,7 +1110,7 @@ class Broker(State):
                 return self._send_letter(queue, message, cause, steps, target)
             if alternate is None:
                 return None
-            payload, due = message.body(), queue.delayed.get(message.sequence, 0)
+            payload, due = message.body(), queue.asked_for(message)
             key, expires = subject(payload), message.expires
             return self._place(alternate, message, payload, key, expires, steps, due=due)
         finally:
@@ -1093,7 +1131,7 @@ class Broker(State):
             0,
             steps,
             letter.barred,
-            due=queue.delayed.get(message.sequence, 0),
+            due=queue.asked_for(message),
             copies=letter.copies,
         )
 
@@ -1360,6 +1398,18 @@ class Broker(State):
             )
         )
 
+    def recall(self, queue: Queue) -> None:
+        """Remember, some a turn, the keys of the messages that are on a queue."""
+        if queue.window is None:
+            return
+        recall = self._recalling[queue] = Recall(queue, queue.window)
+        recall.when_over(lambda: self._recalled(queue, recall))
+        self._begin(recall)
+
+    def _recalled(self, queue: Queue, recall: Recall) -> None:
+        if self._recalling.get(queue) is recall:
+            del self._recalling[queue]
+
     def sweep(self, queue: Queue) -> None:
         """Have the messages leave, some a turn, that were delivered too often."""
         self.walks.append(Sweep(queue))
@@ -1402,6 +1452,7 @@ class Broker(State):
                     put_off.append(queue)
                     continue
             queue.dispatch(time)
+        self._tell_dropped()
         if put_off:
             self.runnable = dict.fromkeys(put_off) | self.runnable  # They are the next ones.
 

@@ -258,7 +258,7 @@ class Levels:
         """Take a queue out of the log, unless it is to stay there after all."""
         wanted = self.wanted(queue)
         if wanted == ALL:
-            queue.set_memory(queue.spec.limits.memory)
+            queue.stay_in_memory(False, queue.spec.limits.memory)
             return 0
         sequence = self._append(LevelChanged(queue.uid, CONFIGURATION, logged=False))
         queue.end_recording(sequence)

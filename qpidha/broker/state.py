@@ -209,6 +209,9 @@ class State:
     def alert(self, queue: Queue, is_up: bool) -> None:
         """Do nothing: the primary tells."""
 
+    def recall(self, queue: Queue) -> None:
+        """Do nothing: the primary finds the keys, and records them."""
+
     def sweep(self, queue: Queue) -> None:
         """Do nothing: the primary lets leave what was delivered too often."""
 

@@ -13,8 +13,11 @@ from qpidha.broker.broker import RETRIED_A_TURN, RETRY_INTERVAL, Broker
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.transaction import Fate, Retirement, Transaction
 from qpidha.model.duration import SECOND
+from qpidha.model.effects import Announce
 from qpidha.model.errors import QueueFull
+from qpidha.model.event_codes import MESSAGE_DROPPED
 from qpidha.model.records import QueueDeleted
+from qpidha.model.settings import Settings
 from qpidha.store.log import Log
 from tests.broker.parts import Tape, a_broker, a_message, a_taker, contents, copy_of, picture, send
 
@@ -191,6 +194,21 @@ def test_a_message_without_a_place_is_dropped_and_counted_with_its_queue() -> No
     broker.delete_queue("q")
     assert queue.not_rerouted == 1
     retry(broker)
+
+
+def test_what_a_turn_drops_is_one_line_for_each_queue() -> None:
+    said: list[Announce] = []
+    broker = Broker(Settings(), None, said.append, lambda: "uuid")
+    broker.declare_queue("full", arguments={"qpid.max_count": 1, "qpid.policy_type": "reject"})
+    broker.bind("amq.fanout", "full")
+    broker.declare_queue("q", alternate="amq.fanout")
+    send(broker, "q", "a", "b", "c", "d")
+    broker.delete_queue("q")
+    broker.dispatch(1)
+    broker.dispatch(2)
+    (line,) = [each for each in said if each.event_code == MESSAGE_DROPPED]
+    assert line.text.startswith("3 messages of queue q dropped, not rerouted: Queue full is full")
+    assert line.fields == {"queue": "q", "messages": 3}
 
 
 def test_an_auto_delete_queue_ends_when_its_last_message_has_found_a_place() -> None:

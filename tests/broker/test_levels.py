@@ -5,6 +5,7 @@ others have of it, and that clients go on.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,12 +15,13 @@ from hypothesis import strategies as st
 from qpidha.broker.broker import Broker
 from qpidha.broker.policy import explained, policy_asked_for
 from qpidha.broker.queues import level as walks
+from qpidha.broker.queues.level import OutOfLog
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.message import Message
 from qpidha.model.records import Batch, EpochStarted
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, snapshot_messages, snapshot_objects
-from tests.broker.parts import a_broker, a_taker, contents, picture, remembered, send
+from tests.broker.parts import Reels, Tape, a_broker, a_taker, contents, picture, remembered, send
 
 LEVELS = ("none", "configuration", "all")
 RECORDED_A_TURN, SPARE = 20, 50
@@ -420,6 +422,30 @@ def test_what_is_on_disk_comes_back_before_the_log_forgets_it() -> None:
     assert contents(cluster.broker, "q") == bodies
     use = cluster.broker.use.bodies
     assert use == queue.bytes
+
+
+def test_what_came_back_from_the_disk_stays_until_the_log_forgets_it() -> None:
+    cluster = Cluster()
+    queue = cluster.broker.declare_queue("q")[0]
+    cluster.level("all")
+    cluster.settle()
+    bodies = fill(cluster, 20)
+    cluster.turn()
+    walk = OutOfLog(queue, lambda: 0)
+    disk = Reels(Tape())
+    numbers = queue.ordered()
+    queue.reconfigure(replace(queue.spec, limits=replace(queue.spec.limits, memory=1)))
+    assert queue.page_out(numbers[0], numbers[-1], disk) == 0
+    assert queue.page_out_some(
+        0, 0, count=99, size=1 << 20, place=lambda sequence: (disk, numbers[-1])
+    ) == (0, 0, True)
+    assert not queue.paged_out and contents(cluster.broker, "q") == bodies
+    walk.abandon()
+    assert queue.page_out(numbers[0], numbers[-1], disk) > 0
+    queue.stay_in_memory(True, 1)
+    queue.retire()
+    queue.revive()
+    assert not queue.stays
 
 
 def test_what_had_its_number_before_is_not_looked_for_in_the_log() -> None:

@@ -1071,6 +1071,31 @@ def test_a_queue_whose_deletion_came_to_nothing_follows_what_was_set_meanwhile()
     same(broker, copy_of(tape))
 
 
+def test_a_queue_whose_deletion_came_to_nothing_remembers_the_next_message() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    broker.declare_queue("orphans")
+    broker.bind("amq.fanout", "orphans")
+    broker.declare_queue("q", alternate="amq.fanout")
+    send(broker, "q", "a")
+    broker.refuse_publishing = "no"
+    broker.delete_queue("q", may_rest=True)
+    put(broker, "p", {"dedup": "message-id"})
+    successor = copy_of(tape)
+    broker.log_writer = None
+    broker.passive = True
+    broker.abandon_walks()
+    before = tape.end
+    successor.log_writer = tape
+    successor.promoted(1)
+    successor.publish("", "q", keyed_payload("k"), headers=dict)
+    for sequence, record in tape.records[before:]:
+        broker.apply(sequence, record)
+    known = remembered(successor.queues["q"].window)
+    assert [key for key, _ in known] == ["s:k"]
+    assert remembered(broker.queues["q"].window) == known
+
+
 # -- exchanges ------------------------------------------------------------------------------------
 
 

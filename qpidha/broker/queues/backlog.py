@@ -49,6 +49,7 @@ class Backlog:
         "own_numbers",
         "paged_out",
         "released",
+        "stays",
         "unrecorded",
     )
 
@@ -91,6 +92,9 @@ class Backlog:
         """How often one was given back, in total."""
         self.departed = [0] * len(Cause)
         """How many messages have left, in total, by the number of the cause."""
+        self.stays = False
+        """Whether no bytes go to the disk, though the log has them: it will not have them for long.
+        """
         self._page_out_above = UNLIMITED
         """With more bytes than this, too many are in memory: `paged_out` plus what may be there."""
         self.set_memory(memory)
@@ -112,7 +116,13 @@ class Backlog:
 
     def set_memory(self, memory: int) -> None:
         """Let at most so many bytes be in memory, if the log has them all."""
-        self._page_out_above = self.paged_out + (memory if self.logged else UNLIMITED)
+        may_leave = self.logged and not self.stays
+        self._page_out_above = self.paged_out + (memory if may_leave else UNLIMITED)
+
+    def stay_in_memory(self, stays: bool, memory: int) -> None:
+        """Let no bytes go to the disk, whatever else is said; or at most `memory` stay."""
+        self.stays = stays
+        self.set_memory(memory)
 
     def begin_log(self, memory: int) -> None:
         """The log has messages of this queue after all. Those that were here have numbers that it
@@ -126,7 +136,7 @@ class Backlog:
         """The log has these messages no more; all their bytes are in memory."""
         self.logged = False
         self.own_numbers, self.unrecorded = 0, (0, 0)
-        self.set_memory(0)
+        self.stay_in_memory(False, 0)
 
     def read_back(self, messages: Iterable[Message]) -> None:
         """Keep the bytes of messages in memory again, wherever they are."""
@@ -194,6 +204,8 @@ class Backlog:
 
     def page_out_range(self, first: int, last: int, body: PagedPayload) -> int:
         """Do so with all messages whose numbers are in a range."""
+        if self.stays:
+            return 0
         moved = 0
         for message in self.ordering.after(first - 1):
             if message.sequence > last:
@@ -211,6 +223,8 @@ class Backlog:
         the first `keep`, until `size` bytes are let go. Return with what to go on, sequence and
         bytes to keep, and whether there is nothing more that can be let go.
         """
+        if self.stays:
+            return cursor, keep, True
         body: PagedPayload | None = None
         through = moved = 0
         is_over = False

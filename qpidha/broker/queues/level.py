@@ -158,27 +158,22 @@ class IntoLog(LevelWalk):
 
 
 class OutOfLog(LevelWalk):
-    """A queue whose messages are taken out of the log: the bytes that are on disk come back."""
+    """A queue whose messages are taken out of the log: the bytes that are on disk come back,
+    and none goes there any more.
+    """
 
     __slots__ = ()
 
     def __init__(self, queue: Queue, finish: Callable[[], int]) -> None:
         super().__init__(queue, finish)
-        queue.set_memory(UNLIMITED)
+        queue.stay_in_memory(True, UNLIMITED)
 
     def take(self, found: list[Message]) -> int:
         """Have the bytes in memory."""
         self.queue.read_back(found)
         return 0
 
-    def come_to_end(self) -> None:
-        """All bytes are here, but for what went to the disk meanwhile."""
-        if self.queue.paged_out:
-            self._place, self._last = 0, self.queue.ordering.last
-        else:
-            super().come_to_end()
-
     def abandon(self) -> None:
         """Let bytes be on disk."""
-        self.queue.set_memory(self.queue.spec.limits.memory)
+        self.queue.stay_in_memory(False, self.queue.spec.limits.memory)
         super().abandon()

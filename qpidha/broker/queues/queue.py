@@ -149,6 +149,10 @@ class QueueHost(Protocol):
         """Tell that a queue has come to a depth, or is down again."""
         ...
 
+    def recall(self, queue: Queue) -> None:
+        """Remember, some a turn, the keys of the messages that are on a queue."""
+        ...
+
     def sweep(self, queue: Queue) -> None:
         """Have the messages leave, some a turn, that were delivered too often."""
         ...
@@ -387,20 +391,23 @@ class Queue(Backlog):
         Every replica is to be given the same spec; one that says what is to be remembered, at the
         same place in the log. Nothing leaves at once: a queue that is over its new limits refuses
         messages until it is not, or, as a ring, makes room when the next message comes; or turn by
-        turn from now on, if that were too many for one. A shorter
-        window forgets its oldest keys now, and one of other keys begins with those of the messages
-        that are here. A new lifetime counts from the next time that something leaves the queue.
-        What is over a lower delivery limit leaves some a turn. A shorter time to live holds for all
-        messages, from now on; with a longer one those that are here keep theirs. Another time for
+        turn from now on, if that were too many for one. A shorter window forgets its oldest keys
+        now; a longer one, or one of other keys, learns those of the messages that are here some a
+        turn. A new lifetime counts from the next time that something leaves the queue. What is over
+        a lower delivery limit leaves some a turn. A shorter time to live holds for all messages,
+        from now on; with a longer one those that are here keep theirs. Another time for
         which consumers may keep messages holds for those that they have.
         """
         check_change(self.name, self.spec, spec)
         if spec.priorities is not None and isinstance(self.ordering, Priority):
             self.ordering.follow(spec.priorities)
-        if spec.dedup != self.spec.dedup:
-            self._change_window(spec.dedup)
         former = self.spec
+        recalls = False
+        if spec.dedup != former.dedup:
+            recalls = self._change_window(spec.dedup)
         self._follow(spec)
+        if recalls and self.messages and not self.is_replica:
+            self._host.recall(self)
         if spec.ttl and not 0 < former.ttl <= spec.ttl and not self.is_replica:
             self._host.search(self)
         if spec.unused != former.unused:
@@ -415,20 +422,19 @@ class Queue(Backlog):
         if self.consumers or self.senders or self.owner is not None:
             self.mark_used()
 
-    def _change_window(self, dedup: Dedup | None) -> None:
-        """Remember the keys of more or fewer messages, or none."""
+    def _change_window(self, dedup: Dedup | None) -> bool:
+        """Remember the keys of more or fewer messages, or none; return whether those of messages
+        that are here may be among them.
+        """
+        former = self.spec.dedup
         if dedup is None:
             self.window = None
-            return
-        if self.window is None or self.spec.dedup is None or self.spec.dedup.by != dedup.by:
+            return False
+        if self.window is None or former is None or former.by != dedup.by:
             self.window = Window(dedup)
-        else:
-            self.window.resize(dedup.size)
-        # A broker that gets a snapshot remembers the keys it is sent and those of the messages that
-        # are here. For the window to be the same on this one, it remembers these now too.
-        for sequence in self.ordered()[-dedup.size :]:
-            payload = self.messages[sequence].body()
-            self.window.remember(self.window.key(payload), sequence)
+            return True
+        self.window.resize(dedup.size)
+        return dedup.size > former.size
 
     def take_into_log(self) -> None:
         """The log has messages of this queue after all. Those that were here have numbers that it
@@ -1095,6 +1101,14 @@ class Queue(Backlog):
             self.postpone(sequence, due)
             self.restated(self.messages[sequence])
 
+    def asked_for(self, message: Message) -> int:
+        """Return when a message is due that nobody has had yet, as its sender asked for; 0 is now.
+        One that waits after it was given back waits for another try here, and nowhere else.
+        """
+        if message.delivery_count or message.released:
+            return 0
+        return self.delayed.get(message.sequence, 0)
+
     def postpone(self, sequence: int, due: int) -> None:
         """Let nobody have a message before it is due; 0 is now."""
         message = self.messages.get(sequence)
@@ -1400,6 +1414,9 @@ class Queue(Backlog):
             ):
                 if sequence not in self.messages:
                     self.insert(sequence, payload, expires)
+                elif self.window is not None:
+                    # It came with a snapshot, perhaps before the policy that has it remembered.
+                    self.window.remember(self.window.key(payload), sequence)
             return
         self.append_run(sequences, payloads, expiries)
         if self.bytes > self._page_out_above:
@@ -1430,6 +1447,7 @@ class Queue(Backlog):
         with messages that are still to be passed on.
         """
         self.deleted = True
+        self.stay_in_memory(False, self.spec.limits.memory)
         self.set_fast_path_limit()
         self.owner = None
         consumers = list(self.consumers)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.policy import policy_asked_for
 from qpidha.broker.queues.dedup import LARGEST_WINDOW, Dedup, Window
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.state import KEYS_IN_RECORD
@@ -48,6 +49,30 @@ def rebuilt(broker: Broker) -> Broker:
         for message in broker.messages_after(queue, 0, 1 << 30):
             other.apply(message.sequence, Enqueued((queue.uid,), message.body(), message.expires))
     return other
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_policy_that_is_set_during_a_snapshot_has_the_same_remembered(leaves: bool) -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    queue, _ = broker.declare_queue("q")
+    queue.enqueue(named("before"))
+    objects, start = list(broker.objects()), tape.end
+    broker.set_policy(policy_asked_for("p", ".*", {"dedup": "message-id"}))
+    queue.enqueue(named("after"))
+    other = a_broker()
+    other.passive = True
+    for sequence, record in objects:
+        other.apply(sequence, record)
+    if leaves:
+        for message in list(queue.messages.values()):
+            queue.dequeue(message)
+    for message in broker.messages_after(queue, 0, 1 << 30):
+        other.apply(message.sequence, Enqueued((queue.uid,), message.body(), 0))
+    for sequence, record in tape.records[start:]:
+        other.apply(sequence, record)
+    assert [key for key, _ in window_of(broker)] == ["s:before", "s:after"]
+    assert window_of(other) == window_of(broker)
 
 
 def test_message_sent_again_is_there_once_and_waits_for_the_first() -> None:

@@ -267,6 +267,29 @@ def test_what_was_delivered_too_often_is_a_dead_letter_at_once(at: int | None) -
     assert not queue.messages and len(dead.messages) == 1 and not dead.delayed
 
 
+@pytest.mark.parametrize("at_alternate", [False, True])
+@pytest.mark.parametrize("failed", [False, True])
+def test_what_waits_for_another_try_and_dies_waits_no_more(
+    failed: bool, at_alternate: bool
+) -> None:
+    given = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 60_000}
+    if at_alternate:
+        given["alternate"] = "amq.fanout"
+    else:
+        given |= {"x-dead-letter-exchange": "/queues/dead", "qpidha.dead-letter-on-delete": True}
+    broker, queue, _ = a_queue(**given)
+    dead, _ = broker.declare_queue("dead")
+    broker.bind("amq.fanout", "dead")
+    send(broker, "q", "tried")
+    taker = a_taker(queue, 9)
+    broker.dispatch(NOW)
+    queue.requeue(taker.got[0], failed) if failed else queue.release(taker.got[0])
+    assert queue.delayed
+    later(broker, SECOND, "late")
+    broker.delete_queue("q")
+    assert len(dead.messages) == 2 and len(dead.delayed) == 1
+
+
 def test_t_q5_a_consumer_says_when_a_message_is_due_again() -> None:
     broker, queue, _, taker = a_retry(type="all", min=60_000)
     queue.requeue(taker.got[-1], failed=True, at=NOW + SECOND)

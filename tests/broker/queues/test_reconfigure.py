@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.queues import recall
 from qpidha.broker.queues.lifetime import Lifetime
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.queues.spec import Needs, QueueSpec, compile_spec
@@ -13,7 +14,19 @@ from qpidha.model.encoding import Described, Symbol, ULong, encode
 from qpidha.model.errors import LimitExceeded, PreconditionFailed
 from qpidha.model.message_view import build
 from qpidha.model.records import QueueDeclared, QueueDeleted, QueueUsed
-from tests.broker.parts import Tape, a_broker, a_taker, contents, copy_of, remembered, send
+from tests.broker.parts import (
+    Reels,
+    Tape,
+    a_broker,
+    a_taker,
+    contents,
+    copy_of,
+    picture,
+    remembered,
+    send,
+)
+
+FOR_EVER = 1 << 60
 
 
 def a_spec(*, durable: bool = False, auto_delete: bool = False, **arguments: object) -> QueueSpec:
@@ -92,17 +105,76 @@ def test_a_replica_that_is_given_the_same_specs_has_the_same_window() -> None:
     for key in "abcd":
         queue.enqueue(a_key(key))
     queue.drop(queue.available()[:1])
-    replica = copy_of(tape).queues["q"]
+    other = copy_of(tape)
+    replica = other.queues["q"]
     for spec in (
         a_spec(dedup="message-id", dedup_window=3),
         a_spec(dedup="message-id", dedup_window=1),
         a_spec(dedup="message-id", dedup_window=3),
     ):
-        queue.reconfigure(spec)
         replica.reconfigure(spec)
+        before = tape.end
+        queue.reconfigure(spec)
+        for sequence, record in tape.records[before:]:
+            other.apply(sequence, record)
         assert queue.window is not None and replica.window is not None
         assert remembered(queue.window) == remembered(replica.window)
     assert [key for key, _ in remembered(replica.window)] == ["s:b", "s:c", "s:d"]
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_window_of_many_messages_is_filled_some_a_turn_and_a_replica_reads_none(
+    monkeypatch: pytest.MonkeyPatch, has_room: bool
+) -> None:
+    monkeypatch.setattr(recall, "READ_A_TURN", 2)
+    tape = Tape()
+    broker, queue = a_queue(tape)
+    for key in "abcdefgh":
+        queue.enqueue(a_key(key))
+    other = copy_of(tape)
+    copy, reels = other.queues["q"], Reels(tape)
+    for each in (queue, copy):
+        each.page_out(0, tape.end, reels)
+    before = tape.end
+    if not has_room:
+        broker.refuse_publishing = "the disk is full"
+    spec = a_spec(dedup="message-id", dedup_window=6)
+    copy.reconfigure(spec)
+    assert reels.read_count == 0
+    queue.reconfigure(spec)
+    if not has_room:
+        broker.go_on_walking(FOR_EVER)
+        assert reels.read_count == 0 and not broker.may_walk(FOR_EVER)
+        broker.refuse_publishing = ""
+        broker.go_on_walking(FOR_EVER)
+    assert reels.read_count == 2
+    gone = queue.messages[tape.records[before - 1][0]]
+    queue.dequeue(gone)  # what leaves before it is read is not remembered
+    queue.enqueue(a_key("new"))
+    while broker.walks:
+        broker.go_on_walking(FOR_EVER)
+    assert [key for key, _ in remembered(queue.window)] == ["s:" + key for key in "cdefg"] + [
+        "s:new"
+    ]
+    assert reels.read_count == 5
+    for sequence, record in tape.records[before:]:
+        other.apply(sequence, record)
+    assert remembered(copy.window) == remembered(queue.window) and reels.read_count == 5
+    assert picture(broker) == picture(other)
+
+
+def test_a_window_that_changes_again_is_filled_by_its_last_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recall, "READ_A_TURN", 1)
+    broker, queue = a_queue()
+    for key in "ab":
+        queue.enqueue(a_key(key))
+    queue.reconfigure(a_spec(dedup="x-key"))
+    queue.reconfigure(a_spec(dedup="message-id"))
+    while broker.walks:
+        broker.go_on_walking(FOR_EVER)
+    assert [key for key, _ in remembered(queue.window)] == ["s:a", "s:b"]
 
 
 def test_a_queue_that_gets_a_lifetime_ends_by_it_and_others_know_of_its_user() -> None:

@@ -5,6 +5,7 @@ and how it ends.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from qpidha.broker import broker as broker_module
 from qpidha.broker.broker import Broker
 from qpidha.broker.queues.purge import Purge
 from qpidha.broker.queues.queue import Queue
+from qpidha.broker.queues.walk import Walk
+from qpidha.model.message import Message
 from qpidha.model.records import Cause, Dequeued
 from tests.broker.parts import Tape, a_broker, a_taker, contents, send
 
@@ -36,6 +39,32 @@ def over(purge: Purge) -> list[int]:
     said: list[int] = []
     purge.when_over(lambda: said.append(purge.count))
     return said
+
+
+class Endless(Walk):
+    """Takes all the time that a turn has."""
+
+    looks = 0
+
+    def take(self, found: list[Message]) -> int:
+        raise NotImplementedError
+
+    def step(self, most: int) -> int:
+        return most
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "is_over":
+            Endless.looks += 1
+        return super().__getattribute__(name)
+
+
+def test_a_turn_looks_only_at_the_walks_that_it_comes_to() -> None:
+    broker, queue, _ = filled()
+    broker.walks = [Endless(queue) for _ in range(1000)]
+    Endless.looks = 0
+    assert broker.may_walk(0)
+    broker.go_on_walking(0)
+    assert Endless.looks < 10 and len(broker.walks) == 1000
 
 
 def test_first_use_d6_each_step_is_a_record_and_waits_until_the_one_before_is_committed() -> None:
