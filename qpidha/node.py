@@ -1071,7 +1071,7 @@ class Node:
         report["records_set_aside"] = self.wal.records_set_aside if self.wal is not None else 0
         report["features"] = {
             "known": sorted(self.features),
-            "enabled": sorted(self.broker.features),
+            "enabled": sorted(self.broker.usable),
             "refused": list(self.refused.values()),
         }
         return report if self.cluster is None else report | cluster_report(self.cluster)

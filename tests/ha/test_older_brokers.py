@@ -20,3 +20,13 @@ def test_a_broker_that_learns_of_a_feature_leaves_those_that_do_not_know_it() ->
     node.effects.clear()
     node.apply(encode_record(1, FeatureEnabled(next(iter(FEATURES)))))
     assert [one for one in node.effects if isinstance(one, Disconnect)] == [Disconnect(5)]
+
+
+def test_a_feature_is_enabled_when_its_record_is_committed() -> None:
+    node = a_node(address="a:1", ha_cluster=True, ha_brokers_url=parse_url("a:1,b:2,c:3"))
+    name = next(iter(FEATURES))
+    node.broker.committed = 0
+    node.apply(encode_record(1, FeatureEnabled(name)))
+    assert node.status()["features"]["enabled"] == []
+    node.broker.committed = 1
+    assert node.status()["features"]["enabled"] == [name]
