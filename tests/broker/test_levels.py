@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from qpidha.broker.broker import Broker
 from qpidha.broker.policy import explained, policy_asked_for
 from qpidha.broker.queues import level as walks
+from qpidha.broker.queues import recall
 from qpidha.broker.queues.level import OutOfLog
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.message import Message
+from qpidha.model.message_view import build
 from qpidha.model.records import Batch, EpochStarted
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, snapshot_messages, snapshot_objects
@@ -422,6 +424,36 @@ def test_what_is_on_disk_comes_back_before_the_log_forgets_it() -> None:
     assert contents(cluster.broker, "q") == bodies
     use = cluster.broker.use.bodies
     assert use == queue.bytes
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_queue_learns_its_keys_on_its_way_into_the_log_and_out_of_it(
+    monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    monkeypatch.setattr(recall, "READ_A_TURN", 7)
+    cluster = Cluster()
+    broker = cluster.broker
+    queue = broker.declare_queue("q")[0]
+    if not together:
+        cluster.level("all")
+        cluster.settle()
+    keys = [f"{number}" for number in range(3 * RECORDED_A_TURN)]
+    for key in keys:
+        queue.enqueue(build("", properties={"message_id": key}))
+    cluster.turn()
+
+    def come_to_end() -> None:
+        while broker.to_follow or broker.walks:
+            cluster.turn()
+        cluster.turn()
+        assert [key for key, _ in remembered(queue.window)] == [f"s:{key}" for key in keys]
+        cluster.check()
+
+    broker.set_policy(policy_asked_for("p", "q", {"replicate": "all", "dedup": "message-id"}))
+    come_to_end()
+    assert len(queue.window or ()) == len(cluster.follower().queues["q"].window or ())
+    broker.set_policy(policy_asked_for("p", "q", {"replicate": "none", "dedup": "message-id"}))
+    come_to_end()
 
 
 def test_what_came_back_from_the_disk_stays_until_the_log_forgets_it() -> None:
