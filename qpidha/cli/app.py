@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from qpidha.cli.words import COMPLETIONS, Named, dress, nearest, words_of
+from qpidha.cli.words import COMPLETIONS, Named, dress, nearest, same, words_of
 from qpidha.client.command.arguments import FLAGS, VALUED, WATCH, Options
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, print_json
@@ -87,7 +87,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "policy": (
         "broker.policies",
         "settings for queues and exchanges by their names: set, list, clear, explain, patch, "
-        "override",
+        "drop-keys, override",
     ),
     "operator-policy": (
         "broker.policies",
@@ -256,7 +256,8 @@ def overview(options: Options) -> str:
         for name, (_, what) in COMMANDS.items()
         if options.cluster_manager or name not in MANAGER_COMMANDS
     }
-    lines = [f"  {name:<11} {what}" for name, what in shown.items()]
+    width = max(map(len, shown))
+    lines = [f"  {name:<{width}}  {what}" for name, what in shown.items()]
     return "\n".join(
         ["usage: qpid-ha [options] COMMAND [arguments]", "", "Commands:", *lines, "", OPTIONS_HELP]
     )
@@ -306,6 +307,8 @@ def _invoke(app: typer.Typer, options: Options, words: list[str]) -> int:
             # The parser knows the options of the command alone.
             common = nearest(word, COMMON)
             near = f"{common}?" if common else ""
+        meant = same(word.strip("'."), getattr(_command_of(error), "commands", {}))
+        near = f"'{meant}'?" if meant else near
         hint = f"did you mean {near} " if near else ""
         raise Failure(
             USAGES.get(words[0], USAGE), text.rstrip("."), hint=hint + _advice(error, words)
@@ -340,10 +343,15 @@ def _unknown(name: str) -> Failure:
 
 
 def _advice(error: Exception, words: list[str]) -> str:
-    group = getattr(getattr(error, "ctx", None), "command", None)
+    group = _command_of(error)
     if words[0] in GROUPS and getattr(group, "name", "") == words[0]:
         return f"qpid-ha {words[0]} with one of {', '.join(getattr(group, 'commands', {}))}"
     return f"qpid-ha {_command_words(words)}--help"
+
+
+def _command_of(error: Exception) -> Any:
+    """The command, or group, of which the parser speaks."""
+    return getattr(getattr(error, "ctx", None), "command", None)
 
 
 def _command_words(words: list[str]) -> str:

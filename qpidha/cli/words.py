@@ -57,6 +57,19 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return found if distance <= FARTHEST and 2 * distance < len(word) else ""
 
 
+SAME = (
+    ("add", "set", "create", "new", "declare"),
+    ("del", "delete", "clear", "remove", "rm"),
+    ("list", "ls"),
+)
+"""Words that mean the same; a group of commands has at most one of each."""
+
+
+def same(word: str, known: Iterable[str]) -> str:
+    """Return the known word that means what this one means, or nothing."""
+    return next((other for line in SAME if word in line for other in known if other in line), "")
+
+
 def _distance(one: str, other: str) -> int:
     """How many letters are to be put in, left out or changed."""
     row = list(range(len(other) + 1))

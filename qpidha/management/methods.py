@@ -591,7 +591,7 @@ def _policy(call: Call) -> PolicySet:
     name = call["name"]
     found = call.node.broker.policies.get(name)
     if found is None:
-        raise NotFound(f"there is no policy {name}", hint="list_policies shows what there is")
+        raise NotFound(f"there is no policy {name}", hint="qpid-ha policy list shows them.")
     return found
 
 

@@ -248,15 +248,15 @@ def _from_environment(
 def _from_command_line(options: Mapping[str, Option], argv: Sequence[str]) -> Iterator[_Raw]:
     """Options of the command line: --name value, --name=value, and --name alone for yes."""
     words = list(argv)
+    hint = usage = "write options as --name value"
     while words:
         word = words.pop(0)
         name, equals, value = _SHORT.get(
             word, word.removeprefix("--") if word.startswith("--") else ""
         ).partition("=")
         if not name:
-            raise InvalidArgument(
-                f"{word} is not an option (command line)", hint="write options as --name value"
-            )
+            raise InvalidArgument(f"{word} is not an option (command line)", hint=hint)
+        hint = usage
         described = options.get(name)
         is_switch = (
             name in _SWITCHES
@@ -265,7 +265,11 @@ def _from_command_line(options: Mapping[str, Option], argv: Sequence[str]) -> It
         )
         if not equals:
             if is_switch:
-                value = words.pop(0) if words and words[0].lower() in TRUE + FALSE else "yes"
+                value = "yes"
+                if words and words[0].lower() in TRUE + FALSE:
+                    value = words.pop(0)
+                elif described is not None:
+                    hint = f"{name} takes {described.kind.accepts}"
             elif words and (described is not None or not words[0].startswith("--")):
                 value = words.pop(0)
             elif described is not None:

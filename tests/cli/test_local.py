@@ -136,6 +136,17 @@ def test_without_openssl_a_secure_cluster_is_refused(
     assert not list(place.iterdir())
 
 
+def test_a_cluster_that_runs_in_another_place_is_named_with_it(
+    up: Path, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.delenv("QPIDHA_DIR")
+        said = qpid_ha("local", "up", "--dir", str(up))
+    assert said.code == 1
+    assert f"qpid-ha local status --dir {up}, qpid-ha local down --dir {up}" in said.err
+    assert "Try: qpid-ha local status, qpid-ha local down, or" in qpid_ha("local", "up").err
+
+
 def test_down_and_logs_give_json(up: Path, qpid_ha: Run) -> None:
     said = qpid_ha("local", "logs", "manager", "-n", "2", "-o", "json")
     logs = json.loads(said.out)

@@ -90,6 +90,37 @@ def test_first_use_m18_a_misspelt_subcommand_is_answered_in_one_clean_line(qpid_
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("queue remove x", "del"),
+        ("queue rm x", "del"),
+        ("queue create x", "add"),
+        ("policy delete x", "clear"),
+        ("policy add x", "set"),
+        ("exchange ls", "list"),
+    ],
+)
+def test_a_subcommand_that_means_the_same_is_named_before_one_that_looks_alike(
+    qpid_ha: Run, line: str, meant: str
+) -> None:
+    assert f"Try: did you mean '{meant}'? " in qpid_ha(*line.split()).err
+
+
+def test_the_list_of_commands_has_one_column_and_names_every_subcommand(qpid_ha: Run) -> None:
+    listed = (
+        qpid_ha("help", "--cluster-manager").out.partition("Commands:\n")[2].partition("\n\n")[0]
+    )
+    rows = {line.split()[0]: line for line in listed.splitlines()}
+    assert set(rows) == set(COMMANDS)
+    assert {rows[name].index(what) for name, (_, what) in COMMANDS.items()} == {
+        4 + max(map(len, COMMANDS))
+    }
+    for path, _ in commands():
+        group, _, name = path.partition(" ")
+        assert name in rows[group], path
+
+
 @pytest.mark.parametrize("word", ["-h", "--help", "help"])
 def test_first_use_m19_help_may_stand_before_the_command(qpid_ha: Run, word: str) -> None:
     assert qpid_ha(word, "queue", "add") == qpid_ha("queue", "add", "--help")

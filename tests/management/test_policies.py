@@ -172,7 +172,8 @@ def test_row_16_keys_are_changed_and_dropped(asker: Asker) -> None:
         "patch_policy", name="p", definition={"max-length": None, "dedup": None}
     )
     assert "empty" in refusal.text
-    assert asker.refusal("patch_policy", name="x", definition=LIMIT).condition == "amqp:not-found"
+    unknown = asker.refusal("patch_policy", name="x", definition=LIMIT)
+    assert unknown.condition == "amqp:not-found" and "qpid-ha policy list" in unknown.hint
 
 
 def test_row_16_an_override_counts_until_its_time_is_over(asker: Asker) -> None:

@@ -147,6 +147,15 @@ def test_an_error_names_key_value_source_and_what_is_accepted(text, says, hints)
     assert hints in error.hint
 
 
+def test_a_word_behind_a_switch_that_is_no_value_of_it_is_told_what_it_takes():
+    with pytest.raises(InvalidArgument, match="maybe is not an option") as caught:
+        load(argv=["--ha-cluster", "maybe"])
+    assert caught.value.hint.startswith("ha-cluster takes yes or no")
+    with pytest.raises(InvalidArgument, match="maybe is not an option") as caught:
+        load(argv=["--ha-cluster", "yes", "maybe"])
+    assert caught.value.hint == "write options as --name value"
+
+
 def test_errors_of_environment_and_command_line_name_them():
     assert "environment variable QPID_PORT" in refusal(env={"QPID_PORT": "x"}).text
     assert "command line" in refusal(argv=["--port", "x"]).text

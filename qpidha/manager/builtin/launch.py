@@ -192,9 +192,7 @@ def manager_link(directory: Path, *, timeout: float = 10.0) -> BrokerLink:
     except Failure as failure:
         if failure.code != UNAVAILABLE:
             raise
-        place = (
-            "" if str(directory) == os.path.abspath(state_directory()) else f" --dir {directory}"
-        )
+        place = _place(directory)
         names = ", ".join(broker["name"] for broker in left_over(directory))
         if names:
             hint = f"qpid-ha local up{place} takes them over, qpid-ha local down{place} ends them"
@@ -204,6 +202,11 @@ def manager_link(directory: Path, *, timeout: float = 10.0) -> BrokerLink:
         raise Failure(
             UNAVAILABLE, f"no local cluster runs in {directory}", hint=f"qpid-ha local up{place}"
         ) from failure
+
+
+def _place(directory: Path) -> str:
+    """The option that leads a command to this directory, or nothing where it goes by itself."""
+    return "" if str(directory) == os.path.abspath(state_directory()) else f" --dir {directory}"
 
 
 def left_over(directory: Path) -> list[dict[str, Any]]:
@@ -375,10 +378,11 @@ def check_directory(directory: Path) -> None:
     except LinkBroken:
         _check_contents(directory)
         return
+    place = _place(directory)
     raise Failure(
         NO,
         f"a local cluster already runs in {directory}",
-        hint="qpid-ha local status, qpid-ha local down, or another --dir",
+        hint=f"qpid-ha local status{place}, qpid-ha local down{place}, or another --dir",
     )
 
 
