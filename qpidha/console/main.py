@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import socket
 import ssl
 import sys
@@ -28,6 +27,7 @@ from qpidha.model.ip import address_of, is_loopback
 from qpidha.model.password_file import password_in
 from qpidha.model.paths import admin_socket
 from qpidha.model.url import PORT as AMQP_PORT
+from qpidha.model.url import parse_consoles
 
 try:
     import uvicorn
@@ -43,8 +43,6 @@ except ModuleNotFoundError as missing:
 PORT = 8672
 CLUSTER = "qpidha"
 LOCALHOST = "127.0.0.1"
-CONSOLE = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
-"""An address of a console: a page names it to the browser, so it has nothing else in it."""
 PASSWORD = "QPIDHA_PASSWORD"
 """Variable of the environment, as for qpid-ha."""
 
@@ -110,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser().parse_args(argv)
     given.interface = LOCALHOST if given.interface == "localhost" else given.interface
     try:
-        consoles = consoles_in(given.consoles)
+        consoles = _consoles(given)
         access = _access(given, consoles)
         brokers = _brokers(given)
         listening = _listen(given.interface, given.port)
@@ -179,21 +177,13 @@ def _access(given: argparse.Namespace, consoles: Sequence[str]) -> Access:
     return Access(tokens, (*given.host_name, *named))
 
 
-def consoles_in(text: str) -> tuple[str, ...]:
-    """Return the addresses of consoles, as browsers write where a page is from. Raises
-    InvalidArgument.
-    """
-    found = []
-    for each in filter(None, (part.strip().rstrip("/") for part in text.split(","))):
-        whole = CONSOLE.fullmatch(each.lower())
-        if whole is None:
-            hint = "--consoles http://b1:8672,http://b2:8672"
-            raise InvalidArgument(f"--consoles: {each!r} is no address of a console", hint=hint)
-        scheme, host, port = whole.groups()
-        if port and int(port) == {"http": 80, "https": 443}[scheme]:
-            port = ""
-        found.append(f"{scheme}://{host}" + (f":{int(port)}" if port else ""))
-    return tuple(found)
+def _consoles(given: argparse.Namespace) -> tuple[str, ...]:
+    """Say where all consoles of the cluster are. Raises InvalidArgument."""
+    try:
+        return parse_consoles(given.consoles)
+    except ValueError as error:
+        hint = "--consoles http://b1:8672,http://b2:8672"
+        raise InvalidArgument(f"--consoles: {error}", hint=hint) from error
 
 
 def _brokers(given: argparse.Namespace) -> list[Watched]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from qpidha.model.duration import SECOND, format_duration, parse_duration
-from qpidha.model.url import Url, parse_url
+from qpidha.model.url import Url, parse_consoles, parse_url
 
 TRUE = ("yes", "true", "on", "1")
 FALSE = ("no", "false", "off", "0")
@@ -340,6 +340,25 @@ class Urls:
     def show(self, value: Any) -> str:
         """Write the addresses, without credentials."""
         return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Consoles:
+    """A list of addresses of consoles."""
+
+    accepts: str = "a list such as http://host1:8672,http://host2:8672 or none"
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        """Read the list."""
+        return parse_consoles(text)
+
+    def check(self, value: Any) -> bool:
+        """Whether it is a tuple of addresses."""
+        return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+
+    def show(self, value: Any) -> str:
+        """Write the list."""
+        return ",".join(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from qpidha.model.options import (
     CATEGORIES,
     Bool,
     Choice,
+    Consoles,
     Duration,
     Facility,
     FilePath,
@@ -448,6 +449,13 @@ class Settings:
         "TCP port on the loopback of a qpidha-console that the daemon starts and ends; 0 is none.",
         group=STORAGE,
     )
+    http_consoles: tuple[str, ...] = option(
+        (),
+        Consoles(),
+        "Addresses of all consoles of the cluster, for pages that go on at another; needs "
+        "http-port.",
+        group=STORAGE,
+    )
     ready_fd: int = option(
         -1,
         Integer(-1, 65535),
@@ -593,6 +601,13 @@ def _check_together(settings: Settings, given: Mapping[str, Given]) -> None:
     _check_tls(settings, given)
     _check_login(settings, given)
     _check_ha(settings, given)
+    if settings.http_consoles and not settings.http_port:
+        _refuse(
+            given,
+            "http-consoles",
+            "it is for the console that http-port has the daemon start",
+            "set http-port, or give the list to the console: qpidha-console --consoles",
+        )
     if settings.advertised_address:
         try:
             parse_address(settings.advertised_address)

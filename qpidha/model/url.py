@@ -21,6 +21,8 @@ _ADDRESS = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s:;/@\[\],=]+)"
     r"(?::(?P<port>[0-9]{1,5}))?"
 )
+CONSOLE = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
+"""An address of a console: a page names it to the browser, so it has nothing else in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +105,19 @@ def parse_address(text: str, *, encrypted: bool = False) -> Address:
     if not 1 <= port <= 65535:
         raise ValueError(f"port {port} of {text} is not from 1 to 65535")
     return Address(protocol, match["host"].strip("[]"), port)
+
+
+def parse_consoles(text: str) -> tuple[str, ...]:
+    """Return the addresses of consoles, with commas between, as browsers write where a page is
+    from. Raises ValueError.
+    """
+    found = []
+    for each in filter(None, (part.strip().rstrip("/") for part in text.split(","))):
+        whole = CONSOLE.fullmatch(each.lower())
+        if whole is None:
+            raise ValueError(f"{each!r} is no address of a console")
+        scheme, host, port = whole.groups()
+        if port and int(port) == {"http": 80, "https": 443}[scheme]:
+            port = ""
+        found.append(f"{scheme}://{host}" + (f":{int(port)}" if port else ""))
+    return tuple(found)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from qpidha.model.exit_codes import CONFIG
+from qpidha.model.settings import Settings
 from qpidha.runtime.exits import CannotStart
 
 NEEDS = ("fastapi", "jinja2", "prometheus_client", "uvicorn")
@@ -40,11 +41,15 @@ def check_console(http_port: int) -> None:
 class ConsoleProcess:
     """A console that is kept running."""
 
-    def __init__(self, port: int, admin_socket: str, log: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, settings: Settings, admin_socket: str, log: Callable[[str, str], None]
+    ) -> None:
         """`log` takes a level and a text."""
-        self._port = port
+        consoles = settings.http_consoles
+        self._port = settings.http_port
         self._admin_socket = admin_socket
         self._log = log
+        self._consoles = ("--consoles", ",".join(consoles)) if consoles else ()
         self._process: asyncio.subprocess.Process | None = None
         self._task = asyncio.get_running_loop().create_task(self._keep_running())
 
@@ -74,7 +79,7 @@ class ConsoleProcess:
         options = ("--admin-socket", self._admin_socket, "--port", str(self._port), "--until-eof")
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "qpidha.console.main", *options),
+                *(sys.executable, "-m", "qpidha.console.main", *options, *self._consoles),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,

@@ -208,7 +208,7 @@ class Daemon:
             await self._network.serve(self._secure, tls)
         self._tell_ready(port)
         if settings.http_port:
-            self._console = ConsoleProcess(settings.http_port, path, self._log_of_console)
+            self._console = ConsoleProcess(settings, path, self._log_of_console)
         # What exists by now lives as long as the process; the collector need not look at it again.
         gc.freeze()
         # Messages come and go by their reference counts; a full collection over millions of them

@@ -19,10 +19,9 @@ from qpidha.console.access import Access, Scope, Token
 from qpidha.console.api import make_app
 from qpidha.console.events import LOG
 from qpidha.console.looks import Look, Watched
-from qpidha.console.main import consoles_in
 from qpidha.console.queue_table import COLUMNS, QueueTable
 from qpidha.model.duration import SECOND
-from qpidha.model.errors import InvalidArgument
+from qpidha.model.url import parse_consoles
 from tests.console.consoles import ask_app, member, status_of
 
 BAD = "<script>alert('&')</script>"
@@ -420,11 +419,11 @@ def test_who_lacks_how_much_is_said_where_it_is_known() -> None:
 
 def test_addresses_of_consoles_are_origins() -> None:
     given = "http://b1:8672, https://B2.example:443/,http://[::1]:80"
-    assert consoles_in(given) == ("http://b1:8672", "https://b2.example", "http://[::1]")
-    assert consoles_in("") == ()
+    assert parse_consoles(given) == ("http://b1:8672", "https://b2.example", "http://[::1]")
+    assert parse_consoles("") == ()
     for wrong in ("b1:8672", "http://b1/x", "http://u@b1", "http://b1; script-src *", "ftp://b1"):
-        with pytest.raises(InvalidArgument, match="no address of a console"):
-            consoles_in(wrong)
+        with pytest.raises(ValueError, match="no address of a console"):
+            parse_consoles(wrong)
 
 
 def test_the_api_does_not_describe_pages() -> None:

@@ -56,6 +56,38 @@ def test_a_console_begins_and_ends_with_its_daemon(place: Path, number: int) -> 
     port.close()
 
 
+def test_its_pages_know_the_consoles_of_the_others(place: Path) -> None:
+    port = Port()
+    others = f"http://127.0.0.1:{port.number},http://b2:8672/"
+    with Running(
+        *("--data-dir", place, "--http-port", port.number, "--http-consoles", others)
+    ) as daemon:
+        wait_for(lambda: status(port.number), (200).__eq__)
+        connection = http.client.HTTPConnection("127.0.0.1", port.number, timeout=STATE)
+        connection.request("GET", "/")
+        answer = connection.getresponse()
+        policy = answer.headers["Content-Security-Policy"]
+        assert f"connect-src 'self' http://127.0.0.1:{port.number} http://b2:8672" in policy
+        assert "http://b2:8672" in answer.read().decode()
+        connection.close()
+        assert daemon.end(signal.SIGTERM)[0] == 0
+    port.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--http-consoles", "http://b1:8672"), "for the console that http-port has the daemon"),
+        (("--http-port", "8672", "--http-consoles", "b1:8672"), "'b1:8672' is no address of a"),
+    ],
+)
+def test_a_list_of_consoles_that_is_of_no_use_is_refused(
+    options: tuple[str, ...], told: str
+) -> None:
+    code, _, error = run(*options, "--check")
+    assert code == CONFIG and told in error
+
+
 def test_a_console_that_dies_is_started_again_and_tells_of_a_hang(place: Path) -> None:
     port = Port()
     with Running("--data-dir", place, "--http-port", port.number) as daemon:
