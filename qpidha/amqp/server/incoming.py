@@ -540,8 +540,10 @@ class IncomingLink(ReceivingLink):
             check_key("key in x-cc or x-bcc", other, "send shorter ones")
             if queue is None:
                 self._check_publish(exchange, other)
-            elif (further := self._broker.find_queue(other)) is not None:
-                self._check_queue(further)
+            else:  # One that is not there may come before the transaction of this message ends.
+                self._host.access.check(self._connection.principal, PUBLISH, QUEUE, other)
+                if (further := self._broker.find_queue(other)) is not None:
+                    self._check_free(further)
         return exchange, keys
 
     def _check_publish(self, exchange: str, key: str) -> None:
@@ -589,6 +591,10 @@ class IncomingLink(ReceivingLink):
     def _check_queue(self, queue: Queue) -> None:
         """Raise unless the peer may send to a queue that it did not attach to."""
         self._host.access.check(self._connection.principal, PUBLISH, QUEUE, queue.name)
+        self._check_free(queue)
+
+    def _check_free(self, queue: Queue) -> None:
+        """Raise unless a queue is served here, and not for another connection alone."""
         if queue.uid > 0 and not self._host.serving:
             raise self._host.refusal()
         queue.check_access(self._connection)
