@@ -27,6 +27,8 @@ SHORTEST = 16
 LONGEST = 512
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """What a bearer token is made of (RFC 6750 section 2.1)."""
+_HOST = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?")
+"""A header `Host`: a name, or an address of IPv6 in brackets, and a port (RFC 9110, 7.2)."""
 
 
 class Scope(IntEnum):
@@ -82,8 +84,10 @@ class Access:
 
     def is_our_host(self, host: str) -> bool:
         """Whether the header `Host` names us; no browser leaves it out, so whoever does is none."""
-        name = host.lower()
-        name = name.partition("]")[0][1:] if name.startswith("[") else name.partition(":")[0]
+        found = _HOST.fullmatch(host.lower())
+        if found is None:
+            return False
+        name = found[1] or found[2]
         known = ("", "localhost", socket.gethostname().lower(), *map(str.lower, self.hosts))
         return name in known or ip_of(name) is not None
 

@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse, Response
 from qpidha.console.access import Token
 from qpidha.console.changes import CHANGES, Change, check
 from qpidha.console.doorkeeper import demand
+from qpidha.console.forms import read_body
 from qpidha.console.looks import NotAnswered, Watched
 from qpidha.console.plans import Plan, planned
 from qpidha.console.problems import Problem
@@ -133,7 +134,7 @@ def _plain(text: str) -> str:
 async def _params(request: Request) -> dict[str, Any]:
     """Read the body. Raises Problem and InvalidArgument."""
     try:
-        body = await asyncio.wait_for(_body(request), PATIENCE)
+        body = await asyncio.wait_for(read_body(request, LONGEST), PATIENCE)
     except TimeoutError:
         text = f"the body did not come within {PATIENCE:g} s"
         raise Problem(408, text, hint="again", headers={"connection": "close"}) from None
@@ -144,16 +145,6 @@ async def _params(request: Request) -> dict[str, Any]:
         text = f"the body is {kind or 'of no type'}"
         raise Problem(415, text, hint=f"send the header `Content-Type: {JSON}`")
     return _object(body) if body.strip() else {}
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > LONGEST:
-            text = f"the body has more than {LONGEST} bytes"
-            raise Problem(413, text, hint="send less", headers={"connection": "close"})
-    return bytes(body)
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     app = make_app(brokers, access, given.cluster, consoles)
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         http=Connection,

@@ -28,6 +28,8 @@ TOKEN = "0123456789abcdef"
         ("localhost.evil.example:8672", False),
         ("127.0.0.1.evil.example", False),
         ("[::1.evil.example]", False),
+        ("[::1].evil.example", False),
+        ("127.0.0.1:8672.evil.example", False),
     ],
 )
 def test_the_host_is_ours_or_not(host: str, is_ours: bool) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -230,3 +233,40 @@ def test_what_cannot_be_done_is_said_on_a_page(
     answer = ask(console, path, Cookie=logged_in(console, ADMINISTRATOR))
     assert answer.status == status and why in answer.text, answer.text[-1500:]
     assert answer.headers["content-type"].startswith("text/html")
+
+
+def test_requests_that_break_off_say_nothing_in_the_log(pair: Pair, tmp_path: Path) -> None:
+    """Each had a traceback there, and needed no token: strangers could fill a disk with them."""
+    tokens, log = tmp_path / "tokens", tmp_path / "log"
+    tokens.write_text(f"operator {OPERATOR}")
+    tokens.chmod(0o600)
+    head = "Host: 127.0.0.1\r\nOrigin: http://127.0.0.1\r\nContent-Length: 4000\r\n"
+    change = f"Authorization: Bearer {OPERATOR}\r\nContent-Type: application/json\r\n"
+    requests = (
+        f"POST /login HTTP/1.1\r\n{head}\r\ntoken=",
+        f"POST /api/v1/methods/purge_queue HTTP/1.1\r\n{head}{change}\r\n{{",
+        "this is no HTTP\r\n\r\n",
+    )
+    with (
+        log.open("w") as errors,
+        Console("--data-dir", pair.place, "--token-file", tokens, errors=errors) as console,
+    ):
+        assert ask(console, "/login").status == 200
+        before = log.read_text()
+        for each in requests:
+            with socket.create_connection(("127.0.0.1", console.port), STATE) as stream:
+                stream.sendall(each.encode())
+                assert ask(console, "/login").status == 200
+        # The console is to have seen that they are gone.
+        pid = console.process.pid
+        wait_for(lambda: open_sockets(pid), lambda count: count <= 2, what="closed connections")
+        assert ask(console, "/login").status == 200
+        assert log.read_text() == before
+
+
+def open_sockets(pid: int) -> int:
+    """Count the TCP connections of a process that are established or that the other end closed."""
+    folder = Path(f"/proc/{pid}/fd")
+    inodes = {os.readlink(each)[8:-1] for each in folder.iterdir() if each.is_symlink()}
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[9] in inodes and row[3] in ("01", "08") for row in rows)
