@@ -216,8 +216,9 @@ class Broker(State):
         """
         self._dropped: dict[Queue, tuple[int, str]] = {}
         """How many messages were dropped that it has not been told of, and why the last one was."""
+        self._trimming: dict[Queue, Trim] = {}
         self._recalling: dict[Queue, Recall] = {}
-        """Queues whose windows are still to know some of the messages that are there."""
+        """The walks of rings that are over their limits, and of windows that learn their keys."""
         self._evicting: dict[Queue, Deletion | None] = {}
         """Queues whose messages are on their way to an alternate exchange, to make room or because
         the queue ends; none comes back to them.
@@ -529,6 +530,7 @@ class Broker(State):
         """Leave undone what is not over: another broker decides from now on."""
         self.returns.forget_replicas()
         self.walks = []
+        self._trimming.clear()
         self._recalling.clear()
         revived: list[Queue] = []
         for queue, deletion in list(self._evicting.items()):
@@ -1417,8 +1419,13 @@ class Broker(State):
     def trim(self, queue: Queue) -> None:
         """Bring a ring down to its limits, some messages a turn."""
         queue.ease()
-        if not any(isinstance(walk, Trim) and walk.queue is queue for walk in self.walks):
-            self.walks.append(Trim(queue))
+        if queue not in self._trimming:
+            self._trimming[queue] = trim = Trim(queue)
+            trim.when_over(lambda: self._trimmed(queue))
+            self.walks.append(trim)
+
+    def _trimmed(self, queue: Queue) -> None:
+        self._trimming.pop(queue, None)
 
     def dispatch(self, now: int) -> None:
         """Hand out what there is to hand out; once, at the end of a turn."""

@@ -53,7 +53,7 @@ class Endless(Walk):
         return most
 
     def __getattribute__(self, name: str) -> Any:
-        if name == "is_over":
+        if name in ("is_over", "__class__"):
             Endless.looks += 1
         return super().__getattribute__(name)
 
@@ -64,7 +64,9 @@ def test_a_turn_looks_only_at_the_walks_that_it_comes_to() -> None:
     Endless.looks = 0
     assert broker.may_walk(0)
     broker.go_on_walking(0)
-    assert Endless.looks < 10 and len(broker.walks) == 1000
+    broker.trim(queue)
+    broker.trim(queue)
+    assert Endless.looks < 10 and len(broker.walks) == 1001
 
 
 def test_first_use_d6_each_step_is_a_record_and_waits_until_the_one_before_is_committed() -> None:
