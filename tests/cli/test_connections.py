@@ -12,6 +12,7 @@ from qpidha.client.errors import ClientError
 from tests.cli.conftest import FakeBroker, Said
 from tests.cli.test_messages import Run, address, at
 from tests.patience import STATE
+from tests.system.cluster import wait_for
 
 __all__ = ["address", "at"]
 ODD = 'a "b", \u00e4/c'
@@ -36,11 +37,17 @@ def documents(at: Run, command: str, name: str) -> list[dict[str, object]]:
     return rows
 
 
+def connections_of(at: Run, queue: str) -> list[object]:
+    """The connections that consume from a queue."""
+    rows = documents(at, "subscription", "subscriptions")
+    return [row["connection"] for row in rows if row["queue"] == queue]
+
+
 def number_of(at: Run) -> int:
     """The id of the client's connection."""
-    (row,) = [one for one in documents(at, "subscription", "subscriptions") if one["queue"] == ODD]
-    assert isinstance(row["connection"], int)
-    return row["connection"]
+    (number,) = connections_of(at, ODD)
+    assert isinstance(number, int)
+    return number
 
 
 def test_what_clients_do_is_listed(at: Run, client: Client) -> None:
@@ -66,27 +73,35 @@ def test_lists_are_searched_and_say_when_nothing_is_found(at: Run, client: Clien
         assert said.code == 1 and f"no {what}s with 'nothing like it'" in said.err
 
 
-def test_a_closed_connection_is_told_why_and_gives_back_what_it_had(
-    at: Run, client: Client, address: str
+def test_a_client_whose_connection_is_closed_gets_again_what_it_had(
+    at: Run, client: Client
 ) -> None:
     number = number_of(at)
-    said = at("connection", "close", str(number), "--reason", "too long")
+    said = at("connection", "close", str(number))
     assert said.code == 0 and said.out == "" and f"connection {number} of " in said.err
-    with pytest.raises(ClientError), Client([address], timeout=0.5, reconnect_timeout=0.5) as other:
-        other.receiver("q").receive(timeout=STATE)
-        at("connection", "close", str(number_of_queue(at, "q")))
-        other.receiver("q").receive(timeout=STATE)
+    wait_for(
+        lambda: [
+            row
+            for row in documents(at, "subscription", "subscriptions")
+            if row["queue"] == "q" and row["connection"] != number and row["unsettled"] == 1
+        ],
+        what="the message at another connection of the client",
+    )
     said = at("connection", "close", str(number))
     assert said.code == 1 and f"there is no connection {number}" in said.err
     assert "qpid-ha connection list" in said.err
 
 
-def number_of_queue(at: Run, queue: str) -> object:
-    return next(
-        one["connection"]
-        for one in documents(at, "subscription", "subscriptions")
-        if one["queue"] == queue
-    )
+def test_a_client_that_does_not_come_again_is_told_why_its_connection_was_closed(
+    at: Run, address: str
+) -> None:
+    assert at("queue", "add", ODD).code == 0
+    with Client([address], timeout=STATE, reconnect=False) as client:
+        receiver = client.receiver(ODD)
+        assert at("connection", "close", str(number_of(at)), "--reason", "too long").code == 0
+        with pytest.raises(ClientError, match="too long"):
+            receiver.receive(timeout=STATE)
+    assert at("queue", "del", ODD, "--force").code == 0
 
 
 def test_several_are_closed_and_those_that_are_not_there_are_named(

@@ -216,7 +216,7 @@ def test_a_failover_and_a_restart_keep_messages_and_who_gets_in(
     assert qpid_ha("queue", "add", "kept", "--durable", *words).code == 0
     assert qpid_ha("send", "kept", "a", "b", "--durable", *words).code == 0
     assert qpid_ha("local", "kill", "b1").code == 0
-    assert qpid_ha("wait", "--for", "ready=2", "-b", "b2", "--timeout", "60").code == 0
+    assert qpid_ha("wait", "--for", "ready=2", "-b", "b2,b3", "--timeout", "60").code == 0
     assert status(qpid_ha)["primary"] != "b1"
     assert qpid_ha("receive", "kept", "-m", "1", *words).out == "a\n"
     kept = [secure / "credentials" / name for name in ("ca.pem", "users", "app.password")]

@@ -36,6 +36,10 @@ class Host:
     def has(self, address: str = ADDRESS) -> bool:
         return f" {address}/" in self.ip("-o", "address")
 
+    def has_link(self) -> bool:
+        """Whether the kernel has noticed what the other end of d0 is: that takes a while."""
+        return " state UP " in self.ip("-o", "link", "show", "d0")
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()

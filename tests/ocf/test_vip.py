@@ -62,6 +62,7 @@ def arrange(host: Host, node: Node, row: Row) -> dict[str, object]:
     Path(node.parameters["watch_socket"]).unlink(missing_ok=True)
     for word in ("up", "down") if "down" in row.deed else ("up",):
         host.ip("link", "set", "p0", word)
+        wait_for(host.has_link if word == "up" else lambda: not host.has_link())
     if host.has() != ("present" in row.deed):
         host.ip("address", "add" if "present" in row.deed else "del", f"{ADDRESS}/24", "dev", "d0")
     if "refused" in row.deed:
