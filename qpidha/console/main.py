@@ -71,7 +71,9 @@ def parser() -> argparse.ArgumentParser:
     broker.add_argument("--admin-socket", metavar="PATH", help="admin socket of the broker")
     broker.add_argument("--data-dir", metavar="DIR", help="its data directory, with admin.sock")
     broker.add_argument(
-        "--brokers", metavar="URL", help="brokers to watch over AMQP: [amqps://]host[:port],..."
+        "--brokers",
+        metavar="URL",
+        help="brokers to watch over AMQP: [amqps://][user@]host[:port],...",
     )
     found.add_argument(
         "--cluster", metavar="NAME", default=CLUSTER, help=f"label of all metrics; {CLUSTER}"

@@ -147,6 +147,20 @@ def test_a_cluster_that_runs_in_another_place_is_named_with_it(
     assert "Try: qpid-ha local status, qpid-ha local down, or" in qpid_ha("local", "up").err
 
 
+def test_a_cluster_of_this_folder_is_named_where_the_usual_place_has_none(
+    up: Path, qpid_ha: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.delenv("QPIDHA_DIR")
+        elsewhere.setenv("XDG_STATE_HOME", str(tmp_path))
+        elsewhere.chdir(up)
+        for command in ("status", "down"):
+            said = qpid_ha("local", command)
+            assert said.code == 69 and f"there is one in {up}: add --dir {up}" in said.err
+        elsewhere.chdir(tmp_path)
+        assert "there is one" not in qpid_ha("local", "status").err
+
+
 def test_down_and_logs_give_json(up: Path, qpid_ha: Run) -> None:
     said = qpid_ha("local", "logs", "manager", "-n", "2", "-o", "json")
     logs = json.loads(said.out)

@@ -22,7 +22,7 @@ import qpidha
 from qpidha.client.admin import AdminSocket, LinkBroken
 from qpidha.client.command.ask import BrokerLink, open_socket
 from qpidha.client.command.exits import Failure
-from qpidha.client.command.target import local_cluster, state_directory
+from qpidha.client.command.target import cluster_places, local_cluster, state_directory
 from qpidha.manager.builtin.cluster import ClusterOptions
 from qpidha.manager.builtin.credentials import FOLDER
 from qpidha.manager.builtin.process import open_log
@@ -199,8 +199,13 @@ def manager_link(directory: Path, *, timeout: float = 10.0) -> BrokerLink:
             raise Failure(
                 UNAVAILABLE, f"the manager is gone, but {names} still run in {directory}", hint=hint
             ) from failure
+        here = next((one for one in cluster_places() if not place and left_over(Path(one))), "")
         raise Failure(
-            UNAVAILABLE, f"no local cluster runs in {directory}", hint=f"qpid-ha local up{place}"
+            UNAVAILABLE,
+            f"no local cluster runs in {directory}",
+            hint=f"there is one in {here}: add --dir {here}"
+            if here
+            else f"qpid-ha local up{place}",
         ) from failure
 
 
