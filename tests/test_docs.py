@@ -25,6 +25,7 @@ from tests.documents import PAGES, READ, ROOT, RUN, blocks
 from tests.runtime import options_page
 
 HOLES = ROOT / "docs" / "holes.md"
+WISHES = ROOT / "docs" / "internals" / "wishes.md"
 PACEMAKER = ROOT / "docs" / "pacemaker.md"
 SCENARIOS = "tests/lab/test_scenarios.py"
 PLAYS = ROOT / "tests" / "scenarios"
@@ -73,6 +74,12 @@ def test_every_trap_of_pacemaker_has_a_scenario_of_the_lab() -> None:
         for number, tests in rows
         if SCENARIOS not in [path for path, name in named(tests) if name]
     ] == []
+
+
+def test_every_wish_from_1_to_32_and_every_promise_from_1_to_10_has_a_test() -> None:
+    rows = numbered(WISHES.read_text())
+    assert [int(number) for number, _ in rows] == [*range(1, 33), *range(1, 11)]
+    assert [number for number, tests in rows if not named(tests)] == []
 
 
 def test_every_hole_from_1_to_28_has_a_test() -> None:
