@@ -8,11 +8,21 @@ rules: access.py says what a user may have.
 
 from __future__ import annotations
 
+from qpidha.broker.queues.delivery_limit import quarantine_of
+
 
 class Quotas:
     """What users have."""
 
-    __slots__ = ("_asked", "_connections", "_creators", "_of_address", "_of_user", "_queues")
+    __slots__ = (
+        "_asked",
+        "_asides",
+        "_connections",
+        "_creators",
+        "_of_address",
+        "_of_user",
+        "_queues",
+    )
 
     def __init__(self) -> None:
         self._connections: dict[int, tuple[str, str]] = {}
@@ -23,6 +33,8 @@ class Quotas:
         """User -> how many queues there are that he has created."""
         self._creators: dict[str, str] = {}
         """Name of a queue that is there -> the user who has created it."""
+        self._asides: dict[str, str] = {}
+        """Name of the queue on which messages of such a queue are put aside -> its user."""
         self._asked = ("", "")
         """Who asked last whether he may create a queue, and its name."""
 
@@ -59,16 +71,26 @@ class Quotas:
         self._asked = user, name
 
     def queue_came(self, name: str) -> None:
-        """Count a queue, if it is the one that was asked for."""
+        """Count a queue, if it is the one that was asked for; and one on which messages of a queue
+        that is counted are put aside, for the broker makes it without asking.
+        """
         (user, asked), self._asked = self._asked, ("", "")
-        if user and name == asked:
+        if name != asked:
+            user = self._asides.get(name, "")
+        if user:
             self._creators[name] = user
             self._queues[user] = self.queues_of(user) + 1
+            self._asides[_aside_of(name)] = user
 
     def queue_went(self, name: str) -> None:
         """Count a queue no more, if it was counted."""
         user = self._creators.pop(name, None)
         if user is not None:
+            del self._asides[_aside_of(name)]
             self._queues[user] -= 1
             if not self._queues[user]:
                 del self._queues[user]
+
+
+def _aside_of(queue: str) -> str:
+    return str(quarantine_of(queue).key)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.queues.delivery_limit import quarantine_of
 from qpidha.management.access import Access
 from qpidha.management.acl import AccessList
 from qpidha.management.acl_file import read
@@ -290,6 +291,20 @@ def test_rabbitmq_row_17_queues_are_counted_for_users() -> None:
     assert rights.heard.lines[-1].startswith(
         "no: ann may have 2 queues, and they are there already"
     )
+
+
+@pytest.mark.parametrize("end", ["", "q" * 250])
+def test_queues_for_what_is_put_aside_count_for_who_created_the_others(end: str) -> None:
+    rights = Rights("quota queues 2 ann", "acl allow all all")
+    for name in (f"a{end}", f"b{end}"):
+        rights.access.check(ANN, Action.CREATE, ObjectType.QUEUE, name, {})
+        rights.broker.declare_queue(name)
+        rights.broker.declare_queue(str(quarantine_of(name).key))
+        rights.broker.delete_queue(name)
+    with pytest.raises(LimitExceeded):
+        rights.access.check(ANN, Action.CREATE, ObjectType.QUEUE, "more", {})
+    rights.broker.delete_queue(str(quarantine_of(name).key))
+    rights.access.check(ANN, Action.CREATE, ObjectType.QUEUE, "more", {})
 
 
 def test_a_question_about_a_quota_walks_through_nothing() -> None:
