@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -34,7 +35,7 @@ class Terminal:
             stdout=side,
             stderr=side,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_settle,
             env={**surroundings, "TERM": "xterm", **environment},
         )
         self.shown = ""
@@ -61,6 +62,12 @@ class Terminal:
             self.read()
         self.read()
         return self.process.returncode
+
+
+def _settle() -> None:
+    """Have the terminal as one's own, and Ctrl-C count: who started the tests may ignore it."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
