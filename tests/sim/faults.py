@@ -60,7 +60,7 @@ def inject(run: Any, name: str) -> None:
 
 def happen(run: Any, name: str) -> None:
     """Let one fault happen."""
-    if not run.healing and not run.is_spared:
+    if not _is_quiet(run):
         run.world.note("fault", name)
         run.injected[name] = run.injected.get(name, 0) + 1
         FAULTS[name](run)
@@ -71,7 +71,7 @@ def end_all(run: Any) -> None:
     for pair in list(run.cuts):
         _join(run, *pair)
     for machine in run.cluster:
-        machine.crash_after, machine.crash_committing, machine.crash_saving = -1, False, False
+        machine.forget_crashes()
         for connection_id in machine.streams:
             machine.congest(connection_id, False)
         if machine.disk is not None:
@@ -136,14 +136,14 @@ def _forget_record(
 ) -> None:
     """Go on as soon as so many of them have ended that the others are no majority."""
     world = run.world
-    if run.healing:
+    if _is_quiet(run):
         return
     ended = [machine for machine, life in lives.items() if machine.life != life]
     if len(ended) < run.plan.brokers // 2 and world.now < until:
         world.at(MILLISECOND, _forget_record, run, primary, alone, lives, pairs, until)
         return
     # It has time to accept something by that, and mostly is back too late to tell the others.
-    world.at(world.between(0, 4 * world.latency[1]), lambda: run.healing or primary.crash())
+    world.at(world.between(0, 4 * world.latency[1]), lambda: _is_quiet(run) or primary.crash())
     for machine in ended:
         world.at(world.between(MILLISECOND, 30 * MILLISECOND), machine.restart)
     world.at(world.between(MILLISECOND, CUT_OFF), primary.restart)
@@ -187,7 +187,7 @@ def _lose_members(run: Any, until: int, accepted: int = -1) -> None:
     """Go on when the newest in-sync set has not everybody, and has accepted something since."""
     members = run.sets[-1].members
     losers = [machine for machine in run.cluster if machine.system_id in members]
-    if run.healing or run.is_spared:
+    if _is_quiet(run):
         return
     is_smaller = len(losers) < run.plan.brokers
     if is_smaller and accepted < 0:
@@ -208,6 +208,8 @@ def _lose_disks(run: Any, losers: list[Any]) -> None:
     if run.is_spared:
         for pair in list(run.cuts):
             _join(run, *pair)
+        for machine in run.cluster:
+            machine.forget_crashes()
     for machine in run.cluster:
         machine.crash(power=True, disk=way)
     for machine in run.cluster:
@@ -247,6 +249,8 @@ def lose_voters(run: Any) -> None:
     if len(primaries) != 1 or len(others) < 2 or not is_whole:
         return
     run.is_spared = True
+    for machine in run.cluster:
+        machine.forget_crashes()
     heal(run)
     _cut_off(run, primaries)
     others = run.world.rng.sample(others, len(others))
@@ -493,7 +497,7 @@ def switchover(run: Any) -> None:
                 lambda: run.manager.demote(giver),
             ]
         )
-        world.at(world.between(0, 10 * world.latency[1]), lambda: run.healing or worse())
+        world.at(world.between(0, 10 * world.latency[1]), lambda: _is_quiet(run) or worse())
         for machine in (giver, target):
             world.at(_a_while(run), machine.resume)
             _restart_later(run, machine)
@@ -530,8 +534,13 @@ def _promote(run: Any, machine: Any) -> None:
         run.manager.promote(machine)
 
 
+def _is_quiet(run: Any) -> bool:
+    """Whether nothing more may go wrong, not even what was begun."""
+    return run.healing or run.is_spared
+
+
 def _power_off(run: Any, machine: Any, way: str) -> None:
-    if not run.healing:
+    if not _is_quiet(run):
         machine.crash(power=True, disk=way)
 
 
@@ -542,7 +551,7 @@ def _crash_disk(run: Any, how: str) -> None:
 
 
 def _part_for_a_while(run: Any, pairs: list[tuple[str, str]], least: int = 0) -> None:
-    if run.healing:
+    if _is_quiet(run):
         return
     duration = max(_a_while(run), least)
     for pair in pairs:

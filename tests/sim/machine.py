@@ -284,7 +284,7 @@ class Machine:
         self.is_up = False
         self.life += 1
         self.was_complete = False
-        self.crash_after, self.crash_committing, self.crash_saving = -1, False, False
+        self.forget_crashes()
         if self.saving is not None and not self.world.quiet and self.world.chance(0.5):
             self._is_written(self.saving)
         self.saving = self.unsaved = None
@@ -319,6 +319,10 @@ class Machine:
                         self.world.reset(stream, "connection reset by peer")
                         break
         self.start()
+
+    def forget_crashes(self) -> None:
+        """Do not crash by what was to end it: the next effect, transaction or state file."""
+        self.crash_after, self.crash_committing, self.crash_saving = -1, False, False
 
     def lose_disk(self) -> None:
         """Have a new broker here, with an empty disk, from the next start on."""
