@@ -34,7 +34,13 @@ from qpidha.broker.levels import Levels
 from qpidha.broker.policy import MOST_POLICIES
 from qpidha.broker.queues.arguments import check_key, check_name, check_plain, fits_key
 from qpidha.broker.queues.dead_letters import dead_letter
-from qpidha.broker.queues.deletion import BYTES_A_TURN, PASSED_ON_A_TURN, Deletion, passes_on
+from qpidha.broker.queues.deletion import (
+    BYTES_A_TURN,
+    PASSED_ON_A_TURN,
+    Deletion,
+    goes_on,
+    passes_on,
+)
 from qpidha.broker.queues.delivery_limit import DEFAULT_LIMIT, DELIVERY_LIMIT, quarantine_of
 from qpidha.broker.queues.expiry import Expiry, Search
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
@@ -1035,15 +1041,17 @@ class Broker(State):
         dropped; but None if too many keys were looked for in this turn (with `steps`, if they are
         too few), or for one that can wait for room on the disk, as its queue is being deleted.
         """
+        steps = steps or self._reroute_steps
+        deletion = self._evicting.get(queue)
+        may_rest = bool(self._refusal) and deletion is not None
         try:
-            routed = self._send_held(queue, message, steps or self._reroute_steps)
+            routed = self._send_held(queue, message, steps, may_rest=may_rest)
             if routed is None:
-                routed = self._send_on(queue, message, Cause.DELETED, steps or self._reroute_steps)
+                routed = self._send_on(queue, message, Cause.DELETED, steps, stays=may_rest)
         except TooManyKeys:
             return None
         except RefusedRequest as error:  # It is full, or a copy of what another broker decides on.
-            deletion = self._evicting.get(queue)
-            if isinstance(error, LimitExceeded) and self._refusal and deletion is not None:
+            if may_rest and deletion is not None and isinstance(error, LimitExceeded):
                 deletion.is_resting = True
                 return None
             self._drop(queue, error.text)
@@ -1057,19 +1065,21 @@ class Broker(State):
             exchange.drop(message.size)
         return routed.sequence
 
-    def _send_held(self, queue: Queue, message: Message, steps: Steps) -> Routed | None:
+    def _send_held(
+        self, queue: Queue, message: Message, steps: Steps, *, may_rest: bool
+    ) -> Routed | None:
         """Put a message among the dead letters of its queue that died and had no place there; None
-        if it has none now either. Raises RefusedRequest while it may have one later.
+        if it has none now either. Raises RefusedRequest while it may have one later, if it
+        `may_rest`.
         """
         cause = queue.unplaced.get(message.sequence, (message, Cause.DELETED))[1]
         if cause is Cause.DELETED or self._target_of(queue, cause) is None:
             return None
+        # Refused here, it is tried where all goes that is on the queue.
         try:
-            routed = self._send_on(queue, message, cause, steps)
+            routed = self._send_on(queue, message, cause, steps, stays=may_rest or goes_on(queue))
         except RefusedRequest as error:
-            if isinstance(error, TooManyKeys) or (
-                isinstance(error, LimitExceeded) and self._refusal
-            ):
+            if isinstance(error, TooManyKeys) or (may_rest and isinstance(error, LimitExceeded)):
                 raise
             return None
         return routed if routed is not None and routed.queues else None

@@ -760,6 +760,31 @@ def test_what_has_no_place_among_the_dead_letters_goes_with_its_queue() -> None:
     assert "q" not in broker.queues and contents(broker, "other") == ["a", "b"]
 
 
+@pytest.mark.parametrize("way", ["alternate", "on-delete"])
+def test_what_a_full_queue_refuses_is_in_one_place_though_its_queue_ends(way: str) -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    broker.declare_queue("last")
+    broker.declare_queue("other")
+    broker.bind("amq.fanout", "other")
+    a_queue(broker, "full", to="/queues/last", x_max_length=1, x_overflow="reject-publish-dlx")
+    to_full = {"x-dead-letter-exchange": "/queues/full"}
+    if way == "alternate":
+        queue, _ = broker.declare_queue("q", alternate="amq.fanout", arguments=to_full)
+    else:
+        on_delete = {"qpidha.dead-letter-on-delete": True}
+        queue, _ = broker.declare_queue("q", arguments=to_full | on_delete)
+    send(broker, "full", "first")
+    broker.publish("", "q", a_message("a"), headers=dict)
+    queue.reject(first(queue))
+    assert len(queue.unplaced) == 1
+    broker.delete_queue("q")
+    assert "q" not in broker.queues
+    places = {name: len(broker.queues[name].messages) for name in ("last", "other")}
+    assert places == {"last": way == "on-delete", "other": way == "alternate"}
+    assert picture(broker) == picture(copy_of(tape))
+
+
 def test_what_waits_only_for_another_turn_has_the_next_one() -> None:
     broker = a_broker()
     broker.declare_queue("dead")
