@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from qpidha.model.exit_codes import CONFIG
 from qpidha.model.settings import Settings
+from qpidha.runtime import tls
 from qpidha.runtime.exits import CannotStart
 from qpidha.runtime.tls import certificate_end, check_certificate, client_context, server_context
 from tests.patience import STATE
@@ -85,3 +87,20 @@ def test_a_certificate_whose_time_is_over_is_told(tmp_path: Path) -> None:
     assert certificate_end(Settings()) == 0
     assert 0 <= time.time() - certificate_end(former) < STATE
     assert 0 <= time.time() + 2 * DAY - certificate_end(settings) < STATE
+
+
+def test_a_certificate_is_looked_at_where_openssl_is_set_up_for_no_more_than_tls_1_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine may forbid TLS 1.3, in which a handshake has fewer flights."""
+
+    def older(settings: Settings) -> ssl.SSLContext:
+        context = server_context(settings)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        return context
+
+    monkeypatch.setattr(tls, "server_context", older)
+    good, key = Authority(tmp_path).issue("broker")
+    settings = Settings(ssl_cert=str(good), ssl_key=str(key))
+    assert check_certificate(settings) == []
+    assert certificate_end(settings) > time.time()
