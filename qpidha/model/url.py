@@ -109,14 +109,18 @@ def parse_address(text: str, *, encrypted: bool = False) -> Address:
 
 def parse_consoles(text: str) -> tuple[str, ...]:
     """Return the addresses of consoles, with commas between, as browsers write where a page is
-    from. Raises ValueError.
+    from; empty or `none` is no address. Raises ValueError.
     """
+    if text == "none":
+        return ()
     found = []
     for each in filter(None, (part.strip().rstrip("/") for part in text.split(","))):
         whole = CONSOLE.fullmatch(each.lower())
         if whole is None:
             raise ValueError(f"{each!r} is no address of a console")
         scheme, host, port = whole.groups()
+        if port and not 1 <= int(port) <= 65535:
+            raise ValueError(f"port {port} of {each} is not from 1 to 65535")
         if port and int(port) == {"http": 80, "https": 443}[scheme]:
             port = ""
         found.append(f"{scheme}://{host}" + (f":{int(port)}" if port else ""))

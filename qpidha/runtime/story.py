@@ -8,6 +8,7 @@ several threads.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -42,8 +43,12 @@ class Story:
         """Write those that belong to it. Raises OSError."""
         lines = [f'{{"at":{at},{row}}}\n' for at, row in events if kind_of(row) in STORY]
         if lines:
-            with open(self._path, "a", encoding="utf-8") as file:
-                file.write("".join(lines))
+            with open(self._path, "ab+") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(end - 1, 0))
+                # A line that was written half, as the disk was full, costs no other.
+                half = b"\n" if end and file.read() != b"\n" else b""
+                file.write(half + "".join(lines).encode())
 
 
 def _event(line: str) -> tuple[int, str] | None:

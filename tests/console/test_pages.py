@@ -420,7 +420,10 @@ def test_who_lacks_how_much_is_said_where_it_is_known() -> None:
 def test_addresses_of_consoles_are_origins() -> None:
     given = "http://b1:8672, https://B2.example:443/,http://[::1]:80"
     assert parse_consoles(given) == ("http://b1:8672", "https://b2.example", "http://[::1]")
-    assert parse_consoles("") == ()
+    assert parse_consoles("") == parse_consoles("none") == ()
+    for port in (0, 65536):
+        with pytest.raises(ValueError, match=f"port {port} of .* is not from 1 to 65535"):
+            parse_consoles(f"http://b1:{port}")
     for wrong in ("b1:8672", "http://b1/x", "http://u@b1", "http://b1; script-src *", "ftp://b1"):
         with pytest.raises(ValueError, match="no address of a console"):
             parse_consoles(wrong)

@@ -190,6 +190,9 @@ def test_a_damaged_story_costs_its_damaged_lines_and_a_long_one_is_made_shorter(
     line = '{"at":%d,"k":"epoch","e":1}\n'
     file.write_text(line % 1 + '[1]\n{"at":"x","k":"role"}\n{"at":2,"k":"error"}\n{"at":3,"k"')
     assert Journalled(place).journal.story.read() == [(1, '"k":"epoch","e":1')]
+    story = Journalled(place).journal.story
+    story.add([(4, '"k":"role","r":"active"'), (5, '"k":"epoch","e":2')])
+    assert [at for at, _ in story.read()] == [1, 4, 5]
     file.write_text("".join(line % number for number in range(2 * STORY_LENGTH + 1)))
     found = Journalled(place).journal.story.read()
     assert [at for at, _ in found] == [*range(STORY_LENGTH + 1, 2 * STORY_LENGTH + 1)]
