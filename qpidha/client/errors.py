@@ -43,13 +43,18 @@ class ClientError(Exception):
         self.info = dict(info or {})
 
     @property
+    def explanation(self) -> str:
+        """What failed, and why."""
+        return f"{self.text}: {self.reason}" if self.reason else self.text
+
+    @property
     def event_code(self) -> str:
         """The code under which docs/messages.md explains what the broker said, or empty."""
         code = self.info.get("event_code")
         return code if isinstance(code, str) else ""
 
     def __str__(self) -> str:
-        said = f"{self.text}: {self.reason}" if self.reason else self.text
+        said = self.explanation
         return f"{said} (try: {self.hint})" if self.hint else said
 
 

@@ -44,7 +44,7 @@ class ConnectorFailure(QpidHaError):
     """A read or a write cannot go on."""
 
     def __str__(self) -> str:
-        said = f"{self.text}: {self.reason}" if self.reason else self.text
+        said = self.explanation
         return f"{said}; {self.hint}" if self.hint else said
 
 
@@ -143,7 +143,7 @@ class QueueClient:
                 reason=error.reason,
                 hint=LOGIN_HINT,
             )
-        self._last = f"{error.text}: {error.reason}" if error.reason else error.text
+        self._last = error.explanation
         return self._nobody(TLS_HINT if isinstance(error, TlsError) else error.hint)
 
     def _nobody(self, hint: str) -> ConnectorFailure:

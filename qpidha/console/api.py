@@ -39,6 +39,7 @@ from qpidha.console.stream import add_events
 from qpidha.console.watchers import API, BROKER, Broker, Watchers, on_get
 from qpidha.model.broker_states import UNREACHABLE
 from qpidha.model.duration import SECOND, parse_duration
+from qpidha.model.errors import RefusedRequest
 
 
 def make_app(
@@ -137,14 +138,15 @@ def _add_metrics(app: FastAPI, watchers: Watchers, cluster: str) -> None:
 
     async def answer_detailed(
         request: Request,
-        family: Annotated[str, Query(description=f"one of: {', '.join(DETAILED)}")],
+        family: Annotated[str, Query(description=f"needed; one of: {', '.join(DETAILED)}")] = "",
         broker: Broker = "",
         queue: Annotated[str, Query(description="name, with * and ?", max_length=255)] = "*",
         limit: Annotated[int, Query(description="queues at most", ge=1, le=MOST)] = 500,
     ) -> Response:
         if family not in DETAILED:
             hint = " or ".join(f"?family={name}" for name in DETAILED)
-            raise Problem(400, f"there is no family {family}", hint=hint)
+            text = f"there is no family {family}" if family else "a family is to be named"
+            raise Problem(400, text, hint=hint)
         chosen = watchers.chosen(broker)
         return await answer(request, await detailed(chosen, cluster, family, queue, limit))
 
@@ -262,6 +264,8 @@ async def _alarms(broker: Watched) -> list[tuple[bool, str]]:
         return alarms(await broker.ask("explain"))
     except NotAnswered as error:
         return [(False, f"explain {error.reason}")]
+    except RefusedRequest as error:
+        return [(False, f"explain {error.explanation}")]
 
 
 def _text(verdict: Verdict) -> Response:

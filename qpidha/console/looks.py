@@ -40,7 +40,7 @@ CHANGE_PATIENCE = 60.0
 MOST_CHANGES = 16
 """Changes of one broker that may be under way."""
 MOST_UNANSWERED = 32
-"""Different questions to one broker that may wait for their answers."""
+"""Different questions to one broker that may wait for their answers, beside that for its status."""
 ADMIN_PATIENCE = 366.0 * 86400
 """Seconds: as long as the socket is there."""
 LEAST_BOUND = 5.0
@@ -257,7 +257,8 @@ class Watched:
         task = self._asked.get(key)
         if task is None:
             waiting = sum(not task.done() for task in self._asked.values())
-            if waiting >= MOST_UNANSWERED:
+            # Who asks for much must not make the broker look dead.
+            if waiting >= MOST_UNANSWERED and method != "status":
                 raise NotAnswered(f"{self.name} has {waiting} questions to answer first")
             self.looks += 1
             task = asyncio.create_task(self._link.ask(method, given))
@@ -306,8 +307,7 @@ class Watched:
             silent = time.monotonic() - self._answered
             return Look(self.name, None, error.reason, error.in_time, silent, self._bound)
         except RefusedRequest as refused:
-            reason = ": ".join(part for part in (refused.text, refused.reason) if part)
-            return Look(self.name, None, reason)
+            return Look(self.name, None, refused.explanation)
         self.name = str(status.get("name") or self.name)
         self._bound = max(LEAST_BOUND, 2 * status.get("heartbeat_ns", 0) / SECOND)
         behind, age = self._backlog.look(status, time.monotonic())
@@ -347,8 +347,7 @@ def _result_of(name: str, task: asyncio.Task[Any]) -> Any:
     except LinkTimeout as error:
         raise NotAnswered(error.text, in_time=False) from error
     except (QpidHaError, ClientError) as error:
-        reason = getattr(error, "reason", "")
-        raise NotAnswered(f"{error.text}: {reason}" if reason else error.text) from error
+        raise NotAnswered(error.explanation) from error
     except OSError as error:
         raise NotAnswered(f"{name}: {error.strerror or error}") from error
 

@@ -115,8 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         brokers = _brokers(given)
         listening = _listen(given.interface, given.port)
     except (InvalidArgument, ClientError) as error:
-        reason = getattr(error, "reason", "")
-        _fail(CONFIG, f"{error.text}: {reason}" if reason else error.text, error.hint)
+        _fail(CONFIG, error.explanation, error.hint)
     except OSError as error:
         where = address_of(given.interface, given.port)
         hint = "choose another with --port or --interface"

@@ -219,8 +219,8 @@ class Pages:
             except Problem as error:
                 return view.problem(error.status, error.detail, error.hint)
             except RefusedRequest as error:
-                text = ": ".join(part for part in (error.text, error.reason) if part)
-                return view.problem(HTTP_OF.get(error.condition, 409), text, error.hint)
+                status = HTTP_OF.get(error.condition, 409)
+                return view.problem(status, error.explanation, error.hint)
 
         return page
 

@@ -63,12 +63,10 @@ def answer_problems(app: FastAPI) -> None:
         return problem_answer(Problem(503, error.reason, hint=hint))
 
     async def refused(request: Request, error: RefusedRequest) -> Response:
-        detail = ": ".join(part for part in (error.text, error.reason) if part)
-        status = HTTP_OF.get(error.condition, 409)
         return problem_answer(
             Problem(
-                status,
-                detail,
+                HTTP_OF.get(error.condition, 409),
+                error.explanation,
                 hint=error.hint,
                 condition=error.condition,
                 event_code=error.event_code,

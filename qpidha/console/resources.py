@@ -131,7 +131,8 @@ def params_of(resource: Resource, query: Mapping[str, str]) -> dict[str, Any]:
             raise InvalidArgument(f"unknown parameter {name}", hint=f"parameters: {offered}")
         found[name] = text
         if known[name].is_number:
-            if not text.isdecimal() or not 0 < int(text) <= LONGEST_PAGE:
+            # Python reads no number of thousands of digits.
+            if not text.isdecimal() or len(text) > 9 or not 0 < int(text) <= LONGEST_PAGE:
                 hint = f"a whole number from 1 to {LONGEST_PAGE}"
                 raise InvalidArgument(f"{name}={text}", hint=hint)
             found[name] = int(text)

@@ -55,6 +55,11 @@ class QpidHaError(Exception):
         self.info = info or {}
 
     @property
+    def explanation(self) -> str:
+        """What failed, and why."""
+        return f"{self.text}: {self.reason}" if self.reason else self.text
+
+    @property
     def details(self) -> dict[str, str]:
         """The reason, the hint and the event code, as far as there are any."""
         fields = {"reason": self.reason, "hint": self.hint, "event_code": self.event_code}

@@ -549,7 +549,7 @@ def _compared(
         return _difference(one, present)
     except RefusedRequest as error:
         outcome = Outcome.REFUSED if isinstance(error, NotFound) else Outcome.DIFFERS
-        return Step(one, outcome, _explained(error.text, error.reason), error.hint)
+        return Step(one, outcome, error.explanation, error.hint)
 
 
 def _check_ends(one: Definition, queues: Iterable[str], exchanges: Iterable[str]) -> None:
@@ -610,10 +610,6 @@ def _changed(one: Definition, has: dict[str, Any], asked: dict[str, Any], noun: 
         for name in names
     )
     return Step(one, Outcome.CHANGED, told)
-
-
-def _explained(text: str, reason: str) -> str:
-    return f"{text}: {reason}" if reason else text
 
 
 # -- carrying it out ------------------------------------------------------------------------------

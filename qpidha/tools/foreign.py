@@ -96,7 +96,7 @@ class Translation:
                 entry = policy_entry(key) if kind is Kind.POLICY else find(kind, key)
                 is_listed = entry is not None and entry.fate is Fate.REFUSED
                 verdict = Verdict.IGNORED if is_listed and key not in LOST else Verdict.LEFT_OUT
-                self.note(verdict, of, key, error.reason if is_listed else explained(error))
+                self.note(verdict, of, key, error.reason if is_listed else error.explanation)
                 continue
             if not found:
                 self.note(Verdict.IGNORED, of, key, f"{json.dumps(value)} asks for nothing")
@@ -121,7 +121,7 @@ class Translation:
         try:
             check(one, self.types)
         except RefusedRequest as error:
-            self.leave_out(one, explained(error))
+            self.leave_out(one, error.explanation)
             return False
         self.definitions.append(one)
         self.taken[one.kind, one.identity] = one
@@ -144,11 +144,6 @@ class Translation:
                 self.leave_out(one, f"{kind} {name} is {verdict}", verdict)
                 return False
         return self.add(one)
-
-
-def explained(error: RefusedRequest) -> str:
-    """What is wrong, and why."""
-    return f"{error.text}: {error.reason}" if error.reason else error.text
 
 
 def shown(arguments: Mapping[str, Any]) -> str:

@@ -94,6 +94,7 @@ def test_one_object_is_found_by_its_name(pair: Pair) -> None:
         ("queues?limti=5", 400, "unknown parameter limti"),
         ("queues?limit=0", 400, "limit=0"),
         ("queues?limit=1001", 400, "limit=1001"),
+        pytest.param(f"queues?limit={'9' * 5000}", 400, "limit=999", id="no number of Python"),
         ("queues?fields=mesages", 400, "a queue has no field mesages"),
         ("connections?after=x", 400, "parameter after is 'x'"),
         ("policies-of", 400, "name a queue or an exchange"),

@@ -10,6 +10,7 @@ import pytest
 from qpidha.console.access import Access
 from qpidha.console.api import make_app
 from qpidha.console.looks import MOST_UNANSWERED, NotAnswered, Watched
+from qpidha.model.errors import RefusedRequest
 from tests.console.consoles import ask_app, status_of
 
 SOON = 0.01
@@ -19,13 +20,16 @@ SOON = 0.01
 class Link:
     """A broker that answers when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, *refused: str) -> None:
+        self.refused = refused
         self.asked: list[str] = []
         self.answers = asyncio.Event()
 
     async def ask(self, method: str, params: dict[str, Any]) -> Any:
         self.asked.append(method)
         await self.answers.wait()
+        if method in self.refused:
+            raise RefusedRequest("not allowed", reason="by a rule")
         return {"status": status_of("active"), "explain": {}}.get(method, params)
 
     def close(self) -> None:
@@ -62,6 +66,8 @@ def test_different_questions_that_wait_are_counted() -> None:
         refused = await late(watched, "list_queues", after="one more")
         assert refused.in_time and "questions to answer first" in refused.reason
         assert len(link.asked) == MOST_UNANSWERED
+        # Whether the broker lives is asked all the same: who asks much must not make it look dead.
+        assert not (await late(watched)).in_time
         link.answers.set()
         await asyncio.sleep(0)
         assert await watched.ask("list_queues", {"after": "one more"}) == {"after": "one more"}
@@ -81,5 +87,17 @@ def test_what_is_asked_for_one_answer_is_asked_at_the_same_time() -> None:
         link.answers.set()
         status, text = await answer
         assert status == 200 and text.startswith("[+]state b1 is active\n[+]publishing ok\n")
+
+    asyncio.run(play())
+
+
+def test_a_user_who_may_not_ask_for_alarms_has_an_answer_all_the_same() -> None:
+    async def play() -> None:
+        link = Link("explain")
+        link.answers.set()
+        app = make_app([Watched("b1", link)], Access())
+        status, text = await ask_app(app, "/readyz", "verbose")
+        assert status == 200
+        assert text == "[+]state b1 is active\n[-]explain not allowed: by a rule\n"
 
     asyncio.run(play())

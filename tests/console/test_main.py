@@ -48,6 +48,10 @@ def test_what_is_wrong_is_a_problem_with_a_hint(pair: Pair) -> None:
     assert problem(console.ask("/primary?broker=b9")) == (404, "no broker b9 is watched")
     assert problem(console.ask("/backup?lag=x"))[1].startswith("lag: ")
     assert problem(console.ask("/backup?age=2x")) == (400, "age=2x: x is not a unit of time")
+    for query, why in (("", "a family is to be named"), ("?family=x", "there is no family x")):
+        answer = console.ask(f"/metrics/detailed{query}")
+        assert problem(answer) == (400, why)
+        assert json.loads(answer.text)["hint"] == "?family=queue"
     assert problem(console.ask("/primary", Host="evil.example"))[0] == 421
 
 

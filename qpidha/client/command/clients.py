@@ -79,7 +79,7 @@ class CommandClient:
             raise Failure(
                 UNAVAILABLE,
                 f"no broker served within {self.patience or 0:g} s",
-                reason=": ".join(part for part in (last.text, last.reason) if part),
+                reason=last.explanation,
                 hint=last.hint or "qpid-ha list, or a longer --timeout",
             ) from error
         except (ClientError, QpidHaError) as error:
@@ -90,8 +90,7 @@ class CommandClient:
         self.last = error
         self.served = self.served or self.connected
         if event == "lost" and error is not None:
-            why = f": {error.reason}" if error.reason else ""
-            talk(self.options, f"{error.text}{why}; going on elsewhere")
+            talk(self.options, f"{error.explanation}; going on elsewhere")
 
 
 def management(target: Target, options: Options, *, follow: bool) -> AmqpManagement:
