@@ -1015,11 +1015,11 @@ class Node:
 
         self.saves.then(release)
 
-    def apply(self, data: bytes) -> None:
+    def apply(self, data: bytes, *, is_snapshot: bool = False) -> None:
         """Fold records into the broker model."""
         broker = self.broker
         before = len(broker.features)
-        fold(broker, data)
+        fold(broker, data, is_snapshot=is_snapshot)
         if len(broker.features) != before:
             missing = lacking(broker.features, self.features)
             if missing:  # the primary refuses us: this is for the case that it did not

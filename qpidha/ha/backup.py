@@ -197,7 +197,7 @@ class Backup:
 
     def _on_chunk(self, message: Chunk) -> None:
         """Fold a part of a snapshot."""
-        self.port.apply(message.data)
+        self.port.apply(message.data, is_snapshot=True)
         self.log.chunk(message.data)
         self.chunks = message.number
 

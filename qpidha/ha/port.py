@@ -83,9 +83,9 @@ class Port(Protocol):
         primary.
         """
 
-    def apply(self, data: bytes) -> None:
-        """Fold encoded records into the broker model; raises ProtocolViolation where they cannot be
-        read, perhaps half way.
+    def apply(self, data: bytes, *, is_snapshot: bool = False) -> None:
+        """Fold encoded records, of the log or of a snapshot, into the broker model; raises
+        ProtocolViolation where they cannot be read, perhaps half way.
         """
 
     def forget(self) -> None:

@@ -202,7 +202,8 @@ class DedupRemembered(WithLaterFields):
     """Messages with these keys have been on this queue, as the sequences say; sent again they are
     duplicates.
 
-    Only a snapshot has such records: in the log, the messages themselves say so.
+    In the log this is of messages that came before the queue was to remember any, or before they
+    were recorded; what comes later says so itself. A snapshot says all that is remembered.
     """
 
     queue: int

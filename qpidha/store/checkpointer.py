@@ -106,7 +106,7 @@ class Checkpointer:
             if is_checkpoint and part.first:
                 self._content = self.weighing.all()
             is_checkpoint = not part.first
-            self._fold(part.data)
+            self._fold(part.data, is_snapshot=is_checkpoint)
             if not number % PARTS:
                 self.weighing.step()
             self._page_out(part, is_pressed=self._has_too_much)
@@ -137,12 +137,12 @@ class Checkpointer:
             Announce("warning", "store", note, {}, trouble, CUT_OFF) for note in reader.notes
         ] + [found]
 
-    def _fold(self, data: bytes) -> None:
+    def _fold(self, data: bytes, *, is_snapshot: bool = False) -> None:
         """Apply records that are sound on disk: if they cannot be read, another version wrote
         them.
         """
         try:
-            fold(self._broker, data)
+            fold(self._broker, data, is_snapshot=is_snapshot)
         except ProtocolViolation as error:
             raise UpgradeNeeded(
                 f"the write-ahead log cannot be read: {error.text}", hint=UPGRADE_HINT

@@ -27,9 +27,10 @@ QUEUES_AT_ONCE = 1000
 """Queues without messages that are passed over in one part of a snapshot."""
 
 
-def fold(broker: Broker, data: bytes) -> None:
-    """Apply encoded records to a broker model. Raises ProtocolViolation for what cannot be read or
-    applied, perhaps half way: the model is then to be filled anew.
+def fold(broker: Broker, data: bytes, *, is_snapshot: bool = False) -> None:
+    """Apply encoded records to a broker model, of the log or of a snapshot. Raises
+    ProtocolViolation for what cannot be read or applied, perhaps half way: the model is then to be
+    filled anew.
     """
     try:
         for entry in decode(data):
@@ -38,7 +39,8 @@ def fold(broker: Broker, data: bytes) -> None:
                 continue
             queue = broker.logged_queue(entry.queue)
             if queue is not None:
-                queue.insert_run(entry.sequences, entry.payloads, entry.expiries)
+                insert = queue.insert_copies if is_snapshot else queue.insert_run
+                insert(entry.sequences, entry.payloads, entry.expiries)
     except (LookupError, ValueError, TypeError, AttributeError, RefusedRequest) as error:
         raise ProtocolViolation(
             f"a record cannot be applied: {error.__class__.__name__}: {error}"

@@ -104,7 +104,7 @@ class Cluster:
             *snapshot_objects(self.broker),
             *snapshot_messages(self.broker, self.log.last),
         ):
-            fold(other, part)
+            fold(other, part, is_snapshot=True)
         return other
 
     def successor(self) -> Cluster:

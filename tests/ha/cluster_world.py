@@ -262,7 +262,7 @@ class Machine:
     def freeze(self, frozen: bool) -> None:
         self.frozen = frozen
 
-    def apply(self, data: bytes) -> None:
+    def apply(self, data: bytes, *, is_snapshot: bool = False) -> None:
         for entry in decode(data):
             assert not isinstance(entry, EnqueueRun)
             sequence, record = entry

@@ -82,8 +82,8 @@ class Side:
     def freeze(self, frozen: bool) -> None:
         pass
 
-    def apply(self, data: bytes) -> None:
-        fold(self.broker, data)
+    def apply(self, data: bytes, *, is_snapshot: bool = False) -> None:
+        fold(self.broker, data, is_snapshot=is_snapshot)
 
     def forget(self) -> None:
         self.broker.reset(keep_local=True)

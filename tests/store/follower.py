@@ -191,8 +191,8 @@ class Follower:
     def announce(self, level: str, text: str, **fields: object) -> None:
         """Nobody listens."""
 
-    def apply(self, data: bytes) -> None:
-        fold(self.broker, data)
+    def apply(self, data: bytes, *, is_snapshot: bool = False) -> None:
+        fold(self.broker, data, is_snapshot=is_snapshot)
 
     def forget(self) -> None:
         self.broker.reset(keep_local=True)

@@ -1426,6 +1426,20 @@ class Queue(Backlog):
         if self.consumers:
             self._host.runnable[self] = None
 
+    def insert_copies(
+        self, sequences: list[int], payloads: list[bytes], expiries: list[int]
+    ) -> None:
+        """Put messages of a snapshot in their places. It says by itself what is remembered: of what
+        was here before a policy says so, not all need be (`recall.py`).
+        """
+        window, self.window = self.window, None
+        self._set_notes()
+        try:
+            self.insert_run(sequences, payloads, expiries)
+        finally:
+            self.window = window
+            self._set_notes()
+
     def insert_local(self, payload: bytes, expires: int) -> None:
         """Put a message that is not logged at the end, under a number of the queue's own."""
         self._local += 1
