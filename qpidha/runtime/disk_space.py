@@ -26,7 +26,9 @@ class DiskSpace:
         self._limit = limit
         self._is_low = self._is_short = False
         self.free = -1
-        """Bytes that were free at the last look, whatever was on its way; -1 before the first."""
+        """Bytes that were free at the last look, whatever was on its way; -1 before the first, or
+        if that cannot be told.
+        """
         self.left = 0
         """Bytes at the last look above where it would have become short, or low if it was short;
         below 0 there is too little.
@@ -36,9 +38,15 @@ class DiskSpace:
 
     def look(self, on_the_way: int = 0) -> DiskSpaceChanged | None:
         """Look again, where so many bytes are still to be written; the event if it became low,
-        short or fine. At first it is taken to be fine.
+        short or fine. At first it is taken to be fine. Raises OSError, but with no limit: then it
+        is only told.
         """
-        self.free = self._free()
+        try:
+            self.free = self._free()
+        except OSError:
+            if self._limit:
+                raise
+            self.free = -1
         if not self._limit:
             return None
         free = max(self.free - on_the_way, 0)

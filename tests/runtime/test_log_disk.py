@@ -333,6 +333,18 @@ def test_space_is_short_a_fifth_above_the_limit_and_fine_two_fifths_above_it():
     assert [space.look() for _ in range(7)] == [None, short, None, fine, None, low, much]
 
 
+def test_without_a_limit_a_disk_that_does_not_say_what_is_free_ends_nothing():
+    answers = iter([OSError(116, "stale"), 7])
+
+    def free():
+        if isinstance(answer := next(answers), OSError):
+            raise answer
+        return answer
+
+    space = DiskSpace(free, 0)
+    assert [(space.look(), space.free) for _ in range(2)] == [(None, -1), (None, 7)]
+
+
 def test_half_of_the_limit_is_for_the_log_but_for_a_small_part_of_what_is_left():
     free = iter([1000, 50, 20])
     space = DiskSpace(lambda: next(free), 100)
