@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from qpidha.console.access import Access
 from qpidha.console.forms import read_form
-from qpidha.console.pages import Pages
+from qpidha.console.pages import Pages, is_browser, path_of
 from qpidha.console.problems import Problem, problem_answer
 
 COOKIE = "qpidha-console"
@@ -52,7 +52,7 @@ class Browsers:
 
     async def _answer(self, request: Request) -> Response | None:
         """Return the answer; None if the request goes on. Raises Problem."""
-        scope, path = request.scope, request.url.path
+        scope, path = request.scope, str(request.scope["path"])
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"")
         origin = headers.get(b"origin", b"")
@@ -79,9 +79,11 @@ class Browsers:
             authorization = f"Bearer {token}"
             scope["headers"] = [*scope["headers"], (b"authorization", authorization.encode())]
         scope.setdefault("state", {})["by_cookie"] = by_cookie
-        if not self._access.knows(authorization) and self._pages.has(path):
+        is_page = self._pages.has(path) or (is_browser(request) and self._pages.is_nothing(path))
+        if is_page and not self._access.knows(authorization):
             query = f"?{request.url.query}" if request.url.query else ""
-            return RedirectResponse(f"{LOGIN}?next={quote(path + query, safe='')}", 303)
+            onward = quote(path_of(request) + query, safe="")
+            return RedirectResponse(f"{LOGIN}?next={onward}", 303)
         return None
 
     async def _login(self, request: Request) -> Response:

@@ -68,6 +68,8 @@ class Lane:
     since: float = 0.0
     seen: float = 0.0
     """When it was last heard of; 0 if never."""
+    is_member: bool = True
+    """Whether it is watched, or those who answered last have it in their cluster."""
 
 
 @dataclass(slots=True)
@@ -97,14 +99,18 @@ class History:
                 continue
             heard.add(self._own[at])
             self._note(_self_of(seen.status), now, answered=True)
+        places = {lane.address for lane in self.lanes.values() if lane.key in heard}
         for seen in self._looks.values():
             for row in (seen.status or {}).get("members", ()):
                 key = row["system_id"] or row["address"]
-                if key not in heard:
+                # Who speaks for himself may have another id there still, of before his last start.
+                if key not in heard and row["address"] not in places:
                     heard.add(key)
                     is_up = bool(row["connected"]) and key not in own
                     self._note(row if is_up else {**row, "state": UNREACHABLE}, now, answered=is_up)
         for lane in self.lanes.values():
+            if heard:
+                lane.is_member = lane.key in heard or lane.key in own
             if lane.key not in heard:
                 self._change(lane, UNREACHABLE if lane.key in own else UNKNOWN, lane.epoch, now)
 
@@ -112,15 +118,29 @@ class History:
         key = row["system_id"] or row["address"]
         lane = self.lanes.get(key)
         if lane is None:
-            # Its address was all that was known of it before.
-            lane = self.lanes.pop(row["address"], None) or Lane(key, "", row["address"])
-            lane.key = key
-            self.lanes[key] = lane
+            lane = self.lanes[key] = self._of_address(row["address"]) or Lane(key, "", "")
+            self._rename(lane, key)
         lane.name = row["name"] or row["address"]
         lane.address = row["address"] or lane.address
         if answered:
             lane.seen = now
         self._change(lane, str(row["state"]), int(row["epoch"]) or lane.epoch, now)
+
+    def _of_address(self, address: str) -> Lane | None:
+        """Take the lane of a broker of which the address alone was known, or that had another id
+        before its last start.
+        """
+        found = [lane for lane in self.lanes.values() if address and lane.address == address]
+        return self.lanes.pop(found[0].key) if found else None
+
+    def _rename(self, lane: Lane, key: str) -> None:
+        """Give a lane and its past another key."""
+        if lane.key != key:
+            renamed = (
+                each._replace(key=key) if each.key == lane.key else each for each in self.changes
+            )
+            self.changes = deque(renamed, maxlen=MOST)
+            lane.key = key
 
     def _change(self, lane: Lane, state: str, epoch: int, now: float) -> None:
         if state != lane.state:

@@ -22,6 +22,8 @@ from urllib.parse import quote, urlencode
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from qpidha.console.access import Token
 from qpidha.console.actions import ACTIONS, Action, params_of
@@ -31,7 +33,7 @@ from qpidha.console.events import KINDS, LOG, MANY, STATE, Event
 from qpidha.console.forms import read_form
 from qpidha.console.history import UNKNOWN, History, Lane
 from qpidha.console.looks import Look, NotAnswered, Watched
-from qpidha.console.problems import HTTP_OF, Problem
+from qpidha.console.problems import HTTP_OF, Problem, other_error
 from qpidha.console.queue_table import SIZES, SORTS, QueueTable
 from qpidha.console.resources import LONGEST_PAGE, PATIENCE
 from qpidha.console.watchers import Watchers, on_get
@@ -138,6 +140,7 @@ class Pages:
             "/members/{name:path}": self._member,
             DO + "{name:path}": self._plan,
         }
+        self._routes: list[Route] = []
         self._history = History(time.time())
         self._files = {name: STATIC.joinpath(name).read_bytes() for name in TYPES}
         whole = b"".join(self._files.values())
@@ -182,10 +185,21 @@ class Pages:
         for path, answer in self._paths.items():
             on_get(app, path, self._guarded(answer), include_in_schema=False)
         app.post(DO + "{name:path}", include_in_schema=False)(self._guarded(self._do))
+        self._routes = [each for each in app.routes if isinstance(each, Route)]
+        nothing = self._guarded(self._nothing)
+
+        async def no_such_path(request: Request, error: HTTPException) -> Response:
+            return await (nothing(request) if is_browser(request) else other_error(request, error))
+
+        app.add_exception_handler(404, no_such_path)  # type: ignore[arg-type]
 
     def has(self, path: str) -> bool:
         """Whether a path is that of a page."""
         return path in self._paths or path.startswith(("/queues/", "/members/", DO))
+
+    def is_nothing(self, path: str) -> bool:
+        """Whether nothing at all is there: who opens it is told so by a page."""
+        return not any(route.path_regex.match(path) for route in self._routes)
 
     def login(self, onward: str, *, has_tokens: bool, is_wrong: bool = False) -> Response:
         """Make the page that asks for a token, and goes on to another one."""
@@ -393,6 +407,10 @@ class Pages:
             lanes=lanes,
             ticks=[(0, begin), (100, now)],
         )
+
+    async def _nothing(self, view: View) -> Response:
+        path = view.request.scope["path"]
+        raise NoSuchThing(f"There is no page {path}.", "The links above lead to all pages.")
 
     async def _plan(self, view: View) -> Response:
         action, _ = view.action()
@@ -604,6 +622,8 @@ class View:
         goal = max((int(row["sequence"]) for row in rows.values()), default=0)
         found = []
         for lane in history.lanes.values():
+            if not lane.is_member:
+                continue
             row = rows.get(lane.key) or rows.get(lane.address)
             is_seen = lane.key == own
             sequence = int(row["sequence"]) if row else 0
@@ -654,13 +674,25 @@ class View:
             "is_gone": look.is_gone,
             "silent": None if math.isinf(look.silent) else look.silent,
             "every": every,
-            "here": self.request.url.path,
+            "here": path_of(self.request),
             "is_logged_in": self.request.scope.get("state", {}).get("by_cookie", False),
             "origin": f"{self.request.url.scheme}://{self.request.url.netloc}",
             "unheard": (UNREACHABLE, UNKNOWN),
             **context,
         }
         return self.pages.render(template, status, whole)
+
+
+def path_of(request: Request) -> str:
+    """Return the path that was asked for as it stands in a link to this host: quoted, and with one
+    slash at its begin.
+    """
+    return "/" + quote(request.scope["path"].lstrip("/"))
+
+
+def is_browser(request: Request) -> bool:
+    """Whether somebody opens an address, and would rather have a page than JSON."""
+    return "text/html" in request.headers.get("accept", "")
 
 
 def _rank(broker: Watched) -> int:

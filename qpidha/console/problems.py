@@ -78,12 +78,6 @@ def answer_problems(app: FastAPI) -> None:
         detail = f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}"
         return problem_answer(Problem(400, detail, hint="/openapi.json has all parameters"))
 
-    async def other(request: Request, error: HTTPException) -> Response:
-        hint = "/openapi.json has all paths" if error.status_code == 404 else ""
-        return problem_answer(
-            Problem(error.status_code, str(error.detail), hint=hint, headers=error.headers)
-        )
-
     async def mistake(request: Request, error: Exception) -> Response:
         return problem_answer(
             Problem(500, "internal error of the console", hint="its log says which")
@@ -94,11 +88,19 @@ def answer_problems(app: FastAPI) -> None:
         NotAnswered: not_answered,
         RefusedRequest: refused,
         RequestValidationError: invalid,
-        HTTPException: other,
+        HTTPException: other_error,
         Exception: mistake,
     }
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
+
+
+async def other_error(request: Request, error: HTTPException) -> Response:
+    """Answer an error of the framework, such as a path that there is not."""
+    hint = "/openapi.json has all paths" if error.status_code == 404 else ""
+    return problem_answer(
+        Problem(error.status_code, str(error.detail), hint=hint, headers=error.headers)
+    )
 
 
 def problem_answer(error: Problem) -> JSONResponse:

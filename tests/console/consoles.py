@@ -122,7 +122,7 @@ def member(number: str, state: str = "ready", **fields: Any) -> dict[str, Any]:
     }
 
 
-async def ask_app(app: Any, path: str, query: str = "") -> tuple[int, str]:
+async def ask_app(app: Any, path: str, query: str = "", accept: str = "*/*") -> tuple[int, str]:
     """Ask an application without a server."""
     sent: list[dict[str, Any]] = []
 
@@ -138,7 +138,7 @@ async def ask_app(app: Any, path: str, query: str = "") -> tuple[int, str]:
         "method": "GET",
         "path": path,
         "query_string": query.encode(),
-        "headers": [],
+        "headers": [(b"accept", accept.encode())],
     }
     await app(scope, receive, send)
     return sent[0]["status"], sent[1]["body"].decode()

@@ -74,6 +74,12 @@ def test_a_page_without_a_token_leads_to_the_login_and_back(console: Console) ->
     assert {"HttpOnly", "Path=/", "SameSite=lax"} <= set(cookie.split("; "))
     page = ask(console, path, Cookie=cookie.partition(";")[0])
     assert page.status == 200 and "Log out" in page.text
+    # A queue whose name has signs of an address, and what only a browser takes for a page.
+    odd = ask(console, "/queues/a%3Fb%2520c?broker=x")
+    onward = quote("/queues/a%3Fb%2520c?broker=x", safe="")
+    assert (odd.status, odd.headers["location"]) == (303, f"/login?next={onward}")
+    assert ask(console, "/polices").headers["location"] == "/login?next=%2Fpolices"
+    assert ask(console, "/polices", Accept="*/*").status == 401
 
 
 def test_a_cookie_is_let_in_as_a_token_is_and_other_things_are_not(console: Console) -> None:

@@ -93,3 +93,26 @@ def test_a_broker_whose_id_becomes_known_is_no_other_one() -> None:
     assert states(history) == {"b1": "active", "host2:5672": "unreachable"}
     history.take("s1", seen("1", [member("1", "active"), member("2")]), 2.0)
     assert states(history) == {"b1": "active", "b2": "ready"}
+
+
+def test_a_broker_that_began_anew_with_another_id_is_no_other_one() -> None:
+    history = History(0.0)
+    for number in range(3):
+        # Without a data-dir it has another id after each start.
+        other = member("2") | {"system_id": f"2{number}"}
+        history.take("s1", seen("1", [member("1", "active"), other]), 1.0 + number)
+    assert states(history) == {"b1": "active", "b2": "ready"}
+    assert [lane.key for lane in history.lanes.values()] == ["1", "22"]
+    assert history.spans("22", 0.0, 4.0) == [Span(1.0, 4.0, "ready", 1)]
+    # Whoever has not heard of it yet does not bring the former one back.
+    anew, former = (member("2") | {"system_id": number} for number in ("23", "22"))
+    history.take("s2", seen("23", [anew, member("1", "active")]), 5.0)
+    history.take("s1", seen("1", [member("1", "active"), former]), 5.0)
+    assert [lane.key for lane in history.lanes.values()] == ["1", "23"]
+
+
+def test_a_broker_that_left_the_cluster_is_gone_from_it_but_not_from_the_past() -> None:
+    history = History(0.0)
+    history.take("s1", seen("1", [member("1", "active"), member("2"), member("3")]), 1.0)
+    history.take("s1", seen("1", [member("1", "active"), member("3")]), 2.0)
+    assert history.lanes["2"].state == "unknown" and history.spans("2", 0.0, 3.0)

@@ -23,6 +23,7 @@ from qpidha.console.queue_table import COLUMNS, QueueTable
 from qpidha.model.duration import SECOND
 from qpidha.model.url import parse_consoles
 from tests.console.consoles import ask_app, member, status_of
+from tests.patience import STATE
 
 BAD = "<script>alert('&')</script>"
 WHOLE = {
@@ -49,6 +50,12 @@ WHOLE = {
     "public_url": "",
     "internal_errors": 0,
 }
+
+OF_A_PAGE = (
+    *("acquired", "auto_delete", "deduplicated", "delayed", "dlx_pending", "exclusive"),
+    *("paged_out", "refused", "released", "waiting_senders"),
+)
+"""Fields that the page of a queue has beside the columns of the table."""
 
 
 def queue(name: str, **fields: Any) -> dict[str, Any]:
@@ -297,6 +304,51 @@ def test_a_broker_without_a_cluster_has_its_pages() -> None:
 def test_what_is_not_there_is_404_with_a_way_on(path: str) -> None:
     status, text = read(told(member("1", "active")), path=path)
     assert status == 404 and "There is no queue" in text or "has no broker" in text
+
+
+def test_who_opens_what_is_not_there_gets_a_page_and_a_program_a_problem() -> None:
+    app = make_app([Watched("b1", told(member("1", "active")))], Access(), "c")
+    browser = "text/html,application/xhtml+xml,*/*;q=0.8"
+    status, text = asyncio.run(ask_app(app, "//evil.example/polices", accept=browser))
+    assert status == 404 and "There is no page //evil.example/polices" in plain(text)
+    assert '<a href="/">Overview</a>' in text and '="//' not in text
+    status, text = asyncio.run(ask_app(app, "/polices"))
+    assert (status, json.loads(text)["hint"]) == (404, "/openapi.json has all paths")
+
+
+def test_a_name_with_signs_of_addresses_stays_in_them() -> None:
+    name = "a?b#c%20d"
+    brokers = [told(member("1", "active")) for _ in range(2)]
+    for broker in brokers:
+        broker.queues = [
+            queue(name) | dict.fromkeys(OF_A_PAGE, 0) | {"departures": {}, "arguments": {}}
+        ]
+        broker.others |= {"explain_policies": {"settings": [], "waiting": ""}, "list_bindings": []}
+    consoles = ("http://ha2:8672",)
+    status, text = read(*brokers, path=f"/queues/{name}", consoles=consoles)
+    assert status == 200
+    for link in ("/queues/a%3Fb%23c%2520d?broker=b1", "http://ha2:8672/queues/a%3Fb%23c%2520d"):
+        assert f'href="{link}"' in text, text
+
+
+def test_a_broker_that_left_the_cluster_is_no_card_any_more() -> None:
+    broker = told(member("1", "active"), member("2"), member("3"))
+    app = make_app([Watched("b1", broker)], Access(), "c")
+
+    async def ask_all() -> list[str]:
+        found = [(await ask_app(app, "/"))[1]]
+        broker.status = broker.status | {"members": [member("1", "active"), member("3")]}
+        while 'data-key="member-2"' in (page := (await ask_app(app, "/"))[1]):
+            await asyncio.sleep(0.01)
+        broker.status = {}
+        while 'data-gone="yes"' not in (last := (await ask_app(app, "/"))[1]):
+            await asyncio.sleep(0.01)
+        return [*found, page, last]
+
+    before, after, last = asyncio.run(asyncio.wait_for(ask_all(), STATE))
+    assert before.count('data-key="member-') == 3
+    assert after.count('data-key="member-') == 2
+    assert last.count('data-key="member-') == 2
 
 
 def test_odd_parameters_are_taken_for_none() -> None:
