@@ -51,7 +51,7 @@ from qpidha.client.errors import (
     TransactionLost,
 )
 from qpidha.client.message import Message, Outcome
-from qpidha.model.encoding import Described, Symbol
+from qpidha.model.encoding import Described, Symbol, encode
 from qpidha.model.errors import LimitExceeded, QpidHaError
 from qpidha.model.errors import MessageTooLarge as TooLargeHere
 
@@ -59,6 +59,8 @@ SELECTOR = "apache.org:selector-filter:string"
 """The filter for JMS selectors, as every broker calls it."""
 COPY = "copy"
 """The distribution mode of who browses (AMQP 1.0 section 3.5.7)."""
+BESIDE = 150
+"""Bytes of an attach that are there whatever its names, filters and properties are, at most."""
 ALL_IS_WELL = Outcome("accepted")
 STATES = {ACCEPTED: "accepted", REJECTED: "rejected", RELEASED: "released", MODIFIED: "modified"}
 CODES = {name: code for code, name in STATES.items()}
@@ -69,6 +71,9 @@ class Wire(Protocol):
 
     def new_end(self, name: str, *, sender: bool, own_session: bool = False) -> LinkEnd:
         """Begin a link; raises LimitExceeded if there is no room for a session of its own."""
+
+    def remote_max_frame_size(self) -> int:
+        """Read how many bytes a frame may have that the broker takes; 0 is any number."""
 
     def wake(self) -> None:
         """Have output fetched."""
@@ -164,7 +169,20 @@ class Link(ABC):
         self.remote_target = Terminus()
 
     def attach(self, wire: Wire) -> None:
-        """Attach on a new connection."""
+        """Attach on a new connection, unless the broker would end that for an attach as large."""
+        most, size = wire.remote_max_frame_size(), self._attach_size()
+        if most and size > most:
+            where = (self.address or "any address")[:100]
+            self.fail(
+                LinkError(
+                    f"the attach of the link to {where!r} is too large",
+                    reason=f"it has some {size} bytes, and the broker takes frames of {most}",
+                    condition=LimitExceeded.condition,
+                    hint="use a shorter selector, or shorter properties; max-frame-size is the "
+                    "broker's option",
+                )
+            )
+            return
         try:
             self.end = wire.new_end(self.name, sender=self.sends, own_session=self.own_session)
         except LimitExceeded as limit:
@@ -182,9 +200,27 @@ class Link(ABC):
         self._begin(self.end)
         wire.wake()
 
-    @abstractmethod
     def _begin(self, end: LinkEnd) -> None:
         """Send the attach."""
+        here, there, properties = self._ends()
+        end.open(here, there, properties=properties, mode=self._mode())
+
+    @abstractmethod
+    def _ends(self) -> tuple[Terminus, Terminus, dict[Any, Any]]:
+        """Say what the attach does: source, target and properties."""
+
+    def _mode(self) -> int:
+        """Say who settles first."""
+        return MIXED
+
+    def _attach_size(self) -> int:
+        """Count the bytes of the attach, or a few more."""
+        *ends, properties = self._ends()
+        values = [
+            (each.address, each.properties, each.capabilities, each.filter, each.outcomes)
+            for each in ends
+        ]
+        return len(encode([self.name, properties, *map(list, values)])) + BESIDE
 
     def answered(self) -> None:
         """The broker answered our attach; without a terminus it refuses, and its error follows."""
@@ -234,8 +270,21 @@ class Link(ABC):
         self.broken(error)
 
     def lost(self) -> None:
-        """The connection is gone; the core attaches the link again on the next one."""
+        """The connection is gone, and the core attaches the link again on the next one; or only the
+        session, and with it the link for ever.
+        """
+        why = None if self.end is None else self.end.session.why_ended
         self.end, self.wire, self.is_open = None, None, False
+        if why is not None:
+            self.fail(
+                LinkError(
+                    f"the session of the link to {self.address or 'any address'!r} has ended",
+                    reason=why.explanation,
+                    condition=why.condition,
+                    hint=why.hint,
+                    info=why.info,
+                )
+            )
 
     def fail(self, error: ClientError) -> None:
         """End the link for ever."""
@@ -345,16 +394,15 @@ class Sender(Link):
             self._sent[pointer] = delivery
         wire.wake()
 
-    def _begin(self, end: LinkEnd) -> None:
+    def _ends(self) -> tuple[Terminus, Terminus, dict[Any, Any]]:
         theirs = target(
             self.address, capabilities=self._capabilities, properties=self._node_properties
         )
-        end.open(
-            source(self.name),
-            theirs,
-            properties={Symbol(key): value for key, value in self._properties.items()},
-            mode=SETTLED if self.settled else UNSETTLED,
-        )
+        properties = {Symbol(key): value for key, value in self._properties.items()}
+        return source(self.name), theirs, properties
+
+    def _mode(self) -> int:
+        return SETTLED if self.settled else UNSETTLED
 
     def _opened(self, end: LinkEnd, theirs: Terminus) -> None:
         self._max_size = end.remote_max_message_size()
@@ -568,13 +616,15 @@ class Receiver(Link):
         self._properties = dict(properties or {})
         self._unconfirmed: dict[Pointer, Received] = {}
 
+    def _ends(self) -> tuple[Terminus, Terminus, dict[Any, Any]]:
+        properties = {Symbol(key): value for key, value in self._properties.items()}
+        return self._terminus, target(self.name), properties
+
+    def _mode(self) -> int:
+        return SETTLED if self.settled or self._browses else MIXED
+
     def _begin(self, end: LinkEnd) -> None:
-        end.open(
-            self._terminus,
-            target(self.name),
-            properties={Symbol(key): value for key, value in self._properties.items()},
-            mode=SETTLED if self.settled or self._browses else MIXED,
-        )
+        super()._begin(end)
         self._used = 0
         self._drains = False
         self.credit = max(0, self.window - len(self.buffer)) if self.window else self._granted
@@ -821,8 +871,11 @@ class Coordinator(Link):
             self._asked[end.send(payload)] = transaction
         wire.wake()
 
-    def _begin(self, end: LinkEnd) -> None:
-        end.open(source(self.name), Terminus(COORDINATOR), mode=UNSETTLED)
+    def _ends(self) -> tuple[Terminus, Terminus, dict[Any, Any]]:
+        return source(self.name), Terminus(COORDINATOR), {}
+
+    def _mode(self) -> int:
+        return UNSETTLED
 
     def flowed(self) -> None:
         """Use new credit."""

@@ -42,6 +42,54 @@ def redirect(port: int, scheme: str = "amqp") -> Redirect:
 # Where it goes.
 
 
+def test_an_attach_that_is_larger_than_a_frame_of_the_broker_is_refused_before_it_is_sent() -> None:
+    stage = Stage(1)
+    stage.host(1, "q")
+    stage.turn()
+    sender = stage.sender("q")
+    selector = " OR ".join(f"colour = 'red{number}'" for number in range(4000))
+    link = stage.receiver("q", source={"selector": selector}, name="large")
+    assert isinstance(link.error, LinkError)
+    assert link.error.text == "the attach of the link to 'q' is too large"
+    assert "and the broker takes frames of 65536" in link.error.reason
+    assert link.error.condition == "amqp:resource-limit-exceeded"
+    # The connection is there, and so are the others.
+    assert stage.core.is_open
+    assert sender.is_open
+    assert [event for event, _ in stage.events] == ["connected"]
+    assert stage.receiver("q", source={"selector": selector[:15]}, name="small").is_open
+
+
+@pytest.mark.parametrize("size", range(65_000, 65_500, 12))
+def test_an_attach_is_answered_or_refused_and_never_ends_the_connection(size: int) -> None:
+    stage = Stage(1)
+    stage.host(1, "q")
+    stage.turn()
+    link = stage.receiver("q", source={"selector": f"colour = '{'x' * size}'"})
+    assert stage.core.is_open
+    assert [event for event, _ in stage.events] == ["connected"]
+    assert isinstance(link.error, LinkError)
+
+
+def test_links_whose_session_the_broker_ends_end_with_its_reason() -> None:
+    stage = Stage(1)
+    stage.host(1, "q")
+    sender = stage.sender("q")
+    delivery = sender.send(payload("a"))
+    stage.turn()
+    assert delivery.outcome is ALL_IS_WELL
+    # More than the broker remembers of a link, and less than a frame.
+    link = stage.receiver("q", source={"selector": "x" * 40_000}, name="large")
+    stage.turn()
+    for each in (sender, link):
+        assert isinstance(each.error, LinkError)
+        assert "the session of the link to 'q' has ended" in each.error.text
+        assert "of a link have 401" in each.error.reason
+        assert each.error.condition == "amqp:resource-limit-exceeded"
+    assert stage.core.is_open
+    assert stage.receiver("q", name="another").is_open
+
+
 def test_addresses_are_tried_in_turn_until_one_serves() -> None:
     stage = Stage(1, 2, 3)
     stage.host(3)

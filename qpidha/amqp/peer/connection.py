@@ -231,6 +231,10 @@ class Connection:
             self._session = self._engine.new_session()
         return self._engine.new_link(name, sender=sender, session=self._session)
 
+    def remote_max_frame_size(self) -> int:
+        """Read how many bytes a frame may have that the peer takes; 0 is any number."""
+        return self._engine.remote_max_frame_size()
+
     # What the host does with a connection.
 
     def receive(self, data: bytes) -> None:

@@ -262,6 +262,10 @@ class Engine:
         """Read the connection properties of the peer."""
         return self._reader.properties
 
+    def remote_max_frame_size(self) -> int:
+        """Read how many bytes a frame may have that the peer takes; 0 is any number."""
+        return int(lib.pn_transport_get_remote_max_frame(self._transport))
+
     def remote_idle_timeout(self) -> int:
         """Read how many milliseconds of silence the peer puts up with; 0 is for ever."""
         return int(lib.pn_transport_get_remote_idle_timeout(self._transport))
@@ -325,6 +329,7 @@ class Engine:
         """End a session of which the peer broke the rules, with all its links; the connection
         lives. What the peer still sends there is dropped until it ends the session too.
         """
+        session.why_ended = PeerError.of(error)
         self._lose_links(session)
         self._reader.ignore(session.channel)
         condition = lib.pn_session_condition(session.pointer)
@@ -635,6 +640,8 @@ class Engine:
         session.is_ended = True
         self._by_channel.pop(session.channel, None)
         self._shifts.pop(session, None)
+        said = read_condition(lib.pn_session_remote_condition(pointer))
+        session.why_ended = said or PeerError("", "no reason was given")
         self._lose_links(session)
         lib.pn_session_close(pointer)
         self.has_output()  # Our end leaves before what is not committed is freed.

@@ -182,6 +182,7 @@ class SessionEnd:
         "pointer",
         "unacked",
         "unacked_bytes",
+        "why_ended",
     )
 
     def __init__(self, pointer: Pointer, *, is_of_one_link: bool = False) -> None:
@@ -195,6 +196,8 @@ class SessionEnd:
         self.by_handle: dict[int, LinkEnd] = {}
         """Links by the handles that the peer gave them."""
         self.is_ended = False
+        self.why_ended: PeerError | None = None
+        """What was said when it ended while its connection goes on."""
         self.answers = 0
         """Bytes of answers of services that were handed to it and may wait."""
         self.links: dict[Pointer, LinkEnd] = {}
