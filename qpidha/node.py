@@ -31,7 +31,7 @@ from qpidha.broker.credit import DISK_FREE_LIMIT
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.ha.channels import FEATURES_PROPERTY, REPLICATION, Channels, features_of, identify
 from qpidha.ha.cluster import Cluster
-from qpidha.ha.explanation import explain
+from qpidha.ha.explanation import confirmed_by, explain
 from qpidha.ha.in_sync import SavedState, newest_of
 from qpidha.ha.pending import PendingAcknowledgements
 from qpidha.ha.primary import WINDOW
@@ -52,7 +52,7 @@ from qpidha.management.port import Answer, Reply, reporting
 from qpidha.management.redirects import as_told, client_addresses, described, elsewhere, refusal
 from qpidha.management.report import cluster_report, standalone_report
 from qpidha.management.requests import Requests
-from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.broker_states import IN_SYNC_STATES, BrokerStatus
 from qpidha.model.duration import SECOND
 from qpidha.model.effects import (
     Admitted,
@@ -276,6 +276,7 @@ class Node:
     def start(self, now: int) -> list[Effect]:
         """Begin: call once, before the first step."""
         self.now = self.broker.now = now
+        self.broker.arrivals.turn(self.log.last, now, is_exact=False)
         if self.cluster is not None:
             self.cluster.start()
         elif self.wal is not None:
@@ -337,6 +338,7 @@ class Node:
             log.seal()
             log.committed = log.durable_to
             self.pending.release(log.committed)
+        self._note_arrivals()
         if broker.log_writer is not None:
             self.measures.commits.turn(log.last, self.pending.committed, self.now)
         if self.checkpointer is not None:
@@ -374,6 +376,13 @@ class Node:
                 deadline = other
         self.next_deadline = deadline
         return self._take_effects()
+
+    def _note_arrivals(self) -> None:
+        """Note when places in the log were given: a broker out of sync gets records that may be
+        old.
+        """
+        is_live = self.cluster is None or self.cluster.state in IN_SYNC_STATES
+        self.broker.arrivals.turn(self.log.last, self.now, is_exact=is_live)
 
     def _tell_news(self) -> None:
         """Tell of what was set aside in this turn."""
@@ -1050,6 +1059,10 @@ class Node:
         return snapshot_objects(self.broker), snapshot_messages(self.broker, last)
 
     # -- management's target ----------------------------------------------------------------------
+
+    def confirmed(self) -> Mapping[str, int | None]:
+        """Tell how far each backup has the log."""
+        return {} if self.cluster is None else confirmed_by(self.cluster)
 
     def status(self) -> dict[str, Any]:
         """Tell everything there is to know of this broker's part in the cluster."""

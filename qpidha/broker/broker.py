@@ -160,10 +160,8 @@ a restart.
 class Broker(State):
     """The queues, exchanges and bindings of one broker, and every decision about them."""
 
-    now = 0
-    """Kept by the owner, as are the next three."""
     ahead = 0
-    """What our wall clock is ahead of `now`, in ns."""
+    """What our wall clock is ahead of `now`, in ns; kept by the owner, as are the next two."""
     former_ahead: int | None = None
     """What that of the primary that was followed last is, None if it is not known."""
     committed = UNLIMITED

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
 from qpidha.broker.policy import Followed, Policies, says_of
+from qpidha.broker.queues.arrivals import Arrivals
 from qpidha.broker.queues.dedup import DEDUP, DEDUP_WINDOW
 from qpidha.broker.queues.departures import Departures
 from qpidha.broker.queues.queue import Queue
@@ -116,6 +117,9 @@ class QueueWatcher(Protocol):
 class State:
     """All queues, exchanges and bindings of one broker."""
 
+    now = 0
+    """The time of this turn, in ns; kept by the owner."""
+
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self.queues: dict[str, Queue] = {}
@@ -124,6 +128,7 @@ class State:
         self.by_uid: dict[int, Queue | Exchange] = {}
         self.runnable: dict[Queue, None] = {}
         self.use = MemoryUse()
+        self.arrivals = Arrivals()
         self.over_budget: dict[Queue, None] = {}
         """Queues that got a message when they had more bytes in memory than they may; cleared by
         the log reader that pages them out.
@@ -234,6 +239,7 @@ class State:
         """Forget everything but the built-in exchanges; or everything but them and the local
         objects.
         """
+        self.arrivals.forget()
         self.features.clear()
         self.later.clear()
         self.policies.clear()

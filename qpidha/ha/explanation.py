@@ -222,6 +222,23 @@ def _without_primary(cluster: Cluster) -> Entry:
     }
 
 
+def confirmed_by(cluster: Cluster) -> dict[str, int | None]:
+    """On a primary, tell of each other broker up to where it has confirmed the log; None while that
+    is not known: it is not connected, or has no whole snapshot yet.
+    """
+    if cluster.primary is None:
+        return {}
+    found: dict[str, int | None] = {}
+    for peer in cluster.peers.others():
+        status = peer.known
+        backup = None if status is None else cluster.primary.backups.get(status.system_id)
+        name = status.name if status is not None else ""
+        confirmed = backup.confirmed if backup is not None and backup.is_whole else 0
+        # A link begins with 0, which is no place in the log (S6).
+        found[name or peer.name] = confirmed or None
+    return found
+
+
 def describe_members(cluster: Cluster) -> list[Entry]:
     """Return what is known of every broker, this one first. The state of one that is not connected
     is not known: what it said last may be long ago.

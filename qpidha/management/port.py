@@ -167,6 +167,12 @@ class ManagedNode(Protocol):
         """Report state, epoch, primary, in-sync set and members."""
         ...
 
+    def confirmed(self) -> Mapping[str, int | None]:
+        """Tell, on a primary, up to which sequence each other broker of the cluster has confirmed
+        the log, by its name; None where that is not known.
+        """
+        ...
+
     def query(self) -> dict[str, Any]:
         """Report the HA configuration."""
         ...

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from qpidha.broker.queues.queue import Queue
+from qpidha.model.duration import SECOND
 from qpidha.model.encoding import Array, Described
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.events import ConnectionKind
@@ -331,11 +332,35 @@ def unreplicated_messages(queue: Queue, node: ManagedNode) -> int:
     """Count the messages that not every in-sync broker has yet; a backup applies only what is
     committed.
     """
-    if queue.log_writer is None:
-        return 0
-    count = queue.unreplicated(node.log.committed)
+    return 0 if queue.log_writer is None else _after(queue, node, node.log.committed)
+
+
+def _after(queue: Queue, node: ManagedNode, sequence: int) -> int:
+    count = queue.unreplicated(sequence)
     node.lines.spend(count // LOOKS)
     return count
+
+
+def behind_by_backup(queue: Queue, node: ManagedNode) -> dict[str, int | None]:
+    """Count, for each backup, the messages of a queue that it has not confirmed; None where that is
+    not known. Empty on a broker that is no primary, and for a queue of which backups get none.
+    """
+    if queue.log_writer is None:
+        return {}
+    return {
+        name: None if sequence is None else _after(queue, node, sequence)
+        for name, sequence in node.confirmed().items()
+    }
+
+
+def _oldest_age(queue: Queue, node: ManagedNode) -> float | None:
+    oldest = queue.oldest_arrival
+    return None if oldest is None else round(max(0, node.now - oldest.time) / SECOND, 3)
+
+
+def _may_be_older(queue: Queue, node: ManagedNode) -> bool:
+    oldest = queue.oldest_arrival
+    return oldest is not None and not oldest.is_exact
 
 
 def _status(name: str, attribute: str) -> Property:
@@ -424,6 +449,10 @@ QUEUE = ObjectClass(
         _same("bytes", "byteDepth"),
         Property("unreplicated", "msgUnreplicated", unreplicated_messages),
         Property("unsafe", "msgUnsafe", unreplicated_messages),  # the former name
+        Property("backups", "msgUnreplicatedByBackup", behind_by_backup),
+        Property("oldest_age_seconds", "msgOldestAge", _oldest_age),
+        # Whether it was here before this broker could see when it came.
+        Property("oldest_may_be_older", "msgOldestMayBeOlder", _may_be_older),
         _same("paged_out", "byteDepthPagedOut"),
         Property("cold", "byteDepthOnDisk", lambda queue, node: queue.paged_out),  # former name
         Property("flow_stopped", "flowStopped", lambda queue, node: queue.is_stopped),

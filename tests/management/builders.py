@@ -113,10 +113,14 @@ class FakeNode:
         self.accepted_loss = False
         self.switched_to: str | None = None
         self.waits: list[dict[str, Any]] = []
+        self.backups: dict[str, int | None] = {}
 
     def make_uuid(self) -> str:
         self.uuids += 1
         return f"00000000-0000-0000-0000-{self.uuids:012}"
+
+    def confirmed(self) -> dict[str, int | None]:
+        return self.backups
 
     def status(self) -> dict[str, Any]:
         member = {

@@ -592,6 +592,39 @@ def test_messages_beyond_the_commit_point_are_listed_as_unreplicated(asker: Aske
     assert asker.answers[-1].result[0]["unreplicated"] == 1
 
 
+def test_a_queue_tells_how_far_behind_each_backup_is(asker: Asker) -> None:
+    node = asker.target
+    asker.ask("declare_queue", name="q")
+    node.broker.publish("", "q", b"first", headers=dict)
+    node.backups = {"b2": node.log.sequence, "b3": None}
+    node.broker.publish("", "q", b"second", headers=dict)
+    node.broker.publish("", "q", b"third", headers=dict)
+    (row,) = asker.ask("list_queues", name="q")
+    assert row["backups"] == {"b2": 2, "b3": None}  # of b3 nothing is known
+    asker.ask("declare_queue", name="here", arguments={"qpid.replicate": "none"})
+    node.broker.publish("", "here", b"first", headers=dict)
+    (row,) = asker.ask("list_queues", name="here")
+    assert row["backups"] == {}
+
+
+def test_a_queue_tells_the_age_of_its_oldest_message(asker: Asker) -> None:
+    node = asker.target
+    asker.ask("declare_queue", name="q")
+
+    def age() -> tuple[object, object]:
+        (row,) = asker.ask("list_queues", name="q")
+        return row["oldest_age_seconds"], row["oldest_may_be_older"]
+
+    assert age() == (None, False)
+    node.broker.publish("", "q", b"first", headers=dict)
+    came, node.now = node.now, node.now + 5 * 10**9
+    node.broker.arrivals.turn(node.log.sequence, came, is_exact=True)
+    assert age() == (5.0, False)
+    node.broker.arrivals.forget()
+    node.broker.arrivals.turn(node.log.sequence, node.now - 10**9, is_exact=False)
+    assert age() == (1.0, True)
+
+
 def test_the_explanation_names_what_is_waited_for_and_the_queues_with_most_unreplicated_messages(
     asker: Asker,
 ) -> None:

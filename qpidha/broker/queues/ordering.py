@@ -146,6 +146,12 @@ class Ordering(Protocol):
         """Count what `after` would give."""
         ...
 
+    def lowest(self) -> int:
+        """Return the lowest sequence of a message, acquired or not; 0 if there is none. To ask
+        often costs nothing.
+        """
+        ...
+
     def tidy(self) -> None:
         """Put messages in order that came out of turn, and discard what has left."""
         ...
@@ -321,6 +327,31 @@ class BySequence:
         following = self._order[bisect_right(self._order, cursor) :]
         return sum(map(self._messages.__contains__, following))
 
+    def lowest(self) -> int:
+        """Return the lowest sequence; what has left before it is cut off, so that nobody passes
+        over it again.
+        """
+        self.tidy()
+        order = self._order
+        gone = self._gone()
+        if gone > len(order) // 64:
+            self._cut(gone)
+            gone = 0
+        return order[gone] if gone < len(order) else 0
+
+    def _gone(self) -> int:
+        """Count the sequences before that of the first message that is here."""
+        messages = self._messages
+        return next(
+            (index for index, sequence in enumerate(self._order) if sequence in messages),
+            len(self._order),
+        )
+
+    def _cut(self, gone: int) -> None:
+        """Throw away the first sequences: their messages have left."""
+        del self._order[:gone]
+        self._head = max(0, self._head - gone)
+
     def tidy(self) -> None:
         """Sort what came out of turn; discard departed messages when they are the greater part."""
         self._discard(len(self._messages))
@@ -342,13 +373,9 @@ class BySequence:
         # Messages mostly leave from the front. What has left there is cut off when it is a 64th of
         # the list, so that with a million messages no turn has to look at all of them.
         if len(order) > present + present // 64 + SLACK:
-            gone = next(
-                (index for index, sequence in enumerate(order) if sequence in self._messages),
-                len(order),
-            )
+            gone = self._gone()
             if gone >= SLACK:
-                del order[:gone]
-                self._head = max(0, self._head - gone)
+                self._cut(gone)
         # Half of the list at least is discarded, so each message pays for one discarded entry: the
         # cost of this is constant for each message.
         if len(order) > 2 * present + SLACK:

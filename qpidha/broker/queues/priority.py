@@ -89,6 +89,11 @@ class _Level(Fifo):
         """How many messages it has, acquired ones included."""
         return len(self._order) - self.gone
 
+    def _cut(self, gone: int) -> None:
+        """Throw away the first sequences: their messages have left."""
+        super()._cut(gone)
+        self.gone -= gone
+
     def tidy(self) -> None:
         """Sort what came out of turn; discard departed messages when they are the greater part."""
         present = self.present
@@ -327,6 +332,11 @@ class Priority:
         """Count the messages after a sequence."""
         self.tidy()
         return sum(fifo.count_after(cursor) for fifo in self._fifos if len(fifo))
+
+    def lowest(self) -> int:
+        """Return the lowest sequence of all levels."""
+        self.tidy()
+        return min(filter(None, (fifo.lowest() for fifo in self._fifos if len(fifo))), default=0)
 
     def tidy(self) -> None:
         """Tidy the levels from which something has left, or all after what came out of turn."""

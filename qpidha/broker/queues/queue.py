@@ -46,6 +46,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from qpidha.broker.queues.alerts import Alerts
+from qpidha.broker.queues.arrivals import Arrival, Arrivals
 from qpidha.broker.queues.backlog import Backlog
 from qpidha.broker.queues.dead_letters import BY_CONSUMER, REASONS
 from qpidha.broker.queues.dedup import Window
@@ -104,6 +105,10 @@ class QueueHost(Protocol):
     over_budget: dict[Queue, None]
     """Queues with more bytes in memory than they may have."""
     use: MemoryUse
+
+    arrivals: Arrivals
+    """When the places in the log were given."""
+    now: int
 
     departures: Departures
     remains: Remains
@@ -210,8 +215,10 @@ class Queue(Backlog):
 
     __slots__ = (
         "_host",
-        "alerts",
         "_local",
+        "_noted_until",
+        "_own_arrivals",
+        "alerts",
         "bindings",
         "consumers",
         "deduplicated",
@@ -308,8 +315,7 @@ class Queue(Backlog):
         self.intake: Intake | None = None
         """Which messages it takes; None for all."""
         self._host = host
-        self._local = 0
-        """The number of the last message that is not logged."""
+        self._begin_numbering()
         self.may_expire = False
         """Whether a message that is here may expire."""
         self.times: Times | None = None
@@ -317,6 +323,15 @@ class Queue(Backlog):
         broker decides.
         """
         self._follow(spec)
+
+    def _begin_numbering(self) -> None:
+        """Have no number of its own yet."""
+        self._local = 0
+        """The number of the last message that is not logged."""
+        self._own_arrivals: Arrivals | None = None
+        """When such numbers were given; None before the first."""
+        self._noted_until = 0
+        """From this time on it is to be noted of such a number."""
 
     def _begin_flow(self) -> None:
         """Admit every sender."""
@@ -344,6 +359,21 @@ class Queue(Backlog):
         left in one turn are counted by the primary only: no other broker hears of them.
         """
         return {name: self.departed[cause] for cause, name in CAUSES}
+
+    @property
+    def oldest_arrival(self) -> Arrival | None:
+        """When the oldest message came, whoever has it; None if there is none."""
+        number = self.ordering.lowest() if self.messages else 0
+        if not number:
+            return None
+        host = self._host
+        found = None
+        if not self.logged or number <= self.own_numbers:
+            found = self._own_arrivals and self._own_arrivals.find(number)
+        # A queue that is recorded no more has messages with the numbers that the log gave them.
+        if found is None and number > self.own_numbers:
+            found = host.arrivals.find(number)
+        return found or Arrival(host.now, is_exact=False)
 
     @property
     def in_flight(self) -> int:
@@ -1443,7 +1473,16 @@ class Queue(Backlog):
     def insert_local(self, payload: bytes, expires: int) -> None:
         """Put a message that is not logged at the end, under a number of the queue's own."""
         self._local += 1
+        if self._host.now >= self._noted_until:
+            self._note_arrival(self._host.now)
         self.insert(self._local, payload, expires)
+
+    def _note_arrival(self, now: int) -> None:
+        """Numbers of the queue's own, from the last one on, are given now."""
+        own = self._own_arrivals = self._own_arrivals or Arrivals()
+        own.forget_before(self.ordering.lowest())
+        own.begin(self._local, now)
+        self._noted_until = own.until
 
     def close(self) -> None:
         """The queue is deleted: forget everything and tell the consumers."""

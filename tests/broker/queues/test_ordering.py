@@ -215,6 +215,7 @@ class OrderingMachine(RuleBasedStateMachine):
     def look(self, cursor: int) -> None:
         present = sorted(self.messages)
         assert numbers(self.fifo.after(cursor)) == [one for one in present if one > cursor]
+        assert self.fifo.lowest() == min(present, default=0)
         assert numbers(self.fifo.waiting()) == [
             one for one in present if not self.messages[one].acquired
         ]

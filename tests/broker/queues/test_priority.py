@@ -296,6 +296,7 @@ class PriorityMachine(RuleBasedStateMachine):
         following = [one for one in present if one > cursor]
         assert [message.sequence for message in self.order.after(cursor)] == following
         assert self.order.count_after(cursor) == len(following)
+        assert self.order.lowest() == min(present, default=0)
         turn, given = self.turn, self.given
         available = self.available()
         assert [each.sequence for each in self.order.waiting()] == self.expected(len(available))
