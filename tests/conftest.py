@@ -52,8 +52,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests with real brokers, keep those of the one lab in one worker, and end every test
-    that hangs.
+    """Mark the tests with real brokers, keep those of the one lab in one worker and those of the
+    packages, which are made once, in another, and end every test that hangs.
     """
     for item in items:
         folder = item.path.relative_to(ROOT).parts[0]
@@ -62,11 +62,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(LONG_TEST if is_real else TEST))
         if is_real:
             item.add_marker(getattr(pytest.mark, folder))
-        if folder == "lab":
-            item.add_marker(pytest.mark.xdist_group("lab"))
+        if folder in ("lab", "packages"):
+            item.add_marker(pytest.mark.xdist_group(folder))
     # What takes longest begins first: one worker has the lab, which mostly waits, one has Spark,
     # one the other brokers. Quick tests are what all of them end with.
-    order = {"lab": 0, **dict.fromkeys(REAL_BROKERS - {"lab"}, 2)}
+    order = {"lab": 0, "packages": 2, **dict.fromkeys(REAL_BROKERS - {"lab"}, 2)}
     items.sort(
         key=lambda item: (
             1 if SPARK in item.path.parents else order.get(item.path.relative_to(ROOT).parts[0], 3)

@@ -1,8 +1,7 @@
 """The packages on hosts: installed, started, asked, made a cluster, removed and purged.
 
-A host is a Debian 12 made by debootstrap, in namespaces of its own, that go with the test. systemd
+A host is a Debian 12 made by mmdebstrap, in namespaces of its own, that go with the test. systemd
 is installed there and does not run: what a unit would do is done here, as the broker's user.
-`make test-deb` makes the tree and the packages, and says where they are.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from qpidha.manager.builtin.credentials import PROGRAMS, Credentials
 from qpidha.node import VERSION
 from tests.console.grafana_dashboard import asked
 from tests.documents import blocks
-from tests.patience import STATE
+from tests.packages.test_files import EXPOSURE, SERVICES
+from tests.patience import LONG_TEST, STATE
 from tests.system.cluster import wait_for
 
 ROOT = Path(__file__).parents[2]
-TREE = os.environ.get("QPIDHA_DEB_TREE", "")
 SOCKET = "/run/qpidha/admin-5672.sock"
 CONFIGURATION = "/etc/qpidha/qpidha.conf"
 PACEMAKER = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
@@ -45,20 +44,16 @@ echo up && exec cat
 process, and the mounts with it.
 """
 
-pytestmark = [
-    pytest.mark.skipif(not TREE, reason="it installs packages: make test-deb"),
-    pytest.mark.skipif(os.getuid() != 0, reason="hosts are made as root"),
-    pytest.mark.timeout(600),
-]
+pytestmark = pytest.mark.timeout(LONG_TEST)
 
 
 class Host:
     """A Debian 12 with namespaces of its own, and the packages beside it, in /srv."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, tree: Path, packages: list[Path], folder: Path) -> None:
         self.holder = subprocess.Popen(
             ["unshare", "--mount", "--net", "--uts", "--propagation", "private"]
-            + ["sh", "-ec", HOLD, "sh", TREE, str(folder)],
+            + ["sh", "-ec", HOLD, "sh", str(tree), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -68,7 +63,7 @@ class Host:
         self.root = Path(f"/proc/{self.pid}/root{folder}/root")
         self.credentials = self.root / "etc/qpidha/credentials"
         self.daemons: list[subprocess.Popen[str]] = []
-        for package in (ROOT / "dist").glob("*.deb"):
+        for package in packages:
             (self.root / "srv" / package.name).write_bytes(package.read_bytes())
         self.enter = ["nsenter", f"--target={self.pid}", "--mount", "--net", "--uts"]
         self.enter += ["chroot", f"{folder}/root"]
@@ -143,11 +138,11 @@ def folders() -> Iterator[list[Path]]:
 
 
 @pytest.fixture
-def hosts(folders: list[Path]) -> Iterator[list[Host]]:
+def hosts(tree: Path, packages: list[Path], folders: list[Path]) -> Iterator[list[Host]]:
     found: list[Host] = []
     try:
         for folder in folders:
-            found.append(Host(folder))
+            found.append(Host(tree, packages, folder))
         yield found
     finally:
         for host in found:
@@ -155,8 +150,8 @@ def hosts(folders: list[Path]) -> Iterator[list[Host]]:
 
 
 @pytest.fixture
-def host(folders: list[Path]) -> Iterator[Host]:
-    found = Host(folders[0])
+def host(tree: Path, packages: list[Path], folders: list[Path]) -> Iterator[Host]:
+    found = Host(tree, packages, folders[0])
     yield found
     found.end()
 
@@ -178,8 +173,11 @@ def test_installed_started_reloaded_removed_and_purged(host: Host) -> None:
         "/usr/lib/ocf/resource.d/qpidha/broker", "meta-data", code=0
     )
     host.run("logrotate", "--debug", "/etc/logrotate.d/qpidha")
-    said = host.run("systemd-analyze", "verify", "--man=no", "qpidha.service", code=None)
+    said = host.run("systemd-analyze", "verify", "--man=no", *SERVICES, code=None)
     assert "qpidha" not in said, said
+    for service in SERVICES:
+        words = ("--offline=yes", "--no-pager", f"--threshold={EXPOSURE}", service)
+        assert "OK" in host.run("systemd-analyze", "security", *words).splitlines()[-1]
 
     host.configure(port="5673", admin_socket="/run/qpidha/admin-5673.sock")
     daemon = host.start("qpidhad")
@@ -226,6 +224,7 @@ def test_installed_started_reloaded_removed_and_purged(host: Host) -> None:
     host.run("test", "-e", "/etc/logrotate.d/qpidha", code=1)
 
 
+@pytest.mark.usefixtures("packages")
 def test_the_wheels_are_all_that_a_host_needs() -> None:
     pip = [str(ROOT / "build" / "tools" / "bin" / "python"), "-m", "pip", "--isolated", "install"]
     done = subprocess.run(
