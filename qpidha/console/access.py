@@ -60,12 +60,14 @@ class Token:
     """Whose it is, for the log."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Access:
     """Who may ask; the defaults are those of a console on the loopback."""
 
     tokens: tuple[Token, ...] = ()
-    """Any of these; empty if none is needed to read, and nobody may change anything."""
+    """Any of these; empty if none is needed to read, and nobody may change anything. They are
+    replaced when the token file is read again.
+    """
     hosts: tuple[str, ...] = ()
     """Names beside `localhost`, the machine's own and all IP addresses."""
 

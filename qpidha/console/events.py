@@ -92,6 +92,7 @@ class Events:
         self.states: dict[str, Event] = {}
         """Place of a broker -> its last `state` event."""
         self.is_closed = False
+        self._rounds = 0
         self._news = asyncio.Event()
 
     @property
@@ -128,8 +129,13 @@ class Events:
         self.recent.add(kind if kind in MANY else "", event)
         self._wake()
 
+    def part(self) -> None:
+        """Let all clients go; those who still may come again, with the id that they have."""
+        self._rounds += 1
+        self._wake()
+
     def close(self) -> None:
-        """Let all clients go."""
+        """Let all clients go, for good."""
         self.is_closed = True
         self._wake()
 
@@ -140,6 +146,7 @@ class Events:
         `after`, or else how all brokers are now.
         """
         begin = [f"retry: {RETRY}\n\n"]
+        round_ = self._rounds
         number = self.number_of(after)
         told_gap = 0
         if number is None:
@@ -149,7 +156,7 @@ class Events:
                 begin.append(_gap(text))
             begin += [_frame(event) for event in self.states.values() if wanted.has(event)]
         yield "".join(begin)
-        while not self.is_closed:
+        while not self.is_closed and round_ == self._rounds:
             news = self._news
             found = self.recent.after(number, BATCH)
             if max(number, told_gap) < self.recent.dropped:

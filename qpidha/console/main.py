@@ -1,24 +1,27 @@
 """`qpidha-console`: the command line, and the process that serves HTTP.
 
 It speaks to one broker over its admin socket, or to several over AMQP. It binds the loopback;
-elsewhere it needs a token file and TLS. Ends by SIGTERM or SIGINT.
+elsewhere it needs a token file and TLS. Ends by SIGTERM or SIGINT; on SIGHUP it reads its token
+file and its certificate again.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
+import signal
 import socket
 import ssl
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 from urllib.parse import urlsplit
 
 from qpidha.client.endpoint import Tls, parse_endpoints
 from qpidha.client.errors import ClientError
-from qpidha.console.access import Access, read_tokens
+from qpidha.console.access import Access, Token, read_tokens
 from qpidha.console.events import Events
 from qpidha.console.looks import AmqpChanges, AmqpLink, SocketLink, Watched
 from qpidha.model.errors import InvalidArgument
@@ -31,8 +34,10 @@ from qpidha.model.url import parse_consoles
 
 try:
     import uvicorn
+    from fastapi import FastAPI
 
     from qpidha.console.api import make_app
+    from qpidha.console.changing import log_line
     from qpidha.console.connections import Connection
 except ModuleNotFoundError as missing:
     sys.exit(
@@ -48,11 +53,21 @@ PASSWORD = "QPIDHA_PASSWORD"
 
 
 class Server(uvicorn.Server):
-    """Serves until it is to end; then it lets those go who follow events."""
+    """Serves until it is to end; then it lets those go who follow events. `reload` is called for
+    SIGHUP.
+    """
 
-    def __init__(self, config: uvicorn.Config, events: Events) -> None:
+    def __init__(
+        self, config: uvicorn.Config, events: Events, reload: Callable[[], object]
+    ) -> None:
         super().__init__(config)
         self._events = events
+        self._reload = reload
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+        await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End."""
@@ -125,8 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(port, flush=True)
     scheme = "https" if given.ssl_cert else "http"
     watched = ", ".join(broker.place for broker in brokers)
-    text = f"{scheme}://{address_of(given.interface, port)} watches {watched}"
-    print(f"qpidha-console: {text}", file=sys.stderr, flush=True)
+    log_line(f"{scheme}://{address_of(given.interface, port)} watches {watched}")
     app = make_app(brokers, access, given.cluster, consoles)
     config = uvicorn.Config(
         app,
@@ -140,11 +154,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         ssl_certfile=given.ssl_cert,
         ssl_keyfile=given.ssl_key,
     )
-    server = Server(config, app.state.events)
+    server = Server(config, app.state.events, lambda: _reload(given, access, config, app))
     if given.until_eof:
         threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
     server.run(sockets=[listening])
     return OK
+
+
+def _reload(
+    given: argparse.Namespace, access: Access, config: uvicorn.Config, app: FastAPI
+) -> None:
+    """Read the token file and the certificate again; if anything is wrong nothing changes."""
+    try:
+        tokens = _read_files(given)
+    except InvalidArgument as error:
+        log_line(f"error: {error.explanation}; nothing is changed\n  next: {error.hint}")
+        return
+    if config.ssl is not None:
+        config.ssl.load_cert_chain(given.ssl_cert, given.ssl_key, password=lambda: "")
+    former, access.tokens = access.tokens, tokens
+    if set(former) - set(tokens):
+        app.state.events.part()
+    log_line(
+        f"read again: {', '.join(filter(None, (given.token_file, given.ssl_cert))) or 'nothing'}"
+    )
 
 
 def _end_with_input(server: uvicorn.Server) -> None:
@@ -158,6 +191,20 @@ def _access(given: argparse.Namespace, consoles: Sequence[str]) -> Access:
     """Read who may ask. Raises InvalidArgument."""
     if given.ssl_key and not given.ssl_cert:
         raise InvalidArgument("--ssl-key without --ssl-cert", hint="give both")
+    if not is_loopback(given.interface):
+        for option, value in (("token-file", given.token_file), ("ssl-cert", given.ssl_cert)):
+            if not value:
+                raise InvalidArgument(
+                    f"--interface {given.interface} needs --{option}: others could read, or listen",
+                    hint="or leave --interface out, and put a proxy before the console",
+                )
+    tokens = _read_files(given)
+    named = (urlsplit(each).hostname or "" for each in consoles)
+    return Access(tokens, (*given.host_name, *named))
+
+
+def _read_files(given: argparse.Namespace) -> tuple[Token, ...]:
+    """Return the tokens, after a look at the certificate. Raises InvalidArgument."""
     if given.ssl_cert:
         try:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -166,16 +213,7 @@ def _access(given: argparse.Namespace, consoles: Sequence[str]) -> Access:
             reason = getattr(error, "reason", "") or getattr(error, "strerror", "") or str(error)
             hint = "name a certificate and its key in PEM form, the key without a password"
             raise InvalidArgument(f"--ssl-cert {given.ssl_cert}: {reason}", hint=hint) from error
-    if not is_loopback(given.interface):
-        for option, value in (("token-file", given.token_file), ("ssl-cert", given.ssl_cert)):
-            if not value:
-                raise InvalidArgument(
-                    f"--interface {given.interface} needs --{option}: others could read, or listen",
-                    hint="or leave --interface out, and put a proxy before the console",
-                )
-    tokens = read_tokens(given.token_file) if given.token_file else ()
-    named = (urlsplit(each).hostname or "" for each in consoles)
-    return Access(tokens, (*given.host_name, *named))
+    return read_tokens(given.token_file) if given.token_file else ()
 
 
 def _consoles(given: argparse.Namespace) -> tuple[str, ...]:
@@ -203,6 +241,13 @@ def _brokers(given: argparse.Namespace) -> list[Watched]:
             if given.data_dir
             else admin_socket(os.environ, os.getuid(), AMQP_PORT)
         )
+        folder = os.path.dirname(os.path.abspath(path))
+        if (given.admin_socket or given.data_dir) and not os.path.isdir(folder):
+            named = "--admin-socket" if given.admin_socket else "--data-dir"
+            log_line(
+                f"warning: there is no directory {folder}: no broker can be there\n"
+                f"  next: give {named} that of a broker, or start one there"
+            )
         return [Watched(path, SocketLink(path))]
     user = given.user or os.environ.get("QPIDHA_USER", "")
     password = _password(given.password_file) if given.password_file else ""
@@ -224,7 +269,10 @@ def _password(path: str) -> str:
 
 
 def _listen(interface: str, port: int) -> socket.socket:
-    """Bind the port. Raises OSError."""
+    """Bind the port. Raises OSError and InvalidArgument."""
+    if not 0 <= port <= 65535:
+        text = f"--port {port}: a port is a number from 0 to 65535"
+        raise InvalidArgument(text, hint=f"--port {PORT}")
     ((family, kind, protocol, _, address), *_) = socket.getaddrinfo(
         interface, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )

@@ -17,6 +17,8 @@ from qpidha.console.main import main, parser
 from qpidha.pipeline.workload.fault_proxies import FaultProxies
 from tests.console.conftest import HEARTBEAT, Pair
 from tests.console.consoles import PAGE, Answer, Console
+from tests.console.streams import Stream
+from tests.patience import STATE
 from tests.runtime.daemons import Running
 from tests.system.cluster import wait_for
 from tests.system.credentials import Authority, users_file
@@ -158,6 +160,76 @@ def test_a_console_for_others_speaks_tls(pair: Pair, tmp_path: Path) -> None:
         connection.close()
 
 
+def certificate_of(port: int) -> bytes:
+    """Return what the console shows who it is by."""
+    return ssl.get_server_certificate(("127.0.0.1", port), timeout=STATE).encode()
+
+
+def test_tokens_and_the_certificate_are_read_again_on_sighup(pair: Pair, tmp_path: Path) -> None:
+    def written(*lines: str) -> None:
+        tokens.write_text("".join(f"{line}\n" for line in lines))
+        tokens.chmod(0o600)
+
+    def log() -> str:
+        return errors.read_text()
+
+    def reload(said: str) -> None:
+        before = log().count(said)
+        console.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: log().count(said), lambda count: count > before)
+
+    errors, tokens = tmp_path / "errors", tmp_path / "tokens"
+    other = TOKEN[::-1]
+    written(f"monitor {TOKEN}")
+    with (
+        errors.open("w") as file,
+        Console("--data-dir", pair.place, "--token-file", tokens, errors=file) as console,
+    ):
+
+        def status(token: str) -> int:
+            return console.ask("/readyz", Authorization=f"Bearer {token}").status
+
+        streams = [Stream(console.port, Authorization=f"Bearer {TOKEN}")]
+        written(f"monitor {TOKEN}", f"operator {other} ann")
+        assert status(other) == 401, "it is read when that is asked for"
+        reload("read again")
+        assert (status(TOKEN), status(other)) == (200, 200)
+        streams.append(Stream(console.port, Authorization=f"Bearer {other}"))
+        for each in streams:
+            assert each.until(kind="state")
+        written("manager x")
+        reload("there is no scope manager")
+        assert "nothing is changed" in log()
+        assert (status(TOKEN), status(other)) == (200, 200)
+        written(f"operator {other} ann")
+        reload("read again")
+        assert (status(TOKEN), status(other)) == (401, 200)
+        # Who follows by a token that is taken away is let go; all come back with what they have.
+        for each in streams:
+            for _ in each:
+                pass
+            each.close()
+        assert "Traceback" not in log()
+
+
+def test_a_certificate_that_is_renewed_is_shown_after_sighup(pair: Pair, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("console")
+    options = ["--ssl-cert", certificate, "--ssl-key", key]
+    with Console("--data-dir", pair.place, *options) as console:
+        first = certificate_of(console.port)
+        authority.issue("console")
+        assert certificate_of(console.port) == first
+        console.process.send_signal(signal.SIGHUP)
+        second = wait_for(lambda: certificate_of(console.port), first.__ne__)
+        Path(key).write_text("cut short")
+        console.process.send_signal(signal.SIGHUP)
+        assert console.process.stderr is not None
+        lines = iter(console.process.stderr.readline, "")
+        assert any("nothing is changed" in line for line in lines)
+        assert certificate_of(console.port) == second
+
+
 @pytest.mark.parametrize(
     ("options", "code", "why"),
     [
@@ -171,6 +243,7 @@ def test_a_console_for_others_speaks_tls(pair: Pair, tmp_path: Path) -> None:
         (["--brokers", "host:x"], 78, "is no broker's address"),
         (["--brokers", "host", "--password-file", "/nowhere"], 78, "No such file"),
         (["--data-dir", "x", "--brokers", "y"], 2, "not allowed with"),
+        (["--port", "99999"], 78, "--port 99999: a port is a number from 0 to 65535"),
         (["--interface", "127.0.0.256"], 78, "--interface 127.0.0.256 needs"),
     ],
 )
@@ -178,8 +251,17 @@ def test_what_cannot_be_is_refused_by_name(
     options: list[str], code: int, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main([*options, "--port", "0"])
+        main(["--port", "0", *options])
     assert ended.value.code == code and why in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there_is_warned_of(tmp_path: Path) -> None:
+    """A broker that does not run yet is none to warn of: a console may be there first."""
+    for folder, is_warned in ((tmp_path, False), (tmp_path / "nowhere", True)):
+        errors = tmp_path / "errors"
+        with errors.open("w") as file, Console("--data-dir", folder, errors=file):
+            text = errors.read_text()
+        assert (f"warning: there is no directory {folder}" in text) is is_warned, text
 
 
 def test_a_port_that_is_taken_is_refused(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
