@@ -174,8 +174,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, dict):
+        # An answer may have a million of these, and a call for each takes longer than to read them.
         return {
-            key if type(key) is str else str(plain(key)): plain(entry)
+            key if type(key) is str else str(plain(key)): entry
+            if type(entry) in PLAIN
+            else plain(entry)
             for key, entry in value.items()
         }
     if isinstance(value, list | tuple):
