@@ -71,7 +71,9 @@ class NodeLoop:
         """Step `node` from now on; `handlers` has one for each type of effect."""
         self._node = node
         self._handlers = handlers
-        self._obey(node, node.start(self._clock.now()))
+        # A deadline of the past means at once, and nothing was late before the node was there.
+        self._ended = self._clock.now()
+        self._obey(node, node.start(self._ended))
         if self._events:
             self._schedule()
 

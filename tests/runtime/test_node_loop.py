@@ -225,6 +225,18 @@ def test_a_turn_that_took_long_is_told_as_a_stall_and_a_short_one_is_not():
     asyncio.run(play())
 
 
+def test_a_deadline_before_the_start_is_no_stall():
+    async def play():
+        loop = NodeLoop(asyncio.get_running_loop(), Clock())
+        node = Recording()
+        node.next_deadline = 1  # At once; counted from 1970 that was 57 years of stalls.
+        loop.start(node, {})
+        await asyncio.wait_for(node.stepped.wait(), STATE)
+        assert sum(stalls(node)) < HOUR
+
+    asyncio.run(play())
+
+
 def test_a_timer_that_is_late_is_a_stall():
     async def play():
         clock = Late()
