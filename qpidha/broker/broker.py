@@ -536,20 +536,14 @@ class Broker(State):
         self.walks = []
         self._trimming.clear()
         self._recalling.clear()
-        revived: list[Queue] = []
         for queue, deletion in list(self._evicting.items()):
             if deletion is not None:
                 deletion.abandon()
-                if not queue.deleted:
-                    revived.append(queue)
+                if not queue.deleted:  # It followed policies only in what it is to remember.
+                    self.followed.pop(queue, None)
+                    self.to_follow[queue] = 0
         self.levels.abandon()
         self._evicting.clear()
-        for queue in revived:
-            # It took no heed of policies that were set meanwhile. Now, not in a later turn: what
-            # they have it remember it remembers from the next record on.
-            self.followed.pop(queue, None)
-            self.to_follow[queue] = 0
-            self._follow_now(queue)
         left_behind, self._left_behind = self._left_behind, {}
         for queues in left_behind.values():
             for queue in list(queues):

@@ -403,7 +403,11 @@ class State:
         if isinstance(thing, Exchange):
             former = self.followed.pop(thing, None)
             self._guide(thing, self.policies.of_now(thing.options, former, since))
-        elif not thing.deleted:
+        elif thing.deleted:
+            # Its deletion may come to nothing, and then it is to remember what others do.
+            spec = self._compile(thing.options, self.policies.of(thing.options))
+            thing.remember_by(spec.dedup)
+        else:
             former = self.followed.pop(thing, None)
             self._follow(thing, self.policies.of_now(thing.options, former, since))
             self.has_followed(thing)

@@ -1096,6 +1096,27 @@ def test_a_queue_whose_deletion_came_to_nothing_remembers_the_next_message() -> 
     assert remembered(broker.queues["q"].window) == known
 
 
+def test_a_queue_whose_deletion_came_to_nothing_has_forgotten_what_the_others_have() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    broker.declare_queue("orphans")
+    broker.bind("amq.fanout", "orphans")
+    queue, _ = broker.declare_queue("q", alternate="amq.fanout")
+    put(broker, "p", {"dedup": "message-id"})
+    broker.publish("", "q", keyed_payload("k"), headers=dict)
+    broker.refuse_publishing = "no"
+    broker.delete_queue("q", may_rest=True)
+    for definition in ({"dedup": "x-other"}, {"dedup": "message-id"}):
+        put(broker, "p", definition)
+    successor = copy_of(tape)
+    broker.log_writer = None
+    broker.passive = True
+    broker.abandon_walks()
+    broker.follow_policies(ALL_LOOKS)
+    assert broker.queues["q"] is queue and queue.spec == successor.queues["q"].spec
+    assert remembered(queue.window) == remembered(successor.queues["q"].window) == []
+
+
 # -- exchanges ------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,7 @@ Knows nothing of exchanges, links or clusters. Source: Qpid `Queue.cpp`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -544,6 +545,13 @@ class Queue(Backlog):
         self.set_fast_path_limit()
         if not self.is_replica:
             self.judge()
+
+    def remember_by(self, dedup: Dedup | None) -> None:
+        """Become a queue that remembers other keys, or more or fewer; all else stays as it is."""
+        if dedup != self.spec.dedup:
+            self._change_window(dedup)
+            self.spec = replace(self.spec, dedup=dedup)
+            self._set_notes()
 
     def set_fast_path_limit(self) -> None:
         """Let messages take the short way in, if nothing has to be asked about each of them and
