@@ -19,7 +19,9 @@ FARTHEST = 2
 
 
 def dress(command: Any) -> None:
-    """Let help show words in place of Python's types, and whole sentences in lists of commands."""
+    """Let help show words in place of Python's types, whole sentences in lists of commands, and
+    below such a list the example of its first command.
+    """
     for param in command.params:
         if param.param_type_name == "argument":
             _dress_argument(param)
@@ -30,6 +32,15 @@ def dress(command: Any) -> None:
         inner = command.commands[name]
         inner.short_help = (inner.help or "").partition("\n\n")[0].replace("\n", " ")
         dress(inner)
+        if getattr(inner, "commands", {}):
+            example = _example_of(next(iter(inner.commands.values())))
+            inner.epilog = "\n\n".join(filter(None, (example, inner.epilog)))
+
+
+def _example_of(command: Any) -> str:
+    """Return the paragraph of a command's help that is an example, or nothing."""
+    found = [each for each in (command.help or "").split("\n\n") if each.startswith("Example: ")]
+    return " ".join(found[0].split()) if found else ""
 
 
 def _is_number(param: Any) -> bool:

@@ -93,6 +93,13 @@ _ENVIRONMENTS = ("QPID_", "QPIDHA_")
 _OF_OTHERS = ("config", "daemon", "dir", "lab", "password", "soak", "url", "user")
 """Variables with our prefix that are no options: what the commands and tests read."""
 
+COMMAND_LINE = "command line"
+"""What the source of an option is called that stands there."""
+COMMANDS = ("check", "print-config", "version", "help")
+"""Words of the command line that say what to do."""
+WORDS = (*COMMANDS, "config")
+"""Words of the command line that are no options."""
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
@@ -147,7 +154,7 @@ def _value(described: Option, raws: list[_Raw]) -> Given:
     last = raws[-1]
     if described.repeat:
         text = ",".join(raw.text for raw in raws)
-    elif len(raws) > 1 and last.source != "command line":
+    elif len(raws) > 1 and last.source != COMMAND_LINE:
         raise InvalidArgument(
             f"{described.name} is given twice: {raws[0].source} and {last.source}",
             hint="leave one of them out",
@@ -180,12 +187,13 @@ def _ignored(options: Mapping[str, Option], raw: _Raw) -> str:
         return f"{raw.name} ({raw.source}) is ignored" + (
             f": {reason}" if reason else ": it has no meaning for this broker"
         )
+    known = (*options, *WORDS) if raw.source == COMMAND_LINE else options
     raise InvalidArgument(
-        f"unknown option {raw.name} ({raw.source})", hint=_nearest(options, raw.name)
+        f"unknown option {raw.name} ({raw.source})", hint=_nearest(known, raw.name)
     )
 
 
-def _nearest(options: Mapping[str, Option], name: str) -> str:
+def _nearest(options: Iterable[str], name: str) -> str:
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else "qpidhad --help lists all options"
 
@@ -277,4 +285,4 @@ def _from_command_line(options: Mapping[str, Option], argv: Sequence[str]) -> It
                     f"--{name} needs a value (command line)",
                     hint=f"{name} takes {described.kind.accepts}",
                 )
-        yield _translated(name, value, "command line")
+        yield _translated(name, value, COMMAND_LINE)

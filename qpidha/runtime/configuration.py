@@ -16,18 +16,13 @@ from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import CONFIG
 from qpidha.model.password_file import password_in
 from qpidha.model.settings import Settings, load_with_origins
+from qpidha.model.sources import COMMANDS
 from qpidha.runtime.exits import CannotStart, reason_of
 
 MAIN_FILE = "/etc/qpidha/qpidha.conf"
 MORE_FILES = "/etc/qpidha/conf.d/*.conf"
-COMMANDS = {
-    "--check": "check",
-    "--print-config": "print-config",
-    "--version": "version",
-    "-v": "version",
-    "--help": "help",
-    "-h": "help",
-}
+WORDS = {f"--{command}": command for command in COMMANDS} | {"-v": "version", "-h": "help"}
+"""Word of the command line -> the command that it stands for."""
 
 
 @dataclass(slots=True)
@@ -85,9 +80,9 @@ def _commands(argv: Sequence[str]) -> tuple[str, str, list[str]]:
     words = list(argv)
     while words:
         word = words.pop(0)
-        if word in COMMANDS:
+        if word in WORDS:
             # help wins over everything, so that it is there when all else is wrong.
-            command = COMMANDS[word] if command != "help" else command
+            command = WORDS[word] if command != "help" else command
         elif word.startswith("--config="):
             config = word.partition("=")[2]
         elif word == "--config":

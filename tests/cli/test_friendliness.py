@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from qpidha.cli.app import COMMANDS, LISTS
+from qpidha.cli.app import COMMANDS, GROUPS, LISTS
 from qpidha.client.blocking import Client
 from tests.cli.conftest import STATUS, FakeBroker, Said
 from tests.cli.terminals import terminal
@@ -254,6 +254,13 @@ def test_friendliness_4_help_has_no_line_that_is_too_long(
         said = qpid_ha(*line.split(), "--help")
         assert said.code == 0 and "\x1b" not in said.out
         assert max(map(len, said.out.splitlines())) <= 80
+
+
+def test_friendliness_4_help_of_every_group_has_an_example(qpid_ha: Run) -> None:
+    for group in GROUPS:
+        said = qpid_ha(group, "--help")
+        assert said.code == 0 and f"Example: qpid-ha {group} " in said.out, group
+        assert said.out.count("Example:") == 1
 
 
 # -- 5: interrupts and pipes ----------------------------------------------------------------------

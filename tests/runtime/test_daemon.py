@@ -70,6 +70,8 @@ def test_a_second_daemon_on_the_same_directory_refuses(place):
     [
         (["--port", "x"], "port=x"),
         (["--prot", "1"], "did you mean port?"),
+        (["--chek"], "did you mean check?"),
+        (["--confg", "x"], "did you mean config?"),
         (["--users-file", "/missing"], "/missing"),
         (["--ssl-cert", "/missing"], "/missing"),
         (["--config", "/missing"], "/missing"),

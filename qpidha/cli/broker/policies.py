@@ -26,7 +26,7 @@ POLICIES = Listing(
         "definition": lambda row: json.dumps(row["definition"]),
         "warning": lambda row: _remark(row),
     },
-    heads={"apply_to": "APPLY-TO", "warning": ""},
+    heads={"apply_to": "APPLY-TO", "warning": "REMARKS"},
 )
 EXPLAIN_HEADS = ("POLICY", "PRIORITY", "IN EFFECT", "REASON")
 SETTING_HEADS = ("SETTING", "VALUE", "FROM", "OTHERS")
@@ -94,7 +94,7 @@ def _set(
 def _list(context: typer.Context) -> None:
     """List the policies, the one that counts most first.
 
-    MATCHES counts the queues and exchanges whose name and kind it is for. The last column says
+    MATCHES counts the queues and exchanges whose name and kind it is for. REMARKS says
     which policies come before it, or have its priority.
 
     Example: qpid-ha policy list
