@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MOST_OUTPUT = 64 << 20
 """Bytes of answers that may pile up in one turn; lists are long, and a request for one is short."""
 ADMIN_SOCKET_ROLES = frozenset((Role.ADMINISTRATOR, Role.MANAGER))
-"""The admin socket is open to root and the broker's own user only."""
+"""The admin socket is open to root, the broker's own user and `admin-socket-group` only."""
 
 
 class AdminSession:

@@ -447,9 +447,10 @@ QUOTA_REACHED = _code(
 )
 ADMIN_SOCKET_DENIED = _code(
     "QHA4104",
-    "Somebody who is neither root nor the broker's own user came to the admin socket.",
+    "Somebody who is neither root, nor the broker's own user, nor in admin-socket-group came to "
+    "the admin socket.",
     "A command or script runs as another user.",
-    "Run it as the broker's user, or ask over AMQP with a login.",
+    "Run it as the broker's user, put its user into that group, or ask over AMQP with a login.",
 )
 CROWD_CLOSED = _code(
     "QHA4105",

@@ -443,6 +443,12 @@ class Settings:
         "Path of the UNIX socket for qpid-ha; empty is <data-dir>/admin.sock.",
         group=STORAGE,
     )
+    admin_socket_group: str = option(
+        "",
+        Text(),
+        "Group of this machine whose members may use the admin socket as root may; empty is none.",
+        group=STORAGE,
+    )
     http_port: int = option(
         0,
         PORT,
@@ -763,6 +769,11 @@ def _worries(settings: Settings) -> list[str]:
         worries.append(
             "ha-cluster=yes without data-dir: this broker forgets its identity and its "
             "promises when it stops"
+        )
+    if settings.admin_socket_group and settings.data_dir and not settings.admin_socket:
+        worries.append(
+            f"admin-socket is in data-dir: the group {settings.admin_socket_group} may not be able "
+            "to enter it. Set admin-socket to a path in a folder that everybody may enter"
         )
     has_two = (
         settings.ha_cluster and settings.ha_safety == "strict" and len(settings.ha_brokers_url) == 2

@@ -65,6 +65,7 @@ from qpidha.runtime.policy_file import load_policies
 from qpidha.runtime.reload import Reread, Surroundings, read_again
 from qpidha.runtime.service_manager import ServiceManager
 from qpidha.runtime.sockets import (
+    admin_group,
     admin_socket_path,
     bind_admin,
     bind_port,
@@ -185,7 +186,7 @@ class Daemon:
         for warning in warnings:
             self._log.write("warning", "broker", warning, event_code=ODD_SETTING)
         path = admin_socket_path(settings, port, self._env)
-        admin = bind_admin(path)
+        admin = bind_admin(path, group := admin_group(settings))
         self._admin_path = path
         # A write-ahead log of millions of messages is read below, and none of them is garbage.
         gc.collect()
@@ -201,7 +202,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop_requested)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload_soon)
-        await self._network.serve_admin(admin)
+        await self._network.serve_admin(admin, group)
         await self._network.trusted_hosts.start()
         await self._network.serve(self._plain)
         if tls is not None:

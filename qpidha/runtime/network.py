@@ -37,7 +37,7 @@ from qpidha.runtime.exits import CannotStart
 from qpidha.runtime.log_lines import Log
 from qpidha.runtime.newcomers import Newcomers
 from qpidha.runtime.secure_door import SecureDoor, Visitor
-from qpidha.runtime.sockets import peer_of, user_name
+from qpidha.runtime.sockets import group_name, groups_of, peer_of, user_name
 from qpidha.runtime.tls import client_context, identity_of
 from qpidha.runtime.trusted_hosts import TrustedHosts
 
@@ -289,6 +289,8 @@ class Network:
         self._most = TURN_BYTES
         """Of how many it has enough, until it is known what they cost."""
         self.peer_share = CONGESTED
+        self._admin_group: int | None = None
+        """Whose members may use the admin socket."""
         """Bytes that may wait for one peer before it gets no more messages, for want of memory."""
         self.handlers: dict[type, Callable[[Any], None]] = {
             SendBytes: self._send,
@@ -329,8 +331,11 @@ class Network:
         for door in self._doors:
             door.tls = tls or door.tls
 
-    async def serve_admin(self, one: socket.socket) -> None:
-        """Accept tools of this machine on the bound admin socket."""
+    async def serve_admin(self, one: socket.socket, group: int | None = None) -> None:
+        """Accept tools of this machine on the bound admin socket: those of root, of our own user,
+        and of members of a group.
+        """
+        self._admin_group = group
         self._servers.append(await self._loop.create_unix_server(self._accept_local, sock=one))
 
     def stop_listening(self) -> None:
@@ -371,13 +376,16 @@ class Network:
         """Note a stream and describe it; None if it may not be."""
         identity, peer = "", _peer_name(transport)
         if kind is ConnectionKind.LOCAL:
-            pid, uid = peer_of(transport.get_extra_info("socket").fileno())
-            if uid not in (os.getuid(), 0):
+            fileno = transport.get_extra_info("socket").fileno()
+            pid, uid = peer_of(fileno)
+            group = self._admin_group
+            if uid not in (os.getuid(), 0) and (group is None or group not in groups_of(fileno)):
+                asked = "" if group is None else f", nor in the group {group_name(group)}"
                 self._log.write(
                     "warning",
                     "security",
                     f"refused {user_name(uid)} (process {pid}) on the admin socket: not "
-                    "root nor our user",
+                    f"root nor our user{asked}",
                     event_code=ADMIN_SOCKET_DENIED,
                 )
                 return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import grp
 import os
 import pwd
 import socket
@@ -24,7 +25,11 @@ from qpidha.runtime.exits import CannotStart, code_of, reason_of
 
 _SIOCGIFADDR = 0x8915
 _UNIX_PATH_LIMIT = 107
-_CREDENTIALS = struct.Struct("3i")
+_CREDENTIALS, _ID = struct.Struct("3i"), struct.Struct("I")
+SO_PEERGROUPS = 59
+"""Linux' name for the groups of the process at the other end; Python has none."""
+MOST_GROUPS = 256
+"""Of one process; Python reads no more, and who is in more counts as in his own one only."""
 
 
 def bind_port(settings: Settings, port: int, option: str) -> list[socket.socket]:
@@ -160,8 +165,25 @@ def admin_socket_path(settings: Settings, port: int, env: Mapping[str, str]) -> 
     return admin_socket(env, os.getuid(), port)
 
 
-def bind_admin(path: str) -> socket.socket:
-    """Bind the admin socket, replacing one that a dead daemon left."""
+def admin_group(settings: Settings) -> int | None:
+    """Return the id of the group whose members may use the admin socket; None for none."""
+    name = settings.admin_socket_group
+    if not name:
+        return None
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError as error:
+        raise CannotStart(
+            f"admin-socket-group {name} is no group of this machine",
+            hint=f"make it with groupadd --system {name}, or leave admin-socket-group out",
+            code=CONFIG,
+        ) from error
+
+
+def bind_admin(path: str, group: int | None = None) -> socket.socket:
+    """Bind the admin socket, replacing one that a dead daemon left; members of a group may connect,
+    or nobody but its owner.
+    """
     if len(os.fsencode(path)) > _UNIX_PATH_LIMIT:
         raise CannotStart(
             f"admin-socket {path} is longer than the {_UNIX_PATH_LIMIT} bytes that a "
@@ -179,6 +201,8 @@ def bind_admin(path: str) -> socket.socket:
         _remove_stale(path)
         one.bind(path)
         os.chmod(path, 0o600)
+        if group is not None:
+            _give_to_group(path, group)
     except OSError as error:
         one.close()
         raise CannotStart(
@@ -190,6 +214,21 @@ def bind_admin(path: str) -> socket.socket:
         one.close()
         raise
     return one
+
+
+def _give_to_group(path: str, group: int) -> None:
+    """Let members of a group connect to a socket."""
+    try:
+        os.chown(path, -1, group)
+    except PermissionError as error:
+        name = group_name(group)
+        raise CannotStart(
+            f"admin-socket {path} cannot be given to the group {name}: {user_name(os.getuid())} is "
+            "not a member of it",
+            hint=f"usermod --append --groups {name} {user_name(os.getuid())}, and start again",
+            code=NO_PERMISSION,
+        ) from error
+    os.chmod(path, 0o660)
 
 
 def _check_own(folder: str) -> None:
@@ -228,6 +267,29 @@ def peer_of(fd: int) -> tuple[int, int]:
             duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
     return pid, uid
+
+
+def groups_of(fd: int) -> frozenset[int]:
+    """Return the ids of the groups of the process at the other end of a UNIX socket, as they were
+    when it connected.
+    """
+    with socket.socket(fileno=os.dup(fd)) as duplicate:
+        _, _, own = _CREDENTIALS.unpack(
+            duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        try:
+            others = duplicate.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, MOST_GROUPS * _ID.size)
+        except OSError:
+            others = b""
+    return frozenset((own, *(one for (one,) in _ID.iter_unpack(others))))
+
+
+def group_name(gid: int) -> str:
+    """Name of a local group."""
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return f"gid {gid}"
 
 
 def user_name(uid: int) -> str:

@@ -584,6 +584,48 @@ def test_code_d8_a_process_of_another_user_is_refused_on_the_admin_socket(monkey
         play(scene)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize(
+    ("group", "groups", "is_member"),
+    [(60001, [60001], True), (60002, [60009, 60001], True), (60001, [60002], False)],
+    ids=["own", "other", "no"],
+)
+def test_members_of_the_group_are_served_on_the_admin_socket(monkeypatch, group, groups, is_member):
+    """Whichever of its groups it is. The rights of the file say the same, so here they are open."""
+    code = (
+        f"import os, socket; os.setgid({group if is_member else 65534}); os.setgroups({groups}); "
+        "os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.connect('admin.sock'); "
+        "s.send(b'hello'); print(s.recv(5))"
+    )
+
+    async def scene(world):
+        await world.network.serve_admin(bind_admin("admin.sock", 60001), 60001)
+        found = os.stat("admin.sock")
+        assert (found.st_mode & 0o777, found.st_gid) == (0o660, 60001)
+        os.chmod("admin.sock", 0o666)
+        other = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            code,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(STATE):
+                out, _ = await other.communicate()
+        finally:
+            if other.returncode is None:
+                other.kill()
+        assert (out == b"b'hello'\n") is bool(world.node.opened) is is_member
+        if not is_member:
+            assert "not root nor our user, nor in the group gid 60001" in world.output.getvalue()
+
+    with tempfile.TemporaryDirectory(prefix="qpidha-") as folder:
+        os.chmod(folder, 0o755)
+        monkeypatch.chdir(folder)
+        play(scene)
+
+
 def test_many_quick_visitors_of_the_admin_socket_leave_room_for_the_next(tmp_path, monkeypatch):
     async def scene(world):
         await world.network.serve_admin(bind_admin("admin.sock"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 
 import pytest
@@ -11,6 +13,7 @@ from qpidha.model.settings import Settings
 from qpidha.model.url import parse_url
 from qpidha.runtime.exits import CannotStart
 from qpidha.runtime.sockets import (
+    admin_group,
     admin_socket_path,
     bind_admin,
     bind_port,
@@ -107,6 +110,26 @@ def test_code_7_the_folder_that_anybody_may_make_first_is_used_if_it_is_ours(
     with pytest.raises(CannotStart, match=fault) as caught:
         bind_admin(str(folder / "admin.sock"))
     assert caught.value.code == NO_PERMISSION
+
+
+def test_a_group_that_there_is_not_is_refused():
+    assert admin_group(Settings()) is None
+    assert admin_group(Settings(admin_socket_group="root")) == 0
+    with pytest.raises(CannotStart, match="no-such is no group") as caught:
+        admin_group(Settings(admin_socket_group="no-such"))
+    assert caught.value.code == CONFIG
+
+
+def test_a_group_to_which_the_broker_does_not_belong_is_refused(tmp_path, monkeypatch):
+    def refused(*args: object) -> None:
+        raise PermissionError(errno.EPERM, "not permitted")
+
+    monkeypatch.setattr("os.chown", refused)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CannotStart, match="is not a member of it") as caught:
+        bind_admin("admin.sock", 60001)
+    assert caught.value.code == NO_PERMISSION and "usermod" in caught.value.hint
+    assert os.stat("admin.sock").st_mode & 0o777 == 0o600
 
 
 def test_a_path_too_long_for_a_socket_is_refused():
