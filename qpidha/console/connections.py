@@ -20,7 +20,9 @@ MOST = 500
 ASKING = 15.0
 """Seconds for a whole request, from the end of the one before."""
 STUCK = 30.0
-"""Seconds for which a client may read nothing of its answer."""
+"""Seconds for which a client may read next to nothing of its answer."""
+SLOWEST = 32 << 10
+"""Bytes that it has to read in that time, or all that are left."""
 
 
 class Connection(H11Protocol):
@@ -29,6 +31,8 @@ class Connection(H11Protocol):
     waiting: ClassVar[dict[Connection, None]] = {}
     """Those whose next request has not come, or not all of it, the longest first."""
     _stage = 0.0
+    _left = 0
+    """Bytes that the client had not read when it was given its time."""
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -87,10 +91,9 @@ class Connection(H11Protocol):
 
     def _go_on(self) -> None:
         """See what is waited for now."""
-        if self.transport.is_closing():
-            return
         cycle = self._last_cycle()
-        if self.flow.write_paused:
+        # One that closes does so when the client has read all.
+        if self.flow.write_paused or self.transport.is_closing():
             self._wait_for(STUCK)
         elif cycle is None or cycle.response_complete or cycle.more_body:
             self._wait_for(ASKING)
@@ -109,4 +112,13 @@ class Connection(H11Protocol):
         if seconds == ASKING:
             self.waiting[self] = None
         if seconds:
-            self._timer = self.loop.call_later(seconds, self.transport.abort)
+            self._left = self.transport.get_write_buffer_size()
+            self._timer = self.loop.call_later(seconds, self._too_late)
+
+    def _too_late(self) -> None:
+        """End, unless it was a long answer of which the client goes on reading."""
+        stage, self._timer = self._stage, None
+        if stage == STUCK and self.transport.get_write_buffer_size() <= self._left - SLOWEST:
+            self._wait_for(stage)
+        else:
+            self.transport.abort()

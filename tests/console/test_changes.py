@@ -565,9 +565,13 @@ def test_what_no_browser_would_send_does_not_become_an_answer_of_another(guarded
 class Pipe:
     """A transport that is only looked at."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, left: int = 0, speed: int = 0) -> None:
+        """`left` is what the client has not read, `speed` how much it reads between two looks."""
         self.written = b""
-        self.is_aborted = False
+        self.left = left
+        self.speed = speed
+        self.looks = 0
+        self.is_closed = self.is_aborted = False
         config = uvicorn.Config(app, log_level="critical", ws="none", http=Connection)
         config.load()
         self.client = Connection(config, ServerState(), {})
@@ -577,7 +581,12 @@ class Pipe:
         return None
 
     def is_closing(self) -> bool:
-        return self.is_aborted
+        return self.is_closed or self.is_aborted
+
+    def get_write_buffer_size(self) -> int:
+        self.looks += 1
+        self.left = max(0, self.left - self.speed)
+        return self.left
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -587,7 +596,7 @@ class Pipe:
         self.client.connection_lost(ConnectionAbortedError())
 
     def close(self) -> None:
-        """Waits for a client that reads what is left."""
+        self.is_closed = True  # Waits for a client that reads what is left.
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
@@ -629,6 +638,29 @@ def test_slow_clients_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
         assert b"late" not in pipe.written
 
     asyncio.run(play())
+
+
+def test_who_reads_slowly_has_time_and_who_reads_nothing_has_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "STUCK", 0.02)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"long"})
+
+    async def play(ends: bytes, speed: int) -> int:
+        pipe = Pipe(app, 10 * connections.SLOWEST, speed)
+        pipe.client.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n" + ends + b"\r\n")
+        pipe.client.pause_writing()
+        while not pipe.is_aborted:
+            await asyncio.sleep(0.001)
+        return pipe.looks
+
+    # Also one that is to be closed when all is sent: without a bound it was there for ever.
+    for ends in (b"", b"Connection: close\r\n"):
+        assert asyncio.run(asyncio.wait_for(play(ends, 0), STATE)) < 5
+        assert asyncio.run(asyncio.wait_for(play(ends, connections.SLOWEST), STATE)) > 9
 
 
 def test_of_too_many_connections_the_one_goes_that_says_nothing_for_longest(
