@@ -17,6 +17,7 @@ from qpidha.broker.policy import explained, policy_asked_for
 from qpidha.broker.queues import level as walks
 from qpidha.broker.queues import recall
 from qpidha.broker.queues.level import OutOfLog
+from qpidha.broker.queues.queue import Queue
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.message import Message
 from qpidha.model.message_view import build
@@ -403,13 +404,19 @@ def test_a_failover_in_the_middle_leaves_what_was_recorded_and_goes_on(turns: in
     after.check()
 
 
-def test_what_is_on_disk_comes_back_before_the_log_forgets_it() -> None:
+def filled() -> tuple[Cluster, Queue, list[str]]:
+    """Return a cluster with a queue that is replicated, and the bodies of its messages."""
     cluster = Cluster()
     queue = cluster.broker.declare_queue("q")[0]
     cluster.level("all")
     cluster.settle()
     bodies = fill(cluster, 20)
     cluster.turn()
+    return cluster, queue, bodies
+
+
+def test_what_is_on_disk_comes_back_before_the_log_forgets_it() -> None:
+    cluster, queue, bodies = filled()
 
     class Disk:
         def read(self, sequence: int) -> bytes:
@@ -457,12 +464,7 @@ def test_a_queue_learns_its_keys_on_its_way_into_the_log_and_out_of_it(
 
 
 def test_what_came_back_from_the_disk_stays_until_the_log_forgets_it() -> None:
-    cluster = Cluster()
-    queue = cluster.broker.declare_queue("q")[0]
-    cluster.level("all")
-    cluster.settle()
-    bodies = fill(cluster, 20)
-    cluster.turn()
+    cluster, queue, bodies = filled()
     walk = OutOfLog(queue, lambda: 0)
     disk = Reels(Tape())
     numbers = queue.ordered()

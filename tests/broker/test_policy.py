@@ -1050,13 +1050,19 @@ def test_a_ring_that_is_far_over_a_lower_limit_comes_down_to_it_turn_by_turn(
     assert len(broker.queues["dead"].messages) == (5 if dead_letters else 0), "it is one as well"
 
 
-def test_a_queue_whose_deletion_came_to_nothing_follows_what_was_set_meanwhile() -> None:
-    tape = Tape()
+def with_orphans(tape: Tape) -> Broker:
+    """Return a broker with a message on a queue that has an alternate exchange with a queue."""
     broker = a_broker(tape)
     broker.declare_queue("orphans")
     broker.bind("amq.fanout", "orphans")
     broker.declare_queue("q", alternate="amq.fanout")
     send(broker, "q", "a")
+    return broker
+
+
+def test_a_queue_whose_deletion_came_to_nothing_follows_what_was_set_meanwhile() -> None:
+    tape = Tape()
+    broker = with_orphans(tape)
     put(broker, "p", {"max-length": 5})
     broker.follow_policies(ALL_LOOKS)
     broker.refuse_publishing = "no"
@@ -1073,11 +1079,7 @@ def test_a_queue_whose_deletion_came_to_nothing_follows_what_was_set_meanwhile()
 
 def test_a_queue_whose_deletion_came_to_nothing_remembers_the_next_message() -> None:
     tape = Tape()
-    broker = a_broker(tape)
-    broker.declare_queue("orphans")
-    broker.bind("amq.fanout", "orphans")
-    broker.declare_queue("q", alternate="amq.fanout")
-    send(broker, "q", "a")
+    broker = with_orphans(tape)
     broker.refuse_publishing = "no"
     broker.delete_queue("q", may_rest=True)
     put(broker, "p", {"dedup": "message-id"})
