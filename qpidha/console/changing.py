@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -19,6 +17,7 @@ from qpidha.console.access import Token
 from qpidha.console.changes import CHANGES, Change, check
 from qpidha.console.doorkeeper import demand
 from qpidha.console.forms import read_body
+from qpidha.console.log_lines import Log, log_line
 from qpidha.console.looks import NotAnswered, Watched
 from qpidha.console.plans import Plan, planned
 from qpidha.console.problems import Problem
@@ -33,13 +32,6 @@ PATIENCE = 10.0
 JSON = "application/json"
 LONGEST_LINE = 1000
 """Characters of the parameters, and of the outcome, in a line of the log."""
-Log = Callable[[str], None]
-
-
-def log_line(text: str) -> None:
-    """Write a line of the log."""
-    sys.stderr.write(f"qpidha-console: {text}\n")
-    sys.stderr.flush()
 
 
 def add_changes(app: FastAPI, watchers: Watchers, log: Log = log_line) -> None:

@@ -14,10 +14,12 @@ import asyncio
 import json
 import secrets
 import time
+import traceback
 from collections.abc import AsyncIterator, Collection
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from qpidha.console.log_lines import log_line
 from qpidha.console.looks import INTERVAL, Look, NotAnswered, Watched
 from qpidha.console.recent import Recent
 from qpidha.model.broker_states import UNREACHABLE
@@ -196,9 +198,19 @@ class Follower:
         broker.heard.append(self._see)
 
     async def follow(self) -> None:
-        """Look at the broker again and again."""
+        """Look at the broker again and again. An answer that cannot be understood, of a broker of
+        another version say, is written down once, and is not the end: the next one may be.
+        """
+        told = ""
         while True:
-            await self.look()
+            try:
+                await self.look()
+            except Exception as error:  # noqa: BLE001  # It is written down.
+                text = repr(error)
+                if text != told:
+                    log_line(f"error: an answer of {self._broker.name} is not understood: {text}")
+                    log_line("".join(traceback.format_exception(error)).rstrip())
+                told = text
             await asyncio.sleep(INTERVAL)
 
     async def look(self) -> None:

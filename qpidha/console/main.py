@@ -23,6 +23,7 @@ from qpidha.client.endpoint import Tls, parse_endpoints
 from qpidha.client.errors import ClientError
 from qpidha.console.access import Access, Token, read_tokens
 from qpidha.console.events import Events
+from qpidha.console.log_lines import log_line
 from qpidha.console.looks import AmqpChanges, AmqpLink, SocketLink, Watched
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import CONFIG, OK, UNAVAILABLE
@@ -37,7 +38,6 @@ try:
     from fastapi import FastAPI
 
     from qpidha.console.api import make_app
-    from qpidha.console.changing import log_line
     from qpidha.console.connections import Connection
 except ModuleNotFoundError as missing:
     sys.exit(

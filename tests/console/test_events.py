@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from qpidha.client.admin import AdminSocket, LinkBroken
+from qpidha.console import events
 from qpidha.console import stream as streams
 from qpidha.console.events import BATCH, GAP, KINDS, LOG, MOST, STATE, Events, Follower, Wanted
 from qpidha.console.events import PAGE as EVENTS
@@ -99,6 +100,31 @@ def test_a_state_is_told_when_it_is_another_one() -> None:
         assert third["reason"] == "nobody listens" and third["text"].endswith("nobody listens")
 
     asyncio.run(play())
+
+
+def test_an_answer_that_is_not_understood_does_not_end_what_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(events, "INTERVAL", 0.0)
+
+    async def play() -> None:
+        world = Play()
+        world.link.status = {"name": "b1", "state": "ready"}
+        task = asyncio.create_task(world.follower.follow())
+        while world.broker.looks < 3:
+            assert not task.done(), "it ended with the first answer"
+            world.broker._asked.clear()
+            await asyncio.sleep(0)
+        world.link.status = status_of("active", epoch=2)
+        while not world.told():
+            await asyncio.sleep(0.001)
+        assert world.told()[0][1]["state"] == "active"
+        task.cancel()
+
+    asyncio.run(asyncio.wait_for(play(), PATIENCE))
+    log = capsys.readouterr().err
+    assert log.count("error: an answer of b1 is not understood: KeyError('members')") == 1
+    assert "Traceback" in log
 
 
 def test_a_state_that_somebody_else_saw_is_told() -> None:
