@@ -22,7 +22,7 @@ from qpidha.console.description import describe
 from qpidha.console.doorkeeper import Doorkeeper
 from qpidha.console.health import CHECKS, Verdict, alarms, backup, readyz, synced
 from qpidha.console.looks import Look, NotAnswered, Watched
-from qpidha.console.metrics import DETAILED, MOST, Families, aggregated, detailed
+from qpidha.console.metrics import DETAILED, MOST, Families, QueueFamilies, aggregated, detailed
 from qpidha.console.pages import Pages
 from qpidha.console.problems import Problem, answer_problems
 from qpidha.console.resources import (
@@ -127,8 +127,8 @@ def _add_metrics(app: FastAPI, watchers: Watchers, cluster: str) -> None:
         200: {"description": "samples", "content": {"text/plain": {}}}
     }
 
-    async def answer(request: Request, families: Families) -> Response:
-        # In a thread, as the text of 10,000 queues takes a second, and others wait for health.
+    async def answer(request: Request, families: Families | QueueFamilies) -> Response:
+        # In a thread, as the text of 10,000 queues takes long, and others wait for health.
         accept = request.headers.get("accept", "")
         text, content_type = await asyncio.to_thread(families.encoded, accept)
         return Response(text, media_type=content_type)

@@ -38,7 +38,9 @@ from qpidha.console.queue_table import SIZES, SORTS, QueueTable
 from qpidha.console.resources import LONGEST_PAGE, PATIENCE
 from qpidha.console.watchers import Watchers, on_get
 from qpidha.console.words import (
+    age,
     ago,
+    behind,
     clock,
     cluster_line,
     counted,
@@ -64,7 +66,9 @@ TYPES = {
 }
 """Files of a page and their types."""
 FILTERS: tuple[Callable[..., str], ...] = (
+    age,
     ago,
+    behind,
     clock,
     counted,
     instant,

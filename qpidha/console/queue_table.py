@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from qpidha.console.looks import Watched
@@ -25,6 +26,9 @@ COLUMNS = (
     "consumers",
     "unreplicated",
     "unsafe",
+    "backups",
+    "oldest_age_seconds",
+    "oldest_may_be_older",
     "flow_stopped",
     "replicate",
     "durable",
@@ -39,6 +43,7 @@ SORTS = {
     "name": "name",
     "messages": "messages",
     "bytes": "size",
+    "oldest_age_seconds": "oldest first",
     "consumers": "consumers",
     "arrivals": "arrivals",
     "departures": "departures",
@@ -59,6 +64,8 @@ class Shown(NamedTuple):
     total: int
     pages: int
     page: int
+    backups: list[str]
+    """Names of all backups that any of the rows tells of."""
 
 
 @dataclass(slots=True)
@@ -115,7 +122,8 @@ class QueueTable:
         page = min(max(page, 1), pages)
         first = (page - 1) * size
         rows = queues[first : first + size]
-        return Shown(rows, first + 1, len(queues), len(every), pages, page)
+        backups = sorted(set(chain.from_iterable(queue["backups"] for queue in rows)))
+        return Shown(rows, first + 1, len(queues), len(every), pages, page, backups)
 
 
 def _risk(queue: Queue) -> tuple[int, int, bool, int]:

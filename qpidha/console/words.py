@@ -51,6 +51,21 @@ def size(value: float | None) -> str:
     return f"{value:.1f} TiB"
 
 
+def behind(backups: dict[str, int | None], name: str) -> str:
+    """Return what a backup has of a queue: synced; -1,204; ? if that is not known."""
+    if name not in backups:
+        return MISSING
+    count = backups[name]
+    if count is None:
+        return "?"
+    return f"-{count:,}" if count else "synced"
+
+
+def age(seconds: float | None, may_be_older: bool) -> str:
+    """Return how old something is: 12 s, or ≥ 12 s."""
+    return f"≥ {span(seconds)}" if may_be_older and seconds is not None else span(seconds)
+
+
 def span(seconds: float | None) -> str:
     """Return how long something took: 0.4 s, 12 s, 3 min, 5 h 2 min, 4 d."""
     if seconds is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import socket
 import socketserver
 import subprocess
@@ -233,7 +234,8 @@ def test_row_120_messages_are_shown_and_moved(at: Run) -> None:
     assert at("queue", "move", "small", "q").code == 0
     shown = json.loads(at("queue", "show", "q", "-o", "json").out)["queue"]
     assert (shown["name"], shown["messages"]) == ("q", 2)
-    assert "messages" in at("queue", "show", "q").out
+    found = at("queue", "show", "q").out
+    assert "messages" in found and re.search(r"oldest_age_seconds +[0-9.]+ s\n", found)
     assert at("queue", "show", "nowhere").code == 1
 
 

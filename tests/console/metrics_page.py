@@ -20,7 +20,7 @@ def table(rows: Iterable[Row | QueueRow]) -> str:
     """Return a table of metrics."""
     lines = ["| metric | type | labels | |", "|---|---|---|---|"]
     for row in rows:
-        labels = ", ".join(f"`{name}`" for name in getattr(row, "labels", ("queue",)))
+        labels = ", ".join(f"`{name}`" for name in row.labels)
         lines.append(f"| `{PREFIX}{row.name}` | {row.kind} | {labels} | {row.help} |")
     return "\n".join(lines)
 

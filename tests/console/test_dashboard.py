@@ -413,3 +413,22 @@ def test_a_page_goes_on_elsewhere_when_its_broker_or_console_is_gone(
         with Console("--admin-socket", socket, port=run.consoles[2].port):
             page.locator("body.is-live").wait_for()
             expect(page.locator("#notices p")).to_have_count(0)
+
+
+def test_a_page_moves_to_the_new_primary_when_the_old_one_hangs(page: Page, tmp_path: Path) -> None:
+    """A broker that is stopped has its process, its socket and its console still."""
+    with watched(tmp_path) as run:
+        run.cluster[0].call("declare_queue", name="q1")
+        live(page, run.address(0) + "/queues")
+        expect(page.locator(".verdict")).to_contain_text("b1 active, 2 of 2 backups ready")
+        run.cluster[0].stop()
+        try:
+            page.wait_for_url(lambda url: not url.startswith(run.address(0)))
+            expect(page.locator("#notices")).to_contain_text(run.address(0).partition("//")[2])
+            run.cluster[1].promote()
+            expect(page.locator(".verdict")).to_contain_text("b2 active, 1 of 2 backups ready")
+            assert page.url == run.address(1) + "/queues"
+            expect(page.locator("tbody th")).to_have_text("q1")
+        finally:
+            run.cluster[0].cont()
+        expect(page.locator(".verdict")).to_contain_text("b2 active, 2 of 2 backups ready")

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 from qpidha.client.admin import LinkBroken
@@ -84,7 +87,9 @@ class Broker:
         self.status = STATUS
         self.statistics: dict[str, Any] = STATISTICS
         self.queues = [
-            {"name": f"q{number:04}"} | {row.field: number for row in DETAILED["queue"]}
+            {"name": f"q{number:04}"}
+            | {row.field: number for row in DETAILED["queue"]}
+            | {"flow_stopped": False, "backups": {"b2": number, "b3": None}}
             for number in range(queues)
         ]
         self.asked: list[dict[str, Any]] = []
@@ -216,6 +221,54 @@ def test_queues_are_told_in_the_order_of_their_names(
     assert found["qpidha_detailed_is_cut", "b1", "c"] == is_cut
     for queue in queues[:3]:
         assert found["qpidha_queue_enqueued_total", "b1", "c", queue] == int(queue[1:])
+
+
+def told_in_detail(*queues: dict[str, Any], accept: str = "") -> str:
+    broker = Broker(1)
+    broker.queues = [broker.queues[0] | queue for queue in queues]
+
+    async def scrape() -> bytes:
+        return (await detailed(Watched("b1", broker), "c", "queue")).encoded(accept)[0]
+
+    return asyncio.run(scrape()).decode()
+
+
+def test_each_backup_of_a_queue_and_the_age_of_its_oldest_message_are_told() -> None:
+    found = samples(
+        told_in_detail(
+            {"name": "a", "backups": {"b2": 0, "b3": 7}, "oldest_age_seconds": 1.5},
+            {"name": "b", "backups": {"b2": 3, "b3": None}, "oldest_age_seconds": None},
+        ).encode()
+    )
+    behind = {
+        (labels[-1], labels[0]): value
+        for (name, *labels), value in found.items()
+        if name == "qpidha_queue_backup_behind_messages"
+    }
+    assert behind == {("a", "b2"): 0, ("a", "b3"): 7, ("b", "b2"): 3}  # of b3 nothing is known
+    ages = {key[-1]: value for key, value in found.items() if key[0].endswith("_age_seconds")}
+    assert ages == {"a": 1.5}
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+def test_queues_are_told_as_prometheus_client_would(accept: str) -> None:
+    """Whatever is in their names, in both formats."""
+    names = ['q"uo\\te', "li\nne", "plain", "é☃"]
+    text = told_in_detail(*({"name": name} for name in names), accept=accept)
+    read = openmetrics_families if accept else text_string_to_metric_families
+    families = {family.name: family for family in read(text)}
+    messages = families["qpidha_queue_messages"]
+    assert [sample.labels["queue"] for sample in messages.samples] == names
+    assert messages.samples[0].labels.keys() == {"cluster", "broker", "queue"}
+    kinds = {PREFIX + row.name.removesuffix("_total"): row.kind for row in DETAILED["queue"]}
+    found = {name: family.type for name, family in families.items()}
+    assert found == kinds | {PREFIX + CUT.name: "gauge"}
+    assert all(family.documentation for family in families.values())
+    assert promtool_if_any(text, accept) == ""
+
+
+def promtool_if_any(text: str, accept: str) -> str:
+    return "" if accept or not shutil.which("promtool") else promtool("check", "metrics", text=text)
 
 
 def test_names_and_types_follow_the_practice() -> None:

@@ -62,7 +62,7 @@ def queue(name: str, **fields: Any) -> dict[str, Any]:
     """Return a row of `list_queues` with the columns of the table."""
     return (
         dict.fromkeys(COLUMNS, 0)
-        | {"name": name, "replicate": "all", "flow_stopped": False}
+        | {"name": name, "replicate": "all", "flow_stopped": False, "backups": {}}
         | fields
     )
 
@@ -409,6 +409,31 @@ def test_queues_at_risk_come_first() -> None:
     assert names(table, sort="messages", down=True)[:2] == ["b", "a"]
     assert names(table, sort="messages", down=False)[-1] == "b"
     assert names(table, match="B") == ["b"]
+
+
+def test_queues_tell_what_each_backup_has_and_how_old_the_oldest_message_is() -> None:
+    broker = told(member("1", "active"), member("2"), member("3"))
+    broker.queues = [
+        queue("a", backups={"b2": 0, "b3": 1204}, oldest_age_seconds=75.0, messages=1),
+        queue("b", backups={"b2": None, "b3": 0}, oldest_age_seconds=5.0, oldest_may_be_older=True),
+        queue("c", oldest_age_seconds=None),  # nothing of it is replicated, nothing is on it
+    ]
+    status, text = read(broker, path="/queues", query="sort=name")
+    heads = re.findall(r"<th scope=\"col\"[^>]*>(?:<a[^>]*>)?([^<]*)", text)
+    assert status == 200 and {"Oldest", "b2", "b3"} <= set(heads)
+
+    def cells(label: str) -> list[str]:
+        return re.findall(rf'data-label="{label}"[^>]*>([^<]*)<', text)
+
+    assert cells("b2") == ["synced", "?", "–"]
+    assert cells("b3") == ["-1,204", "synced", "–"]
+    assert cells("Oldest") == ["75 s", "≥ 5.0 s", "–"]
+    more = dict.fromkeys(OF_A_PAGE, 0) | {"departures": {}, "arguments": {}}
+    broker.queues = [broker.queues[0] | more]
+    broker.others |= {"explain_policies": {"settings": [], "waiting": ""}, "list_bindings": []}
+    assert "b3 -1,204" in plain(read(broker, path="/queues/a")[1])
+    table, _ = table_of(queue("x", oldest_age_seconds=1.0), queue("y", oldest_age_seconds=2.0))
+    assert names(table, sort="oldest_age_seconds") == ["y", "x"]
 
 
 def test_the_table_has_pages_and_asks_seldom() -> None:

@@ -5,6 +5,7 @@ config.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,24 @@ from qpidha.model.replication_level import LEVELS
 LARGEST = (1 << 63) - 1
 """Largest number that AMQP has for an argument, a long."""
 TYPES = ("direct", "topic", "fanout", "headers", "x-consistent-hash")
+
+
+def _oldest(row: Mapping[str, Any]) -> str:
+    """Say how old the oldest message of a queue is; there is none, or the broker is an older one
+    and does not say it.
+    """
+    seconds = row.get("oldest_age_seconds")
+    if seconds is None:
+        return ""
+    return f"{seconds:g} s" + (" or more" if row.get("oldest_may_be_older") else "")
+
+
+def _backups(row: Mapping[str, Any]) -> str:
+    """Say how many messages of a queue each backup lacks; ? if that is not known."""
+    found = (row.get("backups") or {}).items()
+    return ", ".join(f"{name} {'?' if lacks is None else lacks}" for name, lacks in found)
+
+
 QUEUES = Listing(
     "queues",
     (
@@ -44,9 +63,13 @@ QUEUES = Listing(
         "expired",
         "rejected",
         "waiting_senders",
+        "oldest_age_seconds",
+        "backups",
         "policy",
         "alternate",
     ),
+    cells={"oldest_age_seconds": _oldest, "backups": _backups},
+    heads={"oldest_age_seconds": "OLDEST"},
 )
 BINDINGS = Listing(
     "bindings",
@@ -229,7 +252,12 @@ def _show(context: typer.Context, kind: str, name: str) -> None:
     if options.as_json:
         print_json({"schema_version": 1, kind: rows[0]})
         return
-    print_table(["FIELD", "VALUE"], [[field, _short(value)] for field, value in rows[0].items()])
+    cells = QUEUES.cells if kind == "queue" else {}
+    shown = {
+        field: cells[field](rows[0]) if field in cells else _short(value)
+        for field, value in rows[0].items()
+    }
+    print_table(["FIELD", "VALUE"], list(shown.items()))
 
 
 def _queue_peek(
