@@ -1072,6 +1072,7 @@ class Node:
         pending = len(self.pending)
         report |= {"held": pending, "pending_acknowledgements": pending}
         report["version"] = VERSION
+        report["wall_ns"] = self.now + self.broker.ahead
         report["connections"] = len(self.streams.by_id)
         report["internal_errors"] = self.internal_errors
         report["certificate_expires_ns"] = self.certificate_end * SECOND

@@ -394,13 +394,17 @@ def add(app: typer.Typer) -> None:
 def _version(
     context: typer.Context,
     doctor: Annotated[
-        bool, typer.Option("--doctor", help="show what is installed and what is missing, instead")
+        bool, typer.Option("--doctor", help="look for what is missing or wrong, instead")
     ] = False,
 ) -> None:
     """Print the version of qpidha.
 
-    With --doctor the exit code is 1 if something is missing that is always needed; what is missing
-    for an extra is named.
+    With --doctor it shows what is installed, and what is missing for which extra; then it looks at
+    this machine, for each broker of the contacted cluster that runs here, or for the one of
+    --config: limits of open files and memory, swap, the disk of data-dir and the time of its syncs,
+    the clock and how far those of the members are apart, ports and who has them, how proton was
+    built. Each line is ok, warning or error, with what to do. The exit code is 1 if there is an
+    error, or if something is missing that is always needed.
 
     Example: qpid-ha version --doctor
     """

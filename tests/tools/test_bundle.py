@@ -126,6 +126,9 @@ def test_a_bundle_has_what_helps_and_no_secret(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and os.listdir(tmp_path) == ["out.tar.gz"]
     assert capsys.readouterr().out == f"{path}\n"
     no_secret(planted, files)
+    checks = json.loads(files["doctor.json"])["checks"]
+    told = {row["check"]: row["text"] for row in checks if row["broker"] != "127.0.0.1:1"}
+    assert " version " in told["broker"] and " on " in told["data-dir"]
     own = {name.partition("/")[2]: text for name, text in files.items() if "/" in name}
     shown = json.loads(own["configuration.json"])
     assert shown["options"]["ha-password"] == {"value": "(secret)", "origin": "command line"}

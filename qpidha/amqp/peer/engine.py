@@ -82,6 +82,15 @@ _delivery_link = lib.pn_delivery_link
 _unpack = ffi.unpack
 
 
+def built() -> tuple[str, bool, bool]:
+    """Return proton's version, and whether it was built with TLS and with Cyrus SASL. Neither is
+    used here; applications that use proton's own classes need them.
+    """
+    version = (lib.PN_VERSION_MAJOR, lib.PN_VERSION_MINOR, lib.PN_VERSION_POINT)
+    tls, sasl = bool(lib.pn_ssl_present()), bool(lib.pn_sasl_extended())
+    return ".".join(map(str, version)), tls, sasl
+
+
 class EngineOwner(Protocol):
     """Who answers for the connection."""
 

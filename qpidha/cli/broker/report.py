@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from qpidha.cli.app import settings_of
+from qpidha.cli.doctor import diagnosis
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.ask import Brokers, connect
 from qpidha.client.command.exits import Failure
@@ -47,6 +48,7 @@ README = """Support bundle of qpidha, made on {host} at {when} by `qpid-ha repor
 
 versions.json   qpidha, proton, Python, OpenSSL, kernel, packages of the host where it was made
 host.json       CPUs, memory, limits of that host; Pacemaker, if it is there
+doctor.json     what `qpid-ha version --doctor` finds on that host
 status.json     status of all brokers of the cluster, as in `qpid-ha status --all -o json`
 cluster/        files of a local cluster: its record and the log of its manager
 BROKER/         what each broker answered, one file a method; and of brokers on that host:
@@ -126,6 +128,7 @@ class _Gathered:
     def files(self) -> dict[str, Any]:
         """Return all files by name: texts, or values for JSON."""
         files: dict[str, Any] = {"versions.json": versions(), "host.json": host()}
+        files["doctor.json"] = diagnosis(self._options)
         targets, statuses = self._targets()
         files["status.json"] = {"schema_version": 1, "brokers": statuses}
         for label, target in targets.items():

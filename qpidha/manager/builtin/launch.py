@@ -22,6 +22,7 @@ import qpidha
 from qpidha.client.admin import AdminSocket, LinkBroken
 from qpidha.client.command.ask import BrokerLink, open_socket
 from qpidha.client.command.exits import Failure
+from qpidha.client.command.ports import holders
 from qpidha.client.command.target import cluster_places, local_cluster, state_directory
 from qpidha.manager.builtin.cluster import ClusterOptions
 from qpidha.manager.builtin.credentials import FOLDER
@@ -427,27 +428,7 @@ def _is_free(port: int) -> bool:
 
 
 def _holder(port: int) -> str:
-    inodes = set(_listening_inodes(port))
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            for link in (process / "fd").iterdir():
-                if os.readlink(link) in inodes:
-                    return f" by {(process / 'comm').read_text().strip()} (pid {process.name})"
-        except OSError:
-            continue  # It ended, or belongs to another user.
-    return ""
-
-
-def _listening_inodes(port: int) -> Iterable[str]:
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            lines = Path(table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            fields = line.split()
-            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
-                yield f"socket:[{fields[9]}]"
+    return next((f" by {name} (pid {pid})" for pid, name in holders(port).items()), "")
 
 
 def _last_error(path: Path) -> str:

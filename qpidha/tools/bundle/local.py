@@ -48,6 +48,18 @@ class LocalBroker:
     log: str = ""
     """A file that its standard error goes to, as far as that is known elsewhere."""
 
+    @property
+    def absolute(self) -> list[str]:
+        """The command line with the path of --config as this process finds it."""
+        words = list(self.arguments)
+        for index, word in enumerate(words):
+            if word == "--config" and index + 1 < len(words):
+                words[index + 1] = os.path.join(self.directory, words[index + 1])
+            elif word.startswith("--config="):
+                path = os.path.join(self.directory, word.partition("=")[2])
+                words[index] = f"--config={path}"
+        return words
+
 
 def process_at(path: str) -> int:
     """Return the process that listens on an admin socket, or 0. It need not answer."""
@@ -107,7 +119,7 @@ class LocalFiles:
     def _configured(self) -> Configuration | None:
         broker, masking = self._broker, self._masking
         try:
-            found = configure(self._absolute(), broker.env)
+            found = configure(broker.absolute, broker.env)
         except CannotStart as error:
             self._learn_file()
             text = masking.text(error.text)
@@ -120,19 +132,9 @@ class LocalFiles:
         self._learn_file()
         return found
 
-    def _absolute(self) -> list[str]:
-        """Return the command line with the path of --config as this process finds it."""
-        words = list(self._broker.arguments)
-        for index, word in enumerate(words):
-            if word == "--config" and index + 1 < len(words):
-                words[index + 1] = self._path(words[index + 1])
-            elif word.startswith("--config="):
-                words[index] = f"--config={self._path(word.partition('=')[2])}"
-        return words
-
     def _learn_file(self) -> None:
         """Learn the secrets of the configuration file itself: also those that do not count."""
-        words = self._absolute()
+        words = self._broker.absolute
         for index, word in enumerate(words):
             name, _, path = word.partition("=")
             if name == "--config":
