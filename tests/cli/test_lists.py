@@ -107,6 +107,9 @@ def test_a_list_is_sorted_by_any_field_and_has_more_columns(at: Callable[..., Sa
     said = at("queue", "list", "--sort", "mesages")
     assert said.code == 2 and "did you mean messages?" in said.err and not said.out
     assert "one of name, " in at("queue", "list", "--sort", "zzzz").err
+    for empty in ("", "-"):
+        said = at("queue", "list", "--sort", empty)
+        assert said.code == 2 and "option --sort has an empty value" in said.err and not said.out
     wide, plain = at("queue", "list", "-o", "wide").out, at("queue", "list").out
     heads = wide.splitlines()[0].split()
     assert heads[: len(plain.splitlines()[0].split())] == plain.splitlines()[0].split()

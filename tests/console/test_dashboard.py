@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -277,6 +278,13 @@ def test_states_are_live(run: Watched, page: Page) -> None:
     page.goto(run.address(0) + "/events")
     lane = page.locator(".lane", has_text="b3").locator(".lane-bar")
     assert "unreachable for" in (lane.get_attribute("aria-label") or "")
+
+
+@pytest.mark.parametrize("left", ["%", "broker not-an-address", "broker https://evil.example"])
+def test_an_address_that_somebody_made_up_says_nothing(run: Watched, page: Page, left: str) -> None:
+    """It would be believed: what stands there is of the page that one comes from."""
+    live(page, f"{run.address(0)}/#left={left if left == '%' else quote(left)}")
+    expect(page.locator("#notices")).to_have_text("")
 
 
 def test_all_is_there_without_javascript(run: Watched, chromium: Browser) -> None:

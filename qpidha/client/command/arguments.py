@@ -169,6 +169,9 @@ def _set(options: Options, name: str, value: str | None) -> None:
             f"option {name} has an empty value",
             hint=f"leave {name} out for the local broker, or give a value",
         )
+    if name == "--sort" and not value.removeprefix("-"):
+        hint = "--sort COLUMN, or --sort -COLUMN from the end"
+        raise Failure(USAGE, "option --sort has an empty value", hint=hint)
     field = VALUED[name]
     if field == "timeout":
         options.timeout = _seconds(name, value)

@@ -10,6 +10,7 @@ const LEFT = "#left="; // tells the next console which ones did not answer
 const body = document.body;
 const every = 1000 * Number(body.dataset.every);
 const cluster = "/api/v1/cluster" + (body.dataset.broker ? `?broker=${encodeURIComponent(body.dataset.broker)}` : "");
+const consoles = body.dataset.consoles.split(" ").filter(Boolean);
 const left = readLeft();
 let known = ""; // the cluster, in short, as the page has it
 let refreshed = performance.now();
@@ -29,11 +30,18 @@ const pause = ms =>
   });
 const get = (url, ms = PATIENCE) => fetch(url, { cache: "no-store", signal: AbortSignal.timeout(ms) });
 
+// What a page of another console said when it came here. An address that somebody made up names no console.
 function readLeft() {
   if (!location.hash.startsWith(LEFT)) return [];
-  const found = decodeURIComponent(location.hash.slice(LEFT.length)).split(" ");
+  const text = location.hash.slice(LEFT.length);
   history.replaceState(null, "", location.pathname + location.search);
-  return found;
+  try {
+    const [why, ...from] = decodeURIComponent(text).split(" ");
+    const known = from.filter(one => consoles.includes(one));
+    return known.length ? [why, ...known] : [];
+  } catch {
+    return [];
+  }
 }
 
 function notice(text, kind = "") {
@@ -102,7 +110,7 @@ async function refresh() {
 
 // Find a console whose broker answers; 401 is one that has to be logged in to.
 async function another() {
-  const others = body.dataset.consoles.split(" ").filter(one => one && one !== location.origin);
+  const others = consoles.filter(one => one !== location.origin);
   const first = others.filter(one => !left.includes(one));
   const asked = (first.length ? first : others).map(async one => {
     const answer = await get(one + "/healthz");
