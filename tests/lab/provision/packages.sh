@@ -1,8 +1,9 @@
 #!/bin/sh
-# Install what a cluster host needs from Debian 12. As root; services are not started by it: what starts them does so later.
+# packages.sh [PACKAGE...]: install what a cluster host needs from Debian 12, and what is named. As root; services are not started by
+# it: what starts them does so later.
 set -eu
 
-packages="corosync pacemaker pacemaker-cli-utils pcs resource-agents iproute2 nftables procps libxml2-utils"
+packages="corosync pacemaker pacemaker-cli-utils pcs resource-agents iproute2 nftables procps libxml2-utils $*"
 missing=""
 for package in $packages; do
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing="$missing $package"
