@@ -142,9 +142,10 @@ bench-crowd: ## what 10,000 idle connections, 100,000 that come and go, and queu
 	@.ci/setup bench
 	$(BIN)/python -m tests.bench.crowd
 
-bench-console: ## what a console that is scraped each second costs its broker, with 1,000 and 10,000 queues
+bench-console: ## what a console that is scraped each second costs its broker, with 1,000 and 10,000 queues; how soon health is answered under load
 	@.ci/setup bench
 	$(BIN)/python -m tests.bench.console
+	$(BIN)/python -m tests.bench.health
 
 bench-pressure: ## a slower consumer, little memory and small disks: senders wait, nothing is rejected or lost (SECONDS_OF_PRESSURE a row of 16)
 	@.ci/setup bench

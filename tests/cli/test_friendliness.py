@@ -343,3 +343,27 @@ def test_friendliness_6_the_nearest_key_of_a_configuration_is_named(tmp_path: Pa
     words = [sys.executable, "-m", "qpidha.runtime.daemon", "--check", "--config", str(config)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=STATE)
     assert done.returncode == 78 and "did you mean ha-cluster?" in done.stderr
+
+
+LOADED_BY_HOT_CALLS = 120
+"""Modules beside those of the bare interpreter; other commands load twice as many."""
+HEAVY = ("typer", "rich", "pydantic", "asyncio", "cffi", "_cffi_backend", "cproton", "ssl")
+
+
+@pytest.mark.parametrize("words", [("ping",), ("status", "--is-primary"), ("status",)])
+def test_friendliness_7_hot_calls_load_little(broker: FakeBroker, words: tuple[str, ...]) -> None:
+    """What a call loads is what it costs: the budget is 150 ms, of which a broker takes one."""
+    broker.answers |= {"ping": {}, "status": STATUS}
+
+    def loaded(*command: str) -> set[str]:
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", *command], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return set(re.findall(r"^import time:.*\| +(\S+)$", done.stderr, re.MULTILINE))
+
+    found = loaded("-m", "qpidha.cli.main", *words, "-b", broker.socket) - loaded("-c", "pass")
+    assert "qpidha.cli.status" in found and found.isdisjoint(HEAVY)
+    assert len(found) < LOADED_BY_HOT_CALLS
+    others = loaded("-m", "qpidha.cli.main", "help")
+    assert "typer" in others and len(others) > 1.5 * LOADED_BY_HOT_CALLS  # it would be seen

@@ -14,13 +14,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 
 from tests.console.consoles import Console, table_of_health
 from tests.console.streams import Stream
-from tests.system.cluster import Broker, Cluster, wait_for
+from tests.system.cluster import Admin, Broker, Cluster, wait_for
 from tests.system.failover_clients import FailoverSender
 from tests.system.net import make_network
 
@@ -185,3 +186,33 @@ def test_roles_are_changed_over_http_as_the_command_line_would(
             **{**bearer, "Content-Type": "application/json"},
         )
         assert refused.status == 409 and "QHA" in refused.text and target not in refused.text
+
+
+ROUNDS, FACTOR_OF_HEALTH = 200, 4.0
+
+
+def test_friendliness_7_health_costs_what_its_questions_cost_while_messages_flow(
+    a_cluster: Callable[..., Cluster],
+) -> None:
+    """An answer on health takes about as long as the broker takes for one status report and the
+    console for an answer for which it asks nobody, both measured between the same messages.
+    """
+    cluster = a_cluster(2)
+    cluster[0].declare_queue("q")
+    took: dict[str, list[float]] = {"/healthz": [], "/static/mark.svg": [], "status": []}
+    with ExitStack() as stack:
+        console = stack.enter_context(Console("--admin-socket", cluster[0].admin_socket))
+        admin = stack.enter_context(Admin(cluster[0].admin_socket))
+        sender = stack.enter_context(FailoverSender(cluster.addresses, "q"))
+        sender.wait_accepted(100)
+        for _ in range(ROUNDS):
+            for name, times in took.items():
+                asked = time.perf_counter()
+                if name == "status":
+                    admin.call("status")
+                else:
+                    assert console.status(name) == 200
+                times.append(time.perf_counter() - asked)
+        sender.wait_accepted(100)  # they did flow
+    health, nobody, broker = (median(times) for times in took.values())
+    assert health < FACTOR_OF_HEALTH * (nobody + broker), (health, nobody, broker)
