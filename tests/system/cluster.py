@@ -396,6 +396,8 @@ class Cluster(Sequence[Broker]):
         for broker in self.first:
             broker.wait_up()
         if promote and self.first:
+            # One that hears of the others' promises later takes them up, and refuses once (S5).
+            self.wait_connected()
             self.first[0].promote()
             self.wait_settled(0)
 
