@@ -17,7 +17,7 @@ SITE = "/usr/lib/qpidha/lib/python3.11/site-packages"
 LINE = re.compile(r"(?m)^(\S{10}) (\S+) +\d+ \S+ \S+ \.(/\S*)")
 """A line of `dpkg-deb --contents`: mode, owner, path."""
 
-pytestmark = pytest.mark.timeout(LONG_TEST)
+pytestmark = pytest.mark.timeout(2 * LONG_TEST)
 
 
 def call(*words: str | Path) -> str:

@@ -44,7 +44,7 @@ echo up && exec cat
 process, and the mounts with it.
 """
 
-pytestmark = pytest.mark.timeout(LONG_TEST)
+pytestmark = pytest.mark.timeout(2 * LONG_TEST)
 
 
 class Host:
@@ -184,6 +184,11 @@ def test_installed_started_reloaded_removed_and_purged(host: Host) -> None:
     host.wait_for_state("standalone")
     host.run("qpid-ha", "queue", "add", "orders", "--durable")
     host.run("qpid-ha", "--config", CONFIGURATION, "--timeout", "30", "reload")
+    examined = json.loads(host.run("qpid-ha", "-q", "-o", "json", "version", "--doctor"))
+    found = {row["check"]: row for row in examined["checks"] if row["level"] != "error"}
+    assert "qpidhad (pid " in found["port 5673"]["text"], examined
+    assert "/var/lib/qpidha on " in found["data-dir"]["text"], examined
+    assert "built with TLS" in found["proton"]["text"], examined
     console = host.start("qpidha-console", "--admin-socket", "/run/qpidha/admin-5673.sock")
     ask = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8672/healthz').status)"
     wait_for(lambda: host.run("/usr/bin/python3", "-c", ask, code=None).strip() == "200")
