@@ -75,6 +75,21 @@ def test_the_sample_configuration_is_good_with_all_that_it_proposes(tmp_path: Pa
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="no systemd-sysusers here")
+def test_members_of_the_group_that_the_package_makes_administer_the_broker(tmp_path: Path) -> None:
+    """The broker is one, as it gives its socket to the group."""
+    place = tmp_path / "usr" / "lib" / "sysusers.d"
+    place.mkdir(parents=True)
+    (tmp_path / "etc").mkdir()
+    shutil.copy(FILES / "sysusers.conf", place / "qpidha.conf")
+    command = ["systemd-sysusers", f"--root={tmp_path}", "qpidha.conf"]
+    subprocess.run(command, check=True, capture_output=True)
+    groups = dict(re.findall(r"(?m)^([\w-]+):.*:(.*)$", (tmp_path / "etc" / "group").read_text()))
+    sample = (FILES / "qpidha.conf").read_text()
+    (group,) = re.findall(r"(?m)^admin-socket-group=(.*)$", sample)
+    assert groups[group] == "qpidha" and "User=qpidha" in (FILES / "qpidha.service").read_text()
+
+
 def test_a_host_gets_what_it_needs_and_no_tools_for_tests() -> None:
     pins = runtime_pins((ROOT / "requirements.lock").read_text())
     assert {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import shlex
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 
 import pytest
@@ -55,6 +57,28 @@ def test_the_admin_socket_answers(place):
             and status["state"] == "standalone"
         )
         assert status["system_id"] == (place / "systemId").read_text().strip()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_member_of_the_group_administers_the_broker_and_others_do_not():
+    code = (
+        "import os, sys; from qpidha.client.admin import ask; "
+        "os.setgroups([int(sys.argv[2])]); os.setgid(65534); os.setuid(65534); "
+        "ask(sys.argv[1], 'declare_queue', {'name': 'q'}, timeout=30); "
+        "print(ask(sys.argv[1], 'status', timeout=30)['state'])"
+    )
+    group, other = grp.getgrall()[1:3]
+
+    def said(path, gid):
+        command = [sys.executable, "-c", code, path, str(gid)]
+        return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT).stdout
+
+    with tempfile.TemporaryDirectory(prefix="qpidha-") as folder:
+        os.chmod(folder, 0o755)
+        path = f"{folder}/admin.sock"
+        with Running("--admin-socket", path, "--admin-socket-group", group.gr_name):
+            assert said(path, other.gr_gid) == ""
+            assert said(path, group.gr_gid) == "standalone\n"
 
 
 def test_a_second_daemon_on_the_same_directory_refuses(place):

@@ -269,9 +269,13 @@ def _default() -> Target:
 
 def daemon_socket() -> str:
     """Return the admin socket of this user's daemon at the usual port, or of the only one that
-    lives; empty if there is none.
+    lives; or of the machine's, for who may use that; empty if there is none.
     """
-    usual = admin_socket(os.environ, os.getuid(), DEFAULT_PORT)
+    return _daemon_socket_of(os.getuid()) or _daemon_socket_of(0)
+
+
+def _daemon_socket_of(uid: int) -> str:
+    usual = admin_socket(os.environ, uid, DEFAULT_PORT)
     folder = os.path.dirname(usual)
     try:
         if folder.startswith(SHARED) and not _is_own(folder):

@@ -12,6 +12,7 @@ from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.target import Target, daemon_socket, known_brokers, parse, resolve
 from qpidha.model.exit_codes import CONFIG
+from qpidha.model.paths import admin_folder
 from qpidha.model.settings import Settings
 from qpidha.runtime.sockets import admin_socket_path
 
@@ -187,6 +188,26 @@ def test_a_daemon_without_a_data_directory_is_found_by_its_admin_socket(
     assert resolve(Options())[0] == Target(host="localhost")  # Which of them is meant?
     usual = put(sockets, nowhere, 5672, "ready")
     assert resolve(Options())[0] == Target(socket=usual)
+
+
+def test_the_daemon_of_the_machine_is_found_by_who_may_use_its_socket(
+    nowhere: Path, sockets: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members of `admin-socket-group`; to others it does not answer."""
+    machines = nowhere / "run"
+    machines.mkdir()
+    own = admin_folder({"XDG_RUNTIME_DIR": str(nowhere)}, 1000)
+    monkeypatch.setattr(
+        "qpidha.model.paths.admin_folder", lambda env, uid: own if uid else str(machines)
+    )
+    usual = machines / "admin-5672.sock"
+    usual.touch()
+    sockets[str(usual)] = ""
+    assert resolve(Options())[0] == Target(host="localhost")
+    sockets[str(usual)] = "active"
+    assert resolve(Options())[0] == Target(socket=str(usual))
+    mine = put(sockets, nowhere, 5672, "ready")
+    assert resolve(Options())[0] == Target(socket=mine)
 
 
 def test_names_of_local_brokers_are_hosts_behind_a_scheme() -> None:
