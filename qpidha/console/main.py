@@ -38,7 +38,7 @@ try:
     from fastapi import FastAPI
 
     from qpidha.console.api import make_app
-    from qpidha.console.connections import Connection
+    from qpidha.console.connections import Connection, Door
 except ModuleNotFoundError as missing:
     sys.exit(
         f"qpidha-console: error: {missing.name} is not installed\n"
@@ -46,6 +46,8 @@ except ModuleNotFoundError as missing:
     )
 
 PORT = 8672
+BACKLOG = 2048
+"""Clients that the kernel keeps until they are accepted."""
 CLUSTER = "qpidha"
 LOCALHOST = "127.0.0.1"
 PASSWORD = "QPIDHA_PASSWORD"
@@ -63,16 +65,23 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._events = events
         self._reload = reload
+        self._doors: list[Door] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
-        await super().startup(sockets)
+        await super().startup([])  # A server of the loop would not count TLS handshakes.
+        self._doors = [Door(each, self.config.ssl, self._connection) for each in sockets or ()]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End."""
+        for door in self._doors:
+            door.close()
         self._events.close()
         await super().shutdown(sockets)
+
+    def _connection(self) -> Connection:
+        return Connection(self.config, self.server_state, self.lifespan.state)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -280,7 +289,7 @@ def _listen(interface: str, port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind(address)
-        found.listen(128)
+        found.listen(BACKLOG)
     except OSError:
         found.close()
         raise

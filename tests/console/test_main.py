@@ -5,14 +5,18 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import resource
 import signal
+import socket
 import ssl
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
 
+from qpidha.console.connections import MOST
 from qpidha.console.main import main, parser
 from qpidha.pipeline.workload.fault_proxies import FaultProxies
 from tests.console.conftest import HEARTBEAT, Pair
@@ -158,6 +162,56 @@ def test_a_console_for_others_speaks_tls(pair: Pair, tmp_path: Path) -> None:
         connection.request("GET", "/readyz", headers={"Authorization": f"Bearer {TOKEN}"})
         assert connection.getresponse().status == 200
         connection.close()
+
+
+def test_connections_that_begin_no_tls_keep_nobody_out(pair: Pair, tmp_path: Path) -> None:
+    """They count from the moment they are accepted, and those who wait for the longest go."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("console")
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    options = ["--ssl-cert", certificate, "--ssl-key", key]
+    crowd = 2 * MOST + 100
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], crowd + 500), limits[1]))
+    with Console("--data-dir", pair.place, *options) as console, ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        process = Path(f"/proc/{console.process.pid}")
+        resource.prlimit(console.process.pid, resource.RLIMIT_NOFILE, (MOST + 100, MOST + 100))
+
+        def healthy() -> None:
+            asked = http.client.HTTPSConnection(
+                "127.0.0.1", console.port, context=context, timeout=STATE
+            )
+            with closing(asked):
+                asked.request("GET", "/healthz")
+                assert asked.getresponse().status == 200
+
+        def memory() -> int:
+            """Return how many KiB it has."""
+            found = re.search(r"VmRSS:\s+(\d+)", (process / "status").read_text())
+            assert found is not None
+            return int(found[1])
+
+        def come(count: int) -> list[socket.socket]:
+            return [
+                held.enter_context(
+                    socket.create_connection(("127.0.0.1", console.port), timeout=STATE)
+                )
+                for _ in range(count)
+            ]
+
+        healthy()
+        before = memory()
+        first = come(crowd // 2)
+        healthy()
+        come(crowd // 2)
+        for _ in range(3):
+            healthy()
+        assert len(list((process / "fd").iterdir())) <= MOST + 50
+        assert memory() - before < 100 << 10
+        for each in first[:20]:
+            with suppress(ConnectionResetError):
+                assert each.recv(1) == b""
 
 
 def certificate_of(port: int) -> bytes:
