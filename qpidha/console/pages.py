@@ -56,6 +56,7 @@ from qpidha.console.words import (
     value,
 )
 from qpidha.model.broker_states import PRIMARY_STATES, UNREACHABLE
+from qpidha.model.connection_kinds import kind_of_connection
 from qpidha.model.errors import RefusedRequest
 
 STATIC = files("qpidha.console").joinpath("static")
@@ -72,6 +73,7 @@ FILTERS: tuple[Callable[..., str], ...] = (
     clock,
     counted,
     instant,
+    kind_of_connection,
     listed,
     moment,
     number,

@@ -144,8 +144,8 @@ def test_who_is_at_the_other_end_is_told_by_a_word(
     said = qpid_ha("connection", "list", "-o", "csv", "-b", broker.socket)
     assert [line.split(",")[1] for line in said.out.splitlines()] == [
         "kind",
-        "broker",
-        "broker",
+        "outgoing",
+        "backup",
         "admin",
         "client",
     ]

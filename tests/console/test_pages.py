@@ -351,6 +351,19 @@ def test_a_broker_that_left_the_cluster_is_no_card_any_more() -> None:
     assert last.count('data-key="member-') == 2
 
 
+def test_kinds_of_connections_have_the_words_of_the_commands() -> None:
+    broker = told(member("1", "active"))
+    row = dict.fromkeys(("peer", "user", "container", "process", "mechanism"), "x")
+    rows = [
+        {**row, "id": number, "backup": backup, "admin": admin, "encrypted": False, "since_ns": 0}
+        for number, backup, admin in ((-1, 0, 0), (2, 1, 0), (4, 0, 1), (6, 0, 0))
+    ]
+    broker.others["list_connections"] = rows
+    _, text = read(broker, path="/connections")
+    kinds = re.findall(r'data-label="Kind">([^<]*)<', text)
+    assert kinds == ["outgoing", "backup", "admin", "client"]
+
+
 def test_odd_parameters_are_taken_for_none() -> None:
     broker = told(member("1", "active"))
     broker.queues = [queue(f"q{number}") for number in range(3)]

@@ -12,6 +12,7 @@ from qpidha.cli.app import NOT_FOUND, add_group, settings_of
 from qpidha.client.command.ask import ask, chosen
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import Listing, ago, print_json, print_list, talk
+from qpidha.model.connection_kinds import kind_of_connection
 from qpidha.model.exit_codes import NO
 
 CONNECTIONS = Listing(
@@ -65,15 +66,15 @@ def add(app: typer.Typer) -> None:
 def _connection_list(context: typer.Context, match: Match = "") -> None:
     """List the connections of a broker, the oldest first.
 
-    KIND is client, admin for a tool, or broker for replication. MESSAGES_IN counts what came from
-    the other end.
+    KIND is client, admin for a tool, backup for another broker that follows, or outgoing for one
+    to another broker. MESSAGES_IN counts what came from the other end.
 
     Example: qpid-ha connection list --sort -messages_in
     """
     rows = ask(settings_of(context), "list_connections")
     now = time.time()
     for row in rows:
-        row["kind"] = _kind(row)
+        row["kind"] = kind_of_connection(row)
         row["since_seconds"] = round(now - row["since_ns"] / 1e9, 1)
     _print(context, CONNECTIONS, rows, match, ("user", "peer", "container", "process"))
 
@@ -132,13 +133,6 @@ def _connection_close(
     if missing:
         named = ", ".join(map(str, missing))
         raise Failure(NO, f"there is no connection {named}", hint="qpid-ha connection list")
-
-
-def _kind(row: Mapping[str, Any]) -> str:
-    """Say who is at the other end; connections that a broker makes itself have ids below 0."""
-    if row["backup"] or row["id"] < 0:
-        return "broker"
-    return "admin" if row["admin"] else "client"
 
 
 def _print(
