@@ -87,7 +87,8 @@ def no_loss(facts: Facts, present: Contents, where: str) -> None:
 
 def owed(duty: Any) -> bool:
     """Tell whether a message must be somewhere."""
-    return duty.accepted and not (duty.consumed or duty.excused or duty.purged or duty.adrift)
+    is_gone = duty.consumed or duty.excused or duty.purged or duty.adrift
+    return duty.accepted and not (is_gone or duty.known_again)
 
 
 def nothing_taken(facts: Facts, present: Contents, others: list[Any], where: str) -> None:
@@ -118,7 +119,10 @@ def all_or_nothing(facts: Facts, present: Contents, where: str) -> None:
     """
     for key, queues in facts.in_transactions.items():
         duties = {queue: facts.duties[queue, key] for queue in queues}
-        if any(duty.excused or duty.purged or duty.adrift for duty in duties.values()):
+        if any(
+            duty.excused or duty.purged or duty.adrift or (queue, key) in facts.known_again
+            for queue, duty in duties.items()
+        ):
             continue
         happened = any(
             is_present(duty, present) or (queue, key) in facts.settled
@@ -436,6 +440,11 @@ def picture(machine: Any) -> dict[str, Any]:
                     for sequence in thing.ordered()
                     if thing.logged and sequence in thing.messages
                 ]
+                if thing.logged and thing.window is not None:
+                    found[f"window of {thing.name}"] = [
+                        thing.window.size,
+                        *thing.window.parts(1000),
+                    ]
                 found[f"messages of {thing.name}"] = [
                     (m.sequence, m.delivery_count, m.annotations, whole(m)) for m in messages
                 ]

@@ -184,6 +184,12 @@ class Sender(Client):
         """Writes its messages, if they are not the usual ones."""
         self.has_ids = False
         """Whether a message that is sent again can be known again."""
+        self.repeat: Callable[[int], int] | None = None
+        """Says, when a message is accepted, which one to send again; 0 for none. None if each
+        is sent until it is accepted.
+        """
+        self.stutter: Callable[[], bool] | None = None
+        """Says whether to send the last message again before it is accepted."""
         self.level_of: Callable[[str], int] | None = None
         """Says which priority the message with a key has; None if no message has any."""
         self.value_of: Callable[[str], str] | None = None
@@ -233,7 +239,10 @@ class Sender(Client):
             count and self.waiting and len(self.unsettled) < self.window and transport.credit() > 0
         ):
             count -= 1
-            self._send(transport, self.waiting.popleft())
+            message = self.waiting.popleft()
+            self._send(transport, message)
+            if self.stutter is not None and self.stutter():
+                self.waiting.appendleft(message)
         if len(self.unsettled) < self.window:
             self.pump()
 
@@ -255,6 +264,9 @@ class Sender(Client):
         if state == ACCEPTED:
             self.accepted += 1
             self.history.accepted(self, message, number)
+            again = 0 if self.repeat is None else self.repeat(message)
+            if again:
+                self.waiting.append(again)
         elif state in (REJECTED, RELEASED):
             self.history.refused(self, message, number)
             self.waiting.append(message)

@@ -56,6 +56,8 @@ class Duty:
     """Whether it was on a queue that is not on every broker (`levels.py`)."""
     displaced: bool = False
     """Whether an administrator may have moved it to its queue: then it comes in any order."""
+    known_again: bool = False
+    """Whether another one is there in its place, or was (`remembering.py`)."""
     taken_from: str = ""
     """Where it was consumed."""
 
@@ -120,6 +122,12 @@ class Facts:
     """Queues with last values."""
     values: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)
     """Queue and value -> the messages that are of it."""
+    repeating: set[str] = field(default_factory=set)
+    """Senders that send again what was accepted."""
+    known_again: dict[tuple[str, str], tuple[Duty | None, bool]] = field(default_factory=dict)
+    """By queue and transmission, which one it was taken for, if that was there; and whether that
+    had been excused before anybody was told that it is accepted.
+    """
     accepted: int = 0
     delivered: int = 0
     lost_in_total_failures: int = 0
@@ -174,7 +182,17 @@ class Facts:
             self.accepted += 1
             for queue in sender.queues:
                 self.duties[queue, key].accepted = True
+                if (queue, key) in self.known_again:
+                    self._accept_in_place_of(queue, key)
         return transmission
+
+    def _accept_in_place_of(self, queue: str, key: str) -> None:
+        """A message was accepted as one that is there, which is accepted by that."""
+        self.duties[queue, key].known_again = True
+        twin, is_excused = self.known_again[queue, key]
+        if twin is not None:
+            twin.accepted = True
+            twin.excused = twin.excused and not is_excused
 
     # -- what receivers tell ----------------------------------------------------------------------
 
@@ -205,6 +223,7 @@ class Facts:
             if (
                 twin is not None
                 and not twin.consumed
+                and (origin, duty.key) not in self.known_again
                 and duty.taken_from in twin.places
                 and not is_present(twin, present)
             ):
@@ -214,13 +233,14 @@ class Facts:
 
     def _duty(self, queue: str, key: str) -> Duty | None:
         """Return the duty that a message on a queue meets; where several lead to one place, rather
-        one that is not met yet, and that nothing excuses.
+        one that is not met yet, of a queue to which it came, and that nothing excuses.
         """
-        duties = [self.duties.get((origin, key)) for origin in self._origins(queue, key)]
-        found = [duty for duty in duties if duty is not None and queue in duty.places]
-        return min(
-            found, key=lambda duty: (duty.consumed, duty.purged or duty.excused), default=None
-        )
+        found = [
+            (duty.consumed, (origin, key) in self.known_again, duty.purged or duty.excused, duty)
+            for origin in self._origins(queue, key)
+            if (duty := self.duties.get((origin, key))) is not None and queue in duty.places
+        ]
+        return min(found, key=lambda row: row[:3])[3] if found else None
 
     def rejected(self, queue: str, key: str) -> None:
         """A receiver will not have a message: it goes elsewhere, or nowhere."""

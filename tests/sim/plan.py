@@ -98,6 +98,8 @@ class Plan:
     """How often an administrator moves messages (`moves.py`)."""
     single: tuple[str, ...] = ()
     """Queues with a single active consumer (`activating.py`)."""
+    remembers: int = 0
+    """How often a policy changes what the queues remember (`remembering.py`)."""
 
     def options(self, queue: str) -> dict[str, Any]:
         """Return what a queue is declared with."""

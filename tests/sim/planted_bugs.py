@@ -25,6 +25,7 @@ from qpidha.broker.queues.ordering import BySequence
 from qpidha.broker.queues.priority import Priority
 from qpidha.broker.queues.purge import Purge
 from qpidha.broker.queues.queue import NOBODY, Queue
+from qpidha.broker.queues.recall import Recall
 from qpidha.broker.queues.selection import View
 from qpidha.broker.queues.walk import Walk
 from qpidha.broker.state import State
@@ -533,6 +534,88 @@ def count_as_there() -> AbstractContextManager[None]:
     return replaced((IntoLog, "take", take))
 
 
+def recall_half() -> AbstractContextManager[None]:
+    """Take the recall of what was on a queue for done after its first slice."""
+    take = Recall.take
+
+    def hasty(self: Any, found: Any) -> int:
+        self.end()
+        return take(self, found)
+
+    return replaced((Recall, "take", hasty))
+
+
+def recall_on_backups() -> AbstractContextManager[None]:
+    """Have backups read what is on a queue by themselves when its policy comes."""
+    change_window = Queue._change_window
+
+    def reading(self: Any, dedup: Any) -> bool:
+        recalls = change_window(self, dedup)
+        if recalls and self.is_replica:
+            for message in self.messages.values():
+                self.window.remember(self.window.key(message.body()), message.sequence)
+        return recalls
+
+    return replaced((Queue, "_change_window", reading))
+
+
+def recall_from_copies() -> AbstractContextManager[None]:
+    """Remember of a snapshot all messages that come with it, too."""
+    return replaced((Queue, "insert_copies", Queue.insert_run))
+
+
+def recall_in_silence() -> AbstractContextManager[None]:
+    """Recall what was on a queue, and record it for nobody."""
+
+    def silent(self: Any, found: Any) -> int:
+        for message in found:
+            self._window.remember(self._window.key(message.body()), message.sequence)
+        return 0
+
+    return replaced((Recall, "take", silent))
+
+
+def forget_what_left() -> AbstractContextManager[None]:
+    """Forget, with each slice of a recall, the keys of messages that have left meanwhile."""
+    step = Recall.step
+
+    def forgetful(self: Any, most: int) -> int:
+        window = self.queue.window
+        if window is not None:
+            for key, sequence in list(window._sequences.items()):
+                if sequence not in self.queue.messages:
+                    del window._sequences[key]
+        return step(self, most)
+
+    return replaced((Recall, "step", forgetful))
+
+
+def recall_into_nothing() -> AbstractContextManager[None]:
+    """Go on with a recall for other keys than those that a queue remembers by now."""
+    step = Recall.step
+
+    def stubborn(self: Any, most: int) -> int:
+        window, self.queue.window = self.queue.window, self._window
+        try:
+            return step(self, most)
+        finally:
+            self.queue.window = window
+
+    return replaced((Recall, "step", stubborn))
+
+
+def answer_for_original() -> AbstractContextManager[None]:
+    """Accept what is known again at once, though the message that it is one of may not be
+    committed.
+    """
+    passes_over = Queue.passes_over
+
+    def hasty(self: Any, payload: bytes, passed: Any = None) -> Any:
+        return None if passes_over(self, payload, passed) is None else 0
+
+    return replaced((Queue, "passes_over", hasty))
+
+
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__.replace("_", "-"): bug
     for bug in (
@@ -579,5 +662,12 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         give_group_to_two,
         forget_levels,
         count_as_there,
+        recall_half,
+        recall_on_backups,
+        recall_from_copies,
+        recall_in_silence,
+        forget_what_left,
+        recall_into_nothing,
+        answer_for_original,
     )
 }

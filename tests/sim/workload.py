@@ -34,6 +34,7 @@ from tests.sim.plan import ALTERNATE, HASHED, MOVED, ONWARD, QUEUES, REJECTED, S
 from tests.sim.policies import set_policies
 from tests.sim.purges import purges
 from tests.sim.ranking import check_ranks, is_known, level_of, rank
+from tests.sim.remembering import Memory, remember, remembering, repeat
 from tests.sim.selecting import GIVING_BACK, Half, check_selected, select
 from tests.sim.subscribing import subscribe
 from tests.sim.timing import check_due, take_note, time_senders
@@ -67,7 +68,9 @@ class Run(Network):
         draw_hashing(plan, seed)
         subscribe(plan, seed)
         set_clocks(plan, seed)
+        remember(plan, seed)
         self.facts = Facts(levels=bool(plan.levels), valued=plan.valued, first=QUEUES[0])
+        self.memory = Memory(self) if plan.remembers else None
         self.injected: dict[str, int] = {}
         self.promotions = 0
         self.last_states: dict[tuple[str, int], str] = {}
@@ -146,6 +149,7 @@ class Run(Network):
                     moves(self),
                     hashing(self),
                     levels(self),
+                    remembering(self),
                 ):
                     self.world.run_for(self.plan.length)
                     self.heal()
@@ -212,6 +216,8 @@ class Run(Network):
                 sender.hashed_to, sender.value_of, sender.write = QUEUES, bucket_of, write
             if plan.valued:
                 sender.value_of, sender.write = value_of, write
+            if plan.remembers and not hashed:
+                repeat(self, sender)
             self.clients.append(sender)
             self._produce(sender, plan.messages)
         for number in range(plan.receivers):
@@ -405,6 +411,8 @@ class Run(Network):
         checkers.backups_equal(self.cluster.machines)
         if self.plan.ranks:
             check_ranks(primary)
+        if self.memory is not None:
+            self.memory.check(primary)
         for machine in self.cluster.machines:
             checkers.causes_hold(self.facts, machine)
 
@@ -506,6 +514,8 @@ class Run(Network):
             if self.primaries.get(epoch) != who:
                 checkers.one_primary_each_epoch(self.primaries, epoch, who)
                 self._promoted(machine, epoch)
+            if self.memory is not None and epoch == max(self.primaries):
+                self.memory.follow(machine, epoch)
         machine.was_complete = machine.is_complete
 
     def _promoted(self, machine: Machine, epoch: int) -> None:
@@ -527,6 +537,8 @@ class Run(Network):
             if not self.plan.trusting and machine.system_id not in members:
                 checkers.nothing_taken(self.facts, present, others, machine.host)
             self.facts.total_failure(present, durable_too=not self.plan.disks)
+            if self.memory is not None:
+                self.memory.forget()
         promoted_unheard(self, machine)
         self._judge(machine, present, f"promoted to epoch {epoch}")
         if self.plan.ranks:
@@ -586,7 +598,7 @@ class Run(Network):
         # that could be lost with him.
         duties = [self.facts.duties[queue, key] for queue in sender.queues]
         if len(transmission.numbers) == 1 and not all(
-            duty.consumed or duty.adrift for duty in duties
+            duty.consumed or duty.adrift or duty.known_again for duty in duties
         ):
             self.facts.first_acceptance.setdefault(sender.epoch, self.world.now)
             checkers.one_acknowledging(
