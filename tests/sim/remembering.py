@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.sim.plan import Plan
 
 SHARE = 0.3
-"""Of the runs in which all brokers are of one version and no level changes, so many have them."""
+"""Of the runs in which all brokers are of one version, so many have such policies."""
 REPEATED = 0.35
 """Of what is accepted, for so many an earlier message is sent again."""
 STUTTERED = 0.25
@@ -55,7 +55,7 @@ PAUSE = 20 * MILLISECOND
 def remember(plan: Plan, seed: int) -> None:
     """Give a run its policies, or not, as its seed has it."""
     chance = Random(f"remembering {plan.depth} {seed}")
-    if chance.random() < SHARE and not (plan.mixed or plan.levels):
+    if chance.random() < SHARE and not plan.mixed:
         plan.remembers = chance.randint(4, 20)
         plan.dedup = ()  # A queue that says it by itself follows no policy in that.
         plan.receivers = chance.choice([0, 0, plan.receivers])  # A recall of few messages is short.
@@ -373,7 +373,7 @@ class Memory:
         text = text_of(rule[0], key)
         former = self.now.keys.get(uid, {}).get(text)
         # What the broker itself moves there comes though it is known, unless it is there.
-        if former is not None and not facts.is_displaced(name, key):
+        if former is not None and not facts.is_displaced(name, key) and not self.run.plan.levels:
             raise Violation(
                 f"known, and taken: {key} came to queue {name} of {self.who and self.who[0]} as "
                 f"{sequence}, which knew it since {former[1]} from message {former[0]}"
@@ -405,7 +405,7 @@ class Memory:
         """A primary knows all that has to be known."""
         for uid, known in self.now.keys.items():
             queue = machine.node.broker.by_uid.get(uid)
-            if queue is None or queue.deleted:
+            if queue is None or queue.deleted or self.run.plan.levels:
                 continue
             missing = [key for key in known if key not in known_to(queue)]
             if missing:
