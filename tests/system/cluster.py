@@ -287,6 +287,12 @@ class Broker:
             what=f"{feature} in use",
         )
 
+    def connections(self) -> int:
+        """Return how many other brokers it is connected to, whatever addresses they show."""
+        status = self.call("status")
+        others = [row for row in status["members"] if row["system_id"] != status["system_id"]]
+        return sum(row["connected"] for row in others)
+
     def queue_names(self) -> list[str]:
         return sorted(queue["name"] for queue in self.call("list_queues"))
 
@@ -420,9 +426,7 @@ class Cluster(Sequence[Broker]):
         running = [broker for broker in self.brokers if broker.is_running]
         for broker in running:
             wait_for(
-                lambda broker=broker: sum(
-                    row["connected"] for row in broker.call("status")["members"]
-                ),
+                broker.connections,
                 lambda found: found >= len(running) - 1,
                 what=f"the number of connections of {broker.name}",
             )

@@ -53,5 +53,6 @@ def test_a_promotion_and_a_stall_are_timed(a_cluster: Callable[..., Cluster]) ->
     cluster[1].wait_state("active")
     found = measured(cluster[1])
     assert found["promotion_seconds"].keys() == {"wait", "promote", "recover"}
-    assert all(seconds > 0 for seconds in found["promotion_seconds"].values())
+    assert all(seconds >= 0 for seconds in found["promotion_seconds"].values())
+    assert sum(found["promotion_seconds"].values()) > 0
     assert found["promotions"] == 1 and measured(cluster[2])["promotions"] == 0

@@ -110,8 +110,10 @@ class Job:
         wait_for(seen, what=what, deadline=PATIENCE)
 
     def wait_batches(self, more: int) -> None:
-        """Wait until every query has committed so many more batches."""
-        goals = {name: self.committed(name) + more for name in ("sink", "out")}
+        """Wait until every query has committed so many more batches; that of the lines, which have
+        come, one at all: in the middle of its first Spark cannot be killed and go on.
+        """
+        goals = {name: self.committed(name) + more for name in ("sink", "out")} | {"made": 1}
         self.wait_for(
             lambda: all(self.committed(name) >= goal for name, goal in goals.items()),
             f"batches ({goals})",
