@@ -24,6 +24,7 @@ import uvloop
 
 from qpidha.amqp.peer.sasl import Users
 from qpidha.management.acl import AccessList
+from qpidha.model.choices import choice_text
 from qpidha.model.effects import Announce, Compute, Reload, SaveState, Stop, WriteEvents
 from qpidha.model.errors import LogDamaged, QpidHaError, StateLost
 from qpidha.model.event_codes import (
@@ -634,6 +635,13 @@ def _fill_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
+def _check_text(settings: Settings) -> str:
+    """Say what an operator should know of settings that are good."""
+    lines = [limit_text(settings, available())]
+    lines += [choice_text(settings)] * settings.ha_cluster
+    return "\n".join([*lines, "the configuration is good\n"])
+
+
 def _tell(configuration: Configuration) -> None:
     """Print what the command line asks for."""
     if configuration.command == "check":
@@ -644,9 +652,7 @@ def _tell(configuration: Configuration) -> None:
         "help": help_text,
         "version": lambda: f"qpidhad {VERSION}\n",
         "print-config": lambda: config_text(configuration.settings, configuration.origins),
-        "check": lambda: (
-            f"{limit_text(configuration.settings, available())}\nthe configuration is good\n"
-        ),
+        "check": lambda: _check_text(configuration.settings),
     }
     try:
         sys.stdout.write(texts[configuration.command]())
