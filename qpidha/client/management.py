@@ -22,62 +22,20 @@ NOT_SERVING = 503
 """Status code of a change that is asked of a broker which is not primary."""
 
 
-class AmqpManagement:
-    """A conversation with one broker over AMQP; `timeout` is in seconds for each answer, None waits
-    for ever. Raises ClientError if the broker does not serve, RefusedRequest for a no.
+class Conversation:
+    """Questions to the broker that a client is connected to, and their answers."""
 
-    With `follow` the conversation goes on with the primary where this broker is a backup that
-    changes nothing, or that the user may not ask.
-    """
-
-    def __init__(
-        self, endpoint: Endpoint, *, tls: Tls | None, timeout: float | None, follow: bool = False
-    ) -> None:
-        self._endpoint = endpoint
-        self._tls = tls
-        self._timeout = timeout
-        self._follows = follow
-        self._is_admin = True
-        self._denied, self._hint = "", ADMINISTRATOR
-        """Why the broker does not take us for an administrator, and what to do then."""
-        self._not_primary: NotPrimary | None = None
-        """Why nothing but a ping is answered."""
-        try:
-            self._client = self._open({"qpid.ha-admin": True})
-        except LoginError as denied:
-            self._is_admin = False
-            self._denied, self._hint = denied.reason, hint_in(denied.info) or self._hint
-            # Not everybody is believed to be an administrator; all may use a primary.
-            self._client = self._open_as_client(denied.condition)
-            serving = self._client.endpoint
-            if serving.place != endpoint.place and not follow:
-                self._client.close()
-                self._not_primary = NotPrimary(
-                    f"{endpoint} is a backup, which {self._who} may not ask; the primary is "
-                    f"{serving}",
-                    reason=self._denied,
-                    hint=f"-b {serving.url if endpoint.tls else serving}, or {self._hint}",
-                    condition=denied.condition,
-                )
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._links: tuple[Sender, Receiver] | None = None
         self._last = 0
         self._unanswered: set[object] = set()
         """The ids of requests whose answers have not come: a call that timed out leaves its id."""
 
     def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
-        """Ask and return the result. A ping is answered by the connection itself."""
-        if method == "ping":
-            return {}
-        if self._not_primary is not None:
-            raise self._not_primary
-        try:
-            return self._ask(method, params)
-        except NotServing:
-            if not self._follows or not self._is_admin or not self._go_to_primary():
-                raise
-        return self._ask(method, params)
-
-    def _ask(self, method: str, params: dict[str, Any] | None) -> Any:
+        """Ask and return the result. Raises ClientError if the broker does not serve,
+        RefusedRequest for a no.
+        """
         if self._links is None:
             self._links = self._client.sender(ADDRESS), self._client.receiver(ADDRESS)
         requests, answers = self._links
@@ -99,7 +57,7 @@ class AmqpManagement:
             answered = answer.properties.correlation_id
             if answered not in self._unanswered:
                 raise ClientError(
-                    f"{self._endpoint} answered another request than ours", hint="again"
+                    f"{self._client.endpoint} answered another request than ours", hint="again"
                 )
             # An answer that came too late for its own call is not the answer to this one.
             self._unanswered.discard(answered)
@@ -114,6 +72,83 @@ class AmqpManagement:
     def close(self) -> None:
         """Hang up."""
         self._client.close()
+
+    @staticmethod
+    def _result(answer: Message) -> Any:
+        status = answer.application_properties
+        code = int(status.get("statusCode", 500))
+        if code < 400:
+            return answer.body
+        refused = (NotServing if code == NOT_SERVING else RefusedRequest)(
+            str(status.get("statusDescription", "refused")),
+            reason=str(status.get("reason", "")),
+            hint=str(status.get("hint", "")),
+            event_code=str(status.get("event_code", "")),
+        )
+        refused.condition = str(status.get("condition") or RefusedRequest.condition)
+        raise refused
+
+
+class AmqpManagement(Conversation):
+    """A conversation with one broker over AMQP; `timeout` is in seconds for each answer, None waits
+    for ever. Raises ClientError if the broker does not serve, RefusedRequest for a no.
+
+    With `follow` the conversation goes on with the primary where this broker is a backup that
+    changes nothing, or that the user may not ask.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, *, tls: Tls | None, timeout: float | None, follow: bool = False
+    ) -> None:
+        self._endpoint = endpoint
+        self._tls = tls
+        self._timeout = timeout
+        self._follows = follow
+        self._is_admin = True
+        self._denied, self._hint = "", ADMINISTRATOR
+        """Why the broker does not take us for an administrator, and what to do then."""
+        self._not_primary: NotPrimary | None = None
+        """Why nothing but a ping is answered."""
+        try:
+            client = self._open({"qpid.ha-admin": True})
+        except LoginError as denied:
+            self._is_admin = False
+            self._denied, self._hint = denied.reason, hint_in(denied.info) or self._hint
+            # Not everybody is believed to be an administrator; all may use a primary.
+            client = self._open_as_client(denied.condition)
+            serving = client.endpoint
+            if serving.place != endpoint.place and not follow:
+                client.close()
+                self._not_primary = NotPrimary(
+                    f"{endpoint} is a backup, which {self._who} may not ask; the primary is "
+                    f"{serving}",
+                    reason=self._denied,
+                    hint=f"-b {serving.url if endpoint.tls else serving}, or {self._hint}",
+                    condition=denied.condition,
+                )
+        super().__init__(client)
+
+    def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
+        """Ask and return the result. A ping is answered by the connection itself."""
+        if method == "ping":
+            return {}
+        if self._not_primary is not None:
+            raise self._not_primary
+        try:
+            return self._ask(method, params)
+        except NotServing:
+            if not self._follows or not self._is_admin or not self._go_to_primary():
+                raise
+        return self._ask(method, params)
+
+    def _ask(self, method: str, params: dict[str, Any] | None) -> Any:
+        try:
+            return super().call(method, params)
+        except RefusedRequest as refused:
+            is_by_role = refused.condition == UNAUTHORIZED and "acl-file" not in refused.hint
+            if is_by_role and not self._is_admin:
+                refused.reason, refused.hint = refused.reason or self._denied, self._hint
+            raise
 
     def _go_to_primary(self) -> bool:
         """Go where a backup sends clients; whether that leads anywhere. Only the broker knows which
@@ -163,20 +198,3 @@ class AmqpManagement:
             },
         )
         return client.open()
-
-    def _result(self, answer: Message) -> Any:
-        status = answer.application_properties
-        code = int(status.get("statusCode", 500))
-        if code < 400:
-            return answer.body
-        refused = (NotServing if code == NOT_SERVING else RefusedRequest)(
-            str(status.get("statusDescription", "refused")),
-            reason=str(status.get("reason", "")),
-            hint=str(status.get("hint", "")),
-            event_code=str(status.get("event_code", "")),
-        )
-        refused.condition = str(status.get("condition") or RefusedRequest.condition)
-        is_by_role = refused.condition == UNAUTHORIZED and "acl-file" not in refused.hint
-        if is_by_role and not self._is_admin:
-            refused.reason, refused.hint = refused.reason or self._denied, self._hint
-        raise refused

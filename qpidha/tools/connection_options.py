@@ -1,0 +1,291 @@
+"""The options that Qpid's tools share: which broker, as whom, by TLS, as an administrator or not.
+
+A tool gives its parser the group of these options, reads the command line with it, and speaks to
+brokers by `Connecting`: a client, or a conversation with the management of one. `run` turns what
+goes wrong into the line and the exit code that scripts know. Options are read as Qpid's tools read
+them: anywhere on the line, long ones by any beginning that only one has, `-bHOST` as `-b HOST`. Why
+a connection to a backup fails without `--ha-admin`: a tool is a client then as any other.
+Source: Qpid management/python/bin (qpid-config, qpid-stat, qpid-route), Python's optparse.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from optparse import OptionGroup, OptionParser, Values
+from typing import Any
+
+from qpidha.client.blocking import Client
+from qpidha.client.command.passwords import PASSWORD, USER
+from qpidha.client.command.streams import mend_streams, silence_output
+from qpidha.client.endpoint import Endpoint, Tls, parse_endpoints
+from qpidha.client.errors import (
+    KEY_PASSWORD,
+    UNTRUSTED,
+    WRONG_LOGIN,
+    ClientError,
+    ConnectError,
+    LinkError,
+    LoginError,
+    TimedOut,
+    TlsError,
+)
+from qpidha.client.management import Conversation
+from qpidha.model.errors import QpidHaError, RefusedRequest
+from qpidha.model.exit_codes import NO, OK
+from qpidha.model.printable import printable_lines
+
+LOCALHOST = "localhost"
+"""The broker that is meant where none is named; its port is 5672."""
+ADMIN = "qpid.ha-admin"
+"""The property of a connection that asks for the role of an administrator."""
+TIMEOUT = 10
+"""Seconds."""
+HINTS = {
+    KEY_PASSWORD: "use a key without a password",
+    UNTRUSTED: "--ssl-trusted FILE, with the certificate of who signed the broker's",
+    WRONG_LOGIN: "another user, password or --sasl-mechanism",
+}
+"""What the client's room says to do next, in the words of these options."""
+EXCEPTIONS = {"amqp:invalid-field": 4, "amqp:not-implemented": 5, "amqp:unauthorized-access": 6}
+"""AMQP condition -> the error code of QMF that says the same."""
+EXCEPTION = 7
+"""QMF's error code for everything else that an agent refuses."""
+
+
+class ToolError(Exception):
+    """A tool cannot do what it was asked; `kind` is what scripts know this failure by."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Parser(OptionParser):
+    """A parser whose usage and description keep their lines."""
+
+    def format_description(self, formatter: Any) -> str:
+        """Return the description as it was written."""
+        return f"{self.get_description()}\n" if self.description else ""
+
+
+def add_connection_options(
+    parser: OptionParser | OptionGroup,
+    *,
+    broker: bool = True,
+    broker_addr: bool = False,
+    timeout: str = "-t",
+    mechanism: str = "--sasl-mechanism",
+) -> None:
+    """Add the options that say how a broker is reached; `broker_addr` is for `-a`, `timeout` the
+    short name of `--timeout`, empty for none.
+    """
+    if broker:
+        parser.add_option(
+            "-b",
+            "--broker",
+            metavar="<address>",
+            help="Ask the broker at [user/password@]host[:port], or the first of several with "
+            "commas that serves; ssl: or amqps:// before an address is for TLS "
+            f"(default: {LOCALHOST})",
+        )
+    if broker_addr:
+        parser.add_option("-a", "--broker-addr", metavar="<address>", help="The same as -b.")
+    parser.add_option(
+        *([timeout] if timeout else []),
+        "--timeout",
+        type="int",
+        default=TIMEOUT,
+        metavar="<secs>",
+        help="Wait so many seconds for the broker, 0 for ever (default: %default)",
+    )
+    parser.add_option(
+        mechanism,
+        dest="sasl_mechanism",
+        metavar="<mech>",
+        help="Log in by this SASL mechanism, and not by the best that the broker offers.",
+    )
+    parser.add_option(
+        "--sasl-service-name",
+        metavar="<name>",
+        help="Name the service of Kerberos that the broker is.",
+    )
+    parser.add_option(
+        "--ssl-certificate", metavar="<cert>", help="Show the broker this certificate (PEM)."
+    )
+    parser.add_option("--ssl-key", metavar="<key>", help="Use this key of the certificate (PEM).")
+    parser.add_option(
+        "--ssl-trusted",
+        metavar="<cert>",
+        help="Trust brokers whose certificate was signed with this one (PEM).",
+    )
+    parser.add_option(
+        "--ha-admin",
+        action="store_true",
+        default=False,
+        help="Connect as an administrator, whom backups let in too.",
+    )
+
+
+def add_output_option(parser: OptionParser | OptionGroup) -> None:
+    """Add the option for programs that read what a tool shows."""
+    parser.add_option(
+        "-o",
+        "--output",
+        type="choice",
+        choices=["text", "json"],
+        default="text",
+        metavar="<format>",
+        help="Write text, or json with the same content (default: %default)",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Connecting:
+    """How a tool reaches brokers."""
+
+    program: str
+    timeout: float | None
+    """Seconds; None is for ever."""
+    mechanism: str
+    tls: Tls
+    is_admin: bool
+
+    @staticmethod
+    def read(parser: OptionParser, options: Values) -> Connecting:
+        """Take the shared options of a command line; ends the program if they do not fit."""
+        if options.ssl_key and not options.ssl_certificate:
+            parser.error("missing '--ssl-certificate' (required by '--ssl-key')")
+        if options.timeout < 0:
+            parser.error(f"option --timeout: {options.timeout} is less than 0")
+        if options.sasl_service_name:
+            raise ToolError(
+                "InvalidOption",
+                "--sasl-service-name is for Kerberos, by which brokers cannot be logged in to "
+                "here. Try: leave it out, and -b user/password@host",
+            )
+        return Connecting(
+            parser.get_prog_name(),
+            options.timeout or None,
+            options.sasl_mechanism or "",
+            Tls(options.ssl_trusted or "", options.ssl_certificate or "", options.ssl_key or ""),
+            options.ha_admin,
+        )
+
+    def endpoints(self, brokers: str) -> list[Endpoint]:
+        """Read the addresses of brokers. A user in an address comes before the environment's."""
+        user, password = os.environ.get(USER, ""), os.environ.get(PASSWORD, "")
+        found = parse_endpoints(brokers, user=user, password=password)
+        return [replace(endpoint, mechanism=self.mechanism) for endpoint in found]
+
+    def client(
+        self,
+        brokers: str,
+        *,
+        properties: Mapping[str, Any] | None = None,
+        is_admin: bool | None = None,
+        **options: Any,
+    ) -> Client:
+        """Make a client that tries each address once; `options` are those of `Client`."""
+        wants_role = self.is_admin if is_admin is None else is_admin
+        usual = {
+            "timeout": self.timeout,
+            "reconnect_timeout": 0.0,
+            "fail_fast": True,
+            "follow_redirects": False,
+        }
+        return Client(
+            self.endpoints(brokers),
+            tls=self.tls,
+            properties={
+                "product": self.program,
+                "qpid.client_process": self.program,
+                "qpid.client_pid": os.getpid(),
+                **({ADMIN: 1} if wants_role else {}),
+                **(properties or {}),
+            },
+            **{**usual, **options},
+        )
+
+    def open(self, brokers: str, **options: Any) -> Client:
+        """Connect. Who asks to be an administrator and is none is a client as any other."""
+        try:
+            return self.client(brokers, **options).open()
+        except LoginError as denied:
+            if not self.is_admin:
+                raise
+            try:
+                return self.client(brokers, is_admin=False, **options).open()
+            except ClientError:
+                raise denied from None
+
+    @contextmanager
+    def management(self, brokers: str) -> Iterator[Conversation]:
+        """Hold a conversation with the first broker of these that lets us in."""
+        client = self.open(brokers)
+        try:
+            yield Conversation(client)
+        finally:
+            with suppress(ClientError):  # What was asked has its answer; one that stopped has gone.
+                client.close()
+
+
+def run(
+    work: Callable[[list[str]], int],
+    arguments: Sequence[str] | None = None,
+    *,
+    separator: str = ": ",
+    interrupted: int = NO,
+) -> int:
+    """Do the work of a tool with its command line, and return the exit code. A failure is told on
+    standard output, `separator` between its type and its text.
+    """
+    mend_streams()
+    try:
+        code = work(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        print()
+        return interrupted
+    except BrokenPipeError:
+        silence_output()
+        return OK
+    except (ClientError, QpidHaError, ToolError, OSError) as error:
+        kind, text = told(error)
+        print(printable_lines(f"Failed: {kind}{separator}{text}"))
+        return NO
+
+
+def told(error: Exception) -> tuple[str, str]:
+    """Say by which name scripts know a failure, and what failed, why, and what to do next."""
+    if isinstance(error, ToolError):
+        return error.kind, str(error)
+    if isinstance(error, RefusedRequest):
+        code = EXCEPTIONS.get(error.condition, EXCEPTION)
+        text = f"{error.condition.removeprefix('amqp:')}: {_explained(error)}"
+        return "Exception", f"Exception from Agent: { {'error_code': code, 'error_text': text} }"
+    if isinstance(error, ClientError):
+        return _name_of(error), _explained(error)
+    return type(error).__name__, str(error)
+
+
+def _explained(error: ClientError | QpidHaError) -> str:
+    hint = HINTS.get(error.hint, error.hint)
+    if isinstance(error, TlsError) and not hint and error.__cause__ is None:
+        hint = HINTS[UNTRUSTED]
+    return f"{error.explanation}. Try: {hint}" if hint else error.explanation
+
+
+def _name_of(error: ClientError) -> str:
+    if isinstance(error, LoginError):
+        return "AuthenticationFailure"
+    if isinstance(error, TimedOut):
+        return "Timeout"
+    if isinstance(error, LinkError):
+        names = {"amqp:not-found": "NotFound", "amqp:unauthorized-access": "UnauthorizedAccess"}
+        return names.get(error.condition, "LinkError")
+    return "ConnectError" if isinstance(error, ConnectError) else "ConnectionError"
