@@ -65,7 +65,7 @@ BROKER_PARAMETERS = (
         "string",
         "",
         "The broker's admin socket. Empty: as the configuration says, admin-socket, else "
-        "data-dir/admin.sock.",
+        "data-dir/admin.sock, else /run/qpidha/admin-PORT.sock.",
     ),
     (
         "rundir",
@@ -213,12 +213,14 @@ class Broker:
         path = values.get("admin-socket") or (
             values["data-dir"] + "/admin.sock" if values.get("data-dir") else ""
         )
-        if not path:
+        port = values.get("port", "5672")
+        if not path and (self.call.text("user") or port == "0"):
             raise Failure(
                 ARGS,
                 f"{config} has neither data-dir nor admin-socket, so no agent can ask the "
                 "broker: set data-dir",
             )
+        path = path or f"/run/qpidha/admin-{port}.sock"
         return os.path.join(os.path.dirname(config), path)
 
     @property

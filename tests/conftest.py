@@ -32,6 +32,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# A broker that is given no data-dir has one by default. No test writes there: it names one, or says
+# no-data-dir, or its broker cannot start.
+NO_DATA_DIR = "/dev/null/this-test-names-no-data-dir"
+os.environ["STATE_DIRECTORY"] = NO_DATA_DIR
+
 # Programs installed beside this Python are the ones under test, also when the environment was not
 # activated.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])

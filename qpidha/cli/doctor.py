@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
@@ -29,6 +29,7 @@ from qpidha.client.command.output import print_json, print_table, talk
 from qpidha.client.command.ports import holders
 from qpidha.client.command.target import Target, local_cluster, resolve
 from qpidha.model.exit_codes import NO, OK
+from qpidha.model.paths import default_data_dir
 from qpidha.model.settings import Settings
 from qpidha.node import VERSION
 from qpidha.runtime.configuration import MAIN_FILE, configure
@@ -227,7 +228,8 @@ def _not_running(config: str) -> Iterator[Finding]:
         return
     text = f"there is no {MAIN_FILE}: looked at with defaults"
     yield Finding("configuration", GOOD, text, "--config FILE, or -b with a broker that runs")
-    yield from check_host(Looked(Settings()))
+    settings = replace(Settings(), data_dir=default_data_dir(os.environ, os.getuid()))
+    yield from check_host(Looked(settings))
 
 
 def _stopped(config: str) -> LocalBroker:
@@ -239,7 +241,7 @@ def _stopped(config: str) -> LocalBroker:
 def _configured(broker: LocalBroker) -> Iterator[Finding]:
     """Check the machine for a broker, as it is configured."""
     try:
-        found = configure(broker.absolute, broker.env)
+        found = configure(broker.absolute, broker.env, uid=broker.uid)
     except CannotStart as error:
         yield Finding("configuration", ERROR, error.text, error.hint)
         return

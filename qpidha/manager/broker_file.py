@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 
 from qpidha.model.errors import InvalidArgument
+from qpidha.model.paths import admin_socket as usual_admin_socket
 from qpidha.model.settings import Settings
 
 CONFIG = "/etc/qpidha/qpidha.conf"
@@ -52,5 +53,10 @@ def read_broker_file(path: str, admin_socket: str = "") -> BrokerFile:
             settings, _ = Settings.load(file.read(), {}, [], file_name=path)
     except (OSError, UnicodeDecodeError, InvalidArgument) as error:
         return BrokerFile(path, None, getattr(error, "strerror", None) or str(error), admin_socket)
-    in_data = os.path.join(settings.data_dir, "admin.sock") if settings.data_dir else ""
-    return BrokerFile(path, settings, "", admin_socket or settings.admin_socket or in_data)
+    if not admin_socket:
+        admin_socket = settings.admin_socket or (
+            os.path.join(settings.data_dir, "admin.sock")
+            if settings.data_dir
+            else usual_admin_socket(os.environ, os.getuid(), settings.port)
+        )
+    return BrokerFile(path, settings, "", admin_socket)

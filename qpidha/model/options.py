@@ -408,11 +408,17 @@ class Option:
     name: str = ""
     repeat: bool = False
     secret: bool = False
+    usual: str = ""
+    """What it is where it is not given, in words, if that depends on who starts the broker."""
+
+    def default_text(self, value: Any) -> str:
+        """Say what it is where it is not given, and the default is `value`; empty for nothing."""
+        return self.usual or self.kind.show(value)
 
 
 def option(default: Any, kind: Kind, text: str, *, group: str, **extra: Any) -> Any:
     """Describe a field of Settings; give `name` if the option is not spelled like the field,
-    `repeat` or `secret`.
+    `repeat`, `secret` or `usual`.
     """
     return dataclasses.field(
         default=default, metadata={"option": Option(text, kind, group, **extra)}

@@ -1,5 +1,5 @@
-"""Paths: where a daemon without a data directory puts its admin socket, and a command looks for
-it. Imports next to nothing.
+"""Paths: where a daemon whose data directory nobody named has its data and its admin socket, and a
+command looks for it. Imports next to nothing.
 """
 
 from __future__ import annotations
@@ -8,6 +8,21 @@ from collections.abc import Mapping
 
 SHARED = "/tmp/qpidha-"
 """Beginning of a folder's name that any user of the machine may take first."""
+
+SYSTEM_DATA = "/var/lib/qpidha"
+SYSTEM_UIDS = 1000
+"""User ids below this one are those of root and of system accounts (SYS_UID_MAX of login.defs)."""
+
+
+def default_data_dir(env: Mapping[str, str], uid: int) -> str:
+    """Return the data directory of a daemon that is given none: the one that systemd made for its
+    unit (StateDirectory=), else /var/lib/qpidha for root and system accounts, else ~/.qpidha.
+    """
+    made = env.get("STATE_DIRECTORY", "").partition(":")[0]
+    home = env.get("HOME", "")
+    if made:
+        return made
+    return f"{home}/.qpidha" if home and uid >= SYSTEM_UIDS else SYSTEM_DATA
 
 
 def admin_folder(env: Mapping[str, str], uid: int) -> str:

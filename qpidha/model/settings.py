@@ -378,8 +378,11 @@ class Settings:
     data_dir: str = option(
         "",
         FilePath(),
-        "Directory for identity, state and write-ahead log; empty keeps nothing over a restart.",
+        "Directory for identity, state and write-ahead log; empty, as --no-data-dir has it, keeps "
+        "nothing over a restart.",
         group=STORAGE,
+        usual="the StateDirectory of a systemd unit, else /var/lib/qpidha for root and system "
+        "accounts, ~/.qpidha for others",
     )
     journal_segment_size: int = option(
         16 << 20,
@@ -440,7 +443,8 @@ class Settings:
     admin_socket: str = option(
         "",
         FilePath(),
-        "Path of the UNIX socket for qpid-ha; empty is <data-dir>/admin.sock.",
+        "Path of the UNIX socket for qpid-ha; empty is admin.sock in a data-dir that is given, "
+        "else admin-<port>.sock in /run/qpidha or the user's runtime directory.",
         group=STORAGE,
     )
     admin_socket_group: str = option(
@@ -578,12 +582,14 @@ def load_with_origins(
     argv: Sequence[str],
     *,
     together: bool = True,
+    data_dir: str = "",
 ) -> tuple[Settings, list[str], dict[str, str]]:
     """Do as `Settings.load` with several (name, text) files, the last winning; also say where each
-    given option came from. Unless `together`, options may contradict each other.
+    given option came from. Unless `together`, options may contradict each other. `data_dir` is the
+    one of this process where none is given.
     """
     given, warnings = resolve(OPTIONS, files, env, argv)
-    values = {FIELD_OF[name]: one.value for name, one in given.items()}
+    values = {"data_dir": data_dir} | {FIELD_OF[name]: one.value for name, one in given.items()}
     url = values.get("ha_brokers_url", Url())
     if url.user and values.get("ha_username", "") in ("", url.user):
         values["ha_username"] = url.user
@@ -592,7 +598,7 @@ def load_with_origins(
     settings = Settings(**values)
     if together:
         _check_together(settings, given)
-    warnings.extend(_worries(settings))
+    warnings.extend(_worries(settings, given))
     return settings, warnings, {name: one.source for name, one in given.items()}
 
 
@@ -757,7 +763,7 @@ def _check_ha_mechanism(settings: Settings, given: Mapping[str, Given]) -> None:
             _refuse(given, name, why, f"{PLAIN_HINT}, or {hint}")
 
 
-def _worries(settings: Settings) -> list[str]:
+def _worries(settings: Settings, given: Mapping[str, Given]) -> list[str]:
     """Legal combinations that an operator hardly wants."""
     worries = []
     if settings.ha_cluster and not settings.ha_brokers_url:
@@ -770,7 +776,8 @@ def _worries(settings: Settings) -> list[str]:
             "ha-cluster=yes without data-dir: this broker forgets its identity and its "
             "promises when it stops"
         )
-    if settings.admin_socket_group and settings.data_dir and not settings.admin_socket:
+    is_inside = bool(settings.data_dir) and "data-dir" in given and not settings.admin_socket
+    if settings.admin_socket_group and is_inside:
         worries.append(
             f"admin-socket is in data-dir: the group {settings.admin_socket_group} may not be able "
             "to enter it. Set admin-socket to a path in a folder that everybody may enter"

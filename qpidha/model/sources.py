@@ -61,6 +61,7 @@ IGNORED = {
     "ssl-cert-name": "",
     "ssl-use-export-policy": "",
     "ssl-sasl-no-dict": "",
+    "no-data-dir": "yes is what it takes; data-dir names a directory",
     "store-dir": "",
     "truncate": "",
     "num-jfiles": "",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import CONFIG
 from qpidha.model.password_file import password_in
+from qpidha.model.paths import default_data_dir
 from qpidha.model.settings import Settings, load_with_origins
 from qpidha.model.sources import COMMANDS
 from qpidha.runtime.exits import CannotStart, reason_of
@@ -36,8 +37,12 @@ class Configuration:
     origins: dict[str, str] = field(default_factory=dict)
 
 
-def configure(argv: Sequence[str], env: Mapping[str, str]) -> Configuration:
-    """Read command line, environment and files. Raises CannotStart."""
+def configure(
+    argv: Sequence[str], env: Mapping[str, str], *, uid: int | None = None
+) -> Configuration:
+    """Read command line, environment and files, for a daemon of this user or of `uid`. Raises
+    CannotStart.
+    """
     command, config, rest = _commands(argv)
     if command in ("help", "version"):
         return Configuration(command)
@@ -49,7 +54,11 @@ def configure(argv: Sequence[str], env: Mapping[str, str]) -> Configuration:
     )
     try:
         settings, warnings, origins = load_with_origins(
-            [(path, _read(path)) for path in paths], env, rest, together=command != "print-config"
+            [(path, _read(path)) for path in paths],
+            env,
+            rest,
+            together=command != "print-config",
+            data_dir=default_data_dir(env, os.getuid() if uid is None else uid),
         )
     except InvalidArgument as error:
         raise CannotStart(error.text, hint=error.hint, code=CONFIG) from error

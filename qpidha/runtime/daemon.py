@@ -95,8 +95,13 @@ class Daemon:
         env: Mapping[str, str],
         loop: asyncio.AbstractEventLoop,
         reread: Reread,
+        *,
+        in_data: bool,
     ) -> None:
-        """`reread` is what the settings came from."""
+        """`reread` is what the settings came from; `in_data` says whether the admin socket may be
+        in the data directory, as that was given.
+        """
+        self._in_data = in_data
         self._settings = settings
         self._reread = reread
         self._secret = os.urandom(SECRET)
@@ -186,7 +191,7 @@ class Daemon:
         )
         for warning in warnings:
             self._log.write("warning", "broker", warning, event_code=ODD_SETTING)
-        path = admin_socket_path(settings, port, self._env)
+        path = admin_socket_path(settings, port, self._env, in_data=self._in_data)
         admin = bind_admin(path, group := admin_group(settings))
         self._admin_path = path
         # A write-ahead log of millions of messages is read below, and none of them is garbage.
@@ -586,9 +591,10 @@ def _serve(configuration: Configuration, reread: Reread) -> int:
     faulthandler.enable()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     loop = uvloop.new_event_loop()
+    in_data = "data-dir" in configuration.origins
     try:
         return loop.run_until_complete(
-            Daemon(settings, os.environ, loop, reread).run(configuration.warnings)
+            Daemon(settings, os.environ, loop, reread, in_data=in_data).run(configuration.warnings)
         )
     finally:
         loop.close()

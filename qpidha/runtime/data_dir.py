@@ -32,6 +32,8 @@ changes nothing but content.
 LOCK = "lock"
 PRIVATE = 0o600
 """What identity and state may be read and written by: nobody else has business with them."""
+ANOTHER = "give this broker a directory of its own with data-dir"
+NONE = "or none with no-data-dir, and it keeps nothing over a restart"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -79,7 +81,7 @@ class Disk:
             self.close()
             raise CannotStart(
                 f"data-dir {self.directory} cannot be used: {reason_of(error)}",
-                hint="give a directory that this user may write with data-dir",
+                hint=f"{ANOTHER}, which this user may write, {NONE}",
                 code=code_of(error),
             ) from error
         except CannotStart:
@@ -152,7 +154,7 @@ class Disk:
             holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
             raise CannotStart(
                 f"data-dir {self.directory} is in use by process {holder or 'unknown'}",
-                hint="stop that broker, or give this one a data-dir of its own",
+                hint=f"stop that broker, or {ANOTHER}, {NONE}",
                 code=UNAVAILABLE,
             ) from None
         os.ftruncate(self._lock, 0)

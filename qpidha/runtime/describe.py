@@ -47,7 +47,7 @@ def help_text() -> str:
         for name, described in OPTIONS.items():
             if described.group != group:
                 continue
-            default = described.kind.show(DEFAULTS[FIELD_OF[name]])
+            default = described.default_text(DEFAULTS[FIELD_OF[name]])
             value = "[yes|no]" if isinstance(described.kind, Bool) else "VALUE"
             lines.append(f"  --{name} {value}")
             text = f"{described.help} Takes {described.kind.accepts}. Default: {default or 'none'}."

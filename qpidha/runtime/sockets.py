@@ -154,13 +154,15 @@ def inherited(settings: Settings) -> list[socket.socket]:
     return found
 
 
-def admin_socket_path(settings: Settings, port: int, env: Mapping[str, str]) -> str:
-    """Where the admin socket is: as set, else in the data directory, else in the user's runtime
-    directory under its port.
+def admin_socket_path(
+    settings: Settings, port: int, env: Mapping[str, str], *, in_data: bool = True
+) -> str:
+    """Where the admin socket is: as set, else in the data directory if that was given (`in_data`),
+    else in the user's runtime directory under its port, where commands look by themselves.
     """
     if settings.admin_socket:
         return os.path.abspath(settings.admin_socket)
-    if settings.data_dir:
+    if settings.data_dir and in_data:
         return os.path.join(os.path.abspath(settings.data_dir), "admin.sock")
     return admin_socket(env, os.getuid(), port)
 

@@ -73,6 +73,7 @@ class _broker:
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "qpidha.runtime.daemon", "--interface", "127.0.0.1"),
+                "--no-data-dir",
                 *(*options, "--ready-fd", str(write)),
             ],
             pass_fds=(write,),

@@ -18,6 +18,7 @@ from qpidha.client.admin import LinkBroken
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.target import resolve
 from qpidha.manager.broker_file import read_broker_file
+from qpidha.model.paths import admin_socket
 from tests.system.cluster import Admin, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def answers(path: Path) -> bool:
     [
         ("data-dir=data", "data/admin.sock"),
         ("data-dir=data\nadmin-socket=run.sock", "run.sock"),
-        ("admin-socket=run.sock", "run.sock"),
+        ("no-data-dir=yes\nadmin-socket=run.sock", "run.sock"),
     ],
 )
 def test_a_relative_path_in_the_file_is_beside_it_for_everybody(
@@ -100,3 +101,13 @@ def test_clients_connect_to_the_port_that_is_open(tmp_path: Path, text: str, por
     config.write_text(f"{text}\ninterface=127.0.0.1\n")
     found = read_broker_file(str(config))
     assert not found.problem and found.port == port
+
+
+def test_without_a_data_dir_the_admin_socket_is_where_a_daemon_of_this_user_has_it(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "qpidha.conf"
+    config.write_text("port=5673\ninterface=127.0.0.1\n")
+    usual = admin_socket(os.environ, os.getuid(), 5673)
+    assert read_broker_file(str(config)).admin_socket == usual
+    assert read_broker_file(str(config), "/given.sock").admin_socket == "/given.sock"

@@ -16,12 +16,19 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 }
 
 
+NAMING = ("--data-dir", "--config", "--no-data-dir")
+"""Options that say where a daemon has its data; one that is given none of them is to have none."""
+
+
 class Running:
     """A daemon that serves."""
 
     def __init__(self, *options, env=ENVIRONMENT):
+        words = [str(option) for option in options]
+        if not any(word.partition("=")[0] in NAMING for word in words):
+            words.append("--no-data-dir")
         self.process = subprocess.Popen(
-            [*COMMAND, "--port", "0", *map(str, options)],
+            [*COMMAND, "--port", "0", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -35,8 +35,8 @@ def page() -> str:
         rows = ["| option | | takes | default |", "|---|---|---|---|"]
         for name, each in OPTIONS.items():
             if each.group == group:
-                default = each.kind.show(DEFAULTS[FIELD_OF[name]])
-                shown = f"`{default}`" if default else ""
+                default = each.default_text(DEFAULTS[FIELD_OF[name]])
+                shown = escaped(default) if each.usual else f"`{default}`" if default else ""
                 takes, text = escaped(each.kind.accepts), escaped(each.help)
                 rows.append(f"| `{name}` | {text} | {takes} | {shown} |")
         parts += [f"## {group}", "\n".join(rows)]

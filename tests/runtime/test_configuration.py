@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qpidha.model.exit_codes import CONFIG
+from qpidha.model.paths import default_data_dir
 from qpidha.model.settings import GROUPS, OPTIONS, Settings
 from qpidha.runtime.configuration import configure
 from qpidha.runtime.describe import config_text, help_text
@@ -88,7 +89,7 @@ def test_every_default_is_in_the_printed_configuration_commented_out():
 
 
 def test_what_could_not_be_served_is_printed():
-    assert configure(["--print-config"], {}).settings == Settings()
+    assert configure(["--print-config", "--no-data-dir"], {}).settings == Settings()
     with pytest.raises(CannotStart, match="no client could log in"):
         configure(["--check"], {})
 
@@ -96,3 +97,32 @@ def test_what_could_not_be_served_is_printed():
 def test_secrets_are_not_printed():
     configuration = configure(["--auth=no", "--ha-username", "ha", "--ha-password", "hush"], {})
     assert "hush" not in config_text(configuration.settings, configuration.origins)
+
+
+@pytest.mark.parametrize(
+    ("env", "uid", "place"),
+    [
+        ({"HOME": "/root"}, 0, "/var/lib/qpidha"),
+        ({"HOME": "/var/lib/qpidha"}, 998, "/var/lib/qpidha"),
+        ({"HOME": "/home/ann"}, 1000, "/home/ann/.qpidha"),
+        ({}, 1000, "/var/lib/qpidha"),
+        ({"HOME": "/home/ann", "STATE_DIRECTORY": "/srv/a:/srv/b"}, 1000, "/srv/a"),
+    ],
+)
+def test_the_default_data_dir_is_that_of_whoever_starts_it(
+    env: dict[str, str], uid: int, place: str
+) -> None:
+    assert default_data_dir(env, uid) == place
+    assert configure(["--interface", "127.0.0.1"], env, uid=uid).settings.data_dir == place
+
+
+@pytest.mark.parametrize("argv", [["--no-data-dir"], ["--no-data-dir=yes"], ["--data-dir", ""]])
+def test_no_data_dir_is_to_have_none(argv: list[str]) -> None:
+    found = configure([*argv, "--interface", "127.0.0.1", "--ha-cluster"], {"QPID_DATA_DIR": "/x"})
+    assert found.settings.data_dir == ""
+    assert any("without data-dir" in warning for warning in found.warnings)
+
+
+def test_no_data_dir_that_says_no_is_told_to_be_of_no_use() -> None:
+    found = configure(["--interface", "127.0.0.1", "--no-data-dir=no"], {"QPIDHA_DATA_DIR": "/x"})
+    assert found.settings.data_dir == "/x" and "no-data-dir" in found.warnings[0]

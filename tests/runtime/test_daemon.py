@@ -26,6 +26,7 @@ from qpidha.model.exit_codes import (
     SOFTWARE,
     UNAVAILABLE,
 )
+from qpidha.model.paths import admin_folder
 from qpidha.node import VERSION
 from tests.patience import STATE
 from tests.runtime.daemons import COMMAND, ENVIRONMENT, Running, run
@@ -89,6 +90,29 @@ def test_a_second_daemon_on_the_same_directory_refuses(place):
         assert code == 69 and f"port {daemon.port} is in use" in log and "next:" in log
 
 
+def test_a_daemon_that_is_given_no_data_dir_has_the_default_one_and_a_second_one_is_refused(place):
+    env = ENVIRONMENT | {"STATE_DIRECTORY": f"{place}/data", "XDG_RUNTIME_DIR": str(place)}
+    with Running("--config", os.devnull, env=env) as daemon:
+        assert (place / "data" / "systemId").exists()
+        # Commands find it where they look by themselves, and not in there.
+        folder = admin_folder(env, os.getuid())
+        assert os.path.exists(f"{folder}/admin-{daemon.port}.sock")
+        assert not (place / "data" / "admin.sock").exists()
+        command = [*COMMAND, "--port", "0"]
+        second = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert (
+            second.returncode == 69 and f"in use by process {daemon.process.pid}" in second.stderr
+        )
+        assert "with data-dir, or none with no-data-dir" in second.stderr
+        with Running("--no-data-dir", env=env) as third:
+            assert third.port
+
+
+def test_a_default_data_dir_that_cannot_be_made_names_the_options():
+    code, _, log = run("--port", "0")
+    assert code == 73 and "data-dir /dev/null/" in log and "no-data-dir" in log
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -106,7 +130,7 @@ def test_a_second_daemon_on_the_same_directory_refuses(place):
     ],
 )
 def test_what_cannot_work_ends_the_start_with_a_reason_and_a_next_step(options, says):
-    code, out, log = run("--port", "0", *options)
+    code, out, log = run("--port", "0", "--no-data-dir", *options)
     assert code == 78 and says in log and "next:" in log and not out and "Traceback" not in log
 
 

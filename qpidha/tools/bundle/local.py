@@ -47,6 +47,8 @@ class LocalBroker:
     pid: int = 0
     log: str = ""
     """A file that its standard error goes to, as far as that is known elsewhere."""
+    uid: int = field(default_factory=os.getuid)
+    """Whose process it is."""
 
     @property
     def absolute(self) -> list[str]:
@@ -79,13 +81,14 @@ def running(label: str, pid: int) -> LocalBroker | None:
         words = [word.decode() for word in (place / "cmdline").read_bytes().split(b"\0")[:-1]]
         pairs = (place / "environ").read_bytes().split(b"\0")[:-1]
         directory = os.readlink(place / "cwd")
+        uid = place.stat().st_uid
     except (OSError, UnicodeDecodeError):
         return None
     first = next((n for n, word in enumerate(words, 1) if word.endswith(DAEMONS)), 0)
     if not first:
         return None
     env = dict(pair.decode(errors="replace").partition("=")[::2] for pair in pairs)
-    return LocalBroker(label, words[first:], env, directory, pid)
+    return LocalBroker(label, words[first:], env, directory, pid, uid=uid)
 
 
 class LocalFiles:
@@ -119,7 +122,7 @@ class LocalFiles:
     def _configured(self) -> Configuration | None:
         broker, masking = self._broker, self._masking
         try:
-            found = configure(broker.absolute, broker.env)
+            found = configure(broker.absolute, broker.env, uid=broker.uid)
         except CannotStart as error:
             self._learn_file()
             text = masking.text(error.text)
