@@ -140,7 +140,7 @@ def test_a_name_that_does_not_exist_is_found() -> None:
 
 SETTINGS = {name.replace("_", "-") for name in Settings.__dataclass_fields__}
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-DAEMON = {"config", "no-data-dir", "check", "print-config", "version", "help"}
+DAEMON = {"config", "no-data-dir", "check", "from-qpidd", "print-config", "version", "help"}
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 SOURCE = re.compile(r"`((?:qpidha|tests|agents|ocf|examples|vagrant|docs)/[\w/.-]*)`")

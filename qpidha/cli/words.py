@@ -206,7 +206,7 @@ def _fish(tree: Tree, named: Named) -> str:
 
 
 def _daemon() -> list[str]:
-    commands = ["--config", "--check", "--print-config", "--version", "--help"]
+    commands = ["--config", "--check", "--from-qpidd", "--print-config", "--version", "--help"]
     return [*commands, *(f"--{name}" for name in OPTIONS)]
 
 

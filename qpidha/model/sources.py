@@ -19,13 +19,14 @@ from typing import Any
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.options import FALSE, TRUE, Bool, FilePath, Option
 
+_STORE = "the store is the write-ahead log in data-dir; files of qpidd are not read"
 IGNORED = {
     "worker-threads": "the broker runs in one thread",
-    "sasl-config": "users are kept in users-file",
-    "sasl-service-name": "users are kept in users-file",
+    "sasl-config": "users are in users-file, which qpid-ha user add writes",
+    "sasl-service-name": "",
     "acl-query": "",
     "known-hosts-url": "clients learn ha-brokers-url",
-    "domain": "",
+    "domain": "no outgoing connections are made by the names of domains",
     "config": "",
     "daemon": "the broker stays in the foreground",
     "wait": "",
@@ -40,11 +41,11 @@ IGNORED = {
     "default-message-group": "",
     "enable-timestamp": "",
     "asyncqueue": "",
-    "xml": "",
-    "replication-exchange-name": "",
+    "xml": "exchanges of the type xml are not offered",
+    "replication-exchange-name": "queues are replicated by ha-replicate",
     "queue-patterns": "",
     "topic-patterns": "",
-    "protocols": "",
+    "protocols": "AMQP 1.0 alone is spoken",
     "async-commit": "",
     "staging-threshold": "",
     "log-to-stdout": "use log-to-stderr",
@@ -62,10 +63,17 @@ IGNORED = {
     "ssl-use-export-policy": "",
     "ssl-sasl-no-dict": "",
     "no-data-dir": "yes is what it takes; data-dir names a directory",
-    "store-dir": "",
-    "truncate": "",
-    "num-jfiles": "",
-    "jfile-size-pgs": "",
+    "store-dir": _STORE,
+    "truncate": _STORE,
+    "num-jfiles": _STORE,
+    "jfile-size-pgs": _STORE,
+    "overwrite-before-return": _STORE,
+    "journal-flush-timeout": _STORE,
+    "federation-tag": "",
+    "transport": "",
+    "close-fd": "",
+    "pidfile": "",
+    "kill": "send SIGKILL instead",
 }
 """Options of qpidd that are accepted and do nothing, with what to know about each."""
 OLD_NAMES = {
@@ -73,20 +81,23 @@ OLD_NAMES = {
     "max-connections-per-user": "connection-limit-per-user",
 }
 """Options of older versions of qpidd, and what they are called since."""
-IGNORED_FAMILIES = (
-    "rdma-",
-    "mgmt-",
-    "cluster-",
-    "dtx-",
-    "efp-",
-    "tpl-",
-    "wcache-",
-    "default-flow-",
-    "default-event-",
-    "paging-",
-    "link-credit-",
-)
-"""Beginnings of further such options."""
+IGNORED_FAMILIES = {
+    "rdma-": "RDMA is not offered",
+    "mgmt-": "QMF is not spoken; tools ask by AMQP management",
+    "cluster-": "active-active clusters are not offered; see ha-cluster",
+    "dtx-": "distributed transactions (DTX) are not offered; local ones are atomic",
+    "efp-": _STORE,
+    "tpl-": _STORE,
+    "wcache-": _STORE,
+    "default-flow-": (
+        "senders wait beyond 80 % of a queue's limit, until 70 % are left; others by "
+        "qpid.flow_stop_count, qpid.flow_resume_count ... of a queue or a policy"
+    ),
+    "default-event-": "queues give alerts by qpid.alert_count and qpid.alert_size alone",
+    "paging-": "bodies beyond queue-memory are read back from data-dir",
+    "link-credit-": "",
+}
+"""Beginnings of further such options, with the same."""
 _SWITCHES = ("daemon", "quit", "no-module-dir", "wait")
 _SHORT = {"-p": "port", "-i": "interface"}
 _ENVIRONMENTS = ("QPID_", "QPIDHA_")
@@ -98,7 +109,7 @@ COMMAND_LINE = "command line"
 """What the source of an option is called that stands there."""
 COMMANDS = ("check", "print-config", "version", "help")
 """Words of the command line that say what to do."""
-WORDS = (*COMMANDS, "config")
+WORDS = (*COMMANDS, "config", "from-qpidd")
 """Words of the command line that are no options."""
 
 
@@ -181,13 +192,20 @@ def _bad_value(described: Option, shown: str, reason: str, source: str) -> Inval
     )
 
 
+def why_ignored(name: str) -> str | None:
+    """Say why an option of qpidd does nothing here; None if it is no such option."""
+    reason = IGNORED.get(name)
+    if reason is None:
+        families = (text for start, text in IGNORED_FAMILIES.items() if name.startswith(start))
+        reason = next(families, None)
+    return "it has no meaning for this broker" if reason == "" else reason
+
+
 def _ignored(options: Mapping[str, Option], raw: _Raw) -> str:
     """Say that an option of qpidd does nothing here, or raise if neither knows it."""
-    if raw.name in IGNORED or raw.name.startswith(IGNORED_FAMILIES):
-        reason = IGNORED.get(raw.name)
-        return f"{raw.name} ({raw.source}) is ignored" + (
-            f": {reason}" if reason else ": it has no meaning for this broker"
-        )
+    reason = why_ignored(raw.name)
+    if reason is not None:
+        return f"{raw.name} ({raw.source}) is ignored: {reason}"
     known = (*options, *WORDS) if raw.source == COMMAND_LINE else options
     raise InvalidArgument(
         f"unknown option {raw.name} ({raw.source})", hint=_nearest(known, raw.name)
@@ -215,10 +233,20 @@ def file_values(text: str, file_name: str) -> dict[str, str]:
     return {raw.name: raw.text for raw in _from_file(text, file_name)}
 
 
-def _from_file(text: str, file_name: str) -> Iterator[_Raw]:
-    """Options of a configuration file."""
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a configuration file that gives an option."""
+
+    number: int
+    content: str
+    """Without a comment behind it."""
+    name: str
+    value: str
+
+
+def lines_of(text: str, file_name: str) -> Iterator[Line]:
+    """Read what stands in the lines of a file. Raises InvalidArgument."""
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
-        source = f"line {number} of {file_name}"
         content = line.strip()
         # qpidd ends a line at any #, which cuts passwords; here a comment starts the line or
         # follows a space.
@@ -229,10 +257,17 @@ def _from_file(text: str, file_name: str) -> Iterator[_Raw]:
         name, equals, value = content.partition("=")
         if not equals:
             raise InvalidArgument(
-                f"{source} is not name=value: {content.split()[0]}",
+                f"line {number} of {file_name} is not name=value: {content.split()[0]}",
                 hint="write one name=value on each line",
             )
-        yield _translated(name.strip(), value.strip(), source, posixpath.dirname(file_name))
+        yield Line(number, content, name.strip(), value.strip())
+
+
+def _from_file(text: str, file_name: str) -> Iterator[_Raw]:
+    """Options of a configuration file."""
+    folder = posixpath.dirname(file_name)
+    for line in lines_of(text, file_name):
+        yield _translated(line.name, line.value, f"line {line.number} of {file_name}", folder)
 
 
 def _from_environment(

@@ -19,6 +19,7 @@ from qpidha.model.paths import default_data_dir
 from qpidha.model.settings import Settings, load_with_origins
 from qpidha.model.sources import COMMANDS
 from qpidha.runtime.exits import CannotStart, reason_of
+from qpidha.runtime.from_qpidd import Judgement, judge
 
 MAIN_FILE = "/etc/qpidha/qpidha.conf"
 MORE_FILES = "/etc/qpidha/conf.d/*.conf"
@@ -35,6 +36,8 @@ class Configuration:
     settings: Settings = field(default_factory=Settings)
     warnings: list[str] = field(default_factory=list)
     origins: dict[str, str] = field(default_factory=dict)
+    judgement: Judgement | None = None
+    """What a qpidd.conf means here, if that is asked."""
 
 
 def configure(
@@ -43,9 +46,17 @@ def configure(
     """Read command line, environment and files, for a daemon of this user or of `uid`. Raises
     CannotStart.
     """
-    command, config, rest = _commands(argv)
+    command, config, qpidd, rest = _commands(argv)
     if command in ("help", "version"):
         return Configuration(command)
+    if qpidd:
+        if command != "check" or config:
+            raise CannotStart(
+                "--from-qpidd is for --check, and takes the place of --config (command line)",
+                hint=f"write --check --from-qpidd {qpidd}",
+                code=CONFIG,
+            )
+        return Configuration(command, judgement=judge(qpidd, _read(qpidd), rest))
     config = config or env.get("QPIDHA_CONFIG", "") or env.get("QPID_CONFIG", "")
     paths = (
         [config]
@@ -82,27 +93,27 @@ def read_password(option: str, path: str) -> str:
         ) from error
 
 
-def _commands(argv: Sequence[str]) -> tuple[str, str, list[str]]:
-    """Split the command line into command, configuration file and options."""
-    command, config = "", ""
+def _commands(argv: Sequence[str]) -> tuple[str, str, str, list[str]]:
+    """Split the command line into command, configuration file, qpidd's file and options."""
+    command = ""
+    files = {"--config": "", "--from-qpidd": ""}
     rest: list[str] = []
     words = list(argv)
     while words:
         word = words.pop(0)
+        name, equals, value = word.partition("=")
         if word in WORDS:
             # help wins over everything, so that it is there when all else is wrong.
             command = WORDS[word] if command != "help" else command
-        elif word.startswith("--config="):
-            config = word.partition("=")[2]
-        elif word == "--config":
-            if not words:
+        elif name in files:
+            if not equals and not words:
                 raise CannotStart(
-                    "--config needs a file (command line)", hint="write --config FILE", code=CONFIG
+                    f"{name} needs a file (command line)", hint=f"write {name} FILE", code=CONFIG
                 )
-            config = words.pop(0)
+            files[name] = value if equals else words.pop(0)
         else:
             rest.append(word)
-    return command, config, rest
+    return command, files["--config"], files["--from-qpidd"], rest
 
 
 def _read(path: str) -> str:

@@ -615,7 +615,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         configuration = configure(words, os.environ)
         if configuration.command:
             _tell(configuration)
-            return OK
+            judgement = configuration.judgement
+            return OK if judgement is None else judgement.code
         return _serve(_fitted(configuration), lambda: _fitted(configure(words, os.environ)))
     except CannotStart as error:
         _complain(error)
@@ -650,7 +651,8 @@ def _check_text(settings: Settings) -> str:
 
 def _tell(configuration: Configuration) -> None:
     """Print what the command line asks for."""
-    if configuration.command == "check":
+    judgement = configuration.judgement
+    if configuration.command == "check" and judgement is None:
         _check(_fitted(configuration))
         for warning in configuration.warnings:
             print(f"qpidhad: warning: {warning}", file=sys.stderr)
@@ -661,7 +663,7 @@ def _tell(configuration: Configuration) -> None:
         "check": lambda: _check_text(configuration.settings),
     }
     try:
-        sys.stdout.write(texts[configuration.command]())
+        sys.stdout.write(judgement.text() if judgement else texts[configuration.command]())
         sys.stdout.flush()
     except OSError as error:
         # Let the interpreter's own flush go nowhere.

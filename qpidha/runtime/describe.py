@@ -21,6 +21,8 @@ Relative paths begin at the working directory, in a configuration file at the fo
 Commands:
   --config FILE       Read this file, not /etc/qpidha/qpidha.conf and /etc/qpidha/conf.d/*.conf.
   --check             Check the configuration and its files; exit 0 if all is well, else 78.
+  --from-qpidd FILE   With --check: say line by line what a qpidd.conf and its acl-file mean here;
+                      exit 0 if all is the same, 1 if something differs, 78 if it is refused.
   --print-config      Print every option with its value, its source and its purpose.
   --version           Print the version.
   --help              Print this text.

@@ -1,0 +1,176 @@
+"""The options of qpidd: what each is without being given, and what it is to somebody who knows
+qpidd and comes to this broker.
+
+What becomes of an option here is not said in this table: settings.py and sources.py know. It adds
+qpidd's default, and what differs though the name is the same. Reads nothing.
+Source: Qpid src/qpid/broker/Broker.cpp, src/posix/QpiddBroker.cpp, src/qpid/acl/AclPlugin.cpp,
+src/qpid/ha/HaPlugin.cpp, src/qpid/log/Options.cpp, src/qpid/sys/ssl/util.cpp,
+src/qpid/linearstore/StorePlugin.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class QpiddOption:
+    """An option of qpidd."""
+
+    default: str = ""
+    """Without being given; empty is nothing, or what depends on the machine."""
+    note: str = ""
+    """What differs here."""
+    is_missed: bool = False
+    """Whether the note holds where the option is not given, too."""
+
+
+QPIDD: dict[str, QpiddOption] = {
+    # The daemon.
+    "config": QpiddOption("/etc/qpid/qpidd.conf"),
+    "daemon": QpiddOption("no"),
+    "transport": QpiddOption("tcp"),
+    "wait": QpiddOption("600"),
+    "check": QpiddOption(),
+    "quit": QpiddOption(),
+    "kill": QpiddOption(),
+    "pid-dir": QpiddOption("~/.qpidd"),
+    "pidfile": QpiddOption(),
+    "close-fd": QpiddOption(),
+    "load-module": QpiddOption(),
+    "module-dir": QpiddOption(),
+    "no-module-dir": QpiddOption("no"),
+    # The broker.
+    "data-dir": QpiddOption(
+        "~/.qpidd",
+        "it is not to be qpidd's: files of qpidd are not read, qpid-ha migrate moves messages",
+        is_missed=True,
+    ),
+    "no-data-dir": QpiddOption("no"),
+    "paging-dir": QpiddOption(),
+    "port": QpiddOption("5672"),
+    "interface": QpiddOption(),
+    "listen-disable": QpiddOption(),
+    "protocols": QpiddOption(
+        "", "AMQP 1.0 alone is spoken: clients of 0-10 need another library", is_missed=True
+    ),
+    "socket-fd": QpiddOption(),
+    "worker-threads": QpiddOption(),
+    "connection-backlog": QpiddOption("10"),
+    "tcp-nodelay": QpiddOption("yes"),
+    "max-negotiate-time": QpiddOption("10000"),
+    "session-max-unacked": QpiddOption(
+        "5000", "it counts for each consumer, in qpidd for a session"
+    ),
+    "default-queue-limit": QpiddOption("104857600"),
+    "default-flow-stop-threshold": QpiddOption("80"),
+    "default-flow-resume-threshold": QpiddOption("70"),
+    "default-event-threshold-ratio": QpiddOption(
+        "80",
+        "queues give alerts by qpid.alert_count and qpid.alert_size alone; set them by a policy",
+        is_missed=True,
+    ),
+    "default-message-group": QpiddOption("qpid.no-group"),
+    "enable-timestamp": QpiddOption("no"),
+    "queue-purge-interval": QpiddOption("600"),
+    "max-purge-batch": QpiddOption("1000"),
+    "queue-patterns": QpiddOption(),
+    "topic-patterns": QpiddOption(),
+    "domain": QpiddOption(),
+    "known-hosts-url": QpiddOption("none"),
+    "dtx-default-timeout": QpiddOption("60"),
+    "dtx-max-timeout": QpiddOption("3600"),
+    "replication-exchange-name": QpiddOption(),
+    "watchdog-interval": QpiddOption(),
+    "federation-tag": QpiddOption(),
+    "link-maintenance-interval": QpiddOption("2"),
+    "link-heartbeat-interval": QpiddOption(
+        "120", "parts of a second count; in qpidd less than a second was no heartbeat at all"
+    ),
+    # Management.
+    "mgmt-enable": QpiddOption("yes"),
+    "mgmt-publish": QpiddOption("yes"),
+    "mgmt-qmf2": QpiddOption("yes"),
+    "mgmt-qmf1": QpiddOption("no"),
+    "mgmt-pub-interval": QpiddOption("10"),
+    # Who may do what.
+    "auth": QpiddOption("yes"),
+    "realm": QpiddOption("QPID"),
+    "sasl-config": QpiddOption(),
+    "sasl-service-name": QpiddOption("qpidd"),
+    "require-encryption": QpiddOption("no", "the plain port is not opened at all"),
+    "acl-file": QpiddOption(
+        "", "a relative path begins at this file's folder, in qpidd at data-dir"
+    ),
+    "max-connections": QpiddOption("500"),
+    "max-connections-per-user": QpiddOption("0"),
+    "max-connections-per-ip": QpiddOption("0"),
+    "connection-limit-per-user": QpiddOption("0"),
+    "connection-limit-per-ip": QpiddOption("0"),
+    "max-queues-per-user": QpiddOption("0"),
+    # High availability.
+    "ha-cluster": QpiddOption("no"),
+    "ha-queue-replication": QpiddOption("no"),
+    "ha-brokers-url": QpiddOption(),
+    "ha-public-url": QpiddOption("", "clients of a backup are redirected there, too"),
+    "ha-replicate": QpiddOption("none"),
+    "ha-username": QpiddOption("", "only this user may be a broker, promote and demote"),
+    "ha-password": QpiddOption(),
+    "ha-mechanism": QpiddOption(),
+    "ha-backup-timeout": QpiddOption(
+        "10", "a connected backup that confirms nothing is dropped, too"
+    ),
+    "ha-flow-messages": QpiddOption("1000"),
+    "ha-flow-bytes": QpiddOption("0"),
+    # TLS.
+    "ssl-port": QpiddOption("5671"),
+    "ssl-cert-db": QpiddOption(),
+    "ssl-cert-name": QpiddOption(),
+    "ssl-cert-password-file": QpiddOption(),
+    "ssl-require-client-authentication": QpiddOption("no"),
+    "ssl-sasl-no-dict": QpiddOption("no"),
+    "ssl-use-export-policy": QpiddOption("no"),
+    # The log.
+    "trace": QpiddOption("no"),
+    "log-enable": QpiddOption(
+        "notice+", "its categories differ: broker, events, ha, network, security, store"
+    ),
+    "log-disable": QpiddOption(),
+    "log-time": QpiddOption("yes"),
+    "log-level": QpiddOption("yes"),
+    "log-source": QpiddOption("no"),
+    "log-thread": QpiddOption("no"),
+    "log-function": QpiddOption("no"),
+    "log-hires-timestamp": QpiddOption("no"),
+    "log-category": QpiddOption("yes"),
+    "log-prefix": QpiddOption(),
+    "log-to-stderr": QpiddOption(),
+    "log-to-stdout": QpiddOption("no"),
+    "log-to-file": QpiddOption(),
+    "log-to-syslog": QpiddOption(),
+    "syslog-name": QpiddOption(),
+    "syslog-facility": QpiddOption(),
+    # Stores, and what older versions had.
+    "store-dir": QpiddOption(),
+    "truncate": QpiddOption("no"),
+    "wcache-page-size": QpiddOption("32"),
+    "tpl-wcache-page-size": QpiddOption("4"),
+    "efp-partition": QpiddOption("1"),
+    "efp-file-size": QpiddOption("2048"),
+    "overwrite-before-return": QpiddOption("no"),
+    "journal-flush-timeout": QpiddOption("500ms"),
+    "num-jfiles": QpiddOption("8"),
+    "jfile-size-pgs": QpiddOption("24"),
+    "tpl-num-jfiles": QpiddOption("8"),
+    "tpl-jfile-size-pgs": QpiddOption("24"),
+    "async-commit": QpiddOption(),
+    "staging-threshold": QpiddOption(),
+    "asyncqueue": QpiddOption(),
+    "xml": QpiddOption(),
+    "acl-query": QpiddOption(),
+    "cluster-name": QpiddOption(),
+    "cluster-url": QpiddOption(),
+    "cluster-mechanism": QpiddOption(),
+    "rdma-recv-buffer": QpiddOption(),
+}
+"""Options by name, in the order of qpidd's help."""
