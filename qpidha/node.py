@@ -28,6 +28,7 @@ from qpidha.amqp.server.served_connection import ServedConnection
 from qpidha.amqp.server.streams import Streams
 from qpidha.broker.broker import Broker
 from qpidha.broker.credit import DISK_FREE_LIMIT
+from qpidha.broker.node_patterns import NodePatterns
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.ha.channels import FEATURES_PROPERTY, REPLICATION, Channels, features_of, identify
 from qpidha.ha.cluster import Cluster
@@ -142,6 +143,11 @@ def _fitting(settings: Settings, memory_limit: int) -> Settings:
     if settings.ha_flow_bytes or flow >= WINDOW:
         return settings
     return replace(settings, ha_flow_bytes=flow)
+
+
+def check_patterns(settings: Settings) -> None:
+    """Raise InvalidArgument for patterns of nodes that no broker can follow."""
+    NodePatterns(settings.queue_patterns, settings.topic_patterns)
 
 
 class Node:

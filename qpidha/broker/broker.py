@@ -31,6 +31,7 @@ from qpidha.broker.exchange import (
     subject,
 )
 from qpidha.broker.levels import Levels
+from qpidha.broker.node_patterns import NodePatterns
 from qpidha.broker.policy import MOST_POLICIES
 from qpidha.broker.queues.arguments import check_key, check_name, check_plain, fits_key
 from qpidha.broker.queues.dead_letters import dead_letter
@@ -185,6 +186,7 @@ class Broker(State):
         self._make_uuid = make_uuid
         self._last_local_uid = LOCAL_UID
         self.levels = Levels(self, announce, self._local_uid)
+        self.node_patterns = NodePatterns(settings.queue_patterns, settings.topic_patterns)
         self.credit = Credit()
         self._publish_steps = Steps(*PUBLISH_STEPS, "send it again, and fewer of this kind at once")
         self._reroute_steps = Steps(*REROUTE_STEPS, "reject, or delete, fewer of this kind at once")
@@ -224,9 +226,7 @@ class Broker(State):
         self._recalling: dict[Queue, Recall] = {}
         """The walks of rings that are over their limits, and of windows that learn their keys."""
         self._evicting: dict[Queue, Deletion | None] = {}
-        """Queues whose messages are on their way to an alternate exchange, to make room or because
-        the queue ends; none comes back to them.
-        """
+        """Queues whose messages are on their way to an alternate exchange; none comes back."""
 
     def _begin_owning(self) -> None:
         """Nobody owns anything."""
@@ -318,9 +318,10 @@ class Broker(State):
         alternate: str = "",
         arguments: Mapping[str, Any] | None = None,
         owner: object | None = None,
+        waits: bool = False,
     ) -> tuple[Queue, int]:
         """Return the queue of this name, created if need be; PreconditionFailed if it exists as
-        something else.
+        something else. One that `waits` for its first use does not end with the owner before.
         """
         wanted = queue_asked_for(
             name,
@@ -344,6 +345,8 @@ class Broker(State):
         check_new_queue(self, wanted)
         if not self._knows_kinds:
             wanted.implied = []
+        if waits and not _is_of_owner(wanted):
+            owner = None
         self._choose_level(wanted, owner)
         wanted.uuid = self._make_uuid()
         wanted.arguments = resolved(given, wanted.replicate, wanted.uuid)
@@ -1696,17 +1699,27 @@ class Broker(State):
                     ending.append(source)
         return sequence
 
+    def left_exchange(self, exchange: Exchange) -> None:
+        """A link left an auto-delete exchange, or did not come to use it: delete it if that was
+        the end of it.
+        """
+        if self.by_uid.get(exchange.uid) is exchange and exchange.ends_unbound:
+            self._end_unused_exchange(exchange)
+
     def _end_unused_exchange(self, exchange: Exchange) -> int:
         """Delete an auto-delete exchange whose last binding went."""
         return self._delete_exchange(exchange) if self._is_unused(exchange) else 0
 
     def _is_unused(self, exchange: Exchange) -> bool:
-        """Whether an exchange ends with its last binding, and that went."""
+        """Whether an exchange ends with its last binding and the last link that sends to it, and
+        both went.
+        """
         is_replica = self.passive and exchange.uid > 0
         return not (
             is_replica
             or not exchange.options.auto_delete
             or exchange.binding_count
+            or exchange.senders
             or self._user_of_alternate(exchange.name)
         )
 
@@ -1835,6 +1848,12 @@ def _no_queue(queue: Queue, target: DeadLetterTarget | None) -> str:
 
 def _refused_on_backup(what: str) -> RefusedRequest:
     return RefusedRequest(f"{what} on a backup", hint="Ask the primary.")
+
+
+def _is_of_owner(wanted: QueueDeclared) -> bool:
+    """Whether a queue has an owner as long as there is one, and not only users."""
+    lifetime = read_lifetime(wanted.arguments, wanted.auto_delete)
+    return wanted.exclusive or lifetime is Lifetime.ON_CLOSE
 
 
 def _is_over(queue: Queue) -> bool:

@@ -106,11 +106,13 @@ class Exchange:
         "bytes_dropped",
         "bytes_received",
         "dropped",
+        "ends_unbound",
         "incoming",
         "leads_on",
         "name",
         "options",
         "received",
+        "senders",
         "uid",
         "uuid",
     )
@@ -132,6 +134,12 @@ class Exchange:
         """(exchange uid, key) of each binding that leads here."""
         self.leads_on = 0
         """How many of the bindings lead to other exchanges."""
+        self.senders = 0
+        """How many links send to it: an auto-delete exchange stays as long as one does."""
+        self.ends_unbound = False
+        """Whether it has had a binding, or was made for a link: the end of the last link that
+        sends to it is then its own, if it is auto-delete.
+        """
         self.received = self.dropped = self.bytes_received = self.bytes_dropped = 0
 
     def __repr__(self) -> str:
@@ -167,6 +175,7 @@ class Exchange:
         self._bindings[destination.uid, key] = binding
         bindings_to(destination)[self.uid, key] = None
         self.leads_on += isinstance(destination, Exchange)
+        self.ends_unbound = True
         self._added(binding)
 
     def unbind(self, destination: Destination, key: str) -> None:

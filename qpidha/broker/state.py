@@ -84,6 +84,16 @@ class BrokerSettings(Protocol):
         ...
 
     @property
+    def queue_patterns(self) -> tuple[str, ...]:
+        """For which unknown names queues are made."""
+        ...
+
+    @property
+    def topic_patterns(self) -> tuple[str, ...]:
+        """For which unknown names topic exchanges are made."""
+        ...
+
+    @property
     def max_queues(self) -> int:
         """How many queues there may be."""
         ...

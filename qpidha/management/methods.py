@@ -353,6 +353,7 @@ def _declare_queue(call: Call) -> None:
         alternate=call["alternate"],
         arguments=call["arguments"],
         owner=call.owner,
+        waits=True,
     )
     if created:
         call.done()

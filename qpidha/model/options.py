@@ -324,6 +324,29 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
+class Patterns:
+    """Regular expressions, separated by spaces: a comma may be part of one."""
+
+    accepts: str = "regular expressions separated by spaces, or given one by one"
+    separator: str = " "
+    """What stands between several occurrences of the option."""
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        """Read the list; each once."""
+        return tuple(dict.fromkeys(text.split()))
+
+    def check(self, value: Any) -> bool:
+        """Whether it is a tuple of words; what a pattern is the broker knows."""
+        return isinstance(value, tuple) and all(
+            isinstance(word, str) and word.split() == [word] for word in value
+        )
+
+    def show(self, value: Any) -> str:
+        """Write the list."""
+        return " ".join(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Urls:
     """A list of broker addresses."""
 
@@ -398,8 +421,8 @@ class LogSelectors:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option as the operator sees it. `repeat` joins several occurrences with commas; a
-    `secret` is never printed.
+    """One option as the operator sees it. `repeat` joins several occurrences, with commas
+    unless the kind has another separator; a `secret` is never printed.
     """
 
     help: str

@@ -29,6 +29,7 @@ from qpidha.model.options import (
     Integer,
     LogSelectors,
     Option,
+    Patterns,
     Size,
     SizeOrShare,
     Text,
@@ -335,6 +336,22 @@ class Settings:
         10_000, Integer(1), "Exchanges at the same time, the built-in ones included.", group=QUEUES
     )
     max_bindings: int = option(10_000, Integer(1), "Bindings of one queue.", group=QUEUES)
+    queue_patterns: tuple[str, ...] = option(
+        (),
+        Patterns(),
+        "Make a queue for a client that attaches to an unknown name in which one of these is "
+        "found. It goes when nobody uses it and nothing is on it.",
+        group=QUEUES,
+        repeat=True,
+    )
+    topic_patterns: tuple[str, ...] = option(
+        (),
+        Patterns(),
+        "Make a topic exchange for a client that attaches to an unknown name in which one of these "
+        "is found. It goes when nobody uses it. Of several patterns the longest decides.",
+        group=QUEUES,
+        repeat=True,
+    )
     unroutable: str = option(
         "release",
         Choice(UNROUTABLE),

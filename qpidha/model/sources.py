@@ -43,8 +43,6 @@ IGNORED = {
     "asyncqueue": "",
     "xml": "exchanges of the type xml are not offered",
     "replication-exchange-name": "queues are replicated by ha-replicate",
-    "queue-patterns": "",
-    "topic-patterns": "",
     "protocols": "AMQP 1.0 alone is spoken",
     "async-commit": "",
     "staging-threshold": "",
@@ -165,7 +163,7 @@ def _value(described: Option, raws: list[_Raw]) -> Given:
     """Read and check the value of an option from its occurrences in one source."""
     last = raws[-1]
     if described.repeat:
-        text = ",".join(raw.text for raw in raws)
+        text = getattr(described.kind, "separator", ",").join(raw.text for raw in raws)
     elif len(raws) > 1 and last.source != COMMAND_LINE:
         raise InvalidArgument(
             f"{described.name} is given twice: {raws[0].source} and {last.source}",

@@ -26,7 +26,7 @@ from qpidha.amqp.peer.sasl import Users
 from qpidha.management.acl import AccessList
 from qpidha.model.choices import choice_text
 from qpidha.model.effects import Announce, Compute, Reload, SaveState, Stop, WriteEvents
-from qpidha.model.errors import LogDamaged, QpidHaError, StateLost
+from qpidha.model.errors import InvalidArgument, LogDamaged, QpidHaError, StateLost
 from qpidha.model.event_codes import (
     INVARIANT_BROKEN,
     LISTENS,
@@ -45,7 +45,7 @@ from qpidha.model.events import Event, Reloaded, StateSaved, StopRequested
 from qpidha.model.exit_codes import CONFIG, DATA_ERROR, IO_ERROR, NO, OK, SOFTWARE
 from qpidha.model.memory import peer_share
 from qpidha.model.settings import Settings
-from qpidha.node import NOT_RELOADED, VERSION, Node, newest_state
+from qpidha.node import NOT_RELOADED, VERSION, Node, check_patterns, newest_state
 from qpidha.runtime.access_list import load_access_list
 from qpidha.runtime.arithmetic import Arithmetic
 from qpidha.runtime.clock import Clock, new_uuid
@@ -578,11 +578,22 @@ def _check(configuration: Configuration) -> None:
     configuration.warnings += check_users(settings, load_users(settings))
     configuration.warnings += load_access_list(settings)[1]
     load_policies(settings)
+    _check_patterns(settings)
     if settings.ssl_cert:
         server_context(settings)
         configuration.warnings += check_certificate(settings)
     if settings.ssl_trusted:
         client_context(settings)
+
+
+def _check_patterns(settings: Settings) -> None:
+    try:
+        check_patterns(settings)
+    except InvalidArgument as error:
+        why = ", ".join(filter(None, (error.text, error.reason)))
+        raise CannotStart(
+            f"queue-patterns and topic-patterns: {why}", hint=error.hint, code=CONFIG
+        ) from error
 
 
 def _serve(configuration: Configuration, reread: Reread) -> int:

@@ -517,6 +517,26 @@ def test_an_exclusive_queue_belongs_to_who_asked(asker: Asker) -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "stays"),
+    [
+        ({"arguments": {"qpid.lifetime-policy": "delete-if-unused"}}, True),
+        ({"arguments": {"qpid.lifetime-policy": "delete-if-empty"}}, True),
+        ({"arguments": {"qpid.lifetime-policy": "delete-if-unused-and-empty"}}, True),
+        ({"auto_delete": True}, True),
+        ({"arguments": {"qpid.lifetime-policy": "delete-on-close"}}, False),
+        ({"auto_delete": True, "exclusive": True}, False),
+    ],
+)
+def test_a_queue_declared_by_a_command_waits_for_its_first_use(
+    asker: Asker, asked: dict[str, Any], stays: bool
+) -> None:
+    broker, owner = asker.target.broker, FakeConnection(1)
+    asker.call("declare_queue", {"name": "q", **asked}, owner)
+    broker.owner_gone(owner)
+    assert ("q" in broker.queues) is stays
+
+
+@pytest.mark.parametrize(
     "method, params",
     [
         ("purge_queue", {"name": "q"}),

@@ -30,6 +30,7 @@ from qpidha.amqp.server.incoming import IncomingLink
 from qpidha.amqp.server.outgoing import OutgoingLink
 from qpidha.amqp.server.receiving_link import TransferLimitExceeded
 from qpidha.broker.declaration import OPTIONS, exchange_asked_for, properties_of, queue_asked_for
+from qpidha.broker.node_patterns import as_made
 from qpidha.broker.queues.arguments import check_key
 from qpidha.broker.queues.intake import LANGUAGES, NO_LOCAL
 from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, Lifetime
@@ -129,6 +130,7 @@ class Attaching:
         "_host",
         "_incoming",
         "_lives",
+        "_made",
         "_outgoing",
         "_queue",
         "_sequence",
@@ -157,6 +159,8 @@ class Attaching:
         self._queue: Queue | None = None
         self._filters = SourceFilters({})
         self._deletes = False
+        self._made: Address | None = None
+        """What was made for this link."""
         self._sequence = 0
 
     def begin(self) -> None:
@@ -201,7 +205,7 @@ class Attaching:
         end = self._end
         if end is None:
             return
-        self._end = None
+        self._end = self._made = None
         if self._outgoing is not None and self._queue is not None:
             try:
                 if self._outgoing.end is None:
@@ -270,6 +274,11 @@ class Attaching:
         for link in (self._incoming, self._outgoing):
             if link is not None:
                 link.lost()
+        made, self._made = self._made, None
+        if made is not None and made.queue is not None:
+            self._broker.left(made.queue)
+        elif made is not None:
+            self._broker.left_exchange(made.exchange)
 
     # Finding the AMQP node.
 
@@ -307,7 +316,7 @@ class Attaching:
                 told = {"routingkey": address.key or ""}
                 self._check(Action.PUBLISH, ObjectType.EXCHANGE, address.name, told)
             self._check_serving(0)
-            link.to_exchange(address.name, address.key)
+            link.to_exchange(address.exchange, address.key)
 
     def _begin_outgoing(self, end: LinkEnd) -> None:
         source = self._source
@@ -334,7 +343,9 @@ class Attaching:
         found = None if source.dynamic else find_address(self._broker, source.address or "")
         shared = SHARED in source.capabilities
         is_subscription = (
-            _asks_for_exchange(source) if found is None else found.exchange is not None
+            _asks_for_exchange(source)
+            if found is None
+            else found.exchange is not None or self._kind_made(found, source) is Kind.EXCHANGE
         )
         link = OutgoingLink(
             self._served,
@@ -484,6 +495,8 @@ class Attaching:
                 self._read_filter(found, "" if found.queue else found.exchange.options.type)
             elif creates:
                 found = self._create(found, terminus, link)
+            elif (kind_made := self._kind_made(found, terminus)) is not None:
+                found = self._create(found, terminus, link, kind_made)
             else:
                 kind = found.wanted or "queue or exchange"
                 raise NotFound(
@@ -534,10 +547,38 @@ class Attaching:
                 hint="give one of them",
             )
 
-    def _create(self, address: Address, terminus: Terminus, link: object) -> Address:
-        """Make a queue or exchange from node properties."""
-        is_exchange = _asks_for_exchange(terminus) or address.wanted == "exchange"
+    def _kind_made(self, found: Address, terminus: Terminus) -> Kind | None:
+        """Return what the operator has made for a name that is not there, if the peer wants that;
+        with create-on-demand the peer says what is made.
+        """
+        if found.queue is not None or found.exchange is not None or CREATE in terminus.capabilities:
+            return None
+        wanted = {KINDS[name] for name in terminus.capabilities if name in KINDS}
+        if EXCHANGE_TYPE in terminus.properties or found.wanted == "exchange":
+            wanted = {EXCHANGE}
+        elif found.wanted:
+            wanted = {QUEUE}
+        among = [
+            kind
+            for kind, called in ((Kind.QUEUE, QUEUE), (Kind.EXCHANGE, EXCHANGE))
+            if called in wanted or not wanted
+        ]
+        return self._broker.node_patterns.kind_of(found.name, among)
+
+    def _create(
+        self, address: Address, terminus: Terminus, link: object, kind_made: Kind | None = None
+    ) -> Address:
+        """Make a queue or exchange from node properties; of a kind that is made for its name it
+        goes when it is not used, unless they say otherwise.
+        """
+        is_exchange = (
+            kind_made is Kind.EXCHANGE
+            if kind_made is not None
+            else _asks_for_exchange(terminus) or address.wanted == "exchange"
+        )
         asked = asked_of(terminus, is_exchange=is_exchange)
+        if kind_made is not None:
+            asked = as_made(kind_made, asked)
         kind = str(terminus.properties.get(EXCHANGE_TYPE) or "topic") if is_exchange else ""
         self._read_filter(address, kind)
         if is_exchange or not terminus.dynamic:
@@ -566,6 +607,10 @@ class Attaching:
                 address.name, arguments=asked, owner=holder
             )
             address.queue = queue
+        if kind_made is not None:
+            self._made = address
+            if is_exchange:
+                address.exchange.ends_unbound = True
         if terminus.dynamic:
             code = LIFETIME_CODES.get(str(asked.get(LIFETIME_POLICY)), 0x2B)
             terminus.properties = {Symbol("lifetime-policy"): Described(ULong(code), [])}

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from qpidha.amqp.peer.terminus import PeerError
     from qpidha.amqp.server.host import LinkHome
     from qpidha.amqp.server.open_transactions import Work
+    from qpidha.broker.exchange import Exchange
     from qpidha.broker.queues.queue import Queue
 
 
@@ -127,6 +128,7 @@ class IncomingLink(ReceivingLink):
         "_budget",
         "_counters",
         "_exchange",
+        "_exchange_used",
         "_key",
         "_largest",
         "_largest_before",
@@ -153,6 +155,7 @@ class IncomingLink(ReceivingLink):
         self._arrival = self._arrival_with_route if is_annotated else self._take_in
         self._exchange = ""
         self._key: str | None = None
+        self._exchange_used: Exchange | None = None
         self._payload = b""
         self._posting: Work | None = None
         """The transaction of a message of which a part has come."""
@@ -168,10 +171,12 @@ class IncomingLink(ReceivingLink):
         self._queue = queue
         queue.add_sender(self)
 
-    def to_exchange(self, name: str, key: str | None) -> None:
+    def to_exchange(self, exchange: Exchange, key: str | None) -> None:
         """Send everything to an exchange; without a key the subject of each message is its key."""
-        self._exchange = name
+        self._exchange = exchange.name
         self._key = key
+        self._exchange_used = exchange
+        exchange.senders += 1
 
     def start(self) -> None:
         """Give the peer its credit."""
@@ -296,6 +301,9 @@ class IncomingLink(ReceivingLink):
         self._unname()
         if self._queue is not None:
             self._queue.remove_sender(self)
+        if self._exchange_used is not None:
+            self._exchange_used.senders -= 1
+            self._broker.left_exchange(self._exchange_used)
         self._broker.credit.leave(self)
         self._broker.owner_gone(self)
 
