@@ -211,6 +211,7 @@ class Node:
         self._unsent: dict[int, int] = {}
         """Connection -> messages on it that wait for the state file."""
         self.broker = Broker(settings, None, lambda effect: self.effects.append(effect), make_uuid)
+        self.broker.has_store = disk is not None
         self.broker.passive = settings.ha_cluster
         self.broker.records_durable_only = not settings.ha_cluster
         self.event_log = EventLog(settings, self.log, self.pending, self.broker, self.name)

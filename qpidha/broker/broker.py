@@ -71,6 +71,7 @@ from qpidha.model.event_codes import (
     DEPTH_ALERT,
     EXISTS_OTHERWISE,
     MESSAGE_DROPPED,
+    NO_STORE,
     POLICY_REFUSED,
     QUEUE_DELETED_WHEN_FULL,
 )
@@ -152,6 +153,8 @@ others take (2,000 are about a millisecond), and those that are shared in one tu
 published, by what is rerouted (of each queue that overflows on its own, for that cannot wait), and
 by commits, whose posts are all routed in one turn.
 """
+SILENCE = 60 * SECOND
+"""How often at most it is told that something durable is not."""
 RETURN = 10 * SECOND
 """How long the users of a queue without a timeout of its own have to come back after a failover or
 a restart.
@@ -165,6 +168,10 @@ class Broker(State):
     """What our wall clock is ahead of `now`, in ns; kept by the owner, as are the next two."""
     former_ahead: int | None = None
     """What that of the primary that was followed last is, None if it is not known."""
+    has_store = True
+    """Whether what is durable outlives a restart; kept by the owner."""
+    _silent_until = 0
+    """Until then nobody is told again that something durable is not."""
     committed = UNLIMITED
     """Up to where the log of a cluster was committed when this turn began."""
 
@@ -343,6 +350,7 @@ class Broker(State):
             self.renew(queue)
             return queue, 0
         check_new_queue(self, wanted)
+        self._check_durable("queue", wanted)
         if not self._knows_kinds:
             wanted.implied = []
         if waits and not _is_of_owner(wanted):
@@ -368,6 +376,26 @@ class Broker(State):
             )
         )
         return queue, sequence
+
+    def _check_durable(self, what: str, wanted: QueueDeclared | ExchangeDeclared) -> None:
+        """Refuse something durable, or warn, where nothing outlives a restart. What is durable
+        already may be declared again.
+        """
+        if not wanted.durable or self.has_store:
+            return
+        why = "this broker has no data-dir, and what it has is gone when it stops"
+        if self.settings.durable_without_store == "refuse":
+            raise PreconditionFailed(
+                f"{what} {wanted.name} cannot be durable",
+                reason=why,
+                hint="declare it without durable, give the broker a data-dir, or let it accept "
+                "such declarations with durable-without-store=accept",
+                event_code=NO_STORE,
+            )
+        if self.now >= self._silent_until:
+            self._silent_until = self.now + SILENCE
+            text = f"{what} {wanted.name} was declared durable, and is not: {why}"
+            self._announce(Announce("warning", "broker", text, event_code=NO_STORE))
 
     @property
     def _knows_kinds(self) -> bool:
@@ -718,6 +746,7 @@ class Broker(State):
                 check_same(f"Exchange {name}", exchange.options, wanted)
             return exchange, 0
         check_new_exchange(self, wanted)
+        self._check_durable("exchange", wanted)
         wanted.replicate = resolve(given, NONE if owner is not None else self.settings.ha_replicate)
         wanted.uuid = self._make_uuid()
         wanted.arguments = resolved(given, wanted.replicate, wanted.uuid)

@@ -113,6 +113,11 @@ class BrokerSettings(Protocol):
         """Replicate level of objects that do not name one."""
         ...
 
+    @property
+    def durable_without_store(self) -> str:
+        """What to do with durable declarations where nothing outlives a restart."""
+        ...
+
 
 class QueueWatcher(Protocol):
     """Hears which queues there are."""

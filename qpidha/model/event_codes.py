@@ -408,6 +408,13 @@ STATE_COPY_USED = _code(
     "The machine stopped in the middle of a write, or the disk failed.",
     "Look at the disk if it comes again.",
 )
+NO_STORE = _code(
+    "QHA3113",
+    "Something durable was declared on a broker that keeps nothing on disk.",
+    "The broker runs with `no-data-dir`. By default it refuses that; with "
+    "`durable-without-store=accept` it warns, and what is durable is gone when it stops.",
+    "Give it a `data-dir`, or declare without durable.",
+)
 MEMORY_HIGH = _code(
     "QHA3201",
     "Senders get no credit: the broker has reached its `memory-limit`.",

@@ -54,6 +54,7 @@ SAFETY = ("strict", "trust-manager")
 RECORDERS = ("brokers", "manager")
 REFUSALS = ("auto", "drop", "redirect")
 UNROUTABLE = ("release", "accept")
+WITHOUT_STORE = ("refuse", "accept")
 PRODUCTS = ("qpidha", "rabbitmq")
 PORT = Integer(0, 65535)
 QUOTA = Integer(0, 65530)
@@ -356,6 +357,14 @@ class Settings:
         "release",
         Choice(UNROUTABLE),
         "Release a message that an exchange has no queue for, or accept and drop it as Qpid does.",
+        group=QUEUES,
+    )
+
+    durable_without_store: str = option(
+        "refuse",
+        Choice(WITHOUT_STORE),
+        "Refuse durable queues, exchanges and subscriptions on a broker that has no data-dir, or "
+        "accept them with a warning, and they are gone when it stops.",
         group=QUEUES,
     )
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from qpidha.broker.broker import RETRY_INTERVAL, RETURN, Broker
-from qpidha.model.errors import LimitExceeded
+from qpidha.broker.broker import RETRY_INTERVAL, RETURN, SILENCE, Broker
+from qpidha.model.effects import Announce
+from qpidha.model.errors import LimitExceeded, PreconditionFailed
+from qpidha.model.event_codes import NO_STORE
 from qpidha.model.message_view import build
 from qpidha.model.records import (
     Bound,
@@ -18,6 +20,7 @@ from qpidha.model.records import (
     QueueDeleted,
     Unbound,
 )
+from qpidha.model.settings import Settings
 from tests.broker.parts import Tape, a_broker, a_message, a_taker, contents, copy_of, picture, send
 
 DURABLE = build("d", header={"durable": True})
@@ -347,3 +350,45 @@ def test_queues_keep_their_limits_when_publishing_is_allowed_again() -> None:
     queue.enqueue(b"a")
     with pytest.raises(LimitExceeded, match="it cannot take"):
         queue.enqueue(b"b")
+
+
+def without_store(tape: list[Announce] | None = None, **settings: object) -> Broker:
+    """A broker alone that keeps nothing on disk."""
+    broker = Broker(
+        Settings(**settings),  # type: ignore[arg-type]
+        None,
+        (tape if tape is not None else []).append,
+        lambda: "uuid",
+    )
+    broker.has_store = False
+    return broker
+
+
+def test_what_is_durable_is_refused_where_nothing_outlives_a_restart() -> None:
+    broker = without_store()
+    for declare in (broker.declare_queue, broker.declare_exchange):
+        with pytest.raises(PreconditionFailed, match="x cannot be durable") as refused:
+            declare("x", durable=True)
+        assert "no data-dir" in refused.value.reason
+        assert "durable-without-store=accept" in refused.value.hint
+    with pytest.raises(PreconditionFailed):
+        broker.declare_queue("x", arguments={"x-queue-type": "quorum", "durable": True})
+    assert "x" not in broker.queues and "x" not in broker.exchanges
+    broker.declare_queue("x")
+    send(broker, "x", DURABLE.decode("latin-1"))  # A durable message says nothing of its queue.
+    assert len(broker.queues["x"].messages) == 1
+
+
+def test_what_is_durable_is_accepted_with_a_warning_if_that_is_said() -> None:
+    told: list[Announce] = []
+    broker = without_store(told, durable_without_store="accept")
+    broker.declare_queue("q", durable=True)
+    broker.declare_queue("q", durable=True)
+    broker.declare_queue("r", durable=True)
+    warnings = [one for one in told if one.level == "warning"]
+    assert len(warnings) == 1, "one in a minute"
+    assert warnings[0].event_code == NO_STORE
+    assert "q was declared durable, and is not" in warnings[0].text
+    broker.now += SILENCE
+    broker.declare_exchange("e", durable=True)
+    assert "exchange e" in [one for one in told if one.level == "warning"][1].text

@@ -41,7 +41,7 @@ def address() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="qpidha-") as directory:
         config = Path(directory) / "qpidd.conf"
         config.write_text(
-            f"auth=no\nport={port}\ninterface=127.0.0.1\nno-data-dir=yes\nadmin-socket={directory}/admin.sock\nready-fd={write}\n"
+            f"auth=no\nport={port}\ninterface=127.0.0.1\ndata-dir={directory}/data\nadmin-socket={directory}/admin.sock\nready-fd={write}\n"
         )
         process = subprocess.Popen(
             [sys.executable, "-m", "qpidha.runtime.daemon", "--config", str(config)],

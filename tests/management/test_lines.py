@@ -93,7 +93,7 @@ class Asker:
 @pytest.fixture
 def node() -> Node:
     """A broker with many queues."""
-    node = a_node()
+    node = a_node(durable_without_store="accept")
     node.start(SECOND)
     for number in range(QUEUES):
         node.broker.declare_queue(f"q{number}")

@@ -172,11 +172,12 @@ class Broker:
         }
         if self.encrypted_port:
             options["ssl_port"] = self.encrypted_port.number
-        return [
+        flags = [
             f"--{key.replace('_', '-')}={value}"
             for key, value in options.items()
             if value is not None
         ]
+        return flags if options["data_dir"] is not None else [*flags, "--no-data-dir"]
 
     def start(self) -> None:
         """Start the process; it is up when it answers, see `wait_up`."""
