@@ -366,15 +366,9 @@ class Broker(State):
         if owner is not None:
             self._own(queue, owner)
         self.renew(queue)
-        self._announce(
-            Announce(
-                "debug",
-                "broker",
-                f"queue {name} created",
-                {"queue": name, "replicate": wanted.replicate},
-                QueueCreated(name),
-            )
-        )
+        fields: dict[str, object] = {"queue": name, "replicate": wanted.replicate}
+        text = f"queue {name} created"
+        self._announce(Announce("debug", "broker", text, fields, QueueCreated(name)))
         return queue, sequence
 
     def _check_durable(self, what: str, wanted: QueueDeclared | ExchangeDeclared) -> None:
