@@ -1,4 +1,4 @@
-"""The site of these documents and two man pages: `make docs` builds build/site and build/man.
+"""The site of these documents and the man pages: `make docs` builds build/site and build/man.
 
 Its sources are the Markdown pages as they are, from the folder above this one, so that a link
 between them is the same here and on a Git host. What is in the menu, and in which order, is in the
@@ -41,6 +41,7 @@ html_show_copyright = False
 man_pages = [
     ("docs/commands", "qpid-ha", "manage a cluster of brokers", "", 1),
     ("docs/options", "qpidhad", "AMQP 1.0 broker of an active-passive cluster", "", 8),
+    ("docs/qpid-tools", "qpid-config", "show and change queues, exchanges, bindings", "", 1),
 ]
 
 MENUS = {

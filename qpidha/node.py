@@ -66,6 +66,7 @@ from qpidha.model.effects import (
     Reload,
     SaveState,
     SendBytes,
+    SetLogLevel,
     Stop,
 )
 from qpidha.model.errors import (
@@ -252,6 +253,8 @@ class Node:
         self._reloads: dict[int, Answer] = {}
         """Number of an effect Reload -> where the answer goes."""
         self._last_reload = 0
+        self.log_level = (settings.log_level, settings.log_disable)
+        """What is logged, and what is not although that says so."""
         self.stopping = self.broken = False
         self._own_disk = self._disk_refusal = self._sent_refusal = self._reserved = ""
         """Why senders have to wait for our own disk; why all messages are refused for want of space
@@ -616,6 +619,7 @@ class Node:
             self.users = event.users
             self.access.use(event.acl)
             self.certificate_end = event.certificate_end
+            self.log_level = event.log
         reply = self._reloads.pop(event.number, None)
         if reply is None:
             return
@@ -1175,6 +1179,11 @@ class Node:
         self._last_reload += 1
         self._reloads[self._last_reload] = reply
         self.effects.append(Reload(self._last_reload))
+
+    def set_log_level(self, enabled: str, disabled: str) -> None:
+        """Log what these selectors say."""
+        self.log_level = (enabled, disabled)
+        self.effects.append(SetLogLevel(enabled, disabled))
 
     def shutdown(self, reason: str = "asked to stop", *, failed: bool = False) -> None:
         """End the daemon."""

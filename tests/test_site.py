@@ -21,6 +21,7 @@ from qpidha.model.settings import OPTIONS
 from tests.chromium import AS_ROOT, CHROMIUM, MISSING
 from tests.documents import PAGES, ROOT
 from tests.patience import STATE
+from tests.tools.qpid_tools_page import TOOLS
 
 LOADED = re.compile(
     r"""<(?:script|img|iframe|source|video|audio|embed|object)\b[^>]*?\b(?:src|data)="([^"]*)"
@@ -134,7 +135,7 @@ def test_the_man_pages_have_every_command_and_option_and_no_mistake(site: Path) 
     out = site.parent / "man"
     assert build(ROOT, out, "man") == ""
     shown = {}
-    for page in ("qpid-ha.1", "qpidhad.8"):
+    for page in ("qpid-ha.1", "qpidhad.8", *(f"{name}.1" for name in TOOLS)):
         line = ["man", "--warnings=all", "-E", "UTF-8", "-l", str(out / page)]
         width = os.environ | {"MANWIDTH": "120", "LC_ALL": "C.UTF-8", "MAN_KEEP_FORMATTING": ""}
         done = subprocess.run(line, env=width, capture_output=True, text=True, timeout=STATE)

@@ -36,11 +36,25 @@ class Conversation:
         """Ask and return the result. Raises ClientError if the broker does not serve,
         RefusedRequest for a no.
         """
+        return self.operate(method, params)
+
+    def objects(self, kind: str) -> list[dict[str, Any]]:
+        """List the objects of a class under the names that AMQP management has for it."""
+        found = self.operate("QUERY", entityType=kind)
+        names = found["attributeNames"]
+        return [dict(zip(names, row, strict=True)) for row in found["results"]]
+
+    def operate(
+        self, operation: str, params: dict[str, Any] | None = None, **properties: str
+    ) -> Any:
+        """Ask for an operation of AMQP management, or for a method, with these properties of the
+        request beside.
+        """
         if self._links is None:
             self._links = self._client.sender(ADDRESS), self._client.receiver(ADDRESS)
         requests, answers = self._links
         self._last += 1
-        asked = f"{method}-{self._last}"
+        asked = f"{operation}-{self._last}"
         self._unanswered.add(asked)
         requests.send(
             Message(
@@ -48,7 +62,7 @@ class Conversation:
                 message_id=asked,
                 to=ADDRESS,
                 reply_to=answers.name,
-                application_properties={"operation": method},
+                application_properties={"operation": operation, **properties},
             )
         )
         while True:

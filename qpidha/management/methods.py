@@ -59,6 +59,7 @@ from qpidha.model.errors import (
 )
 from qpidha.model.event_log import SHOWN
 from qpidha.model.events import ConnectionKind
+from qpidha.model.options import LogSelectors
 from qpidha.model.principal import Action, ObjectType
 
 if TYPE_CHECKING:
@@ -244,6 +245,31 @@ def _statistics(call: Call) -> None:
 
 def _explain(call: Call) -> None:
     call.answer(explained(call.node))
+
+
+def _log_level(call: Call) -> None:
+    call.answer(_told_log_level(call))
+
+
+def _told_log_level(call: Call) -> dict[str, str]:
+    enabled, disabled = call.node.log_level
+    parts = [enabled, *(f"!{part}" for part in disabled.split(",") if part)]
+    return {"level": ",".join(parts), "log_enable": enabled, "log_disable": disabled}
+
+
+def _set_log_level(call: Call) -> None:
+    parts = [part.strip() for part in call["level"].split(",")]
+    enabled = ",".join(part for part in parts if not part.startswith("!"))
+    less = [part[1:] for part in parts if part.startswith("!")]
+    disabled = ",".join(less)
+    selectors = LogSelectors()
+    if not selectors.check(enabled) or (less and not selectors.check(disabled)):
+        raise InvalidArgument(
+            f"set_log_level: parameter level is {call['level'][:100]!r}",
+            hint=f"{selectors.accepts}; with ! before those that are not to be logged",
+        )
+    call.node.set_log_level(enabled, disabled)
+    call.answer(_told_log_level(call))
 
 
 def _acl(call: Call) -> None:
@@ -1022,6 +1048,16 @@ METHODS: tuple[Method, ...] = (
         properties=_of_class("policy"),
     ),
     Method(
+        "log_level",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.QUERY,
+        "Tell what is logged.",
+        "`level`, which `set_log_level` takes; the same as `log_enable` and `log_disable`",
+        _log_level,
+        properties=_of_class("broker"),
+    ),
+    Method(
         "acl",
         Effect.READ,
         Action.ACCESS,
@@ -1328,6 +1364,26 @@ METHODS: tuple[Method, ...] = (
         ),
         schema=IN_CONNECTION,
         qpid_name="close",
+    ),
+    Method(
+        "set_log_level",
+        Effect.COMMAND,
+        Action.UPDATE,
+        ObjectType.BROKER,
+        "Log other things, until the log's options are read again.",
+        "what `log_level` answers",
+        _set_log_level,
+        (
+            Parameter(
+                "level",
+                Type.TEXT,
+                "selectors as of `log-enable`, with commas between, and with ! before those of "
+                "`log-disable`",
+                longest=1000,
+            ),
+        ),
+        schema=IN_BROKER,
+        qpid_name="setLogLevel",
     ),
     Method(
         "reload",

@@ -242,6 +242,15 @@ class ManagedNode(Protocol):
         """
         ...
 
+    @property
+    def log_level(self) -> tuple[str, str]:
+        """What is logged, and what is not although that says so, as selectors."""
+        ...
+
+    def set_log_level(self, enabled: str, disabled: str) -> None:
+        """Log what these selectors say."""
+        ...
+
     def shutdown(self) -> None:
         """End the daemon at the end of this turn."""
         ...

@@ -113,6 +113,16 @@ class Reload:
 
 
 @dataclass(slots=True)
+class SetLogLevel:
+    """Log what these selectors say from now on, whatever `log-enable` and `log-disable` say; until
+    they are read again.
+    """
+
+    enabled: str
+    disabled: str
+
+
+@dataclass(slots=True)
 class Compute:
     """Do arithmetic that takes long, for a connection and beside everything else; Computed follows,
     whatever becomes of the connection. `work` looks at nothing that changes.
@@ -133,5 +143,6 @@ Effect = (
     | Stop
     | WriteEvents
     | Reload
+    | SetLogLevel
     | Compute
 )

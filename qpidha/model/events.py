@@ -89,6 +89,8 @@ class Reloaded:
     warnings: tuple[str, ...] = ()
     certificate_end: int = 0
     """Until when our certificate is good, in seconds since 1970; 0 if there is none."""
+    log: tuple[str, str] = ("", "")
+    """What is logged, and what is not although that says so."""
     trouble: str = ""
     hint: str = ""
 

@@ -18,6 +18,7 @@ import ssl
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import uvloop
@@ -25,7 +26,15 @@ import uvloop
 from qpidha.amqp.peer.sasl import Users
 from qpidha.management.acl import AccessList
 from qpidha.model.choices import choice_text
-from qpidha.model.effects import Announce, Compute, Reload, SaveState, Stop, WriteEvents
+from qpidha.model.effects import (
+    Announce,
+    Compute,
+    Reload,
+    SaveState,
+    SetLogLevel,
+    Stop,
+    WriteEvents,
+)
 from qpidha.model.errors import InvalidArgument, LogDamaged, QpidHaError, StateLost
 from qpidha.model.event_codes import (
     INVARIANT_BROKEN,
@@ -368,6 +377,7 @@ class Daemon:
             Stop: self._stop,
             WriteEvents: self._write_events,
             Reload: lambda effect: self._reload_soon(effect.number),
+            SetLogLevel: self._set_log_level,
             Compute: Arithmetic(self._loop, self._node_loop.put).take,
         }
 
@@ -473,8 +483,14 @@ class Daemon:
                 self._log.write("error", "broker", text, event_code=RELOAD_REFUSED)
                 event = Reloaded(number, trouble=error.text, hint=error.hint)
             else:
+                settings = found.settings
                 event = Reloaded(
-                    number, found.users, found.acl, tuple(found.warnings), found.certificate_end
+                    number,
+                    found.users,
+                    found.acl,
+                    tuple(found.warnings),
+                    found.certificate_end,
+                    (settings.log_level, settings.log_disable),
                 )
             self._service.ready(self._condition())
             self._node_loop.put(event)
@@ -489,6 +505,12 @@ class Daemon:
         except CannotStart:
             return
         self._log_to(sinks, settings)
+
+    def _set_log_level(self, effect: SetLogLevel) -> None:
+        self._settings = replace(
+            self._settings, log_level=effect.enabled, log_disable=effect.disabled
+        )
+        self._log.select(effect.enabled, effect.disabled)
 
     def _log_to(self, sinks: Sequence[Sink], settings: Settings) -> None:
         self._log.reopen(

@@ -49,8 +49,12 @@ class Log:
         old, self._sinks = self._sinks, sinks
         for sink in old:
             sink.close()
-        self._enabled, self._disabled = _read(selectors), _read(disabled)
         self._is_json = form == "json"
+        self.select(selectors, disabled)
+
+    def select(self, selectors: str, disabled: str) -> None:
+        """Write what these select from now on."""
+        self._enabled, self._disabled = _read(selectors), _read(disabled)
         self._known.clear()
 
     def enabled(self, level: str, category: str) -> bool:

@@ -24,6 +24,7 @@ from qpidha.client.command.streams import mend_streams, silence_output
 from qpidha.client.endpoint import Endpoint, Tls, parse_endpoints
 from qpidha.client.errors import (
     KEY_PASSWORD,
+    NO_LOGIN,
     UNTRUSTED,
     WRONG_LOGIN,
     ClientError,
@@ -47,6 +48,7 @@ TIMEOUT = 10
 HINTS = {
     KEY_PASSWORD: "use a key without a password",
     UNTRUSTED: "--ssl-trusted FILE, with the certificate of who signed the broker's",
+    NO_LOGIN: "-b user/password@host, or --sasl-mechanism with one that the broker offers",
     WRONG_LOGIN: "another user, password or --sasl-mechanism",
 }
 """What the client's room says to do next, in the words of these options."""
@@ -62,6 +64,12 @@ class ToolError(Exception):
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
         self.kind = kind
+
+
+def agent_error(text: str, code: int = EXCEPTION) -> ToolError:
+    """Return the failure of a request that the broker refuses, as QMF has it."""
+    values = {"error_code": code, "error_text": text}
+    return ToolError("Exception", f"Exception from Agent: {values}")
 
 
 class Parser(OptionParser):
@@ -183,7 +191,7 @@ class Connecting:
 
     def client(
         self,
-        brokers: str,
+        brokers: str | Endpoint,
         *,
         properties: Mapping[str, Any] | None = None,
         is_admin: bool | None = None,
@@ -198,7 +206,7 @@ class Connecting:
             "follow_redirects": False,
         }
         return Client(
-            self.endpoints(brokers),
+            self.endpoints(brokers) if isinstance(brokers, str) else [brokers],
             tls=self.tls,
             properties={
                 "product": self.program,
@@ -222,10 +230,19 @@ class Connecting:
             except ClientError:
                 raise denied from None
 
-    @contextmanager
-    def management(self, brokers: str) -> Iterator[Conversation]:
-        """Hold a conversation with the first broker of these that lets us in."""
+    def open_as_admin(self, brokers: str) -> Client:
+        """Connect as an administrator; without --ha-admin to a broker that lets clients in too."""
+        if self.is_admin:
+            return self.client(brokers).open()
         client = self.open(brokers)
+        with suppress(ClientError):
+            client.close()
+        return self.client(client.endpoint, is_admin=True).open()
+
+    @contextmanager
+    def management(self, brokers: str, *, needs_admin: bool = False) -> Iterator[Conversation]:
+        """Hold a conversation with the first broker of these that lets us in."""
+        client = self.open_as_admin(brokers) if needs_admin else self.open(brokers)
         try:
             yield Conversation(client)
         finally:
@@ -267,7 +284,7 @@ def told(error: Exception) -> tuple[str, str]:
     if isinstance(error, RefusedRequest):
         code = EXCEPTIONS.get(error.condition, EXCEPTION)
         text = f"{error.condition.removeprefix('amqp:')}: {_explained(error)}"
-        return "Exception", f"Exception from Agent: { {'error_code': code, 'error_text': text} }"
+        return told(agent_error(text, code))
     if isinstance(error, ClientError):
         return _name_of(error), _explained(error)
     return type(error).__name__, str(error)
@@ -275,6 +292,8 @@ def told(error: Exception) -> tuple[str, str]:
 
 def _explained(error: ClientError | QpidHaError) -> str:
     hint = HINTS.get(error.hint, error.hint)
+    if isinstance(error, ConnectError) and not hint and error.text.endswith("was refused"):
+        hint = "--ha-admin, if it is a backup; or -b with all brokers, and commas between"
     if isinstance(error, TlsError) and not hint and error.__cause__ is None:
         hint = HINTS[UNTRUSTED]
     return f"{error.explanation}. Try: {hint}" if hint else error.explanation

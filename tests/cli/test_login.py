@@ -50,7 +50,7 @@ def serving(admin: str, *options: str) -> Iterator[str]:
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "qpidha.runtime.daemon", "--interface", "127.0.0.1"),
-            "--no-data-dir",
+            *(() if "--data-dir" in options else ("--no-data-dir",)),
             *("--port", str(port), "--admin-socket", admin, "--ready-fd", str(write), *options),
         ],
         pass_fds=(write,),

@@ -109,6 +109,7 @@ class FakeNode:
             self.broker,
             "b1",
         )
+        self.log_level = ("notice+", "")
         self.promoted = self.demoted = self.stopped = 0
         self.accepted_loss = False
         self.switched_to: str | None = None
@@ -194,6 +195,9 @@ class FakeNode:
 
     def reload(self, reply: Any) -> None:
         reply(Reply({"warnings": []}))
+
+    def set_log_level(self, enabled: str, disabled: str) -> None:
+        self.log_level = (enabled, disabled)
 
     def demote(self, reply: Any) -> None:
         self.demoted += 1

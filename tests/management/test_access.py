@@ -202,6 +202,7 @@ def test_every_command_to_the_broker_itself_needs_a_role() -> None:
         "switchover",
         "close_connection",
         "reload",
+        "set_log_level",
         "shutdown",
         "recording",
         "recorded",

@@ -321,6 +321,7 @@ COMMANDS: list[tuple[str, dict[str, Any], str]] = [
         {"id": 9, "reason": "old"},
         "asks for close_connection, id '9', reason 'old'",
     ),
+    ("set_log_level", {"level": "info+"}, "asks for set_log_level, level 'info+'"),
     ("shutdown", {}, "asks for shutdown"),
     ("status", {}, ""),
     ("no-such", {}, ""),

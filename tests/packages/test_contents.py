@@ -12,6 +12,7 @@ import pytest
 from qpidha.node import VERSION
 from tests.packages.test_files import ROOT, SERVICES
 from tests.patience import LONG_TEST, STATE
+from tests.tools.qpid_tools_page import SCRIPTS, TOOLS
 
 SITE = "/usr/lib/qpidha/lib/python3.11/site-packages"
 LINE = re.compile(r"(?m)^(\S{10}) (\S+) +\d+ \S+ \S+ \.(/\S*)")
@@ -40,10 +41,11 @@ def contents(packages: list[Path]) -> dict[str, tuple[str, str]]:
 
 def test_each_file_that_a_host_needs_is_there(contents: dict[str, tuple[str, str]]) -> None:
     wanted = {f"/lib/systemd/system/{service}" for service in SERVICES}
-    wanted |= {f"/usr/bin/{name}" for name in ("qpid-ha", "qpidhad", "qpidha-watch")}
-    wanted |= {"/usr/bin/qpidha-console", "/etc/default/qpidha-console", "/etc/qpidha/qpidha.conf"}
+    wanted |= {f"/usr/bin/{name}" for name in SCRIPTS}
+    wanted |= {"/etc/default/qpidha-console", "/etc/qpidha/qpidha.conf"}
     wanted |= {f"/usr/lib/{kind}.d/qpidha.conf" for kind in ("sysusers", "tmpfiles")}
-    wanted |= {f"/usr/share/man/{page}.gz" for page in ("man1/qpid-ha.1", "man8/qpidhad.8")}
+    wanted |= {"/usr/share/man/man8/qpidhad.8.gz"}
+    wanted |= {f"/usr/share/man/man1/{name}.1.gz" for name in ("qpid-ha", *TOOLS)}
     wanted |= {f"/usr/lib/ocf/resource.d/qpidha/{name}" for name in ("broker", "vip")}
     wanted |= {f"{SITE}/cproton_ffi.abi3.so", f"{SITE}/qpidha/console/templates/base.html"}
     assert not wanted - contents.keys()

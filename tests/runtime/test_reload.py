@@ -148,6 +148,30 @@ def test_what_is_logged_changes_and_what_needs_a_restart_is_named(
     assert "restart" not in broker.reload(DONE)
 
 
+def test_what_is_logged_is_set_until_it_is_read_again(broker: Broker) -> None:
+    with closing(broker.admin) as admin:
+        assert admin.call("log_level")["level"] == "notice+"
+        found = admin.call("set_log_level", {"level": "info+,!trace:store, debug+:ha"})
+        assert found == {
+            "level": "info+,debug+:ha,!trace:store",
+            "log_enable": "info+,debug+:ha",
+            "log_disable": "trace:store",
+        }
+        assert admin.call("log_level") == found
+        before = len(broker.log.read_text())
+        admin.call("set_log_level", {"level": "critical"})
+        admin.call("set_log_level", {"level": "notice+"})
+        for wrong in ("", "loud+", "!notice", "info+,!"):
+            with pytest.raises(RefusedRequest, match="parameter level"):
+                admin.call("set_log_level", {"level": wrong})
+        admin.call("set_log_level", {"level": "info+"})
+        broker.reload(DONE)
+        text = broker.log.read_text()[before:]
+        assert "level 'critical'" in text and "level 'info+'" in text
+        assert "level 'notice+'" not in text
+        assert admin.call("log_level")["level"] == "notice+"
+
+
 def test_qpid_4_rules_that_are_read_again_are_enforced(broker: Broker) -> None:
     users_file(broker.place / "users", {"ann": "ann", "bob": "bob"})
     (broker.place / "rules").write_text("acl deny bob access\nacl allow all all\n")

@@ -1,0 +1,72 @@
+"""Transcripts of Qpid's tools: commands as scripts and documents have them, what they print, and
+their exit codes in brackets. `$~` is before one that is called until it has worked, and then once
+more.
+
+A command is run in this process, at the broker of the test unless it names one: `node1`, `node2`
+are brokers of the test too. What differs from run to run is replaced by a word.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+from qpidha.tools import qpid_config
+from tests.system.cluster import wait_for
+
+GOLDEN = Path(__file__).parent / "golden"
+NAMES_A_BROKER = re.compile(r"(^| )(-b|-a|--broker)")
+DIFFERS = (
+    (re.compile(re.escape(qpid_config.USAGE)), "USAGE"),
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r"\b\d+s\b"), "0s"),
+)
+
+
+def called(line: str, nodes: Mapping[str, str]) -> tuple[str, int]:
+    """Run a command; return what it printed and its exit code."""
+    words = shlex.split(line)
+    if not NAMES_A_BROKER.search(line):
+        words += ["-b", nodes["node1"]]
+    words = [re.sub(r"\bnode\d\b", lambda found: nodes[found[0]], word) for word in words]
+    main = import_module(f"qpidha.tools.{words[0].replace('-', '_')}").main
+    printed = io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(printed):
+        try:
+            code = main(words[1:])
+        except SystemExit as end:
+            code = end.code
+    return printed.getvalue(), code
+
+
+def played(name: str, nodes: Mapping[str, str]) -> str:
+    """Run the commands of a transcript and return it as it is now."""
+    lines: list[str] = []
+    for line in (GOLDEN / name).read_text().splitlines():
+        if line.startswith("#") or not line:
+            lines.append(line)
+        elif line.startswith(("$ ", "$~ ")):
+            command = line.partition(" ")[2]
+            if line.startswith("$~"):
+                wait_for(partial(_works, command, nodes), what=command)
+            printed, code = called(command, nodes)
+            for pattern, word in DIFFERS:
+                printed = pattern.sub(word, printed)
+            lines += [line, *("> " + each for each in printed.splitlines()), f"[{code}]"]
+    return "\n".join(lines) + "\n"
+
+
+def _works(line: str, nodes: Mapping[str, str]) -> bool:
+    return called(line, nodes)[1] == 0
+
+
+def is_as_written(name: str, nodes: Mapping[str, str]) -> None:
+    """Assert that a transcript says what happens."""
+    assert played(name, nodes) == (GOLDEN / name).read_text()
