@@ -45,6 +45,7 @@ from qpidha.management.admission import admit
 from qpidha.management.amqp_management import ManagementService
 from qpidha.management.audit import Audit
 from qpidha.management.event_log import EventLog
+from qpidha.management.failover_exchange import ADDRESSES, FailoverExchange
 from qpidha.management.lines import Lines
 from qpidha.management.link_pair import LinkPairService
 from qpidha.management.logins import LoginGuard, LoginWork
@@ -250,6 +251,7 @@ class Node:
             "$management": ManagementService(self.requests, self),
             "/management": LinkPairService(self.requests, self),
         }
+        self.failover: FailoverExchange | None = None
         self._reloads: dict[int, Answer] = {}
         """Number of an effect Reload -> where the answer goes."""
         self._last_reload = 0
@@ -280,6 +282,8 @@ class Node:
                 address=address,
                 saved=saved,
             )
+            self.failover = FailoverExchange(self, self.cluster)
+            self.services |= dict.fromkeys(ADDRESSES, self.failover)
 
     # -- the step ---------------------------------------------------------------------------------
 
@@ -326,6 +330,12 @@ class Node:
             ]
             return self._take_effects()
 
+    def _end_cluster_turn(self, cluster: Cluster) -> None:
+        cluster.flush(self.now)
+        self._heed_disks()
+        if self.failover is not None:
+            self.failover.turn()
+
     def _end_turn(self) -> list[Effect]:
         broker, cluster, log = self.broker, self.cluster, self.log
         self.lines.go_on(self._isolate, self.streams.rests)
@@ -342,8 +352,7 @@ class Node:
             self.pending.release_consumed(log.consumed)
             log.consumed.clear()
         if cluster is not None:
-            cluster.flush(self.now)
-            self._heed_disks()
+            self._end_cluster_turn(cluster)
         elif self.wal is not None:
             log.seal()
             log.committed = log.durable_to
