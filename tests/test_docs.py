@@ -19,6 +19,7 @@ from qpidha.cli.app import _app as tree
 from qpidha.client.command.arguments import FLAGS, VALUED
 from qpidha.model.records import Record
 from qpidha.model.settings import Settings
+from qpidha.model.sources import WORDS
 from tests import mutants, rooms
 from tests.cli import commands_page
 from tests.documents import PAGES, READ, ROOT, RUN, blocks
@@ -140,7 +141,7 @@ def test_a_name_that_does_not_exist_is_found() -> None:
 
 SETTINGS = {name.replace("_", "-") for name in Settings.__dataclass_fields__}
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-DAEMON = {"config", "no-data-dir", "check", "from-qpidd", "print-config", "version", "help"}
+DAEMON = {"no-data-dir", *WORDS}
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 SOURCE = re.compile(r"`((?:qpidha|tests|agents|ocf|examples|vagrant|docs)/[\w/.-]*)`")

@@ -32,7 +32,7 @@ from qpidha.model.exit_codes import NO, OK
 from qpidha.model.paths import default_data_dir
 from qpidha.model.settings import Settings
 from qpidha.node import VERSION
-from qpidha.runtime.configuration import MAIN_FILE, configure
+from qpidha.runtime.configuration import MAIN_FILE, configure, main_file
 from qpidha.runtime.exits import CannotStart
 from qpidha.tools.bundle.local import LocalBroker, process_at, running
 
@@ -223,7 +223,7 @@ def _is_here(host: str) -> bool:
 
 def _not_running(config: str) -> Iterator[Finding]:
     """Look at this machine for a broker that is to run on it."""
-    if config or os.path.exists(MAIN_FILE):
+    if config or main_file():
         yield from _configured(_stopped(config))
         return
     text = f"there is no {MAIN_FILE}: looked at with defaults"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from qpidha.model.settings import OPTIONS
+from qpidha.model.sources import WORDS
 
 FARTHEST = 2
 """Letters that may be wrong, missing or too many in a word that is recognised."""
@@ -206,8 +207,7 @@ def _fish(tree: Tree, named: Named) -> str:
 
 
 def _daemon() -> list[str]:
-    commands = ["--config", "--check", "--from-qpidd", "--print-config", "--version", "--help"]
-    return [*commands, *(f"--{name}" for name in OPTIONS)]
+    return [*(f"--{word}" for word in WORDS), *(f"--{name}" for name in OPTIONS)]
 
 
 COMPLETIONS: dict[str, Callable[[Tree, Named], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -34,7 +34,7 @@ QPIDD: dict[str, QpiddOption] = {
     "check": QpiddOption(),
     "quit": QpiddOption(),
     "kill": QpiddOption(),
-    "pid-dir": QpiddOption("~/.qpidd"),
+    "pid-dir": QpiddOption(),
     "pidfile": QpiddOption(),
     "close-fd": QpiddOption(),
     "load-module": QpiddOption(),

@@ -479,6 +479,13 @@ class Settings:
         "Group of this machine whose members may use the admin socket as root may; empty is none.",
         group=STORAGE,
     )
+    pid_dir: str = option(
+        "",
+        FilePath(),
+        "Directory for the file qpidd.PORT.pid with the broker's process id; empty is data-dir, or "
+        "without one that of the admin socket.",
+        group=STORAGE,
+    )
     http_port: int = option(
         0,
         PORT,

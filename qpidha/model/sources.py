@@ -20,6 +20,7 @@ from qpidha.model.errors import InvalidArgument
 from qpidha.model.options import FALSE, TRUE, Bool, FilePath, Option
 
 _STORE = "the store is the write-ahead log in data-dir; files of qpidd are not read"
+OF_COMMAND_LINE = "it is for the command line, as in qpidhad --daemon --wait 60"
 IGNORED = {
     "worker-threads": "the broker runs in one thread",
     "sasl-config": "users are in users-file, which qpid-ha user add writes",
@@ -28,10 +29,13 @@ IGNORED = {
     "known-hosts-url": "clients learn ha-brokers-url",
     "domain": "no outgoing connections are made by the names of domains",
     "config": "",
-    "daemon": "the broker stays in the foreground",
-    "wait": "",
-    "quit": "send SIGTERM instead",
-    "pid-dir": "",
+    "daemon": OF_COMMAND_LINE,
+    "wait": OF_COMMAND_LINE,
+    "quit": OF_COMMAND_LINE,
+    "kill": OF_COMMAND_LINE,
+    "check": OF_COMMAND_LINE,
+    "close-fd": "--daemon closes every descriptor but those of socket-fd and ready-fd",
+    "transport": "with port=0 the port that has no TLS is told",
     "watchdog-interval": "",
     "load-module": "there are no modules",
     "module-dir": "there are no modules",
@@ -68,10 +72,7 @@ IGNORED = {
     "overwrite-before-return": _STORE,
     "journal-flush-timeout": _STORE,
     "federation-tag": "",
-    "transport": "",
-    "close-fd": "",
     "pidfile": "",
-    "kill": "send SIGKILL instead",
 }
 """Options of qpidd that are accepted and do nothing, with what to know about each."""
 OLD_NAMES = {
@@ -96,8 +97,21 @@ IGNORED_FAMILIES = {
     "link-credit-": "",
 }
 """Beginnings of further such options, with the same."""
-_SWITCHES = ("daemon", "quit", "no-module-dir", "wait")
-_SHORT = {"-p": "port", "-i": "interface"}
+_SHORT = {
+    "d": "daemon",
+    "h": "help",
+    "i": "interface",
+    "k": "kill",
+    "m": "mgmt-enable",
+    "p": "port",
+    "q": "quit",
+    "t": "trace",
+    "v": "version",
+    "w": "wait",
+}
+"""Letter -> the option that it is short for, as qpidd has them."""
+RUNNING = "-c"
+"""The one option that has no long form here: --check is another one."""
 _ENVIRONMENTS = ("QPID_", "QPIDHA_")
 """The later one wins."""
 _OF_OTHERS = ("config", "daemon", "dir", "lab", "password", "soak", "url", "user")
@@ -105,10 +119,12 @@ _OF_OTHERS = ("config", "daemon", "dir", "lab", "password", "soak", "url", "user
 
 COMMAND_LINE = "command line"
 """What the source of an option is called that stands there."""
-COMMANDS = ("check", "print-config", "version", "help")
+COMMANDS = ("check", "print-config", "version", "help", "quit", "kill")
 """Words of the command line that say what to do."""
-WORDS = (*COMMANDS, "config", "from-qpidd")
+WORDS = (*COMMANDS, "config", "daemon", "from-qpidd", "wait")
 """Words of the command line that are no options."""
+_SWITCHES = (*COMMANDS, "daemon", "no-data-dir", "no-module-dir", "trace")
+"""Words that may stand without a value, beside options that are on or off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,32 +303,71 @@ def _from_environment(
             )
 
 
+def long_words(options: Mapping[str, Option], argv: Sequence[str]) -> list[str]:
+    """Write the short options of a command line as long ones: -dp5672 is --daemon --port=5672."""
+    words = list(argv)
+    found: list[str] = []
+    while words:
+        word = words.pop(0)
+        if word[:1] == "-" and word[1:2].isalpha() and word != RUNNING:
+            found += _long(options, word, words)
+            continue
+        found.append(word)
+        name, equals, _ = word.removeprefix("--").partition("=")
+        if word.startswith("--") and not equals and words and _needs_value(options, name):
+            found.append(words.pop(0))
+    return found
+
+
+def _long(options: Mapping[str, Option], word: str, more: list[str]) -> list[str]:
+    """Write one word of short options as long ones; a value may be the first of `more`."""
+    found: list[str] = []
+    for at, letter in enumerate(word[1:], 1):
+        if f"-{letter}" == RUNNING:
+            found.append(RUNNING)
+            continue
+        if letter not in _SHORT:
+            raise InvalidArgument(
+                f"{word} is not an option (command line)", hint="write options as --name value"
+            )
+        name, rest = _SHORT[letter], word[at + 1 :]
+        if _is_switch(options, name):
+            found.append(f"--{name}")
+        elif rest:
+            return [*found, f"--{name}={rest.removeprefix('=')}"]
+        else:
+            return [*found, f"--{name}", *(more.pop(0) for _ in more[:1])]
+    return found
+
+
+def _is_switch(options: Mapping[str, Option], name: str) -> bool:
+    described = options.get(name)
+    return name in _SWITCHES or (described is not None and isinstance(described.kind, Bool))
+
+
+def _needs_value(options: Mapping[str, Option], name: str) -> bool:
+    return not _is_switch(options, name) and (name in options or name in WORDS)
+
+
 def _from_command_line(options: Mapping[str, Option], argv: Sequence[str]) -> Iterator[_Raw]:
     """Options of the command line: --name value, --name=value, and --name alone for yes."""
-    words = list(argv)
+    words = long_words(options, argv)
     hint = usage = "write options as --name value"
     while words:
         word = words.pop(0)
-        name, equals, value = _SHORT.get(
-            word, word.removeprefix("--") if word.startswith("--") else ""
-        ).partition("=")
-        if not name:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not name or not word.startswith("--"):
             raise InvalidArgument(f"{word} is not an option (command line)", hint=hint)
         hint = usage
         described = options.get(name)
-        is_switch = (
-            name in _SWITCHES
-            or name in ("trace", "no-data-dir")
-            or (described is not None and isinstance(described.kind, Bool))
-        )
         if not equals:
-            if is_switch:
+            if _is_switch(options, name):
                 value = "yes"
                 if words and words[0].lower() in TRUE + FALSE:
                     value = words.pop(0)
                 elif described is not None:
                     hint = f"{name} takes {described.kind.accepts}"
-            elif words and (described is not None or not words[0].startswith("--")):
+            elif words and (described is not None or not words[0].startswith("-")):
                 value = words.pop(0)
             elif described is not None:
                 raise InvalidArgument(

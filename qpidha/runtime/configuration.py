@@ -11,20 +11,27 @@ import glob
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
+from qpidha.model.duration import SECOND
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import CONFIG
+from qpidha.model.options import FALSE, TRUE, Duration
 from qpidha.model.password_file import password_in
 from qpidha.model.paths import default_data_dir
-from qpidha.model.settings import Settings, load_with_origins
-from qpidha.model.sources import COMMANDS
+from qpidha.model.settings import OPTIONS, Settings, load_with_origins
+from qpidha.model.sources import RUNNING, WORDS, long_words
 from qpidha.runtime.exits import CannotStart, reason_of
 from qpidha.runtime.from_qpidd import Judgement, judge
 
 MAIN_FILE = "/etc/qpidha/qpidha.conf"
+QPIDD_FILE = "/etc/qpid/qpidd.conf"
+"""What is read where there is no MAIN_FILE."""
 MORE_FILES = "/etc/qpidha/conf.d/*.conf"
-WORDS = {f"--{command}": command for command in COMMANDS} | {"-v": "version", "-h": "help"}
-"""Word of the command line -> the command that it stands for."""
+QPIDD = "qpidd"
+"""The program by whose name --check is Qpid's: it tells whether the broker runs."""
+WITHOUT_CHECKS = ("print-config", "running", "quit", "kill")
+"""Commands that work with options that contradict each other."""
 
 
 @dataclass(slots=True)
@@ -32,7 +39,15 @@ class Configuration:
     """What the daemon is to do, and with which settings."""
 
     command: str = ""
-    """check, print-config, version or help; empty is to serve."""
+    """check, print-config, version, help, running, quit or kill; empty is to serve."""
+    tells_process: bool = False
+    """Whether to print the id of the process that is ended."""
+    daemon: bool = False
+    """Whether to serve in the background."""
+    wait: float = 600.0
+    """Seconds that a start in the background, or an end, may take."""
+    files: list[str] = field(default_factory=list)
+    """What was read."""
     settings: Settings = field(default_factory=Settings)
     warnings: list[str] = field(default_factory=list)
     origins: dict[str, str] = field(default_factory=dict)
@@ -41,42 +56,44 @@ class Configuration:
 
 
 def configure(
-    argv: Sequence[str], env: Mapping[str, str], *, uid: int | None = None
+    argv: Sequence[str], env: Mapping[str, str], *, uid: int | None = None, program: str = ""
 ) -> Configuration:
-    """Read command line, environment and files, for a daemon of this user or of `uid`. Raises
-    CannotStart.
+    """Read command line, environment and files, for a daemon of this user or of `uid` that is
+    called by the name of `program`. Raises CannotStart.
     """
-    command, config, qpidd, rest = _commands(argv)
-    if command in ("help", "version"):
-        return Configuration(command)
+    found, config, qpidd, rest = _commands(argv, program)
+    if found.command in ("help", "version"):
+        return found
     if qpidd:
-        if command != "check" or config:
-            raise CannotStart(
-                "--from-qpidd is for --check, and takes the place of --config (command line)",
-                hint=f"write --check --from-qpidd {qpidd}",
-                code=CONFIG,
+        if found.command != "check" or config:
+            _refuse(
+                "--from-qpidd is for --check, and takes the place of --config",
+                f"write --check --from-qpidd {qpidd}",
             )
-        return Configuration(command, judgement=judge(qpidd, _read(qpidd), rest))
+        found.judgement = judge(qpidd, _read(qpidd), rest)
+        return found
     config = config or env.get("QPIDHA_CONFIG", "") or env.get("QPID_CONFIG", "")
-    paths = (
-        [config]
-        if config
-        else [path for path in (MAIN_FILE, *sorted(glob.glob(MORE_FILES))) if os.path.exists(path)]
-    )
+    found.files = [config] if config else [*main_file(), *sorted(glob.glob(MORE_FILES))]
+    may_contradict = found.command in WITHOUT_CHECKS
     try:
-        settings, warnings, origins = load_with_origins(
-            [(path, _read(path)) for path in paths],
+        found.settings, found.warnings, found.origins = load_with_origins(
+            [(path, _read(path)) for path in found.files],
             env,
             rest,
-            together=command != "print-config",
+            together=not may_contradict,
             data_dir=default_data_dir(env, os.getuid() if uid is None else uid),
         )
     except InvalidArgument as error:
         raise CannotStart(error.text, hint=error.hint, code=CONFIG) from error
-    if settings.ha_password_file and command != "print-config":
-        password = read_password("ha-password-file", settings.ha_password_file)
-        settings = replace(settings, ha_password=password)
-    return Configuration(command, settings, warnings, origins)
+    if found.settings.ha_password_file and not may_contradict:
+        password = read_password("ha-password-file", found.settings.ha_password_file)
+        found.settings = replace(found.settings, ha_password=password)
+    return found
+
+
+def main_file() -> list[str]:
+    """Return the configuration file of this machine, if there is one: ours, else qpidd's."""
+    return [path for path in (MAIN_FILE, QPIDD_FILE) if os.path.exists(path)][:1]
 
 
 def read_password(option: str, path: str) -> str:
@@ -93,27 +110,61 @@ def read_password(option: str, path: str) -> str:
         ) from error
 
 
-def _commands(argv: Sequence[str]) -> tuple[str, str, str, list[str]]:
-    """Split the command line into command, configuration file, qpidd's file and options."""
-    command = ""
-    files = {"--config": "", "--from-qpidd": ""}
+def _commands(argv: Sequence[str], program: str) -> tuple[Configuration, str, str, list[str]]:
+    """Split the command line into what is to be done, the configuration file, qpidd's file and
+    options. Raises CannotStart.
+    """
+    found, values = Configuration(), {"config": "", "from-qpidd": "", "wait": ""}
     rest: list[str] = []
-    words = list(argv)
+    if {"-h", "--help"} & {*argv}:
+        # It is there when all else is wrong.
+        return Configuration("help"), "", "", rest
+    try:
+        words = long_words(OPTIONS, argv)
+    except InvalidArgument as error:
+        raise CannotStart(error.text, hint=error.hint, code=CONFIG) from error
+    asked: list[str] = []
     while words:
         word = words.pop(0)
-        name, equals, value = word.partition("=")
-        if word in WORDS:
-            # help wins over everything, so that it is there when all else is wrong.
-            command = WORDS[word] if command != "help" else command
-        elif name in files:
-            if not equals and not words:
-                raise CannotStart(
-                    f"{name} needs a file (command line)", hint=f"write {name} FILE", code=CONFIG
-                )
-            files[name] = value if equals else words.pop(0)
-        else:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if word == RUNNING:
+            asked.append("running")
+        elif not word.startswith("--") or name not in WORDS:
             rest.append(word)
-    return command, files["--config"], files["--from-qpidd"], rest
+        elif name in values:
+            value = value if equals else words.pop(0) if words else ""
+            what = "seconds" if name == "wait" else "a file"
+            hint = f"write --{name} {what.rpartition(' ')[2].upper()}"
+            values[name] = value or _refuse(f"--{name} needs {what}", hint)
+        elif _is_on(name, value if equals else "yes"):
+            asked.append("running" if (name, program) == ("check", QPIDD) else name)
+    if values["wait"]:
+        found.wait = _seconds(values["wait"])
+    found.daemon = "daemon" in asked
+    commands = [word for word in asked if word != "daemon"]
+    found.command = commands[-1] if commands else ""
+    ending = [word for word in commands if word in ("quit", "kill")]
+    if ending and "running" in commands:
+        found.command, found.tells_process = ending[-1], True
+    return found, values["config"], values["from-qpidd"], rest
+
+
+def _is_on(name: str, value: str) -> bool:
+    if value.lower() not in TRUE + FALSE:
+        _refuse(f"--{name}={value}: it is neither yes nor no", f"write --{name} alone")
+    return value.lower() in TRUE
+
+
+def _seconds(text: str) -> float:
+    kind = Duration()
+    try:
+        return kind.parse(text) / SECOND
+    except ValueError as error:
+        _refuse(f"--wait={text}: {error}", f"wait takes {kind.accepts}")
+
+
+def _refuse(text: str, hint: str) -> NoReturn:
+    raise CannotStart(f"{text} (command line)", hint=hint, code=CONFIG)
 
 
 def _read(path: str) -> str:

@@ -51,18 +51,19 @@ from qpidha.model.event_codes import (
 )
 from qpidha.model.event_log import quoted
 from qpidha.model.events import Event, Reloaded, StateSaved, StopRequested
-from qpidha.model.exit_codes import CONFIG, DATA_ERROR, IO_ERROR, NO, OK, SOFTWARE
+from qpidha.model.exit_codes import CONFIG, DATA_ERROR, IO_ERROR, NO, OK, SOFTWARE, TIMED_OUT
 from qpidha.model.memory import peer_share
 from qpidha.model.settings import Settings
 from qpidha.node import NOT_RELOADED, VERSION, Node, check_patterns, newest_state
 from qpidha.runtime.access_list import load_access_list
 from qpidha.runtime.arithmetic import Arithmetic
 from qpidha.runtime.clock import Clock, new_uuid
-from qpidha.runtime.configuration import Configuration, configure
+from qpidha.runtime.configuration import MAIN_FILE, QPIDD_FILE, Configuration, configure
 from qpidha.runtime.console import ConsoleProcess, check_console
 from qpidha.runtime.data_dir import Disk
 from qpidha.runtime.describe import changed_text, config_text, help_text
 from qpidha.runtime.descriptors import allowed, fit
+from qpidha.runtime.detached import Caller, detach, in_background
 from qpidha.runtime.event_log import EventLogWriter
 from qpidha.runtime.exits import CannotStart, reason_of
 from qpidha.runtime.log_disk import LOG_FOLDER, SWITCH_INTERVAL, LogDisk
@@ -71,6 +72,7 @@ from qpidha.runtime.log_sinks import Sink, open_sinks
 from qpidha.runtime.memory import available, limit_of, limit_text, watch
 from qpidha.runtime.network import Network
 from qpidha.runtime.node_loop import NodeLoop
+from qpidha.runtime.pid_file import PidFile, end, pid_path, running
 from qpidha.runtime.policy_file import load_policies
 from qpidha.runtime.reload import Reread, Surroundings, read_again
 from qpidha.runtime.service_manager import ServiceManager
@@ -93,6 +95,8 @@ _PATIENCE = 10.0
 """Seconds that the node may take to stop in good order."""
 _SYNC = 10.0
 """Seconds that the disk may take for what is queued when the daemon stops."""
+PROCESS_COMMANDS = ("running", "quit", "kill")
+"""Commands about the process of a broker that runs, or does not."""
 
 
 class Daemon:
@@ -104,11 +108,12 @@ class Daemon:
         env: Mapping[str, str],
         loop: asyncio.AbstractEventLoop,
         reread: Reread,
+        caller: Caller | None = None,
         *,
         in_data: bool,
     ) -> None:
-        """`reread` is what the settings came from; `in_data` says whether the admin socket may be
-        in the data directory, as that was given.
+        """`reread` is what the settings came from; `caller` waits until clients are served;
+        `in_data` says whether the admin socket may be in the data directory, as that was given.
         """
         self._in_data = in_data
         self._settings = settings
@@ -130,6 +135,7 @@ class Daemon:
             name=settings.name,
         )
         self._service = ServiceManager(env, loop)
+        self._caller = caller
         self._node_loop = NodeLoop(loop, self._clock)
         self._network = Network(loop, settings, self._node_loop.put, self._log)
         self._disk = Disk(settings.data_dir)
@@ -139,15 +145,16 @@ class Daemon:
         self._plain: list[socket.socket] = []
         self._secure: list[socket.socket] = []
         self._admin_path = ""
+        self._pid_file: PidFile | None = None
         self._console: ConsoleProcess | None = None
         self._ended: asyncio.Future[int] = loop.create_future()
         self._is_stopping = False
 
-    async def run(self, warnings: Sequence[str]) -> int:
-        """Serve until asked to stop; the exit code."""
+    async def run(self, warnings: Sequence[str], files: Sequence[str] = ()) -> int:
+        """Serve until asked to stop; the exit code. `files` are those of the settings."""
         try:
             try:
-                await self._start(warnings)
+                await self._start(warnings, files)
             except CannotStart:
                 self._disk.forget()
                 raise
@@ -167,12 +174,14 @@ class Daemon:
                 one.close()
             if self._admin_path:
                 _unlink(self._admin_path)
+            if self._pid_file is not None:
+                self._pid_file.close()
             self._close_log_disk()
             self._service.close()
             if self._close_saver():
                 self._disk.close()  # Else the lock ends with the process, and with what it writes.
 
-    async def _start(self, warnings: Sequence[str]) -> None:
+    async def _start(self, warnings: Sequence[str], files: Sequence[str]) -> None:
         settings = self._settings
         self._loop.set_exception_handler(self._failed)
         users = load_users(settings, self._secret)
@@ -192,17 +201,15 @@ class Daemon:
         )
         self._log.name = settings.name or address.host_port
         self._log.state = "joining" if settings.ha_cluster else "standalone"
-        self._log.write(
-            "notice",
-            "broker",
-            f"qpidha {VERSION} starts, process {os.getpid()}: {changed_text(settings)}",
-            event_code=STARTS,
-        )
+        with_files = f"qpidha {VERSION} starts, process {os.getpid()}{_with(files)}"
+        text = f"{with_files}: {changed_text(settings)}"
+        self._log.write("notice", "broker", text, event_code=STARTS)
         for warning in warnings:
             self._log.write("warning", "broker", warning, event_code=ODD_SETTING)
         path = admin_socket_path(settings, port, self._env, in_data=self._in_data)
         admin = bind_admin(path, group := admin_group(settings))
         self._admin_path = path
+        self._pid_file = PidFile(_pid_folder(settings, port), port)
         # A write-ahead log of millions of messages is read below, and none of them is garbage.
         gc.collect()
         gc.disable()
@@ -364,6 +371,8 @@ class Daemon:
                 self._log.write(
                     "warning", "broker", f"ready-fd {self._settings.ready_fd}: {reason_of(error)}"
                 )
+        if self._caller is not None:
+            self._caller.tell()
 
     def _log_of_console(self, level: str, text: str) -> None:
         self._log.write(level, "network", text)
@@ -573,6 +582,12 @@ class Daemon:
         self._end(SOFTWARE)
 
 
+def _with(files: Sequence[str]) -> str:
+    """Say which files the settings come from."""
+    instead = f" (there is no {MAIN_FILE})" if QPIDD_FILE in files[:1] else ""
+    return f", with {' and '.join(files)}{instead}" if files else ""
+
+
 def _port_of(sockets: Sequence[socket.socket]) -> int:
     return int(sockets[0].getsockname()[1]) if sockets else 0
 
@@ -618,19 +633,44 @@ def _check_patterns(settings: Settings) -> None:
         ) from error
 
 
-def _serve(configuration: Configuration, reread: Reread) -> int:
-    settings = configuration.settings
-    _check(configuration)
+def _serve(configuration: Configuration, reread: Reread, caller: Caller | None) -> int:
     faulthandler.enable()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     loop = uvloop.new_event_loop()
     in_data = "data-dir" in configuration.origins
     try:
         return loop.run_until_complete(
-            Daemon(settings, os.environ, loop, reread, in_data=in_data).run(configuration.warnings)
+            Daemon(configuration.settings, os.environ, loop, reread, caller, in_data=in_data).run(
+                configuration.warnings, configuration.files
+            )
         )
     finally:
         loop.close()
+
+
+def _serve_detached(configuration: Configuration, reread: Callable[[], Configuration]) -> int:
+    """Serve in the background; return to the caller what he is to know. Raises CannotStart."""
+    settings = configuration.settings
+    keep = [settings.ready_fd, *(int(number) for number in settings.socket_fd if number.isdigit())]
+    caller = detach(configuration.wait, keep)
+    if isinstance(caller, int):
+        return caller
+    code = SOFTWARE
+    try:
+        code = _serve(configuration, lambda: _detached(reread()), caller)
+    except CannotStart as error:
+        _complain(error)
+        code = error.code
+    finally:
+        caller.tell(code or NO)
+    return code
+
+
+def _detached(configuration: Configuration) -> Configuration:
+    """Have the log go elsewhere than to standard error."""
+    configuration.settings, warnings = in_background(configuration.settings)
+    configuration.warnings += warnings
+    return configuration
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -645,18 +685,65 @@ def main(argv: Sequence[str] | None = None) -> int:
         return CONFIG
     try:
         words = list(sys.argv[1:] if argv is None else argv)
-        configuration = configure(words, os.environ)
+        program = os.path.basename(sys.argv[0])
+        configuration = configure(words, os.environ, program=program)
+        if configuration.command in PROCESS_COMMANDS:
+            return _of_process(configuration)
         if configuration.command:
             _tell(configuration)
             judgement = configuration.judgement
             return OK if judgement is None else judgement.code
-        return _serve(_fitted(configuration), lambda: _fitted(configure(words, os.environ)))
+
+        def reread() -> Configuration:
+            return _fitted(configure(words, os.environ, program=program))
+
+        _check(_fitted(configuration))
+        if configuration.daemon:
+            given = len(configuration.warnings)
+            _detached(configuration)
+            _warn(configuration.warnings[given:])
+            return _serve_detached(configuration, reread)
+        return _serve(configuration, reread, None)
     except CannotStart as error:
         _complain(error)
         return error.code
     except QpidHaError as error:
         _complain(error)
         return SOFTWARE
+
+
+def _pid_folder(settings: Settings, port: int) -> str:
+    """Return the folder of the pid file of the broker at a port."""
+    folder = settings.pid_dir or settings.data_dir
+    return folder or os.path.dirname(admin_socket_path(settings, port, os.environ))
+
+
+def _pid_path(settings: Settings) -> str:
+    """Return where the pid file of a broker with these settings is."""
+    is_secure = settings.require_encryption or "tcp" in settings.listen_disable
+    port = settings.ssl_port if is_secure else settings.port
+    return pid_path(_pid_folder(settings, port), port)
+
+
+def _of_process(configuration: Configuration) -> int:
+    """Tell whether the broker of a configuration runs, or end it. Raises CannotStart."""
+    path, command = _pid_path(configuration.settings), configuration.command
+    pid = running(path)
+    if pid and (command == "running" or configuration.tells_process):
+        _print(f"{pid}\n")
+    code = OK if pid else NO
+    if pid and command != "running":
+        number = signal.SIGKILL if command == "kill" else signal.SIGTERM
+        code = end(path, number, configuration.wait)
+    if code == NO:
+        print(f"qpidhad: no broker of this configuration runs ({path})", file=sys.stderr)
+    if code == TIMED_OUT:
+        raise CannotStart(
+            f"process {pid} still runs after {configuration.wait:g} s",
+            hint="wait longer (--wait), or end it at once: qpidhad -k",
+            code=TIMED_OUT,
+        )
+    return code
 
 
 def _complain(error: QpidHaError) -> None:
@@ -675,10 +762,12 @@ def _fill_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
-def _check_text(settings: Settings) -> str:
+def _check_text(configuration: Configuration) -> str:
     """Say what an operator should know of settings that are good."""
+    settings = configuration.settings
     lines = [limit_text(settings, available())]
     lines += [choice_text(settings)] * settings.ha_cluster
+    lines.append(_process_text(settings))
     return "\n".join([*lines, "the configuration is good\n"])
 
 
@@ -687,16 +776,33 @@ def _tell(configuration: Configuration) -> None:
     judgement = configuration.judgement
     if configuration.command == "check" and judgement is None:
         _check(_fitted(configuration))
-        for warning in configuration.warnings:
-            print(f"qpidhad: warning: {warning}", file=sys.stderr)
+        _warn(configuration.warnings)
     texts: dict[str, Callable[[], str]] = {
         "help": help_text,
         "version": lambda: f"qpidhad {VERSION}\n",
         "print-config": lambda: config_text(configuration.settings, configuration.origins),
-        "check": lambda: _check_text(configuration.settings),
+        "check": lambda: _check_text(configuration),
     }
+    _print(judgement.text() if judgement else texts[configuration.command]())
+
+
+def _process_text(settings: Settings) -> str:
     try:
-        sys.stdout.write(judgement.text() if judgement else texts[configuration.command]())
+        pid = running(_pid_path(settings))
+    except CannotStart as error:
+        return error.text
+    return f"a broker of it runs, process {pid}" if pid else "no broker of it runs"
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        print(f"qpidhad: warning: {warning}", file=sys.stderr)
+
+
+def _print(text: str) -> None:
+    """Write to standard output. Raises CannotStart."""
+    try:
+        sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
         # Let the interpreter's own flush go nowhere.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from qpidha.model.exit_codes import CONFIG
@@ -10,6 +13,8 @@ from qpidha.model.settings import GROUPS, OPTIONS, Settings
 from qpidha.runtime.configuration import configure
 from qpidha.runtime.describe import config_text, help_text
 from qpidha.runtime.exits import CannotStart
+from tests.patience import STATE
+from tests.runtime.daemons import ENVIRONMENT
 
 
 def test_the_named_file_is_read_and_its_errors_name_it(tmp_path):
@@ -38,6 +43,31 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         with pytest.raises(CannotStart) as caught:
             configure(["--config", str(path)], {})
         assert str(path) in caught.value.text and caught.value.code == CONFIG
+
+
+def test_qpid_13_qpidds_own_file_is_found_where_there_is_none_of_ours(place):
+    """In a real daemon, whose paths are elsewhere than in /etc."""
+    (place / "qpidd.conf").write_text("name=theirs\nlog-enable=notice+\n")
+    code = (
+        "import sys; from qpidha.runtime import configuration as c; "
+        "c.MAIN_FILE, c.QPIDD_FILE = sys.argv[1:3]; c.MORE_FILES = ''; "
+        "from qpidha.runtime.daemon import main; sys.exit(main(sys.argv[3:]))"
+    )
+
+    def said(*words):
+        files = [str(place / "qpidha.conf"), str(place / "qpidd.conf")]
+        line = [sys.executable, "-c", code, *files, "--interface", "127.0.0.1", *words]
+        return subprocess.run(line, capture_output=True, text=True, env=ENVIRONMENT, timeout=STATE)
+
+    ways = ["--data-dir", str(place / "data"), "--log-to-file", str(place / "log")]
+    port = said("-d", "-p0", *ways).stdout.strip()
+    assert f"with {place}/qpidd.conf (there is no {place}/qpidha.conf)" in (
+        (place / "log").read_text()
+    )
+    assert said("-q", "-p", port, *ways).returncode == 0
+    (place / "qpidha.conf").write_text("name=ours\n")
+    printed = said("--print-config").stdout
+    assert "name=ours" in printed and "name=theirs" not in printed
 
 
 def test_first_use_d10_the_brokers_password_may_be_in_a_file_of_its_own(tmp_path):

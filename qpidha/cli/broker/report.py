@@ -22,7 +22,7 @@ from qpidha.client.command.output import EPILOG, print_json, talk
 from qpidha.client.command.passwords import PASSWORD
 from qpidha.client.command.target import Target, local_cluster, resolve
 from qpidha.model.exit_codes import CANNOT_CREATE, UNAVAILABLE
-from qpidha.runtime.configuration import MAIN_FILE
+from qpidha.runtime.configuration import main_file
 from qpidha.tools.bundle.archive import write
 from qpidha.tools.bundle.host import host, versions
 from qpidha.tools.bundle.local import LocalBroker, LocalFiles, process_at, running, tail
@@ -210,14 +210,13 @@ class _Gathered:
                     f"{label}: its files: it does not run, or is not yours; name its "
                     "configuration with --config"
                 )
-        if not told and (self._options.config or os.path.exists(MAIN_FILE)):
+        if not told and (self._options.config or main_file()):
             yield self._by_files(next(iter(targets), "broker"), {})
 
     def _by_files(self, label: str, row: dict[str, Any]) -> LocalBroker:
         """Describe a broker by its configuration file."""
         config = self._options.config or str(row.get("config", ""))
-        if not config and os.path.exists(MAIN_FILE):
-            return LocalBroker(label, ["--config", MAIN_FILE])
+        config = config or "".join(main_file())
         words = ["--config", os.path.abspath(config)] if config else []
         return LocalBroker(label, words, log=str(row.get("log", "")))
 
