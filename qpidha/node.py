@@ -28,8 +28,10 @@ from qpidha.amqp.server.served_connection import ServedConnection
 from qpidha.amqp.server.streams import Streams
 from qpidha.broker.broker import Broker
 from qpidha.broker.credit import DISK_FREE_LIMIT
+from qpidha.broker.federation import FED_TAG
 from qpidha.broker.node_patterns import NodePatterns
 from qpidha.broker.queues.limits import UNLIMITED
+from qpidha.federation.links import Links
 from qpidha.ha.channels import FEATURES_PROPERTY, REPLICATION, Channels, features_of, identify
 from qpidha.ha.cluster import Cluster
 from qpidha.ha.explanation import confirmed_by, explain
@@ -252,6 +254,8 @@ class Node:
             "/management": LinkPairService(self.requests, self),
         }
         self.failover: FailoverExchange | None = None
+        self.federation = Links(self)
+        """Links to other brokers, which the primary runs."""
         self._reloads: dict[int, Answer] = {}
         """Number of an effect Reload -> where the answer goes."""
         self._last_reload = 0
@@ -340,6 +344,7 @@ class Node:
         broker, cluster, log = self.broker, self.cluster, self.log
         self.lines.go_on(self._isolate, self.streams.rests)
         if not self.streams.frozen:
+            self.federation.turn(runs=self.serving and not self.stopping)
             broker.pause_delivery(cluster is not None and not cluster.may_deliver)
             broker.dispatch(self.now)
             if broker.walks:
@@ -372,9 +377,14 @@ class Node:
         self._tell_news()
         self.event_log.turn(self.now, cluster, self.effects)
         self._collect_all()
+        self.next_deadline = self._deadline()
+        return self._take_effects()
+
+    def _deadline(self) -> int:
+        """Return when the next turn is due, 0 for never."""
+        broker, cluster, checkpointer = self.broker, self.cluster, self.checkpointer
         # A connection that took as much as one turn gives has its queues waiting for the next one.
-        checkpointer = self.checkpointer
-        has_more = broker.runnable or broker.returns or broker.may_walk(log.committed)
+        has_more = broker.runnable or broker.returns or broker.may_walk(self.log.committed)
         is_pressed = (
             (has_more and not self.streams.frozen)
             or broker.remains
@@ -390,11 +400,11 @@ class Node:
             cluster.next_deadline if cluster is not None else 0,
             checkpointer.next_deadline if checkpointer is not None else 0,
             self.memory.next_deadline,
+            0 if self.streams.frozen else self.federation.next_deadline,
         ):
             if other and (not deadline or other < deadline):
                 deadline = other
-        self.next_deadline = deadline
-        return self._take_effects()
+        return deadline
 
     def _note_arrivals(self) -> None:
         """Note when places in the log were given: a broker out of sync gets records that may be
@@ -506,7 +516,10 @@ class Node:
             local_host=event.local_host,
             trusted_host=event.trusted_host,
         ).connection
-        if event.kind is ConnectionKind.OUTGOING:
+        if self.federation.owns(connection_id):
+            connection.principal = replace(connection.principal, roles=frozenset())
+            self.federation.opened(connection)
+        elif event.kind is ConnectionKind.OUTGOING:
             self._open_replication(connection, event.peer)
         self.streams.add(connection, self.now)
 
@@ -567,6 +580,10 @@ class Node:
         if connection is not None and connection.error is not None:
             reason = f"{connection.error.explanation} ({connection.error.condition})"
         self.event_log.client_disconnected(connection_id, reason)
+        if self.federation.owns(connection_id):
+            error = None if connection is None else connection.error
+            self.federation.lost(connection_id, reason or "closed", error)
+            return
         cluster = self.cluster
         if cluster is not None:
             was_following = cluster.is_following
@@ -608,6 +625,7 @@ class Node:
         self.audit.tick(now)
         if not self.streams.frozen:
             self.broker.tick(now)
+            self.federation.tick(now)
         if self.cluster is not None:
             self.cluster.tick(now)
         if self.checkpointer is not None:
@@ -763,6 +781,8 @@ class Node:
         """Decide who somebody is, and whether he may come in."""
         try:
             admit(self, connection)
+            if self.federation.owns(connection.connection_id):
+                self.federation.admit(connection)
         except QpidHaError as error:
             self.measures.not_admitted(error)
             raise
@@ -786,12 +806,19 @@ class Node:
             }
         else:
             properties |= {"product": "qpidha", "version": VERSION}
+        if self.federation_tag:
+            properties[FED_TAG] = self.federation_tag
         if self.cluster is not None:
             properties[FEATURES_PROPERTY] = sorted(self.features)
             addresses = client_addresses(self, connection)
             if addresses:
                 properties["failover-server-list"] = [described(address) for address in addresses]
         return properties
+
+    @property
+    def federation_tag(self) -> str:
+        """By what messages are known that were here; empty while there is no link."""
+        return self.settings.federation_tag or self.broker.federation.tag
 
     def service(self, address: str) -> Service | None:
         """Return the service at an address."""
@@ -869,6 +896,33 @@ class Node:
         self, level: str, text: str, fields: dict[str, object], event_code: str = ""
     ) -> None:
         self.effects.append(Announce(level, "security", text, fields, event_code=event_code))
+
+    # -- the surroundings of links to other brokers -----------------------------------------------
+
+    def say(self, level: str, text: str, event_code: str, **fields: object) -> None:
+        """Say what happened to a link or a route."""
+        self.effects.append(Announce(level, "network", text, fields, event_code=event_code))
+
+    def link_report(self, name: str) -> dict[str, object]:
+        """Tell how a link is, if this broker runs it."""
+        return self.federation.link_report(name)
+
+    def route_report(self, name: str) -> dict[str, object]:
+        """Tell how a route is, if this broker runs it."""
+        return self.federation.route_report(name)
+
+    def is_ours(self, system_id: str) -> bool:
+        """Whether that is a broker of this cluster, or this broker."""
+        if system_id == self.system_id:
+            return True
+        return self.cluster is not None and any(
+            peer.known is not None and peer.known.system_id == system_id
+            for peer in self.cluster.peers.all
+        )
+
+    def link_properties(self) -> dict[str, object]:
+        """Return what is said of this broker when a link opens a connection."""
+        return {"product": "qpidha", "version": VERSION, "qpidha.system-id": self.system_id}
 
     # -- the HA machine's port --------------------------------------------------------------------
 
@@ -998,6 +1052,7 @@ class Node:
             self.measures.active(self.now)
         elif state is BrokerStatus.JOINING and self.broker.log_writer is not None:
             self.broker.log_writer = None
+            self.federation.stop()
             self.log.features = frozenset()
             self.broker.passive = True
             self.broker.abandon_walks()
@@ -1199,6 +1254,7 @@ class Node:
         if not self.stopping:
             self.stopping = True
             self._ends_log = self.wal is not None and not failed
+            self.federation.stop()
             if self.wal is not None:
                 self._tell_set_aside(self.wal.set_aside)  # Nobody may look here again.
             for connection in list(self.streams.by_id.values()):

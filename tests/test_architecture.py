@@ -30,6 +30,7 @@ BELOW_NODE = {
     "store",
     "amqp.peer",
     "amqp.server",
+    "federation",
     "management",
 }
 COMMANDS = BELOW_NODE | {
@@ -66,6 +67,7 @@ MAY_SEE: dict[str, set[str]] = {
     "store": {"model", "broker", "broker.queues"},
     "amqp.peer": {"model"},
     "amqp.server": {"model", "broker", "broker.queues", "amqp.peer"},
+    "federation": {"model", "broker", "broker.queues", "amqp.peer"},
     "management": {"model", "broker", "broker.queues", "ha"},
     "node": BELOW_NODE,
     "runtime": {"model", "node"},

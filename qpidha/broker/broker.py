@@ -9,6 +9,7 @@ nothing of clusters, connections, disks or clocks. Source: Qpid `Broker.cpp`, `Q
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -30,6 +31,7 @@ from qpidha.broker.exchange import (
     spread,
     subject,
 )
+from qpidha.broker.federation import DYNAMIC, QUEUE
 from qpidha.broker.levels import Levels
 from qpidha.broker.node_patterns import NodePatterns
 from qpidha.broker.policy import MOST_POLICIES
@@ -60,6 +62,7 @@ from qpidha.model.deadlines import Deadlines
 from qpidha.model.duration import MILLISECOND, SECOND
 from qpidha.model.effects import Announce
 from qpidha.model.errors import (
+    InvalidArgument,
     LimitExceeded,
     NotFound,
     PreconditionFailed,
@@ -76,7 +79,7 @@ from qpidha.model.event_codes import (
     QUEUE_DELETED_WHEN_FULL,
 )
 from qpidha.model.event_log import DepthAlert, QueueCreated, QueueEnded
-from qpidha.model.features import QUEUE_KINDS
+from qpidha.model.features import FEDERATION, QUEUE_KINDS
 from qpidha.model.message import Message
 from qpidha.model.message_view import is_durable
 from qpidha.model.records import (
@@ -85,10 +88,14 @@ from qpidha.model.records import (
     Cause,
     ExchangeDeclared,
     ExchangeDeleted,
+    LinkDeclared,
+    LinkDeleted,
     PolicyCleared,
     QueueDeclared,
     QueueDeleted,
     QueueUsed,
+    RouteDeclared,
+    RouteDeleted,
     Unbound,
 )
 from qpidha.model.replication_level import ALL, NONE, REPLICATE, resolve
@@ -371,7 +378,9 @@ class Broker(State):
         self._announce(Announce("debug", "broker", text, fields, QueueCreated(name)))
         return queue, sequence
 
-    def _check_durable(self, what: str, wanted: QueueDeclared | ExchangeDeclared) -> None:
+    def _check_durable(
+        self, what: str, wanted: QueueDeclared | ExchangeDeclared | LinkDeclared | RouteDeclared
+    ) -> None:
         """Refuse something durable, or warn, where nothing outlives a restart. What is durable
         already may be declared again.
         """
@@ -707,6 +716,129 @@ class Broker(State):
         what = "operator policy" if record.is_operator else "policy"
         text = f"{what} {record.name} {done}"
         self._announce(Announce("info", "broker", text, {"policy": record.name}))
+        return sequence
+
+    # Federation.
+
+    def declare_link(self, wanted: LinkDeclared, tag: str) -> int:
+        """Declare a link, or change one; return the sequence to wait for. `tag` is what messages
+        are marked with, if no link says it yet. A link that is changed is still the same one: what
+        its routes have at the other end stays theirs.
+        """
+        links = self.federation
+        former = links.links.get(wanted.name)
+        uuid = former.uuid if former is not None else self._make_uuid()
+        wanted = replace(wanted, uuid=uuid, tag=links.tag or tag)
+        self._check_durable("link", wanted)
+        if former == wanted:
+            return links.sequence(former)
+        return self._change_federation(wanted, f"link {wanted.name} declared", wanted.durable)
+
+    def delete_link(self, name: str, *, with_routes: bool = False) -> int:
+        """Delete a link, and its routes if that is said; return the sequence to wait for."""
+        link = self.federation.links.get(name)
+        if link is None:
+            raise NotFound(f"There is no link {name}", hint="qpid-ha link list shows them.")
+        routes = self.federation.routes_of(name)
+        if routes and not with_routes:
+            raise PreconditionFailed(
+                f"Link {name} has {len(routes)} routes, such as {routes[0].name}",
+                hint="Delete them first, or the link with its routes.",
+            )
+        for route in routes:
+            self.delete_route(route.name)
+        return self._change_federation(LinkDeleted(name), f"link {name} deleted", link.durable)
+
+    def declare_route(self, wanted: RouteDeclared, destination_type: str = "") -> int:
+        """Declare a route; return the sequence to wait for, which is that of the same route if it
+        is there already.
+        """
+        federation = self.federation
+        link = federation.links.get(wanted.link)
+        if link is None:
+            raise NotFound(f"There is no link {wanted.link}", hint="Declare it first.")
+        if wanted.durable and not link.durable:
+            raise PreconditionFailed(
+                f"Route {wanted.name} is to be durable, and link {link.name} is not",
+                hint="Declare the link durable, or the route not.",
+            )
+        self._check_durable("route", wanted)
+        here = wanted.source if wanted.is_push else wanted.destination
+        is_exchange = self._is_exchange(wanted, here, destination_type)
+        if not is_exchange:
+            self._check_decides(self.queue(here))
+        former = federation.routes.get(wanted.name)
+        wanted = replace(
+            wanted,
+            uuid=former.uuid if former is not None else self._make_uuid(),
+            to_exchange=is_exchange and not wanted.is_push,
+            queue=former.queue if former is not None else "",
+        )
+        if former is not None:
+            if former != wanted:
+                raise PreconditionFailed(
+                    f"Route {wanted.name} exists, and is another one",
+                    hint="Delete it first, or give this one another name.",
+                )
+            return federation.sequence(former)
+        self._check_federation(wanted)
+        if wanted.is_push and wanted.kind != QUEUE:
+            wanted.queue = f"bridge_queue_{wanted.name}_{wanted.uuid}"
+            self.declare_queue(wanted.queue, durable=wanted.durable)
+            self.bind(wanted.source, wanted.queue, wanted.key, wanted.arguments)
+        return self._change_federation(wanted, f"route {wanted.name} declared", wanted.durable)
+
+    def _is_exchange(self, wanted: RouteDeclared, here: str, destination_type: str) -> bool:
+        """Find out whether the end of a route that is here is an exchange, which must be there."""
+        if wanted.is_push or wanted.kind == DYNAMIC:
+            is_exchange = wanted.kind != QUEUE
+        elif destination_type:
+            is_exchange = destination_type == "exchange"
+        else:
+            is_exchange = self.find_queue(here) is None
+            if not is_exchange and here in self.exchanges:
+                raise InvalidArgument(
+                    f"{here} is a queue, and an exchange as well",
+                    hint="Say which one is meant: destination_type is queue or exchange.",
+                )
+        if is_exchange:
+            self.exchange(here)
+        return is_exchange
+
+    def delete_route(self, name: str) -> int:
+        """Delete a route, and the queue that was made for it; return the sequence to wait for."""
+        route = self.federation.routes.get(name)
+        if route is None:
+            raise NotFound(f"There is no route {name}", hint="qpid-ha route list shows them.")
+        self._check_federation(None)
+        sequence = self._change_federation(
+            RouteDeleted(name), f"route {name} deleted", route.durable
+        )
+        if route.queue and self.find_queue(route.queue) is not None:
+            self.delete_queue(route.queue)
+        return sequence
+
+    def _check_federation(self, wanted: LinkDeclared | RouteDeclared | None) -> None:
+        if self.passive:
+            raise _refused_on_backup("Links and routes cannot be changed")
+        if self._log_writer is not None:
+            check_enabled("links and routes", FEDERATION, self.usable)
+        if wanted is not None:
+            self.federation.check_room(wanted)
+
+    def _change_federation(
+        self,
+        record: LinkDeclared | LinkDeleted | RouteDeclared | RouteDeleted,
+        done: str,
+        durable: bool,
+    ) -> int:
+        """Record a change of links or routes; a broker alone records durable ones."""
+        self._check_federation(
+            record if isinstance(record, (LinkDeclared, RouteDeclared)) else None
+        )
+        sequence = self._append(record) if self.records_object(durable, ALL) else 0
+        self.apply(sequence, record)
+        self._announce(Announce("info", "broker", done, {"name": record.name}))
         return sequence
 
     # Exchanges and bindings.

@@ -34,6 +34,16 @@ is slow.
 """
 
 
+FIRST_CREDIT, LARGE = 64, 1 << 20
+"""How many messages a peer may send before the size of any is known, if there is room for so many
+of so many bytes.
+"""
+
+
+DELIVERY = 2 << 10
+"""Bytes that the engine takes for a message until it has its outcome, beside its own, roughly."""
+
+
 class Credit:
     """Whether senders get credit."""
 
@@ -83,6 +93,23 @@ class Credit:
             self.waiting[sender] = None
             return False
         return True
+
+    def allowance(
+        self, sender: Sender, queue: Queue | None, size: int, *, budget: int, window: int
+    ) -> int:
+        """Return how many messages of about `size` bytes, 0 if that is not known, a sender may have
+        on their way: as many as its queue will have room for, whatever comes of it, in `budget`
+        bytes and no more than `window`; 0 if the queue or the broker takes none now.
+        """
+        if self.withheld and not self.allows(sender, queue):
+            return 0
+        most = budget // size if size else FIRST_CREDIT
+        most = min(most, self.share(queue) // ((size or LARGE) + DELIVERY))
+        if queue is not None:
+            if not queue.admits(sender, size):
+                return 0
+            most = min(most, queue.share(size) if size else queue.share(LARGE, is_first=True))
+        return max(1, min(most, window))
 
     def leave(self, sender: Sender) -> None:
         """A sender is gone."""

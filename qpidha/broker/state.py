@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
+from qpidha.broker.federation import Federation
 from qpidha.broker.policy import Followed, Policies, says_of
 from qpidha.broker.queues.arrivals import Arrivals
 from qpidha.broker.queues.dedup import DEDUP, DEDUP_WINDOW
@@ -37,12 +38,16 @@ from qpidha.model.records import (
     ExchangeDeleted,
     FeatureEnabled,
     LevelChanged,
+    LinkDeclared,
+    LinkDeleted,
     PolicyCleared,
     PolicySet,
     QueueDeclared,
     QueueDeleted,
     QueueUsed,
     Requeued,
+    RouteDeclared,
+    RouteDeleted,
     Unbound,
     Unknown,
 )
@@ -170,6 +175,8 @@ class State:
         """Queues and exchanges that are still to be given what policies say of them now, each with
         the sequence of the last change that it knows of.
         """
+        self.federation = Federation()
+        """Links to other brokers, and the routes over them."""
         self.departures = Departures(self.pass_on)
         """The way out of every queue."""
         self.remains = Remains()
@@ -258,6 +265,7 @@ class State:
         self.features.clear()
         self.later.clear()
         self.policies.clear()
+        self.federation.clear()
         for queue in list(self.queues.values()):
             if not keep_local or queue.uid > 0:
                 self.remove_queue(queue)
@@ -305,6 +313,7 @@ class State:
             for bound, key, arguments in exchange.bindings():
                 if self.records_binding(exchange, bound, arguments):
                     yield 0, Bound(exchange.uid, bound.uid, key, arguments)
+        yield from self.federation.records()
 
     def records_object(self, durable: bool, level: str) -> bool:
         """Whether a queue or an exchange belongs in the log."""
@@ -633,6 +642,10 @@ def _policy_changed(state: State, sequence: int, record: PolicySet | PolicyClear
         state.policies_changed((record, former), last)
 
 
+def _federation_changed(state: State, sequence: int, record: Record) -> None:
+    state.federation.apply(sequence, record)
+
+
 def _feature_enabled(state: State, sequence: int, record: FeatureEnabled) -> None:
     state.features.setdefault(record.name, sequence)
 
@@ -658,6 +671,10 @@ HANDLERS = cast(
         Unbound: _unbound,
         PolicySet: _policy_changed,
         PolicyCleared: _policy_changed,
+        LinkDeclared: _federation_changed,
+        LinkDeleted: _federation_changed,
+        RouteDeclared: _federation_changed,
+        RouteDeleted: _federation_changed,
         FeatureEnabled: _feature_enabled,
         Unknown: _unknown,
     },

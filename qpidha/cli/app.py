@@ -93,6 +93,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "broker.policies",
         "settings that come before what queues, exchanges and policies ask for: set, list, clear",
     ),
+    "link": ("broker.links", "manage links to other brokers and clusters: add, list, del"),
+    "route": ("broker.links", "manage routes, which move messages over links: add, list, del"),
     "definitions": (
         "broker.definitions",
         "queues, exchanges, bindings and policies in a file, and from a file: export, import",
@@ -127,6 +129,8 @@ GROUPS = (
     "context",
     "policy",
     "operator-policy",
+    "link",
+    "route",
     "definitions",
     "acl",
     "vip",
@@ -147,6 +151,8 @@ LISTS = (
     "subscription list",
     "policy list",
     "operator-policy list",
+    "link list",
+    "route list",
     "user list",
     "context list",
 )

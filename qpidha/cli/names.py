@@ -31,6 +31,7 @@ PATIENCE = 1.0
 """Seconds for everything together."""
 QUEUE, EXCHANGE, ADDRESS, BROKER = "queue", "exchange", "address", "broker"
 CONNECTION, POLICY, OPERATOR_POLICY = "connection", "policy", "operator policy"
+LINK, ROUTE = "link", "route"
 CONTEXT, LOCAL, METHOD, CHECK = "context", "local broker", "method", "check"
 ARGUMENTS = {
     "queue del": (QUEUE,),
@@ -52,6 +53,10 @@ ARGUMENTS = {
     "policy set": (POLICY,),
     "operator-policy clear": (OPERATOR_POLICY,),
     "operator-policy set": (OPERATOR_POLICY,),
+    "link add": (LINK,),
+    "link del": (LINK,),
+    "route add": (ROUTE, LINK),
+    "route del": (ROUTE,),
     "context set": (CONTEXT,),
     "context use": (CONTEXT,),
     "context delete": (CONTEXT,),
@@ -115,6 +120,8 @@ SORTED = {
     "subscription list": ("connections", "SUBSCRIPTIONS"),
     "policy list": ("policies", "POLICIES"),
     "operator-policy list": ("policies", "POLICIES"),
+    "link list": ("links", "LINKS"),
+    "route list": ("links", "ROUTES"),
     "user list": ("users", "USERS"),
     "context list": ("contexts", "CONTEXTS"),
 }
@@ -128,6 +135,8 @@ LISTED: dict[str, tuple[tuple[str, str, dict[str, str]], ...]] = {
     CONNECTION: (("list_connections", "id", {"fields": "id"}),),
     POLICY: (("list_policies", "name", {}),),
     OPERATOR_POLICY: (("list_operator_policies", "name", {}),),
+    LINK: (("list_links", "name", {"fields": "name"}),),
+    ROUTE: (("list_routes", "name", {"fields": "name"}),),
     METHOD: (("help", "name", {}),),
 }
 """What a broker is asked for, with the field of each row that is a name, and the parameters."""

@@ -146,6 +146,11 @@ class Access:
         if object_type is QUEUE or object_type is EXCHANGE or object_type in LISTED:
             if self.acl is not None:
                 self._ask(self.acl, principal, action, object_type, name, properties or {})
+                return
+            if object_type is not ObjectType.LINK or not name:
+                return
+        if object_type is ObjectType.ROUTE and self.acl is not None:
+            self._ask(self.acl, principal, action, ObjectType.LINK, name, properties or {})
             return
         try:
             self._check(principal, action, object_type, name)
@@ -364,6 +369,13 @@ class Access:
                 raise Unauthorized(
                     f"{name} is for the cluster manager",
                     hint="it speaks to the broker over the admin socket",
+                )
+        elif object_type in (ObjectType.LINK, ObjectType.ROUTE):
+            if not principal.is_administrator:
+                raise Unauthorized(
+                    f"{principal} may not {action} {object_type} {name[:NAME]!r}",
+                    reason="without an acl-file links to other brokers are for administrators",
+                    hint="log in as one, or allow it in an acl-file: create link",
                 )
         elif object_type is ObjectType.OPERATOR_POLICY:
             if not principal.is_administrator:

@@ -71,6 +71,7 @@ TOLD: dict[tuple[str, str], dict[str, str]] = {
     ("access", "query"): {"schemaclass": "schemaclass"},
     ("access", "method"): OF_METHOD,
     ("create", "link"): {},
+    ("delete", "link"): {},
     ("create", "policy"): OF_POLICY,
     ("delete", "policy"): {},
     **{(action, "exchange"): OF_EXCHANGE for action in ("access", "create", "delete")},

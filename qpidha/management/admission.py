@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.federation import FED_LINK
 from qpidha.ha.channels import features_of, identify
 from qpidha.ha.cluster import Cluster
 from qpidha.management.access import CLAIMS, Access
@@ -77,17 +78,24 @@ def admit(host: Host, connection: Any) -> None:
             _check_features(host, connection)
     elif not host.serving:
         raise elsewhere(host, connection)
-    elif len(host.streams.clients) >= host.settings.max_connections:
+    else:
+        if FED_LINK in connection.remote_properties:
+            host.access.check(connection.principal, Action.CREATE, ObjectType.LINK)
+        _let_in(host, connection)
+
+
+def _let_in(host: Host, connection: Any) -> None:
+    """Let in a client, or a link of another broker, if there is a place."""
+    if len(host.streams.clients) >= host.settings.max_connections:
         host.event_log.limit("max-connections", "refused")
         raise LimitExceeded(
             f"there are max-connections {host.settings.max_connections} clients already",
             hint="try again later",
             event_code=TOO_MANY_CONNECTIONS,
         )
-    else:
-        host.access.let_in(connection.connection_id, connection.principal)
-        host.streams.clients[connection.connection_id] = None
-        host.event_log.client_connected(connection.connection_id, connection.principal.address)
+    host.access.let_in(connection.connection_id, connection.principal)
+    host.streams.clients[connection.connection_id] = None
+    host.event_log.client_connected(connection.connection_id, connection.principal.address)
 
 
 def claimed_role(properties: Mapping[Any, Any]) -> Role | None:

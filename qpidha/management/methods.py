@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.declaration import exchange_asked_for, properties_of, queue_asked_for
 from qpidha.broker.exchange import Exchange
+from qpidha.broker.federation import KINDS, check_route, link_asked_for
 from qpidha.broker.pattern import LONGEST as LONGEST_PATTERN
 from qpidha.broker.policy import APPLY_TO, PRIORITIES, described, listed, policy_asked_for
 from qpidha.broker.policy import explained as explained_policies
@@ -35,8 +36,10 @@ from qpidha.management.schema import (
     CONNECTION,
     EXCHANGE,
     HABROKER,
+    LINK,
     LOOKS,
     QUEUE,
+    ROUTE,
     SESSION,
     SUBSCRIPTION,
     BindingView,
@@ -61,6 +64,7 @@ from qpidha.model.event_log import SHOWN
 from qpidha.model.events import ConnectionKind
 from qpidha.model.options import LogSelectors
 from qpidha.model.principal import Action, ObjectType
+from qpidha.model.records import RouteDeclared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -671,6 +675,92 @@ def _told_of_policy(wanted: PolicySet) -> dict[str, Any]:
     return {**wanted.settings, "pattern": wanted.pattern, "apply_to": wanted.apply_to}
 
 
+# -- federation -----------------------------------------------------------------------------------
+
+
+def _declare_link(call: Call) -> None:
+    wanted = link_asked_for(
+        call["name"],
+        call["addresses"],
+        mechanism=call["mechanism"],
+        username=call["username"],
+        password=call["password"],
+        durable=call["durable"],
+    )
+    node = call.node
+    tag = node.federation_tag or node.make_uuid()
+    sequence = node.broker.declare_link(wanted, tag)
+    call.done()
+    call.answer_when_committed(
+        sequence, describe(LINK, node.broker.federation.links[wanted.name], node)
+    )
+
+
+def _of_new_link(values: dict[str, Any]) -> dict[str, Any]:
+    """Return what is told of a new link, which is never its password."""
+    return {"link": values["name"], "durable": values["durable"]}
+
+
+def _delete_link(call: Call) -> None:
+    sequence = call.node.broker.delete_link(call["name"], with_routes=call["with_routes"])
+    call.done()
+    call.answer_when_committed(sequence, {})
+
+
+def _declare_route(call: Call) -> None:
+    direction, destination_type = call["direction"], call["destination_type"]
+    if direction not in DIRECTIONS or destination_type not in ("", "queue", "exchange"):
+        raise InvalidArgument(
+            f"declare_route: direction is {direction!r}, destination_type {destination_type!r}",
+            hint=f"use {' or '.join(DIRECTIONS)} for one, queue, exchange or nothing for the other",
+        )
+    is_push = direction == "push"
+    wanted = RouteDeclared(
+        call["name"],
+        "",
+        call["link"],
+        call["kind"],
+        call["source"],
+        call["destination"],
+        is_push=is_push,
+        key=call["key"],
+        arguments=translate(Kind.BINDING, call["arguments"]),
+        excludes=[part.strip() for part in call["excludes"].split(",") if part.strip()],
+        tag=call["tag"],
+        ack=call["ack"],
+        credit=call["credit"],
+        durable=call["durable"],
+    )
+    check_route(wanted)
+    node = call.node
+    _check_route(call, is_push=is_push)
+    sequence = node.broker.declare_route(wanted, destination_type)
+    call.done()
+    call.answer_when_committed(
+        sequence, describe(ROUTE, node.broker.federation.routes[wanted.name], node)
+    )
+
+
+def _check_route(call: Call, *, is_push: bool) -> None:
+    """Ask whether who declares a route may himself do here what the route will do for him."""
+    broker, name = call.node.broker, call["source"] if is_push else call["destination"]
+    is_exchange = call["kind"] != "queue" if is_push else broker.find_queue(name) is None
+    if is_push and is_exchange:
+        call.check(Action.BIND, ObjectType.EXCHANGE, name, {"routingkey": call["key"]})
+    elif is_push:
+        call.check(Action.CONSUME, ObjectType.QUEUE, name, {"browse": False})
+    elif is_exchange or call["destination_type"] == "exchange":
+        call.check(Action.PUBLISH, ObjectType.EXCHANGE, name)
+    else:
+        call.check(Action.PUBLISH, ObjectType.QUEUE, name)
+
+
+def _delete_route(call: Call) -> None:
+    sequence = call.node.broker.delete_route(call["name"])
+    call.done()
+    call.answer_when_committed(sequence, {})
+
+
 # -- commands -------------------------------------------------------------------------------------
 
 
@@ -810,6 +900,10 @@ OVERRIDE, ABOVE = "override.", 100
 """How the name of an override begins, and how much higher its priority is."""
 LONGEST_OVERRIDE = 366 * 86400
 """Seconds."""
+
+DIRECTIONS = ("pull", "push")
+_LINK_NAME = Parameter("name", Type.NAME, "name of the link")
+_ROUTE_NAME = Parameter("name", Type.NAME, "name of the route")
 
 METHODS: tuple[Method, ...] = (
     Method(
@@ -1301,6 +1395,119 @@ METHODS: tuple[Method, ...] = (
         _clear_policy(True),
         (_POLICY_NAME,),
         routes=("DELETE /operator-policies/{name}",),
+        schema=IN_BROKER,
+    ),
+    Method(
+        "list_links",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.QUERY,
+        "List the links to other brokers: where each leads, its state and its last error.",
+        "a list of objects with the fields of the class `link`; never a password",
+        _list(LINK),
+        _MATCH,
+        routes=("GET /links",),
+        properties=_of_class("link"),
+    ),
+    Method(
+        "declare_link",
+        Effect.CHANGE,
+        Action.CREATE,
+        ObjectType.LINK,
+        "Create a link to another broker or cluster, or change one.",
+        "the fields of the class `link`",
+        _declare_link,
+        (
+            _LINK_NAME,
+            Parameter(
+                "addresses",
+                Type.TEXT,
+                "where the other end is: `amqp://HOST:PORT` or `amqps://HOST:PORT`, of a cluster "
+                "those of all its brokers with commas between",
+                longest=4096,
+            ),
+            Parameter("mechanism", Type.TEXT, "SASL mechanism; empty chooses one"),
+            Parameter("username", Type.TEXT, "user that logs in at the other end"),
+            Parameter("password", Type.TEXT, "password of that user"),
+            Parameter("durable", Type.FLAG, "keep it on disk"),
+        ),
+        properties=_of_new_link,
+        schema=IN_BROKER,
+    ),
+    Method(
+        "delete_link",
+        Effect.CHANGE,
+        Action.DELETE,
+        ObjectType.LINK,
+        "Delete a link to another broker.",
+        "nothing",
+        _delete_link,
+        (_LINK_NAME, Parameter("with_routes", Type.FLAG, "delete its routes as well")),
+        schema=IN_BROKER,
+    ),
+    Method(
+        "list_routes",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.QUERY,
+        "List the routes over links to other brokers: their ends, states, errors and counts.",
+        "a list of objects with the fields of the class `route`",
+        _list(ROUTE),
+        _MATCH,
+        routes=("GET /routes",),
+        properties=_of_class("bridge"),
+    ),
+    Method(
+        "declare_route",
+        Effect.CHANGE,
+        Action.CREATE,
+        ObjectType.ROUTE,
+        "Create a route, which moves messages over a link from its source to its destination.",
+        "the fields of the class `route`",
+        _declare_route,
+        (
+            _ROUTE_NAME,
+            Parameter("link", Type.NAME, "name of the link that it goes over"),
+            Parameter("source", Type.NAME, "a queue, or an exchange, as its broker calls it"),
+            Parameter("destination", Type.NAME, "a queue or an exchange, as its broker calls it"),
+            Parameter(
+                "kind", Type.TEXT, f"what the source is: {', '.join(KINDS)}", default="queue"
+            ),
+            Parameter(
+                "direction",
+                Type.TEXT,
+                "`pull` if the source is at the other end, `push` if it is here",
+                default="pull",
+            ),
+            Parameter(
+                "destination_type",
+                Type.TEXT,
+                "of a destination here: `queue` or `exchange`; empty finds out",
+            ),
+            Parameter("key", Type.TEXT, "binding key, if the source is an exchange"),
+            Parameter("arguments", Type.MAP, "binding arguments, if it is a headers exchange"),
+            Parameter(
+                "excludes",
+                Type.TEXT,
+                "tags of brokers, with commas between, whose messages do not go over the route",
+                longest=4096,
+            ),
+            Parameter("tag", Type.TEXT, "a further tag for the messages that go over it"),
+            Parameter("ack", Type.NUMBER, "settle so many messages together", default=1),
+            Parameter("credit", Type.NUMBER, "have so many on their way at most; 0 is link-credit"),
+            Parameter("durable", Type.FLAG, "keep it on disk, and what it has at the source"),
+        ),
+        schema=IN_BROKER,
+    ),
+    Method(
+        "delete_route",
+        Effect.CHANGE,
+        Action.DELETE,
+        ObjectType.ROUTE,
+        "Delete a route, and what it has of its own at both ends.",
+        "nothing",
+        _delete_route,
+        (_ROUTE_NAME,),
         schema=IN_BROKER,
     ),
     Method(

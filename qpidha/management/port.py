@@ -177,6 +177,23 @@ class ManagedNode(Protocol):
         """Report the HA configuration."""
         ...
 
+    @property
+    def federation_tag(self) -> str:
+        """By what messages are known that were here; empty while there is no link."""
+        ...
+
+    def link_report(self, name: str) -> dict[str, object]:
+        """Tell how a link to another broker is, if this broker runs it."""
+        ...
+
+    def route_report(self, name: str) -> dict[str, object]:
+        """Tell how a route over such a link is, if this broker runs it."""
+        ...
+
+    def make_uuid(self) -> str:
+        """Return a fresh unguessable uuid."""
+        ...
+
     def access_list(self) -> dict[str, Any]:
         """Report the access control list that is enforced."""
         ...

@@ -599,6 +599,93 @@ SUBSCRIPTION = ObjectClass(
     name=_subscription_name,
 )
 
+
+def _of_link(name: str, attribute: str, empty: object = "") -> Property:
+    """A property that a link has while it runs here."""
+    return Property(
+        name, attribute, lambda link, node: node.link_report(link.name).get(name, empty)
+    )
+
+
+def _of_route(name: str, attribute: str, empty: object = "") -> Property:
+    """A property that a route has while it runs here."""
+    return Property(
+        name, attribute, lambda route, node: node.route_report(route.name).get(name, empty)
+    )
+
+
+def _record(name: str, attribute: str) -> Property:
+    """A property that a link or a route was declared with."""
+    return Property(name, attribute, lambda record, node: plain(getattr(record, name)))
+
+
+LINK = ObjectClass(
+    "link",
+    (
+        _record("name", "name"),
+        _record("addresses", "addresses"),
+        _record("durable", "durable"),
+        _record("mechanism", "mechanism"),
+        _record("username", "username"),
+        _of_link("state", "state"),
+        _of_link("since_ns", "since", 0),
+        _of_link("last_error", "lastError"),
+        _of_link("address", "address"),
+        _of_link("product", "product"),
+        _of_link("peer_tag", "peerTag"),
+        _record("tag", "federationTag"),
+        _of_link("connection", "connectionRef", 0),
+        Property(
+            "routes",
+            "routeCount",
+            lambda link, node: len(node.broker.federation.routes_of(link.name)),
+        ),
+        _of_link("messages_in", "messagesIn", 0),
+        _of_link("messages_out", "messagesOut", 0),
+    ),
+    find=lambda node: list(node.broker.federation.links.values()),
+    get=lambda node, name: node.broker.federation.links.get(name),
+    name=lambda link: str(link.name),
+)
+
+ROUTE = ObjectClass(
+    "route",
+    (
+        _record("name", "name"),
+        _record("link", "linkRef"),
+        _record("kind", "kind"),
+        Property("direction", "direction", lambda route, node: "push" if route.is_push else "pull"),
+        _record("source", "src"),
+        _record("destination", "dest"),
+        Property(
+            "destination_type",
+            "destinationType",
+            lambda route, node: (
+                "" if route.is_push else "exchange" if route.to_exchange else "queue"
+            ),
+        ),
+        _record("key", "key"),
+        _record("arguments", "arguments"),
+        _record("excludes", "excludes"),
+        _record("tag", "tag"),
+        _record("ack", "sync"),
+        _record("credit", "credit"),
+        _record("durable", "durable"),
+        _record("queue", "queueRef"),
+        _of_route("state", "state"),
+        _of_route("since_ns", "since", 0),
+        _of_route("last_error", "lastError"),
+        _of_route("messages", "messages", 0),
+        _of_route("bytes", "bytes", 0),
+        _of_route("excluded", "excludedMessages", 0),
+        _of_route("refused", "refusedMessages", 0),
+        _of_route("lag", "lag", None),
+    ),
+    find=lambda node: list(node.broker.federation.routes.values()),
+    get=lambda node, name: node.broker.federation.routes.get(name),
+    name=lambda route: str(route.name),
+)
+
 BROKER = ObjectClass(
     "broker",
     (
@@ -659,6 +746,17 @@ HABROKER = ObjectClass(
 
 CLASSES: dict[str, ObjectClass] = {
     kind.type: kind
-    for kind in (QUEUE, EXCHANGE, BINDING, CONNECTION, SESSION, SUBSCRIPTION, BROKER, HABROKER)
+    for kind in (
+        QUEUE,
+        EXCHANGE,
+        BINDING,
+        CONNECTION,
+        SESSION,
+        SUBSCRIPTION,
+        LINK,
+        ROUTE,
+        BROKER,
+        HABROKER,
+    )
 }
 """The classes by type name, in the order in which they are listed."""

@@ -4,7 +4,7 @@ A code is a text such as `QHA2104`. It stands at the end of a line of the log, i
 admin socket and of AMQP, and in those of `qpid-ha`; `docs/messages.md` is made from this table. A
 code keeps its meaning for ever: one that is not used any more is not given again. QHA1 is the life
 and role of a broker, QHA2 replication, QHA3 disk and memory, QHA4 who may do what, QHA6
-connections, QHA7 queues and messages, QHA9 our own mistakes.
+connections, QHA7 queues and messages, QHA8 links to other brokers, QHA9 our own mistakes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ GROUPS = {
     "4": "Who may do what",
     "6": "Connections",
     "7": "Queues and messages",
+    "8": "Links to other brokers",
     "9": "Mistakes of the broker itself",
 }
 """First digit of a code -> what codes with it are about."""
@@ -558,6 +559,38 @@ POLICY_REFUSED = _code(
     "A policy was not set.",
     "It says what cannot be done, contradicts itself, or there are too many.",
     "Follow the message; [policies](docs/policies.md) has every key.",
+)
+
+# -- links to other brokers -----------------------------------------------------------------------
+
+FEDERATION_REFUSED = _code(
+    "QHA8001",
+    "A link or a route was not declared.",
+    "There are as many as there may be, or something is not there that it needs.",
+    "Follow the message; [federation](docs/federation.md) has every option.",
+)
+LINK_UP = _code(
+    "QHA8101", "A link to another broker is up.", "The other end let this broker in.", NOTHING
+)
+LINK_DOWN = _code(
+    "QHA8102",
+    "A link to another broker is down; it is dialled again.",
+    "The other end is not running, refuses this broker, or the network is down. The line has the "
+    "reason.",
+    "Look at the other end, at the addresses and the login of the link: `qpid-ha link list`.",
+)
+LINK_TO_ITSELF = _code(
+    "QHA8103",
+    "A link leads back to the cluster that it begins at.",
+    "One of its addresses is that of a broker of this cluster.",
+    "Delete the link, or correct its addresses.",
+)
+ROUTE_UP = _code("QHA8201", "A route moves messages.", "Both of its ends are there.", NOTHING)
+ROUTE_DOWN = _code(
+    "QHA8202",
+    "A route moves no messages; it is tried again.",
+    "One of its ends is not there, or does not take messages. The line has the reason.",
+    "Make what is missing: `qpid-ha route list` shows the reason of each route.",
 )
 
 # -- mistakes of the broker itself -----------------------------------------------------------------

@@ -54,7 +54,8 @@ class ObjectType(StrEnum):
     QUEUE = "queue"
     EXCHANGE = "exchange"
     CONNECTION = "connection"
-    LINK = "link"  # of another broker
+    LINK = "link"  # of another broker, or with a name one to another broker
+    ROUTE = "route"  # over such a link
     METHOD = "method"  # of management, by its name in Qpid
     QUERY = "query"  # of the objects of a class, or of one
     POLICY = "policy"  # of users

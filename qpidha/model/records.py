@@ -243,6 +243,71 @@ class PolicyCleared(WithLaterFields):
 
 
 @dataclass(slots=True)
+class LinkDeclared(WithLaterFields):
+    """A link to another broker or cluster exists from here on, in place of one that has its name.
+    This and the next three belong to the feature `federation`.
+    """
+
+    name: str
+    uuid: str
+    addresses: list[str]
+    """Where the other end is, tried in turn; each as `host:port` or `ssl:host:port`."""
+    mechanism: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    """Shown by nothing; here because the next primary has to log in as well."""
+    durable: bool = False
+    tag: str = ""
+    """By what messages are known that were here; all links of a cluster have the same."""
+
+
+@dataclass(slots=True)
+class LinkDeleted(WithLaterFields):
+    """That link is gone, and all its routes with it."""
+
+    name: str
+
+
+@dataclass(slots=True)
+class RouteDeclared(WithLaterFields):
+    """Messages go over a link from here on, in place of a route that has this name."""
+
+    name: str
+    uuid: str
+    link: str
+    kind: str
+    """`queue`, `exchange` or `dynamic`: what the messages come from."""
+    source: str
+    """Of a route that pulls an address of the other end, else a queue or an exchange here."""
+    destination: str
+    """The other way round."""
+    is_push: bool = False
+    to_exchange: bool = False
+    """Whether the destination of a route that pulls is an exchange here."""
+    key: str = ""
+    """The binding key of a route from an exchange."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    excludes: list[str] = field(default_factory=list)
+    """Tags beside our own: what was where one of them says is not taken."""
+    tag: str = ""
+    """A tag that messages get beside those of both ends."""
+    ack: int = 1
+    """So many messages are settled together."""
+    credit: int = 0
+    """So many may be on their way; 0 leaves it to the broker."""
+    durable: bool = False
+    queue: str = ""
+    """The queue here that a route from an exchange here takes its messages from."""
+
+
+@dataclass(slots=True)
+class RouteDeleted(WithLaterFields):
+    """That route is gone."""
+
+    name: str
+
+
+@dataclass(slots=True)
 class EpochStarted(WithLaterFields):
     """From here on `primary` (a system id) appends; the in-sync set carries over."""
 
@@ -291,6 +356,10 @@ Record = (
     | DedupRemembered
     | PolicySet
     | PolicyCleared
+    | LinkDeclared
+    | LinkDeleted
+    | RouteDeclared
+    | RouteDeleted
     | EpochStarted
     | InSyncChanged
     | FeatureEnabled

@@ -153,6 +153,13 @@ class Settings:
     link_maintenance_interval: int = option(
         2 * SECOND, Duration(MILLISECOND), "Dial other brokers again after this time.", group=HA
     )
+    federation_tag: str = option(
+        "",
+        Text(),
+        "Mark messages that cross a link to another broker with this, the same on all brokers of a "
+        "cluster; empty makes one up.",
+        group=HA,
+    )
     link_heartbeat_interval: int = option(
         120 * SECOND,
         Duration(),

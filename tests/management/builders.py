@@ -120,6 +120,14 @@ class FakeNode:
         self.uuids += 1
         return f"00000000-0000-0000-0000-{self.uuids:012}"
 
+    federation_tag = ""
+
+    def link_report(self, name: str) -> dict[str, object]:
+        return {}
+
+    def route_report(self, name: str) -> dict[str, object]:
+        return {}
+
     def confirmed(self) -> dict[str, int | None]:
         return self.backups
 

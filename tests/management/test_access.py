@@ -208,6 +208,10 @@ def test_every_command_to_the_broker_itself_needs_a_role() -> None:
         "recorded",
         "set_operator_policy",
         "clear_operator_policy",
+        "declare_link",
+        "delete_link",
+        "declare_route",
+        "delete_route",
     }
 
 

@@ -27,6 +27,7 @@ from qpidha.model.errors import (
     Unauthorized,
 )
 from qpidha.model.principal import Action, ObjectType, Principal
+from qpidha.model.records import LinkDeclared, RouteDeclared
 from tests.management.builders import FakeConnection, FakeLink, FakeNode, a_request, open_answer
 from tests.management.test_requests import FakeSession, a_consumer
 
@@ -250,6 +251,8 @@ def test_every_attribute_that_is_named_is_given(client: Client) -> None:
     connection.open_sessions = [FakeSession(0)]
     client.target.open_connections.append(connection)
     a_consumer(client.target, "q")
+    client.target.broker.declare_link(LinkDeclared("l", "", ["h:1"]), "tag")
+    client.target.broker.declare_route(RouteDeclared("r", "", "l", "queue", "s", "q"))
     for kind, names in client.ask("GET-ATTRIBUTES")[2].items():
         _, _, found = client.ask("QUERY", entityType=kind)
         identity = found["results"][0][1]

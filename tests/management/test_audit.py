@@ -259,6 +259,8 @@ def test_qpid_15_what_was_changed_is_told_with_who_did_it() -> None:
 
 
 POLICY = {"name": "p", "pattern": ".*", "definition": {"max-length": 5}}
+LINK = {"name": "l", "addresses": "a/hush@h:1", "password": "hush"}
+ROUTE = {"name": "r", "link": "l", "source": "there", "destination": "r"}
 CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("declare_queue", {"name": "q"}, "created queue 'q'"),
     ("declare_queue", {"name": "q"}, ""),
@@ -288,6 +290,10 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("clear_policy", {"name": "p"}, ""),
     ("set_operator_policy", POLICY, "created operator-policy 'p'"),
     ("clear_operator_policy", {"name": "p"}, "deleted operator-policy 'p'"),
+    ("declare_link", LINK, "created link 'l'"),
+    ("declare_route", ROUTE, "created route 'r'"),
+    ("delete_route", {"name": "r"}, "deleted route 'r'"),
+    ("delete_link", {"name": "l"}, "deleted link 'l'"),
     ("delete_exchange", {"name": "e"}, "deleted exchange 'e'"),
     ("delete_queue", {"name": "q"}, "deleted queue 'q'"),
     ("delete_queue", {"name": "q"}, ""),

@@ -201,12 +201,13 @@ class Connection:
         credit: int = -1,
         settled: bool = True,
         accepts: bool = True,
+        max_size: int = 0,
     ) -> ServiceLink:
         """Attach a link to an address of the peer, whose messages and end `service` hears of.
 
         `terminus` describes the peer's end where an address is not enough, `other` ours. A
-        receiver's `credit` is topped up by itself unless it is given. A sender that is not
-        `settled` hears of outcomes.
+        receiver's `credit` is topped up by itself unless it is given, and it takes messages of up
+        to `max_size` bytes, 0 for any. A sender that is not `settled` hears of outcomes.
         """
         end = self.new_end(name, sender=sender)
         link = ServiceLink(self, end, service, address)
@@ -214,7 +215,12 @@ class Connection:
         ours = other or (source(name) if sender else target(name))
         pair = (ours, theirs) if sender else (theirs, ours)
         link.begin(
-            *pair, properties=properties or {}, credit=credit, settled=settled, accepts=accepts
+            *pair,
+            properties=properties or {},
+            credit=credit,
+            settled=settled,
+            accepts=accepts,
+            max_size=max_size,
         )
         self.wake()
         return link

@@ -18,12 +18,13 @@ from qpidha.amqp.peer.terminus import (
     NONE,
     SETTLED,
     UNSETTLED,
+    Outcome,
     PeerError,
     Pointer,
     Terminus,
 )
 from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL
-from qpidha.amqp.peer.values import reject, remote_outcome
+from qpidha.amqp.peer.values import give, reject, remote_outcome
 from qpidha.model.errors import (
     LimitExceeded,
     LinkStolen,
@@ -137,9 +138,14 @@ class ServiceLink:
         credit: int,
         settled: bool,
         accepts: bool,
+        max_size: int = 0,
     ) -> None:
-        """Attach to a peer; `credit` below 0 is topped up by itself, else given by `flow`."""
+        """Attach to a peer; `credit` below 0 is topped up by itself, else given by `flow`.
+        `max_size` is that of a message, 0 for any.
+        """
         assert self.end is not None
+        if max_size and not self.sends:
+            self.end.set_limit(max_size)
         self.end.owner = self
         self._is_ours = True
         self._accepts = accepts
@@ -235,12 +241,17 @@ class ServiceLink:
             self.end.drain(0)
             self.connection.wake()
 
-    def settle(self, delivery: Pointer, state: int = ACCEPTED) -> None:
+    def settle(
+        self, delivery: Pointer, state: int = ACCEPTED, outcome: Outcome | None = None
+    ) -> None:
         """Give a message that was received without `accepts` its outcome; `delivery` was
-        `last_delivery` then.
+        `last_delivery` then. An `outcome` says more than a `state`.
         """
         if self.end is not None:
-            update(delivery, state)
+            if outcome is None:
+                update(delivery, state)
+            else:
+                give(delivery, outcome)
             settle(delivery)
             self._use(self.end)
             self.connection.wake()
@@ -262,11 +273,11 @@ class ServiceLink:
         self._waiting_bytes = 0
         return end
 
-    def close(self, error: QpidHaError | None = None) -> None:
-        """End the link; the service is not called again."""
+    def close(self, error: QpidHaError | None = None, *, closed: bool = True) -> None:
+        """End the link, or detach if it is not `closed`; the service is not called again."""
         end = self._leave()
         if end is not None:
-            end.end(error)
+            end.end(error, closed=closed)
             self.connection.wake()
 
     # What the engine tells.

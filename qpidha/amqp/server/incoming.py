@@ -80,20 +80,10 @@ PUBLISH, QUEUE, EXCHANGE = Action.PUBLISH, ObjectType.QUEUE, ObjectType.EXCHANGE
 Arrival = Callable[[bytes, int], tuple[bytes, int, int]]
 
 
-FIRST_CREDIT, LARGE = 64, 1 << 20
-"""How many messages a peer may send before the size of any is known, if there is room for so many
-of so many bytes.
-"""
-
-
 BEYOND = 64
 """How many deliveries more than it has credit for a peer may have sent while the broker gives none:
 a few, for who counts another way than we do.
 """
-
-
-DELIVERY = 2 << 10
-"""Bytes that the engine takes for a message until it has its outcome, beside its own, roughly."""
 
 
 REASONS: dict[type[QpidHaError], str] = {
@@ -193,19 +183,12 @@ class IncomingLink(ReceivingLink):
         the queue will have room for, whatever comes of it; 0 if the queue or the broker takes none
         now.
         """
-        credit, queue = self._broker.credit, self._queue
-        if credit.withheld and not credit.allows(self, queue):
-            return 0
         size = max(self._largest, self._largest_before)
         if self._largest:
             self._largest, self._largest_before = 0, self._largest
-        most = self._budget // size if size else FIRST_CREDIT
-        most = min(most, credit.share(queue) // ((size or LARGE) + DELIVERY))
-        if queue is not None:
-            if not queue.admits(self, size):
-                return 0
-            most = min(most, queue.share(size) if size else queue.share(LARGE, is_first=True))
-        return max(1, min(most, self._window))
+        return self._broker.credit.allowance(
+            self, self._queue, size, budget=self._budget, window=self._window
+        )
 
     # What the queue tells.
 

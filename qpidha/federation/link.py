@@ -1,0 +1,229 @@
+"""A link: one connection to another broker or cluster, dialled for as long as it is declared.
+
+Its addresses are tried in turn: those of a cluster lead to its primary, wherever that is, for
+backups hang up or name another address. When all were tried in vain it waits, each time longer, up
+to a bound. A link that leads back to its own cluster ends. Must not know what its routes do.
+Source: Qpid src/qpid/broker/Link.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from qpidha.broker.federation import FED_LINK, FED_TAG
+from qpidha.federation.pull import Pull
+from qpidha.federation.push import Push
+from qpidha.federation.route import LONGEST_ERROR, Route, State, Surroundings, wait_after
+from qpidha.model.errors import RefusedRequest
+from qpidha.model.event_codes import LINK_DOWN, LINK_TO_ITSELF, LINK_UP
+from qpidha.model.url import Address, parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qpidha.amqp.peer.connection import Connection
+    from qpidha.amqp.peer.terminus import PeerError
+    from qpidha.model.deadlines import Deadlines
+    from qpidha.model.records import LinkDeclared, RouteDeclared
+
+REDIRECT = "amqp:connection:redirect"
+MOST_REDIRECTS = 4
+"""That are followed one after the other."""
+SYSTEM_ID = "qpidha.system-id"
+"""The property by which a link knows the brokers of its own cluster."""
+LONGEST_TAG = 255
+
+
+class LinkHost(Surroundings, Protocol):
+    """The broker, as its links need it."""
+
+    def dial(self, host: str, port: int, encrypted: bool) -> int:
+        """Open a stream; return the id that the connection will have."""
+
+    def hang_up(self, connection_id: int) -> None:
+        """Close a connection, or give up dialling."""
+
+    @property
+    def federation_tag(self) -> str:
+        """By what messages are known that were here."""
+
+    def is_ours(self, system_id: str) -> bool:
+        """Whether that is a broker of this cluster, or this broker."""
+
+    def link_properties(self) -> dict[str, object]:
+        """Return what is said of this broker when a link opens a connection."""
+
+
+class Link:
+    """One link and its routes."""
+
+    def __init__(self, host: LinkHost, deadlines: Deadlines[Any], record: LinkDeclared) -> None:
+        self.host = host
+        self.deadlines = deadlines
+        self.record = record
+        self.own_tag = host.federation_tag
+        self.peer_tag = self.peer_product = ""
+        self.connection: Connection | None = None
+        self.connection_id = 0
+        """Of the connection that was dialled; 0 if none is."""
+        self.state = State.WAITING
+        self.error = ""
+        self.since = host.now
+        self.routes: dict[str, Route] = {}
+        self.address = parse_address(record.addresses[0])
+        """The one that is tried, or where the other end is."""
+        self._place = self._failures = self._redirects = 0
+        self._ended = False
+
+    @property
+    def name(self) -> str:
+        """The name of the link."""
+        return self.record.name
+
+    # What is declared.
+
+    def change(self, record: LinkDeclared) -> None:
+        """Take what the link is declared as by now."""
+        if record == self.record:
+            return
+        self.record = record
+        self._place = self._failures = 0
+        self.address = parse_address(record.addresses[0])
+        if self.connection_id:
+            self.host.hang_up(self.connection_id)
+        else:
+            self.dial()
+
+    def set_routes(self, records: Mapping[str, RouteDeclared]) -> None:
+        """Take which routes go over the link by now."""
+        for name, route in list(self.routes.items()):
+            if records.get(name) != route.record:
+                del self.routes[name]
+                route.stop(for_good=True)
+        for name, record in records.items():
+            if name not in self.routes:
+                maker: type[Route] = Push if record.is_push else Pull
+                route = self.routes[name] = maker(self, record)
+                route.start()
+
+    def stop(self) -> None:
+        """This broker runs the link no longer."""
+        self._ended = True
+        self.deadlines.remove(self)
+        for route in self.routes.values():
+            route.stop()
+        if self.connection_id:
+            self.host.hang_up(self.connection_id)
+        self.connection, self.connection_id = None, 0
+
+    # The connection.
+
+    def tick(self) -> None:
+        """Its time has come."""
+        if not self.connection_id:
+            self.dial()
+
+    def dial(self) -> None:
+        """Try the next address."""
+        self.deadlines.remove(self)
+        self._become(State.CONNECTING)
+        address = self.address
+        self.connection_id = self.host.dial(address.host, address.port, address.encrypted)
+
+    def opened(self, connection: Connection) -> None:
+        """The stream is there: log in, and say what this is."""
+        record = self.record
+        properties = self.host.link_properties()
+        connection.open(
+            f"qpidha.link.{record.uuid}",
+            {**properties, FED_LINK: True, FED_TAG: self.own_tag},
+            mechanism=record.mechanism,
+            username=record.username,
+            password=record.password,
+            hostname=self.address.host,
+            heartbeat=self.host.settings.link_heartbeat_interval,
+        )
+
+    def admit(self, connection: Connection) -> None:
+        """The other end has answered: see who it is, and begin; raise if that is ourselves."""
+        properties = connection.remote_properties
+        tag = _text(properties.get(FED_TAG))
+        system_id = _text(properties.get(SYSTEM_ID))
+        if self.host.is_ours(system_id) or (tag and tag == self.own_tag):
+            self._place += 1
+            text = f"link {self.name} leads to this cluster itself, at {self.address}"
+            self.host.say("error", text, LINK_TO_ITSELF, link=self.name)
+            raise RefusedRequest(text, event_code=LINK_TO_ITSELF)
+        self.peer_tag = tag or system_id or connection.remote_container[:LONGEST_TAG]
+        self.peer_product = _text(properties.get("product"))
+        self.connection = connection
+        self._failures = self._redirects = 0
+        self._become(State.OPERATIONAL)
+        text = f"link {self.name} to {self.address} is up"
+        self.host.say("notice", text, LINK_UP, link=self.name, product=self.peer_product)
+        for route in self.routes.values():
+            route.start()
+
+    def lost(self, reason: str, error: PeerError | None) -> None:
+        """The connection is gone, or never came about."""
+        was_up = self.connection is not None
+        self.connection, self.connection_id = None, 0
+        if self._ended:
+            return
+        for route in self.routes.values():
+            route.stop()
+        interval = self.host.settings.link_maintenance_interval
+        redirect = None if error is None else self._redirect(error)
+        if redirect is not None:
+            self.address = redirect
+            self._redirects += 1
+            self.dial()
+            return
+        addresses = self.record.addresses
+        self._redirects = 0
+        self._failures += 1
+        self._place = (self._place + (0 if was_up else 1)) % len(addresses)
+        self.address = parse_address(addresses[self._place])
+        self._become(State.WAITING, reason)
+        rounds = self._failures // len(addresses)
+        if was_up or self._failures % len(addresses):
+            # The next primary of a cluster is at another of its addresses, and may be there now.
+            wait = interval // 8
+        else:
+            wait = wait_after(rounds, interval)
+        self.deadlines.set(self, self.host.now + max(wait, 1))
+
+    def _redirect(self, error: PeerError) -> Address | None:
+        """Return where the other end says that it is to be found; None if it does not, or if that
+        would be less safe.
+        """
+        if error.condition != REDIRECT or self._redirects >= MOST_REDIRECTS:
+            return None
+        info = {str(key): value for key, value in error.info.items()}
+        host = _text(info.get("network-host")) or _text(info.get("hostname"))
+        port, scheme = info.get("port"), _text(info.get("scheme"))
+        encrypted = scheme == "amqps" if scheme else self.address.encrypted
+        if self.address.encrypted and not encrypted:
+            return None
+        if not host or isinstance(port, bool) or not isinstance(port, int):
+            return None
+        bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        try:
+            return parse_address(f"{'ssl' if encrypted else 'tcp'}:{bracketed}:{port}")
+        except ValueError:
+            return None
+
+    def _become(self, state: State, error: str = "") -> None:
+        error = error[:LONGEST_ERROR]
+        if error and error != self.error:
+            text = f"link {self.name} is down: {error}; dialling again"
+            self.host.say("warning", text, LINK_DOWN, link=self.name)
+        if state is not self.state:
+            self.since = self.host.now
+        self.state = state
+        if error or state is State.OPERATIONAL:
+            self.error = error
+
+
+def _text(found: Any) -> str:
+    return found[:LONGEST_TAG] if isinstance(found, str) else ""

@@ -1,0 +1,271 @@
+"""A route that pulls: messages of a queue or an exchange at the other end come here.
+
+A message is settled at its source when its record is committed here, as it is for a client that
+sends: until then the source keeps it, and gives it to the next primary. What cannot be taken here
+goes back to its source, and the route waits. A message that has been here stays on a queue it comes
+from; of an exchange it was a copy that nobody misses. Must not know who else is at the source.
+Source: Qpid src/qpid/broker/Bridge.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qpidha.amqp.peer.links import is_settled
+from qpidha.amqp.peer.terminus import (
+    ACCEPTED,
+    MODIFIED,
+    RELEASED,
+    Outcome,
+    Pointer,
+    Terminus,
+    source,
+)
+from qpidha.broker.exchange import UNROUTABLE_HINT
+from qpidha.broker.federation import QUEUE
+from qpidha.broker.queues.arguments import fits_key
+from qpidha.broker.vocabulary import TOPIC_BINDING
+from qpidha.federation.route import Route, State, wait_after
+from qpidha.federation.trace import with_tags
+from qpidha.model.encoding import Described, Symbol
+from qpidha.model.errors import ProtocolViolation, RefusedRequest
+from qpidha.model.message_view import Copies, application_properties, arrival, properties
+
+if TYPE_CHECKING:
+    from qpidha.amqp.peer.connection import Connection
+    from qpidha.amqp.peer.links import LinkEnd
+    from qpidha.amqp.peer.service_link import ServiceLink
+    from qpidha.broker.queues.queue import Queue
+    from qpidha.federation.route import Home
+    from qpidha.model.records import RouteDeclared
+
+NOT_FOR_US = Outcome(MODIFIED, undeliverable=True)
+"""Others may have it."""
+OWN_PRODUCT = "qpidha"
+DURABLE = 2
+"""What a source is that outlives its links: unsettled-state."""
+
+
+class Pull(Route):
+    """One route that pulls."""
+
+    def __init__(self, home: Home, record: RouteDeclared) -> None:
+        super().__init__(home, record)
+        self._queue: Queue | None = None
+        self._window = record.credit or self.host.settings.link_credit
+        self._budget = self.host.settings.link_credit_bytes
+        self._end_of_link: LinkEnd | None = None
+        self._pending = self._used = 0
+        self._committed: list[Pointer] = []
+        """Deliveries that are to be settled together."""
+        self._largest = self._largest_before = 0
+        self._holds = False
+        """Whether nothing is taken until the next attempt."""
+        self._holds_in_a_row = 0
+        self._payload = b""
+
+    def _attach(self, connection: Connection) -> ServiceLink:
+        record = self.record
+        if record.to_exchange:
+            self.broker.exchange(record.destination)
+            queue = None
+        else:
+            queue = self.broker.queue(record.destination)
+        self._pending = self._used = self._largest = self._largest_before = 0
+        self._committed = []
+        self._holds = False
+        self._queue = queue
+        link = connection.attach(
+            record.source,
+            sender=False,
+            service=self,
+            name=f"qpidha.route.{record.uuid}",
+            terminus=self._source(),
+            credit=0,
+            accepts=False,
+            max_size=self.host.settings.max_message_size,
+        )
+        self._end_of_link = link.end
+        self.broker.credit.senders[self] = None
+        if queue is not None:
+            queue.add_sender(self)
+        return link
+
+    def _source(self) -> Terminus:
+        """Describe where the messages come from, as the other end calls it."""
+        record = self.record
+        if record.kind == QUEUE:
+            return source(record.source)
+        address, wanted = record.source, {}
+        if record.key and self.home.peer_product == OWN_PRODUCT:
+            address = f"{record.source}/{record.key}"
+        elif record.key:
+            wanted[Symbol(TOPIC_BINDING)] = Described(Symbol(TOPIC_BINDING), record.key)
+        lasts = {"durability": DURABLE, "expiry": "never"} if record.durable else {}
+        return source(address, filter=wanted, **lasts)
+
+    def _begin(self, link: ServiceLink) -> None:
+        if self._source().filter and TOPIC_BINDING not in map(str, link.remote_source.filter):
+            self.fail(
+                f"the other end does not look at the binding key {self.record.key!r}: write it "
+                "into the source as it is written there, and leave the key out"
+            )
+            return
+        self._top_up()
+
+    def _end(self) -> None:
+        end, self._end_of_link = self._end_of_link, None
+        if end is not None and (self._pending or self._committed):
+            # Else the engine would settle without an outcome what is not committed here yet.
+            end.waits = True
+        self.broker.credit.leave(self)
+        if self._queue is not None:
+            self._queue.remove_sender(self)
+            self._queue = None
+
+    def tick(self) -> None:
+        """Try again."""
+        if self.link is not None and self._holds:
+            self._holds = False
+            self._become(State.OPERATIONAL)
+            self._top_up()
+            return
+        super().tick()
+
+    def turn(self) -> None:
+        """Nothing waits here: the queue tells when it has room."""
+
+    # Credit.
+
+    def credited(self, link: ServiceLink) -> None:
+        """The other end sends, and gives no credit."""
+
+    def resumed(self) -> None:
+        """The queue, or the broker, has room again."""
+        self._top_up()
+
+    def _top_up(self) -> None:
+        """Let the source send as much as can be taken."""
+        link = self.link
+        if link is None or link.end is None or self._holds:
+            return
+        size = max(self._largest, self._largest_before)
+        if self._largest:
+            self._largest, self._largest_before = 0, self._largest
+        allowance = self.broker.credit.allowance(
+            self, self._queue, size, budget=self._budget, window=self._window
+        )
+        self._used = 0
+        unsettled = self._pending + len(self._committed)
+        more = min(allowance, self._window - unsettled) - link.end.credit()
+        if more > 0 and allowance:
+            link.flow(more)
+
+    # Messages.
+
+    def received(self, link: ServiceLink, payload: bytes) -> None:
+        """Put a message where it is to go."""
+        delivery = link.last_delivery
+        settled = is_settled(delivery)
+        if link is not self.link:
+            return
+        self._largest = max(self._largest, len(payload))
+        if self._holds and not settled:
+            self._give_back(link, delivery)
+            return
+        tags = self._tags(payload, self.home.own_tag)
+        if tags is None:
+            if not settled:
+                is_copy = self.record.kind != QUEUE
+                link.settle(delivery, outcome=None if is_copy else NOT_FOR_US)
+                self._use()
+            return
+        try:
+            sequence = self._take(payload, tags)
+        except ProtocolViolation:
+            raise  # Nobody could ever take it: it is rejected.
+        except RefusedRequest as error:
+            self.refused += 1
+            if not settled:
+                self._give_back(link, delivery)
+            self._hold(error)
+            return
+        self.messages += 1
+        self.bytes += len(payload)
+        self._holds_in_a_row = 0
+        if settled:
+            self._use()
+            return
+        self._pending += 1
+        self.host.when_committed(sequence, self, (link, delivery))
+
+    def _give_back(self, link: ServiceLink, delivery: Pointer) -> None:
+        link.settle(delivery, RELEASED)
+
+    def _take(self, payload: bytes, tags: list[str]) -> int:
+        """Put a message on the queue or the exchange; return the sequence to wait for."""
+        try:
+            payload, expires, due = arrival(payload, self.broker.time)
+        except Copies as copies:  # Its other keys were looked at where it was sent.
+            payload, expires, due = copies.payload, copies.expires, copies.due
+        payload = with_tags(payload, tags, (self.home.peer_tag, self.record.tag, self.home.own_tag))
+        if due:
+            self.broker.check_delay()
+        queue = self._queue
+        if queue is not None:
+            if queue.deleted:
+                queue = self._replace(queue)
+            if due:
+                return self.broker.enqueue_on_all([queue], payload, expires, due)
+            return queue.enqueue(payload, expires)
+        self._payload = payload
+        found = properties(payload).get("subject")
+        key = found if isinstance(found, str) and fits_key(found) else ""
+        sequence, queues = self.broker.publish(
+            self.record.destination, key, payload, headers=self._headers, expires=expires, due=due
+        )
+        releases = self.record.kind == QUEUE and self.host.settings.unroutable == "release"
+        if not queues and releases:
+            raise RefusedRequest(
+                f"exchange '{self.record.destination}' has no queue for key '{key}'",
+                hint=UNROUTABLE_HINT,
+            )
+        return sequence
+
+    def _replace(self, former: Queue) -> Queue:
+        """Go on with a queue that has the name of one that was deleted."""
+        queue = self.broker.queue(former.name)
+        former.remove_sender(self)
+        queue.add_sender(self)
+        self._queue = queue
+        return queue
+
+    def _headers(self) -> dict[Any, Any]:
+        return application_properties(self._payload)
+
+    def _hold(self, error: RefusedRequest) -> None:
+        """Take nothing for a while: what was not taken would come again at once."""
+        self._holds = True
+        self._holds_in_a_row += 1
+        wait = wait_after(self._holds_in_a_row, self.host.settings.link_maintenance_interval)
+        self.home.deadlines.set(self, self.host.now + wait)
+        self._become(State.WAITING, error.text)
+
+    def on_committed(self, item: tuple[ServiceLink, Pointer]) -> None:
+        """Settle a message at its source: it is committed here."""
+        link, delivery = item
+        if link is not self.link:
+            return
+        self._pending -= 1
+        self._committed.append(delivery)
+        if len(self._committed) >= self.record.ack or not self._pending:
+            committed, self._committed = self._committed, []
+            for each in committed:
+                link.settle(each, ACCEPTED)
+            self._use(len(committed))
+
+    def _use(self, count: int = 1) -> None:
+        """So many deliveries have their outcome."""
+        self._used += count
+        if 2 * self._used >= self._window or not self._pending:
+            self._top_up()

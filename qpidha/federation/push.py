@@ -1,0 +1,257 @@
+"""A route that pushes: messages of a queue here go to the other end.
+
+A message leaves its queue here when the other end has accepted it. One that is rejected there is
+rejected here, so it goes where the dead letters of its queue go; one that is released comes again
+later. A route from an exchange takes from a queue that was made for it. What is under way when the
+link breaks is sent again: the other end may have had it. Must not know what the other end does with
+it. Source: Qpid src/qpid/broker/Bridge.cpp (src-local).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qpidha.amqp.peer.terminus import ACCEPTED, MODIFIED, REJECTED, Outcome
+from qpidha.broker.federation import QUEUE
+from qpidha.broker.queues.dispatch import Refusals
+from qpidha.federation.route import Route, State, wait_after
+from qpidha.federation.trace import with_tags
+from qpidha.model.errors import ProtocolViolation
+from qpidha.model.message_view import departure
+
+if TYPE_CHECKING:
+    from qpidha.amqp.peer.connection import Connection
+    from qpidha.amqp.peer.service_link import ServiceLink
+    from qpidha.broker.queues.queue import Queue
+    from qpidha.broker.queues.selection import Selector
+    from qpidha.federation.route import Home
+    from qpidha.model.message import Message
+    from qpidha.model.records import RouteDeclared
+
+MOST_BYTES = 16 << 20
+"""Bytes that may be on their way over one route."""
+MOST_BACKLOG = 4 << 20
+"""Bytes that may wait for the windows of the other end."""
+
+
+class Push(Route):
+    """One route that pushes; a consumer of its queue."""
+
+    browse = exclusive = False
+    priority = 0
+    selector: Selector | None = None
+    is_selective = False
+
+    def __init__(self, home: Home, record: RouteDeclared) -> None:
+        super().__init__(home, record)
+        self.credit = 0
+        self._queue: Queue | None = None
+        self._window = record.credit or self.host.settings.link_credit
+        self._under_way: dict[int, Message] = {}
+        """By the number that the AMQP link has for each."""
+        self._bytes_under_way = 0
+        self._refusals = Refusals()
+        self._has_to_wait = False
+        """Whether room is to be looked for in the next turn."""
+        self._holds = False
+        self._holds_in_a_row = 0
+        self._is_gone = False
+
+    def _attach(self, connection: Connection) -> ServiceLink:
+        record = self.record
+        queue = self.broker.queue(record.queue or record.source)
+        self._refusals = Refusals()
+        self.is_selective = self._holds = self._is_gone = False
+        link = connection.attach(
+            record.destination,
+            sender=True,
+            service=self,
+            name=f"qpidha.route.{record.uuid}",
+            settled=False,
+        )
+        self._queue = queue
+        return link
+
+    def _begin(self, link: ServiceLink) -> None:
+        queue = self._queue
+        if queue is None:
+            return
+        if queue.deleted or self.broker.find_queue(queue.name) is not queue:
+            self._queue = None
+            self.fail(f"queue {queue.name} was deleted")
+            return
+        queue.subscribe(self)
+        self._refresh()
+
+    def _end(self) -> None:
+        queue, self._queue = self._queue, None
+        messages, self._under_way = list(self._under_way.values()), {}
+        self.credit = self._bytes_under_way = 0
+        self._has_to_wait = self._holds = False
+        if queue is not None and self in queue.consumers:
+            # As if they had never been sent: a link that comes and goes is no fault of theirs.
+            self.broker.returns.add(queue, messages, None)
+            queue.unsubscribe(self)
+
+    def tick(self) -> None:
+        """Try again."""
+        if self.link is not None and self._holds:
+            self._holds = False
+            self._become(State.OPERATIONAL)
+            self._refresh()
+            return
+        super().tick()
+
+    def turn(self) -> None:
+        """See whether there is room by now, or whether the queue is gone."""
+        if self._is_gone:
+            self._is_gone = False
+            self.fail(f"queue {self.record.queue or self.record.source} was deleted")
+        elif self._has_to_wait:
+            self._refresh()
+
+    def available(self) -> int | None:
+        """Return how many messages wait here."""
+        queue = self.broker.queues.get(self.record.queue or self.record.source)
+        return None if queue is None else len(queue.messages)
+
+    # What management reads of a consumer.
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection that the messages go over."""
+        return self.home.connection
+
+    @property
+    def address(self) -> str:
+        """Where the messages come from."""
+        return self.record.source
+
+    @property
+    def unsettled(self) -> int:
+        """How many messages are on their way."""
+        return len(self._under_way)
+
+    # What the queue does.
+
+    def accepts(self, message: Message) -> bool:
+        """Whether a message may go over this route."""
+        return message.sequence not in self._refusals
+
+    def refuse(self, message: Message) -> None:
+        """Do not take a message again."""
+        self.is_selective = True
+        if self._queue is not None:
+            self._refusals.add(message.sequence, self._queue.messages)
+
+    def deliver(self, message: Message) -> None:
+        """Send one message."""
+        link, queue = self.link, self._queue
+        if link is None or queue is None:
+            return
+        payload = message.body()
+        try:
+            tags = self._tags(payload, self.home.peer_tag)
+            if tags is None:
+                self._leave_out(message, queue)
+                return
+            if message.delivery_count or message.annotations:
+                payload = departure(payload, message.delivery_count, message.annotations)
+            payload = with_tags(payload, tags, (self.record.tag, self.home.own_tag))
+        except ProtocolViolation:
+            pass  # One that cannot be read leaves as it came.
+        self.credit -= 1
+        number = link.send(payload)
+        self._under_way[number] = message
+        self._bytes_under_way += message.size
+        if self._bytes_under_way >= MOST_BYTES or not self.credit:
+            self.credit = 0
+            self._has_to_wait = True
+
+    def _leave_out(self, message: Message, queue: Queue) -> None:
+        """A message has been at the other end: a copy is needed no more, all else stays."""
+        if self.record.kind == QUEUE:
+            self.refuse(message)
+            queue.release(message)
+        else:
+            queue.dequeue(message)
+
+    def activated(self, is_active: bool) -> None:
+        """Others may have had the queue to themselves: there is nothing to do about it."""
+
+    def searched(self) -> None:
+        """There is no credit to give back."""
+
+    def timeout_changed(self) -> None:
+        """The other end may take its time: what it has comes back when the link breaks."""
+
+    def queue_deleted(self) -> None:
+        """The queue is gone, which may be in the middle of something."""
+        self._queue = None
+        self._under_way.clear()
+        self._is_gone = True
+
+    # What the other end does.
+
+    def received(self, link: ServiceLink, payload: bytes) -> None:
+        """The other end receives, and sends nothing."""
+
+    def credited(self, link: ServiceLink) -> None:
+        """More can be sent."""
+        if link is self.link:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        """Find out how many messages the queue may hand over."""
+        link, queue, connection = self.link, self._queue, self.home.connection
+        self.credit = 0
+        self._has_to_wait = False
+        if link is None or link.end is None or queue is None or connection is None or self._holds:
+            return
+        room = min(link.credit - link.waiting, self._window - len(self._under_way))
+        if room <= 0 or self._bytes_under_way >= MOST_BYTES:
+            return  # Credit, or an outcome, will come.
+        if connection.congested or link.end.session.backlog() >= MOST_BACKLOG:
+            self._has_to_wait = True
+            return
+        self.credit = room
+        queue.wake()
+
+    def outcome(self, link: ServiceLink, number: int, outcome: Outcome) -> None:
+        """Hear what became of a message."""
+        queue = self._queue
+        message = self._under_way.pop(number, None) if link is self.link else None
+        if message is None or queue is None:
+            return
+        self._bytes_under_way -= message.size
+        if queue.messages.get(message.sequence) is message:
+            if outcome.state == ACCEPTED:
+                queue.dequeue(message)
+                self.messages += 1
+                self.bytes += message.size
+                self._holds_in_a_row = 0
+            else:
+                self._not_taken(queue, message, outcome)
+        if not self.credit:
+            self._refresh()
+
+    def _not_taken(self, queue: Queue, message: Message, outcome: Outcome) -> None:
+        """The other end did not take a message."""
+        self.refused += 1
+        if outcome.state == REJECTED:
+            queue.reject(message)
+            return
+        if outcome.state == MODIFIED:
+            not_to = self if outcome.undeliverable else None
+            queue.requeue(message, outcome.failed, not_to=not_to)
+        else:
+            queue.release(message)
+        if outcome.state == MODIFIED and outcome.undeliverable:
+            return
+        # It would come back at once, over and over.
+        self._holds = True
+        self._holds_in_a_row += 1
+        self.credit = 0
+        wait = wait_after(self._holds_in_a_row, self.host.settings.link_maintenance_interval)
+        self.home.deadlines.set(self, self.host.now + wait)
+        self._become(State.WAITING, "the other end did not take a message: it was given back")

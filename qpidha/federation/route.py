@@ -1,0 +1,228 @@
+"""A route: what moves messages over a link, as far as all routes are alike.
+
+A route has a link of its own on the connection of its link, which is attached again for as long as
+the route exists. What prevents it is told in its error, and it is tried again later: at the first
+time soon, then less and less often. Knows neither of the two directions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from qpidha.federation.trace import MOST_TAGS, tags_of
+from qpidha.model.errors import QpidHaError
+from qpidha.model.event_codes import ROUTE_DOWN, ROUTE_UP
+
+if TYPE_CHECKING:
+    from qpidha.amqp.peer.connection import Connection
+    from qpidha.amqp.peer.service_link import ServiceLink
+    from qpidha.broker.broker import Broker
+    from qpidha.model.deadlines import Deadlines
+    from qpidha.model.records import RouteDeclared
+    from qpidha.model.settings import Settings
+
+LONGEST_WAIT = 32
+"""So many times link-maintenance-interval lie between two attempts at most, as in qpidd."""
+LONGEST_ERROR = 500
+"""Characters of what the other end says that are kept."""
+
+
+class State(StrEnum):
+    """How a link or a route is. The words are qpidd's, in lower case."""
+
+    PASSIVE = "passive"  # this broker does not run it, or the link of the route is not up
+    CONNECTING = "connecting"
+    OPERATIONAL = "operational"
+    WAITING = "waiting"  # to be tried again
+
+
+class Surroundings(Protocol):
+    """The broker that a link begins at."""
+
+    settings: Settings
+    now: int
+    broker: Broker
+
+    def when_committed(self, sequence: int, waiter: Any, item: object) -> None:
+        """Call `waiter.on_committed(item)` when `sequence` is committed."""
+
+    def say(self, level: str, text: str, event_code: str, **fields: object) -> None:
+        """Write a line into the log."""
+
+
+class Home(Protocol):
+    """The link that a route goes over."""
+
+    peer_tag: str
+    peer_product: str
+    own_tag: str
+    deadlines: Deadlines[Any]
+
+    @property
+    def name(self) -> str:
+        """The name of the link."""
+
+    @property
+    def host(self) -> Surroundings:
+        """The broker that it begins at."""
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection, if the link is up."""
+
+
+def wait_after(failures: int, interval: int) -> int:
+    """Return how long to wait after so many failures: each time twice as long, up to a bound."""
+    return int(interval * min(1 << min(max(failures - 1, 0), 10), LONGEST_WAIT))
+
+
+class Route(ABC):
+    """One route; a service of its own AMQP link."""
+
+    def __init__(self, home: Home, record: RouteDeclared) -> None:
+        self.home = home
+        self.host = home.host
+        self.broker = home.host.broker
+        self.record = record
+        self.link: ServiceLink | None = None
+        self.state = State.PASSIVE
+        self.error = ""
+        self.since = self.host.now
+        """When the state began, in ns."""
+        self.messages = self.bytes = 0
+        """What went over it, on this broker since it runs the route."""
+        self.excluded = 0
+        """Messages that have been where they would go."""
+        self.refused = 0
+        """Messages that were not taken at their end, and stay where they are."""
+        self._failures = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the route."""
+        return self.record.name
+
+    # What its link does.
+
+    def start(self) -> None:
+        """The link is up: attach."""
+        connection = self.home.connection
+        if connection is None or self.link is not None:
+            return
+        self._become(State.CONNECTING)
+        try:
+            self.link = self._attach(connection)
+        except QpidHaError as error:
+            self.fail(error.text if not error.reason else f"{error.text}: {error.reason}")
+
+    def stop(self, *, for_good: bool = False) -> None:
+        """The link is down, or this broker runs the route no longer, or (`for_good`) nobody does:
+        then nothing is left of it at the other end.
+        """
+        self._leave(for_good=for_good)
+        self.home.deadlines.remove(self)
+        self._become(State.PASSIVE)
+
+    def tick(self) -> None:
+        """Its time has come."""
+        self.start()
+
+    @abstractmethod
+    def turn(self) -> None:
+        """Do what waited for room."""
+
+    def available(self) -> int | None:
+        """Return how many messages wait to go over it, None if that is not known."""
+        return None
+
+    # What each direction does in its own way.
+
+    @abstractmethod
+    def _attach(self, connection: Connection) -> ServiceLink:
+        """Attach to the other end."""
+
+    @abstractmethod
+    def _begin(self, link: ServiceLink) -> None:
+        """The other end has answered."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Give up what is under way; the AMQP link is gone, or goes now."""
+
+    # Its AMQP link.
+
+    def attached(self, link: ServiceLink) -> None:
+        """The other end is there."""
+        self.link = link
+        self._failures = 0
+        self._begin(link)
+        if self.link is link:
+            self._become(State.OPERATIONAL)
+
+    def detached(self, link: ServiceLink) -> None:
+        """The other end ended the AMQP link, or refused it; or the connection is gone."""
+        if self.link is None or self.link is not link:
+            return
+        self.link = None
+        self._end()
+        connection = self.home.connection
+        if connection is None or connection.closed:
+            self._become(State.PASSIVE)
+            return
+        error = link.error
+        self.fail(error.explanation if error is not None else "the other end detached it")
+
+    @abstractmethod
+    def received(self, link: ServiceLink, payload: bytes) -> None:
+        """A message came."""
+
+    @abstractmethod
+    def credited(self, link: ServiceLink) -> None:
+        """More can be sent."""
+
+    # The rest.
+
+    def fail(self, reason: str) -> None:
+        """Say what prevents the route, and try again later."""
+        self._leave()
+        self._failures += 1
+        interval = self.host.settings.link_maintenance_interval
+        self.home.deadlines.set(self, self.host.now + wait_after(self._failures, interval))
+        self._become(State.WAITING, reason)
+
+    def _leave(self, *, for_good: bool = False) -> None:
+        link, self.link = self.link, None
+        if link is not None:
+            self._end()
+            # A subscription that is to be there again is detached from, all else is closed.
+            link.close(closed=for_good or not self.record.durable)
+
+    def _become(self, state: State, error: str = "") -> None:
+        """Take note of a state; a change of it is told once."""
+        error = error[:LONGEST_ERROR]
+        fields = {"link": self.home.name, "route": self.name}
+        if state is State.OPERATIONAL and self.state is not state:
+            text = f"route {self.name} over link {self.home.name} moves messages"
+            self.host.say("notice", text, ROUTE_UP, **fields)
+        if error and error != self.error:
+            text = f"route {self.name} over link {self.home.name} moves no messages: {error}"
+            self.host.say("warning", text, ROUTE_DOWN, **fields)
+        if state is not self.state:
+            self.since = self.host.now
+        self.state = state
+        if error or state is State.OPERATIONAL:
+            self.error = error
+
+    def _tags(self, payload: bytes, *places: str) -> list[str] | None:
+        """Return where a message has been; None if it is not to go there once more."""
+        tags = tags_of(payload)
+        if tags and (
+            len(tags) > MOST_TAGS
+            or any(place in tags for place in places if place)
+            or any(tag in tags for tag in self.record.excludes)
+        ):
+            self.excluded += 1
+            return None
+        return tags

@@ -1,0 +1,129 @@
+"""What may be declared of links and routes, who may do it, and what is shown of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from qpidha.broker.federation import MOST_LINKS
+from qpidha.model.errors import QpidHaError, RefusedRequest, Unauthorized
+from qpidha.model.principal import Principal
+from qpidha.store.recovery import fold, snapshot_objects
+from tests.federation.world import World
+
+BAD_LINKS: list[tuple[dict[str, Any], str]] = [
+    ({"addresses": ""}, "has 0 addresses"),
+    ({"addresses": "amqp://h:0"}, "port 0"),
+    ({"addresses": "h,,i"}, "0 addresses|an address is empty|cannot be read"),
+    ({"addresses": ",".join(f"h{number}" for number in range(17))}, "17 addresses"),
+    ({"addresses": "http://h"}, "cannot be read"),
+    ({"addresses": "h", "mechanism": "MAGIC"}, "MAGIC is not known"),
+]
+BAD_ROUTES: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "tunnel"}, "no kind of routes tunnel"),
+    ({"key": "k"}, "no binding key"),
+    ({"direction": "sideways"}, "direction is 'sideways'"),
+    ({"ack": 0}, "ack is 0"),
+    ({"ack": 10, "credit": 5}, "more than credit"),
+    ({"credit": 1_000_000}, "credit is 1000000"),
+    ({"tag": "a,b"}, "a comma"),
+    ({"excludes": ",".join(map(str, range(33)))}, "excludes 33 tags"),
+    ({"destination": "both"}, "an exchange as well"),
+    ({"durable": True}, "is not"),
+    ({"direction": "push", "source": "gone"}, "no queue gone"),
+    ({"direction": "push", "kind": "exchange", "source": "q"}, "no exchange q"),
+]
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.add("here", auth=False)
+    world.call("here", "declare_queue", name="q")
+    world.call("here", "declare_queue", name="both")
+    world.call("here", "declare_exchange", name="both", type="fanout")
+    return world
+
+
+@pytest.mark.parametrize("given, says", BAD_LINKS)
+def test_a_link_that_cannot_be_is_refused(world: World, given: Any, says: str) -> None:
+    with pytest.raises(QpidHaError) as caught:
+        world.call("here", "declare_link", **{"name": "l", **given})
+    assert re.search(says, f"{caught.value.text} {caught.value.reason}")
+    assert world.call("here", "list_links") == []
+
+
+@pytest.mark.parametrize("given, says", BAD_ROUTES)
+def test_a_route_that_cannot_be_is_refused(world: World, given: Any, says: str) -> None:
+    world.call("here", "declare_link", name="l", addresses="there")
+    options = {"name": "r", "link": "l", "source": "s", "destination": "q", **given}
+    with pytest.raises(QpidHaError, match=says):
+        world.call("here", "declare_route", **options)
+    assert world.call("here", "list_routes") == []
+
+
+def test_the_same_again_changes_nothing_and_another_route_is_refused(world: World) -> None:
+    route = {"name": "r", "link": "l", "source": "s", "destination": "q"}
+    for _ in range(2):
+        world.call("here", "declare_link", name="l", addresses="amqps://there,tcp:[::1]:5")
+        world.call("here", "declare_route", **route)
+    (link,) = world.call("here", "list_links")
+    assert link["addresses"] == ["ssl:there:5671", "[::1]:5"]
+    with pytest.raises(RefusedRequest, match="another one"):
+        world.call("here", "declare_route", **{**route, "source": "t"})
+    world.call("here", "declare_link", name="l", addresses="elsewhere", username="u")
+    (link,) = world.call("here", "list_links")
+    assert (link["addresses"], link["username"]) == (["elsewhere:5672"], "u")
+
+
+def test_no_more_than_so_many(world: World) -> None:
+    for number in range(MOST_LINKS):
+        world.call("here", "declare_link", name=f"l{number}", addresses="there")
+    with pytest.raises(RefusedRequest, match=f"{MOST_LINKS} links"):
+        world.call("here", "declare_link", name="more", addresses="there")
+
+
+def test_a_password_is_shown_nowhere(world: World) -> None:
+    world.call("here", "declare_link", name="l", addresses="amqp:ann/hush@there")
+    world.call("here", "declare_link", name="m", addresses="there", username="u", password="hush")
+    world.run(3)
+    node = world.nodes["here"]
+    shown = [
+        *(repr(world.call("here", method)) for method in ("list_links", "list_routes", "status")),
+        *(f"{line.text} {line.fields} {line.about}" for line in world.lines["here"]),
+        *(repr(record) for record in node.broker.federation.links.values()),
+    ]
+    assert not [text for text in shown if "hush" in text]
+    assert node.broker.federation.links["l"].password == "hush", "for the next primary"
+
+
+def test_only_administrators_may_declare_without_an_acl_file(world: World) -> None:
+    answers: list[Any] = []
+    world.nodes["here"].requests.call(
+        "declare_link",
+        {"name": "l", "addresses": "there"},
+        answers.append,
+        principal=Principal("ann", address="192.0.2.1:5"),
+    )
+    assert isinstance(answers[0].error, Unauthorized)
+
+
+def test_a_snapshot_has_all_of_it(world: World) -> None:
+    cluster = World()
+    cluster.cluster("a", "b", auth=False)
+    cluster.call("a", "declare_queue", name="q", durable=True)
+    cluster.call("a", "declare_link", name="l", addresses="there", durable=True)
+    route = {"name": "r", "link": "l", "source": "s", "destination": "q", "durable": True}
+    cluster.call("a", "declare_route", **route)
+    cluster.run()
+    first, second = (cluster.nodes[name].broker.federation for name in "ab")
+    assert first.links == second.links and first.routes == second.routes and first.routes
+    copy = cluster.nodes["b"].broker
+    chunks = list(snapshot_objects(cluster.nodes["a"].broker))
+    copy.reset()
+    assert not copy.federation.links
+    for chunk in chunks:
+        fold(copy, chunk, is_snapshot=True)
+    assert (copy.federation.links, copy.federation.routes) == (first.links, first.routes)
