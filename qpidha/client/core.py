@@ -50,10 +50,10 @@ LONGEST_SHARE = 12 * SECOND
 one must get through in the end, so it doubles each round. After a loss it begins with less: a
 virtual address may be moving, and what was sent to its old host is never answered.
 """
-FIRST_PAUSE = SECOND // 50
-LONGEST_PAUSE = SECOND // 2
-"""Time between two rounds of all addresses. It doubles each round, so a client notices a failover
-at most as long after it as the failover took, and many clients do not press a broker that starts.
+PAUSES = (0.02, 0.5)
+"""The first and the longest time, in seconds, between two rounds of all addresses. It doubles each
+round, so a client notices a failover at most as long after it as the failover took, and many
+clients do not press a broker that starts.
 """
 MAX_REDIRECTS = 4
 """Redirects followed in one round: brokers that disagree must not send a client in circles."""
@@ -81,6 +81,7 @@ class CoreOptions:
     follow_redirects: bool = True
     server_name: str = ""
     properties: dict[str, Any] = field(default_factory=dict)
+    pauses: tuple[float, float] = PAUSES
 
 
 class Core:
@@ -119,9 +120,13 @@ class Core:
         self._round: deque[Endpoint] = deque()
         self._redirects = 0
         # A peer that may be silent for two heartbeats at most may not take longer to open either.
-        self._first_share = min(FIRST_SHARE, max(int(2 * options.heartbeat * SECOND), SECOND // 10))
+        patience = int(2 * options.heartbeat * SECOND) or FIRST_SHARE  # 0: no heartbeats.
+        self._first_share = min(FIRST_SHARE, max(patience, SECOND // 10))
         self._share = self._first_share
-        self._pause = FIRST_PAUSE
+        first, longest = options.pauses
+        self._first_pause = int(first * SECOND)
+        self._longest_pause = max(int(longest * SECOND), self._first_pause)
+        self._pause = self._first_pause
         self._since: int | None = None
         """Since when there has been no connection."""
         self._open_by = 0
@@ -313,7 +318,7 @@ class Core:
         self.tick_at = 0  # The broker has said what silence it puts up with.
         self.connects += 1
         self._since, self._answered, self._fatal = None, False, None
-        self._share, self._pause = self._first_share, FIRST_PAUSE
+        self._share, self._pause = self._first_share, self._first_pause
         self._round.clear()
         self._learn(connection)
         if self._on_event is not None:
@@ -375,7 +380,7 @@ class Core:
     def _lost(self, error: ClientError) -> None:
         """Begin to look for another broker."""
         self._since = self.now
-        self._pause, self._redirects = FIRST_PAUSE, 0
+        self._pause, self._redirects = self._first_pause, 0
         # The broker that was lost is asked last; where it is the only one, not at once.
         others = [endpoint for endpoint in self._known if endpoint.place != self.endpoint.place]
         mine = [endpoint for endpoint in self._known if endpoint.place == self.endpoint.place]
@@ -428,7 +433,7 @@ class Core:
     def _begin_round(self) -> None:
         """Try all addresses once more."""
         if self.connects or self._last_error is not None:
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            self._pause = min(2 * self._pause, self._longest_pause)
             self._share = min(2 * self._share, LONGEST_SHARE)
         self._round = deque(self._known)
         self._redirects = 0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
-from qpidha.client.core import Core, CoreOptions
+from qpidha.client.core import PAUSES, Core, CoreOptions
 from qpidha.client.dialling import DEFAULT, EventHandler, Timeout, named, refusal
 from qpidha.client.endpoint import Brokers, Endpoint, Tls
 from qpidha.client.errors import ClientError, ReplyLost, TimedOut
@@ -50,34 +50,34 @@ class ClientFace(ABC, Generic[SenderT, ReceiverT]):
         timeout: Timeout = 30.0,
         reconnect: bool = True,
         reconnect_timeout: Timeout = 60.0,
+        reconnect_pause: tuple[float, float] = PAUSES,
         fail_fast: bool = False,
         heartbeat: float = 10.0,
         follow_redirects: bool = True,
         properties: Mapping[str, Any] | None = None,
         on_event: EventHandler | None = None,
     ) -> None:
-        """Name the brokers, as URLs with commas between them or as a list; nothing is dialled
-        before `open` or the first link.
+        """Name the brokers, as URLs with commas or a list; none is dialled before it is needed.
 
         `user`, `password` and `mechanism` hold where an address says nothing else; PLAIN is used
         under TLS only, unless `mechanism` names it. `tls` is what `amqps` needs beyond the
         system's trusted certificates. `timeout` is how long calls wait; `reconnect_timeout` how
         long a serving broker is looked for before the client gives up; with 0 each address is
-        tried once. With that, and without `reconnect`, the client ends with its first connection:
-        nothing is attached or sent again. With `fail_fast` it gives up at first contact when no
-        address answers. `heartbeat`: silence of twice as long ends a connection.
-        `follow_redirects` also lets brokers name further addresses. `properties` are
-        added to those of the connection. Raises ClientError for an address that is none, TlsError
-        for files that cannot be used.
+        tried once. With that, and without `reconnect`, the client ends with its first connection.
+        `reconnect_pause` is the first and the longest wait between two rounds of all addresses.
+        With `fail_fast` it gives up at first contact when no address answers. `heartbeat`: silence
+        of twice as long ends a connection. `follow_redirects` also lets brokers name further
+        addresses. `properties` are those of the connection. Raises ClientError for an address that
+        is none, TlsError for files that cannot be used.
 
         `on_event` is told "connected", "lost" and "failed", with the address and the error; it
-        must not call the client. An error that this or another callback raises ends the client:
-        calls, begun or to come, raise a ClientError whose cause it is.
+        must not call the client. An error that a callback raises ends the client: calls, begun or
+        to come, raise a ClientError whose cause it is.
         """
         endpoints = named(brokers, user=user, password=password, mechanism=mechanism)
         self._tls = tls if tls is not None else Tls()
         self._context: ssl.SSLContext | None = None
-        if any(endpoint.tls for endpoint in endpoints):
+        if any(each.tls for each in endpoints):
             self._make_context()
         self.timeout = timeout
         self._core = Core(
@@ -91,6 +91,7 @@ class ClientFace(ABC, Generic[SenderT, ReceiverT]):
                 follow_redirects,
                 self._tls.server_name if isinstance(self._tls, Tls) else "",
                 dict(properties or {}),
+                reconnect_pause,
             ),
             _make_uuid,
             on_event=on_event,

@@ -25,7 +25,8 @@ def a_core(*endpoints: Endpoint, heard: list[str] | None = None, **options: floa
 
 
 @pytest.mark.parametrize(
-    ("heartbeat", "share"), [(0.5, SECOND), (0.01, SECOND // 10), (10.0, FIRST_SHARE)]
+    ("heartbeat", "share"),
+    [(0.5, SECOND), (0.01, SECOND // 10), (10.0, FIRST_SHARE), (0.0, FIRST_SHARE)],
 )
 def test_an_address_may_take_two_heartbeats_to_let_a_client_in(
     heartbeat: float, share: int
@@ -92,3 +93,18 @@ def test_without_reconnect_a_client_that_finds_no_broker_says_how_long_it_looked
         assert core.next_dial(second * SECOND) == ONE
         core.dial_failed(second * SECOND, ConnectError("it cannot be reached"))
     assert core.failure is not None and "within 5 s" in core.failure.text
+
+
+@pytest.mark.parametrize(
+    ("pauses", "wanted"), [((0.5, 2.0), [0.5, 1.0, 2.0, 2.0]), ((0.0, 0.0), [0.0] * 4)]
+)
+def test_pauses_between_rounds_double_up_to_the_longest(
+    pauses: tuple[float, float], wanted: list[float]
+) -> None:
+    core = a_core(ONE, pauses=pauses)  # type: ignore[arg-type]
+    waited = []
+    for _ in wanted:
+        assert core.next_dial(core.retry_at) == ONE
+        core.dial_failed(core.now, ConnectError("it cannot be reached"))
+        waited.append((core.retry_at - core.now) / SECOND)
+    assert waited == wanted
