@@ -30,6 +30,7 @@ def row(container: OptionContainer, option: Option) -> str:
     """Return the row of an option."""
     takes = f" {option.metavar}" if option.metavar and option.takes_value() else ""
     names = ", ".join([*option._short_opts, *option._long_opts])
+    takes = takes.replace("|", r"\|")  # A table has it so, in code as well.
     text = (option.help or "").replace("%default", str(container.defaults.get(option.dest)))
     return f"| `{names}{takes}` | {escaped(text)} |"
 
