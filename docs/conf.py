@@ -44,6 +44,7 @@ man_pages = [
     ("docs/qpid-tools", "qpid-config", "show and change queues, exchanges, bindings", "", 1),
     ("docs/qpid-tools", "qpid-receive", "receive messages and print them", "", 1),
     ("docs/qpid-tools", "qpid-send", "send messages", "", 1),
+    ("docs/qpid-tools", "qpid-stat", "show a broker in figures", "", 1),
 ]
 
 MENUS = {

@@ -259,6 +259,8 @@ class Node:
         self._reloads: dict[int, Answer] = {}
         """Number of an effect Reload -> where the answer goes."""
         self._last_reload = 0
+        self.acl_since = 0
+        """Since when this access control list is used, in ns since 1970."""
         self.log_level = (settings.log_level, settings.log_disable)
         """What is logged, and what is not although that says so."""
         self.stopping = self.broken = False
@@ -293,7 +295,7 @@ class Node:
 
     def start(self, now: int) -> list[Effect]:
         """Begin: call once, before the first step."""
-        self.now = self.broker.now = now
+        self.now = self.broker.now = self.measures.began = self.acl_since = now
         self.broker.arrivals.turn(self.log.last, now, is_exact=False)
         if self.cluster is not None:
             self.cluster.start()
@@ -645,6 +647,7 @@ class Node:
         if not event.trouble:
             self.users = event.users
             self.access.use(event.acl)
+            self.acl_since = self.now
             self.certificate_end = event.certificate_end
             self.log_level = event.log
         reply = self._reloads.pop(event.number, None)
@@ -869,6 +872,7 @@ class Node:
     ) -> None:
         """Tell of what access control denied."""
         is_role = object_type is ObjectType.ROLE
+        self.measures.denials += not is_role
         self.audit.denied(
             self.now, principal, error, is_role=is_role, source=source, is_each=is_each
         )
@@ -1176,7 +1180,7 @@ class Node:
     def access_list(self) -> dict[str, Any]:
         """Tell the rules of access control."""
         acl = self.access.acl
-        return acl.report() if acl is not None else {"file": ""}
+        return {**acl.report(), "since_ns": self.acl_since} if acl is not None else {"file": ""}
 
     def connections(self) -> list[Connection]:
         """Return every AMQP connection, oldest first."""

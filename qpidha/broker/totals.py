@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 COUNTED = (
     "enqueued",
+    "bytes_enqueued",
+    "bytes_departed",
     "released",
     "refused",
     "deduplicated",

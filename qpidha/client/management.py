@@ -18,6 +18,8 @@ ADDRESS = "$management"
 ADMINISTRATOR = "log in as the user that ha-username names"
 """What to do where only administrators may go on, and the broker does not say how to be one."""
 UNAUTHORIZED = "amqp:unauthorized-access"
+PAGE = 1000
+"""Objects that are asked for at a time, where there may be many."""
 NOT_SERVING = 503
 """Status code of a change that is asked of a broker which is not primary."""
 
@@ -37,6 +39,17 @@ class Conversation:
         RefusedRequest for a no.
         """
         return self.operate(method, params)
+
+    def pages(self, method: str, fields: str = "", match: str = "") -> list[dict[str, Any]]:
+        """List objects that have names, in their order, a page at a time."""
+        found: list[dict[str, Any]] = []
+        asked = {"fields": fields, "match": match, "limit": PAGE}
+        while True:
+            after = {"after": found[-1]["name"]} if found else {}
+            page = self.call(method, {**asked, **after})
+            found += page
+            if len(page) < PAGE:
+                return found
 
     def objects(self, kind: str) -> list[dict[str, Any]]:
         """List the objects of a class under the names that AMQP management has for it."""

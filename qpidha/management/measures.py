@@ -104,6 +104,8 @@ class Measures:
     __slots__ = (
         "_asked",
         "_lost",
+        "began",
+        "denials",
         "_recovering",
         "commits",
         "logins",
@@ -115,6 +117,10 @@ class Measures:
     )
 
     def __init__(self) -> None:
+        self.began = 0
+        """When the broker began, in ns since 1970."""
+        self.denials = 0
+        """Requests that access control denied."""
         self.commits = CommitTimes()
         self.syncs = Histogram()
         self.stalled = 0
@@ -165,6 +171,8 @@ class Measures:
     def report(self) -> dict[str, Any]:
         """Tell all."""
         return {
+            "since_ns": self.began,
+            "denials": self.denials,
             "commit_seconds": self.commits.times.report(),
             "sync_seconds": self.syncs.report(),
             "stall_seconds": self.stalled / SECOND,

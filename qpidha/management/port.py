@@ -119,6 +119,11 @@ class ConnectionView(Protocol):
         ...
 
     @property
+    def heard_ns(self) -> int:
+        """When something came from the other end last, in ns since 1970."""
+        ...
+
+    @property
     def counters(self) -> CountersView:
         """What went through it."""
         ...

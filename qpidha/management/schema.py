@@ -278,6 +278,12 @@ def _all_subscriptions(node: ManagedNode) -> Iterator[Subscription]:
             yield Subscription(queue, link)
 
 
+def _session_of(link: Any) -> str:
+    """Name the session of a link; empty if the link is ending."""
+    end = link.end
+    return f"{link.connection.connection_id}/{end.session.channel}" if end is not None else ""
+
+
 def _subscription_name(found: Subscription) -> str:
     return f"{found.link.connection.connection_id}/{found.link.name}"
 
@@ -422,6 +428,10 @@ def _process(connection: Any, node: ManagedNode) -> Any:
     return plain(connection.remote_properties.get("qpid.client_process", ""))
 
 
+def _pid(connection: Any, node: ManagedNode) -> Any:
+    return plain(connection.remote_properties.get("qpid.client_pid"))
+
+
 def why_pending(queue: Any, node: ManagedNode) -> str:
     """Say why messages that died on a queue are still there."""
     return queue.why_unplaced if queue.unplaced else ""
@@ -474,6 +484,8 @@ QUEUE = ObjectClass(
         _length("delayed", "msgDelayed"),
         _same("enqueued", "msgTotalEnqueues"),
         _same("dequeued", "msgTotalDequeues"),
+        _same("bytes_enqueued", "byteTotalEnqueues"),
+        _same("bytes_departed", "byteTotalDequeues"),
         _same("departures", "departuresByCause"),
         _same("priorities", "msgDepthByPriority"),
         _same("released", "releases"),
@@ -539,10 +551,12 @@ CONNECTION = ObjectClass(
             "container", "remoteContainer", lambda connection, node: connection.remote_container
         ),
         Property("process", "remoteProcessName", _process),
+        Property("pid", "remotePid", _pid),
         _principal("encrypted", "encrypted", lambda principal: principal.encrypted),
         _principal("admin", "isAdmin", lambda principal: principal.is_administrator),
         Property("backup", "isBackup", _is_backup),
         _same("since_ns", "createdAt"),
+        _same("heard_ns", "heardAt"),
         Property("sessions", "sessionCount", lambda connection, node: len(connection.sessions())),
         _counter("messages_in", "msgsFromClient"),
         _counter("messages_out", "msgsToClient"),
@@ -583,6 +597,7 @@ SUBSCRIPTION = ObjectClass(
             "connection", "connectionRef", lambda found, node: found.link.connection.connection_id
         ),
         Property("link", "linkName", lambda found, node: found.link.name),
+        Property("session", "sessionRef", lambda found, node: _session_of(found.link)),
         Property("queue", "queueRef", lambda found, node: found.queue.name),
         Property("address", "sourceAddress", lambda found, node: found.link.address),
         Property("user", "authIdentity", lambda found, node: found.link.connection.principal.name),
@@ -593,6 +608,8 @@ SUBSCRIPTION = ObjectClass(
         Property("priority", "priority", lambda found, node: found.link.priority),
         Property("credit", "credit", lambda found, node: found.link.credit),
         Property("unsettled", "unackedMessages", lambda found, node: found.link.unsettled),
+        Property("acknowledged", "acknowledged", lambda found, node: not found.link.is_settled),
+        Property("delivered", "delivered", lambda found, node: found.link.delivered),
     ),
     find=_all_subscriptions,
     get=_named(_all_subscriptions, _subscription_name),

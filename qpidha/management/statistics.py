@@ -40,6 +40,7 @@ def statistics(node: ManagedNode) -> dict[str, Any]:
         "exchanges": len(broker.exchanges),
         "policies": len(broker.policies),
         "connections": _connections(node),
+        "sessions": sum(len(list(each.sessions())) for each in node.connections()),
         "consumers": sum(len(queue.consumers) for queue in queues),
         "messages": sum(len(queue.messages) for queue in filled),
         **dict(zip(SUMS, sums, strict=True)),

@@ -10,6 +10,7 @@ Source: Qpid management/python/bin (qpid-config, qpid-stat, qpid-route), Python'
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -149,6 +150,11 @@ def add_output_option(parser: OptionParser | OptionGroup) -> None:
         metavar="<format>",
         help="Write text, or json with the same content (default: %default)",
     )
+
+
+def print_document(content: Mapping[str, Any]) -> None:
+    """Print one JSON document."""
+    print(json.dumps({"schema_version": 1, **content}))
 
 
 @dataclass(frozen=True, slots=True)

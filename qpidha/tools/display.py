@@ -76,7 +76,7 @@ class Column:
 
 
 def print_table(title: str, columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table; a row may end before its last columns."""
+    """Print a table; a row may end before its last columns, or go on behind them."""
     print(title)
     lines = [
         [

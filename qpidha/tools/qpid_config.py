@@ -9,7 +9,6 @@ Source: Qpid management/python/bin/qpid-config.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +30,7 @@ from qpidha.tools.connection_options import (
     add_connection_options,
     add_output_option,
     agent_error,
+    print_document,
     run,
 )
 from qpidha.tools.display import Column, print_table
@@ -62,8 +62,6 @@ $ qpid-config exchanges -b 10.1.1.7:10000
 $ qpid-config queues -b guest/guest@broker-host:10000
 $ qpid-config bind amq.match q key all colour=red size=5
 """
-PAGE = 1000
-"""Objects that are asked for at a time."""
 LIMIT_POLICIES = ("none", "reject", "ring", "ring-strict")
 SHOWN_QUEUE = "name,durable,auto_delete,exclusive,alternate,replicate,arguments"
 SHOWN_EXCHANGE = "name,type,durable,alternate,replicate,arguments"
@@ -103,7 +101,7 @@ DEFAULT_PROPERTIES = {
 }
 """Type -> what `list` shows of it, if nothing else is asked for; of other types the first six."""
 MOST_PROPERTIES = 6
-CLASSES = {"habroker": "org.apache.qpid.ha:habroker"}
+CLASSES = {"bridge": "route", "habroker": "org.apache.qpid.ha:habroker"}
 """Types of Qpid -> what management calls them, where that is something else."""
 OWN = ("identity", "type", "exchangeType")
 """Attributes that say how AMQP management names an object."""
@@ -331,20 +329,9 @@ class Config:
 
     # -- what there is ----------------------------------------------------------------------------
 
-    def _all(self, method: str, fields: str, match: str = "") -> list[dict[str, Any]]:
-        """List objects, a page at a time, in the order of their names."""
-        found: list[dict[str, Any]] = []
-        asked = {"fields": fields, "match": match, "limit": PAGE}
-        while True:
-            after = {"after": found[-1]["name"]} if found else {}
-            page = self._link.call(method, {**asked, **after})
-            found += page
-            if len(page) < PAGE:
-                return found
-
     def _overview(self) -> None:
-        exchanges = self._all("list_exchanges", "name,type")
-        queues = self._all("list_queues", "name,durable")
+        exchanges = self._link.pages("list_exchanges", "name,type")
+        queues = self._link.pages("list_queues", "name,durable")
         types: dict[str, int] = {}
         for exchange in exchanges:
             types[exchange["type"]] = types.get(exchange["type"], 0) + 1
@@ -363,7 +350,7 @@ class Config:
         print(f"    non-durable: {len(queues) - durable}")
 
     def _exchanges(self, match: str) -> int:
-        found = self._all("list_exchanges", SHOWN_EXCHANGE, match)
+        found = self._link.pages("list_exchanges", SHOWN_EXCHANGE, match)
         found = [each for each in found if each["name"] or not self._options.ignore_default]
         if self._options.recursive:
             self._exchanges_with_bindings(found)
@@ -381,7 +368,7 @@ class Config:
         return OK if found else NO
 
     def _queues(self, match: str) -> int:
-        found = self._all("list_queues", SHOWN_QUEUE, match)
+        found = self._link.pages("list_queues", SHOWN_QUEUE, match)
         if self._options.recursive:
             self._queues_with_bindings(found)
             return OK
@@ -429,7 +416,7 @@ class Config:
         """
         found: dict[str, list[dict[str, Any]]] = {}
         if not self._options.ignore_default:
-            for queue in self._all("list_queues", "name"):
+            for queue in self._link.pages("list_queues", "name"):
                 name = queue["name"]
                 implied = {"exchange": "", "queue": name, "key": name, "arguments": {}}
                 found.setdefault(implied[end], []).append({**implied, "destination_exchange": ""})
@@ -664,11 +651,6 @@ def print_binding(binding: Mapping[str, Any], end: str) -> None:
     """Print a binding below what it is of."""
     arguments = f" {binding['arguments']}" if binding["arguments"] else ""
     print(f"    bind [{shown(binding['key'])}] => {shown(end)}{printable(arguments)}")
-
-
-def print_document(content: Mapping[str, Any]) -> None:
-    """Print one JSON document."""
-    print(json.dumps({"schema_version": 1, **content}))
 
 
 def shown(value: Any) -> str:

@@ -73,7 +73,7 @@ class FakeConnection:
         )
         self.remote_container = f"client-{connection_id}"
         self.remote_properties: dict[Any, Any] = {"qpid.client_process": "test"}
-        self.since_ns = 5
+        self.since_ns = self.heard_ns = 5
         self.counters = Counters()
         self.open_sessions: list[Any] = []
 

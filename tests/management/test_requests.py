@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -440,6 +441,8 @@ class Consumer(Taker):
     """What management reads of a consumer."""
 
     name, address, unsettled = "a/b", "q", 3
+    is_settled, delivered = False, 12
+    end = SimpleNamespace(session=SimpleNamespace(channel=2))
 
     def __init__(self, queue: Queue, connection: FakeConnection) -> None:
         super().__init__(queue)
@@ -464,6 +467,7 @@ def test_subscriptions_are_listed_with_what_they_consume_from(asker: Asker) -> N
         "guest@QPID",
     )
     assert (row["unsettled"], row["browsing"], row["priority"]) == (3, False, 0)
+    assert (row["session"], row["acknowledged"], row["delivered"]) == ("7/2", True, 12)
 
 
 def test_the_connection_of_a_client_is_closed_with_the_reason(asker: Asker) -> None:

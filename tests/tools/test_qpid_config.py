@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from qpidha.client import management
 from qpidha.client.blocking import Client
-from qpidha.tools import qpid_config
 from tests.cli.test_login import serving
 from tests.system.cluster import Cluster
 from tests.tools.transcripts import called, is_as_written
@@ -59,7 +59,7 @@ def test_more_objects_than_one_answer_has_are_all_shown(
     a_cluster: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = a_cluster(1)
-    monkeypatch.setattr(qpid_config, "PAGE", 5)
+    monkeypatch.setattr(management, "PAGE", 5)
     for number in range(12):
         cluster[0].declare_queue(f"q{number:04}")
     printed, code = called("qpid-config queues", {"node1": cluster[0].address})

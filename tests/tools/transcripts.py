@@ -25,8 +25,10 @@ NAMES_A_BROKER = re.compile(r" (-b|--broker)|^qpid-config.* -a")
 DIFFERS = (
     (re.compile(re.escape(qpid_config.USAGE)), "USAGE"),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),
+    (re.compile(r"Try: types: [\w, .:]+"), "Try: types: TYPES"),
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
-    (re.compile(r"\b\d+s\b"), "0s"),
+    (re.compile(r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}"), "WHEN"),
+    (re.compile(r"\b(?:\d+m )?\d+s +"), lambda found: "0s".ljust(len(found[0]))),
 )
 
 
@@ -59,7 +61,7 @@ def played(name: str, nodes: Mapping[str, str]) -> str:
             printed, code = called(command, nodes)
             for pattern, word in DIFFERS:
                 printed = pattern.sub(word, printed)
-            lines += [line, *("> " + each for each in printed.splitlines()), f"[{code}]"]
+            lines += [line, *(f"> {each}".rstrip() for each in printed.splitlines()), f"[{code}]"]
     return "\n".join(lines) + "\n"
 
 

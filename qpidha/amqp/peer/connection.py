@@ -78,6 +78,7 @@ class Connection:
         "congested",
         "connection_id",
         "counters",
+        "heard_ns",
         "error",
         "host",
         "identity",
@@ -152,7 +153,7 @@ class Connection:
         self._awake = self._says_nothing = self._negotiated = self._reported = False
         self.opened = False
         """Whether our open was sent."""
-        self._started = self._tells_at = host.now
+        self._started = self._tells_at = self.heard_ns = host.now
 
     # What a connection that we make begins with.
 
@@ -248,6 +249,7 @@ class Connection:
         if self.closed or self._stage == ENDING:
             return
         self.counters.bytes_in += len(data)
+        self.heard_ns = self.host.now
         try:
             if self._stage != AMQP:
                 data = self._negotiate(data)

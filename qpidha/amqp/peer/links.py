@@ -404,6 +404,12 @@ class LinkEnd:
         _advance(pointer)
         return delivery
 
+    @property
+    def sent(self) -> int:
+        """How many messages were sent; of more than 268 million (28 bits) what is beyond."""
+        tag = self._next_tag
+        return sum((tag >> 8 * place & 0x7F) << 7 * place for place in range(4))
+
     def set_limit(self, limit: int) -> None:
         """Say how large a message may be that a receiver takes, in bytes; 0 is no limit. Before
         `open`.

@@ -225,6 +225,16 @@ class OutgoingLink(ClientLink):
         self.flowed()
 
     @property
+    def delivered(self) -> int:
+        """How many messages the peer was sent."""
+        return self.end.sent if self.end is not None else 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether messages are settled when they are sent."""
+        return self._settled
+
+    @property
     def unsettled(self) -> int:
         """How many messages the peer has, and nobody has settled yet."""
         return len(self._unsettled) + len(self._enlisted)

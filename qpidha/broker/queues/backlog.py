@@ -38,6 +38,8 @@ class Backlog:
         "_use",
         "acquired",
         "bytes",
+        "bytes_departed",
+        "bytes_forgotten",
         "delayed",
         "departed",
         "heeds",
@@ -92,6 +94,10 @@ class Backlog:
         """How often one was given back, in total."""
         self.departed = [0] * len(Cause)
         """How many messages have left, in total, by the number of the cause."""
+        self.bytes_departed = self.bytes_forgotten = 0
+        """How many bytes have left, in total, and how many went with no departure, as the log has
+        other messages.
+        """
         self.stays = False
         """Whether no bytes go to the disk, though the log has them: it will not have them for long.
         """
@@ -108,6 +114,11 @@ class Backlog:
     def dequeued(self) -> int:
         """How many messages have left, in total."""
         return sum(self.departed)
+
+    @property
+    def bytes_enqueued(self) -> int:
+        """How many bytes have come, in total."""
+        return self.bytes + self.bytes_departed + self.bytes_forgotten
 
     @property
     def in_flight(self) -> int:
@@ -128,6 +139,7 @@ class Backlog:
         """The log has messages of this queue after all. Those that were here have numbers that it
         gives to others, and go.
         """
+        self.bytes_forgotten += self.bytes
         self._clear()
         self.logged = True
         self.set_memory(memory)
@@ -169,6 +181,7 @@ class Backlog:
         ]
         size = sum([message.size for message in gone])
         self.bytes -= size
+        self.bytes_departed += size
         self._use.bodies -= size
         if cause >= len(self.departed):  # a cause that only a later version knows
             self.departed += [0] * (cause + 1 - len(self.departed))

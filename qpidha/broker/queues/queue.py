@@ -993,6 +993,7 @@ class Queue(Backlog):
             return self.left_before
         size = message.size
         self.bytes -= size
+        self.bytes_departed += size
         self._use.bodies -= size
         if self.heeds:
             if self.paged_out:
@@ -1496,6 +1497,7 @@ class Queue(Backlog):
         """The queue is deleted: forget everything and tell the consumers."""
         # The messages have no records of their own: the record of the deletion speaks for all.
         self.departed[Cause.DELETED] += len(self.messages)
+        self.bytes_departed += self.bytes
         self._host.over_budget.pop(self, None)
         self._host.remains.add(*self._clear())
         self.unplaced.clear()
