@@ -36,6 +36,8 @@ if [ -e /etc/qpidha/qpidha.conf ]; then
     # dealt with its loss is waited for until a timer of a minute ends.
     sleep 3
 else
+    # A broker of the machine below is none of this host.
+    rm -rf /var/lib/qpidha /var/log/qpidha
     install -m 755 "$here/sbin/fence_lab" /usr/sbin/fence_lab
     "$here/provision/commands.sh" "$python" "$here/../.."
     "$here/provision/host.sh" "$@"
