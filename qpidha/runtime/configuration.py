@@ -136,15 +136,15 @@ def _commands(argv: Sequence[str], program: str) -> tuple[Configuration, str, st
             what = "seconds" if name == "wait" else "a file"
             hint = f"write --{name} {what.rpartition(' ')[2].upper()}"
             values[name] = value or _refuse(f"--{name} needs {what}", hint)
+        elif name == "daemon":
+            found.daemon = _is_on(name, value if equals else "yes")
         elif _is_on(name, value if equals else "yes"):
             asked.append("running" if (name, program) == ("check", QPIDD) else name)
     if values["wait"]:
         found.wait = _seconds(values["wait"])
-    found.daemon = "daemon" in asked
-    commands = [word for word in asked if word != "daemon"]
-    found.command = commands[-1] if commands else ""
-    ending = [word for word in commands if word in ("quit", "kill")]
-    if ending and "running" in commands:
+    found.command = asked[-1] if asked else ""
+    ending = [word for word in asked if word in ("quit", "kill")]
+    if ending and "running" in asked:
         found.command, found.tells_process = ending[-1], True
     return found, values["config"], values["from-qpidd"], rest
 

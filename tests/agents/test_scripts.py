@@ -371,6 +371,31 @@ def test_a_wrong_configuration_is_told_with_the_brokers_own_words(
     assert node("qpidd", "start").code == (6 if os.geteuid() == 0 else 4)
 
 
+def test_qpid_5_a_data_directory_and_options_of_the_sysconfig_file_count(
+    a_node: Callable[..., Node],
+) -> None:
+    node = a_node()
+    file = node.path("qpidha.conf")
+    file.write_text(file.read_text().replace("data-dir=", "#data-dir="))
+    node.set(QPID_DATA_DIR=node.path("data"), QPIDD_OPTIONS="-d --name=other --log-format json")
+    assert node("qpidd", "start").code == 0 and node("qpidd-primary", "start").code == 0
+    assert node.status()["name"] == "other" and node.path("data/systemId").exists()
+    assert node("qpidd", "status").code == 0 and node("qpidd-primary", "status").code == 0
+    assert node.path("run/qpidd.log").read_text().startswith("{")
+    assert node("qpidd-primary", "stop").code == 0 and node("qpidd", "stop").code == 0
+    assert not node.pid
+
+
+def test_qpid_5_the_data_directory_of_the_configuration_comes_first(
+    a_node: Callable[..., Node],
+) -> None:
+    node = a_node()
+    node.set(QPID_DATA_DIR=node.path("unused"))
+    assert node("qpidd", "start").code == 0 and node("qpidd", "status").code == 0
+    assert node.path("data/systemId").exists() and not node.path("unused").exists()
+    assert node("qpidd", "stop").code == 0
+
+
 def test_a_standalone_broker_is_not_promoted(a_node: Callable[..., Node]) -> None:
     node = a_node(ha_cluster="no")
     outcome = node("qpidd-primary", "start")
