@@ -119,6 +119,7 @@ from qpidha.model.memory import peer_share
 from qpidha.model.principal import Action, ObjectType, Principal
 from qpidha.model.records import FeatureEnabled, PolicySet, Record
 from qpidha.model.settings import Settings
+from qpidha.model.url import Url
 from qpidha.store.checkpointer import Checkpointer
 from qpidha.store.disk import Disk
 from qpidha.store.log import Log
@@ -1247,6 +1248,14 @@ class Node:
         self._last_reload += 1
         self._reloads[self._last_reload] = reply
         self.effects.append(Reload(self._last_reload))
+
+    def set_public_url(self, url: Url) -> None:
+        """Tell clients these addresses, until this broker stops."""
+        self._member()
+        was, self.settings = self.settings.ha_public_url, replace(self.settings, ha_public_url=url)
+        if url != was:
+            text = f"clients are told {url or 'no public address'}, and no longer {was or 'none'}"
+            self.announce("notice", text)
 
     def set_log_level(self, enabled: str, disabled: str) -> None:
         """Log what these selectors say."""

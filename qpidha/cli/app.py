@@ -50,6 +50,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "compare the brokers after a total failure, and promote the best",
     ),
     "demote": ("broker.operate", "make the primary step down"),
+    "set": (
+        "broker.operate",
+        "have brokers tell clients another public address (--public-url), until they stop",
+    ),
     "reload": (
         "broker.operate",
         "have a broker read its users, acl-file, certificates and log options again",
@@ -166,7 +170,6 @@ USAGES = {"pipeline": 3}
 GONE = {
     "replicate": "replication of single queues is not offered: ha-replicate and qpid.replicate "
     "(qpid-ha queue add --replicate) say what a cluster replicates",
-    "set": "a broker reads its settings when it starts: change its configuration and restart it",
     "ready": "qpid-ha status --expect ready tests it, qpid-ha wait --for state=ready waits for it",
 }
 """Commands of Qpid and RabbitMQ that are not offered, and what to do instead."""

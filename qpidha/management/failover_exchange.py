@@ -36,7 +36,7 @@ class FailoverExchange:
         self._host = host
         self._cluster = cluster
         self._told: dict[Any, list[str]] = {}
-        self._seen: list[Address] = []
+        self._seen: tuple[object, ...] = ()
 
     def attached(self, link: Any) -> None:
         """A receiver has come; a sender is refused."""
@@ -61,7 +61,10 @@ class FailoverExchange:
 
     def turn(self) -> None:
         """Tell everybody, if the order is another one than in the last turn."""
-        if self._told and self._seen != (seen := self._brokers_in_order()):
+        if not self._told:
+            return
+        seen = (self._host.settings.ha_public_url, *self._brokers_in_order())
+        if self._seen != seen:
             self._seen = seen
             for link in list(self._told):
                 self._tell(link)

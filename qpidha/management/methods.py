@@ -62,9 +62,10 @@ from qpidha.model.errors import (
 )
 from qpidha.model.event_log import SHOWN
 from qpidha.model.events import ConnectionKind
-from qpidha.model.options import LogSelectors
+from qpidha.model.options import LogSelectors, Urls
 from qpidha.model.principal import Action, ObjectType
 from qpidha.model.records import RouteDeclared
+from qpidha.model.url import parse_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -806,6 +807,17 @@ def _close_connection(call: Call) -> None:
         ),
     )
     call.answer(found)
+
+
+def _set_public_url(call: Call) -> None:
+    try:
+        url = parse_url(call["url"])
+    except ValueError as error:
+        raise InvalidArgument(
+            f"set_public_url: url {call['url'][:100]!r}: {error}", hint=f"give {Urls().accepts}"
+        ) from error
+    call.node.set_public_url(url)
+    call.answer({"public_url": str(url)})
 
 
 def _reload(call: Call) -> None:
@@ -1571,6 +1583,18 @@ METHODS: tuple[Method, ...] = (
         ),
         schema=IN_CONNECTION,
         qpid_name="close",
+    ),
+    Method(
+        "set_public_url",
+        Effect.COMMAND,
+        Action.UPDATE,
+        ObjectType.BROKER,
+        "Tell clients other addresses than those of `ha-public-url`, until the broker stops.",
+        "`public_url`",
+        _set_public_url,
+        (Parameter("url", Type.TEXT, "as of `ha-public-url`; `none` is none", longest=1000),),
+        schema=IN_HA,
+        qpid_name="setPublicUrl",
     ),
     Method(
         "set_log_level",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from qpidha.model.events import ConnectionKind
     from qpidha.model.principal import AccessControl, Principal
     from qpidha.model.settings import Settings
+    from qpidha.model.url import Url
 
 
 @dataclass(slots=True)
@@ -262,6 +263,10 @@ class ManagedNode(Protocol):
         """Have users, the access control list, certificates and the log's options read again, and
         answer with `warnings`.
         """
+        ...
+
+    def set_public_url(self, url: Url) -> None:
+        """Tell clients these addresses; raises NotAllowed outside of a cluster."""
         ...
 
     @property

@@ -73,8 +73,7 @@ def test_first_use_m17_only_a_word_that_is_near_was_meant(word: str, meant: str)
 
 
 @pytest.mark.parametrize(
-    ("command", "instead"),
-    [("replicate", "qpid.replicate"), ("set", "configuration"), ("ready", "--expect ready")],
+    ("command", "instead"), [("replicate", "qpid.replicate"), ("ready", "--expect ready")]
 )
 def test_first_use_m31_a_command_of_others_that_is_not_offered_says_so(
     qpid_ha: Run, command: str, instead: str

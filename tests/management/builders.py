@@ -204,6 +204,9 @@ class FakeNode:
     def reload(self, reply: Any) -> None:
         reply(Reply({"warnings": []}))
 
+    def set_public_url(self, url: Any) -> None:
+        self.public_url = url
+
     def set_log_level(self, enabled: str, disabled: str) -> None:
         self.log_level = (enabled, disabled)
 

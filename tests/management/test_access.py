@@ -203,6 +203,7 @@ def test_every_command_to_the_broker_itself_needs_a_role() -> None:
         "close_connection",
         "reload",
         "set_log_level",
+        "set_public_url",
         "shutdown",
         "recording",
         "recorded",

@@ -327,6 +327,7 @@ COMMANDS: list[tuple[str, dict[str, Any], str]] = [
         {"id": 9, "reason": "old"},
         "asks for close_connection, id '9', reason 'old'",
     ),
+    ("set_public_url", {"url": "a,b"}, "asks for set_public_url, url 'a,b'"),
     ("set_log_level", {"level": "info+"}, "asks for set_log_level, level 'info+'"),
     ("shutdown", {}, "asks for shutdown"),
     ("status", {}, ""),

@@ -80,6 +80,7 @@ def add(app: typer.Typer) -> None:
     app.command("failover", epilog=EPILOG)(_failover)
     app.command("recover", epilog=EPILOG)(_recover)
     app.command("demote", epilog=EPILOG)(_demote)
+    app.command("set", epilog=EPILOG)(_set)
     app.command("reload", epilog=EPILOG)(reload)
     app.command("promote", epilog=EPILOG)(_promote)
 
@@ -288,6 +289,57 @@ def reload(context: typer.Context) -> None:
         talk(options, f"warning: {warning}")
 
 
+def _set(
+    context: typer.Context,
+    public_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="what clients are told in place of ha-public-url"),
+    ] = None,
+    brokers_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="not offered: says how ha-brokers-url is changed"),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="on every broker of the cluster")] = False,
+) -> None:
+    """Have a broker tell its clients other addresses of the cluster, until it stops.
+
+    Its configuration is not changed: set ha-public-url there too.
+
+    Example: qpid-ha set --public-url 192.0.2.10 --all -b node1
+    """
+    options = settings_of(context)
+    if brokers_url is not None:
+        raise Failure(
+            USAGE,
+            "--brokers-url is not offered",
+            reason="majorities are counted by ha-brokers-url, and a list that is forgotten at the "
+            "next start could give a cluster two primaries",
+            hint="change ha-brokers-url in the configurations, one address at a time, and restart "
+            "one broker after the other (docs/operations.md, Changing the addresses)",
+        )
+    if public_url is None:
+        raise Failure(USAGE, "set needs an option", hint="qpid-ha set --public-url URL")
+    asked = {"url": public_url}
+    if not every:
+        answers = [("", ask(options, "set_public_url", asked))]
+    else:
+        answers = Brokers.find(options).ask_each("set_public_url", asked)
+    if options.as_json:
+        rows = [
+            {"address": address, "error": answer.text}
+            if isinstance(answer, Failure)
+            else {"address": address, **answer}
+            for address, answer in answers
+        ]
+        print_json({"schema_version": 1, "brokers": rows})
+    else:
+        for address, answer in answers:
+            if isinstance(answer, Failure):
+                talk(options, f"{address} {answer.text}")
+    failures = [answer for _, answer in answers if isinstance(answer, Failure)]
+    raise typer.Exit(failures[0].code if failures else OK)
+
+
 def _quick_status(options: Options, target: Target) -> dict[str, Any]:
     """How a broker is, or nothing: what it is asked for next is not to wait for that."""
     try:
@@ -367,7 +419,8 @@ def _chosen(statuses: Statuses, primary: Status | None, target: str) -> Status:
     by_name = {
         broker["name"]: broker["address"] for broker in (local_cluster() or {}).get("brokers", [])
     }
-    at_host = [one for one in statuses if one[0].rpartition(":")[0].strip("[]") == target]
+    hosts = {one[0]: one[0].removeprefix("ssl:").rpartition(":")[0] for one in statuses}
+    at_host = [one for one in statuses if hosts[one[0]].strip("[]") == target.strip("[]")]
     for one in statuses:
         if (
             target in (one[0], one[1].get("name"), one[1].get("system_id"), one[1].get("address"))
