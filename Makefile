@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test docs man mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-console bench-pressure sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
+.PHONY: help demo quick test docs man mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-console bench-pressure test-migrate sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -141,6 +141,10 @@ bench-kinds: ## what a message costs inside a queue of each kind, beside one in 
 bench-crowd: ## what 10,000 idle connections, 100,000 that come and go, and queues of a million messages cost others
 	@.ci/setup bench
 	$(BIN)/python -m tests.bench.crowd
+
+test-migrate: ## 100,000 durable messages from a RabbitMQ (Debian's), the migrating command killed in between, and the primary; counted
+	@.ci/setup bench
+	QPIDHA_MIGRATE_MESSAGES=100000 $(BIN)/python -m pytest -q -n 0 -s tests/interop/test_migrate.py
 
 bench-console: ## what a console that is scraped each second costs its broker, with 1,000 and 10,000 queues; how soon health is answered under load
 	@.ci/setup bench

@@ -103,6 +103,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "broker.definitions",
         "queues, exchanges, bindings and policies in a file, and from a file: export, import",
     ),
+    "migrate": (
+        "broker.migrate",
+        "move queues and their messages from RabbitMQ, Qpid or another broker to a cluster",
+    ),
     "acl": ("broker.acl", "look at the rules of who may do what: check, show, reload"),
     "pipeline": (
         "verification.pipeline",

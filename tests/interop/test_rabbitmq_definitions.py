@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import socket
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,12 +10,9 @@ import pytest
 from qpidha.tools.definitions import Outcome, Present, carry_out, planned
 from qpidha.tools.foreign import Verdict
 from qpidha.tools.rabbitmq_definitions import read
-from tests.patience import STATE
-from tests.system.cluster import wait_for
+from tests.interop.rabbitmq import IS_INSTALLED, running
 from tests.tools.test_definitions import Broker
 
-PROGRAMS = Path("/usr/lib/rabbitmq/bin")
-EPMD = shutil.which("epmd")
 GIVEN = {
     "vhosts": [{"name": "/"}],
     "users": [],
@@ -113,65 +104,15 @@ GIVEN = {
 }
 
 
-def free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
-
-
 @pytest.fixture
-def export() -> Iterator[str]:
+def export(tmp_path: Path) -> Iterator[str]:
     """What a RabbitMQ exports that has been given the definitions above."""
-    amqp, distribution, mapper = free_ports(3)
-    with tempfile.TemporaryDirectory(prefix="qpidha-rabbitmq-") as path:
-        folder = Path(path)
-        (folder / "given.json").write_text(json.dumps(GIVEN))
-        (folder / "rabbitmq.conf").write_text(f"load_definitions = {folder}/given.json\n")
-        (folder / "plugins").write_text("[].")
-        environment = {
-            **os.environ,
-            "HOME": path,
-            "RABBITMQ_NODENAME": "qpidha@localhost",
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODE_PORT": str(amqp),
-            "RABBITMQ_DIST_PORT": str(distribution),
-            "ERL_EPMD_PORT": str(mapper),
-            "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_MNESIA_BASE": f"{path}/data",
-            "RABBITMQ_LOG_BASE": f"{path}/log",
-            "RABBITMQ_CONFIG_FILE": f"{path}/rabbitmq.conf",
-            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{path}/plugins",
-            "RABBITMQ_CONF_ENV_FILE": f"{path}/none",
-        }
-        log = folder / "output"
-        assert EPMD is not None
-        with log.open("w") as output:
-            names = subprocess.Popen(
-                [EPMD, "-port", str(mapper)], env=environment, stdout=output, stderr=output
-            )
-            server = subprocess.Popen(
-                [PROGRAMS / "rabbitmq-server"], env=environment, stdout=output, stderr=output
-            )
-        try:
-            wait_for(lambda: "completed with" in log.read_text(), what="RabbitMQ to start")
-            subprocess.run(
-                [PROGRAMS / "rabbitmqctl", "-q", "export_definitions", f"{path}/export.json"],
-                env=environment,
-                check=True,
-                timeout=STATE,
-            )
-            yield (folder / "export.json").read_text()
-        finally:
-            for process in (server, names):
-                process.terminate()
-                process.wait(STATE)
+    with running(tmp_path, GIVEN) as node:
+        node.control("export_definitions", f"{tmp_path}/export.json")
+        yield (tmp_path / "export.json").read_text()
 
 
-@pytest.mark.skipif(
-    not (PROGRAMS / "rabbitmq-server").exists() or EPMD is None, reason="no RabbitMQ is installed"
-)
+@pytest.mark.skipif(not IS_INSTALLED, reason="no RabbitMQ is installed")
 def test_row_164_what_a_real_rabbitmq_exports_is_brought_in(export: str) -> None:
     found = read(export)
     broker = Broker()

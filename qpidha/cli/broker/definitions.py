@@ -70,7 +70,7 @@ def _export(
     Example: qpid-ha definitions export orders.json
     """
     options = settings_of(context)
-    link = _primary(options)
+    link = primary_link(options)
     try:
         definitions, left = exported(link.call)
     finally:
@@ -119,7 +119,7 @@ def _import(
     options = settings_of(context)
     found = _read(file, origin, vhost)
     definitions = found.definitions
-    link = _primary(options)
+    link = primary_link(options)
     try:
         steps = planned(definitions, Present.ask(link.call))
         is_there = all(step.outcome is Outcome.UNCHANGED for step in steps)
@@ -137,7 +137,7 @@ def _import(
     raise typer.Exit(NO if lost or any(step.outcome in FAILED for step in steps) else OK)
 
 
-def _primary(options: Options) -> BrokerLink:
+def primary_link(options: Options) -> BrokerLink:
     """Open a conversation with the primary: it alone has what is not replicated."""
     target = chosen(options)
     link = connect(target, options, follow=True)

@@ -157,7 +157,7 @@ def _send(
     given = list(text or [])
     contents, wanted = _contents(given, messages, size), max(messages, len(given))
     sending = _Sending(_given(address), contents, wanted, durable=durable, subject=subject)
-    command = CommandClient(_amqp_targets(options), options, heartbeat=SENDER_HEARTBEAT)
+    command = CommandClient(amqp_targets(options), options, heartbeat=SENDER_HEARTBEAT)
     try:
         with command.opened() as client:
             sending.run(client)
@@ -263,7 +263,7 @@ def _receive(
         options, _given(address), messages, seconds, browse=browse, selector=selector
     )
     command = CommandClient(
-        _amqp_targets(options), options, heartbeat=RECEIVER_HEARTBEAT, forever=forever
+        amqp_targets(options), options, heartbeat=RECEIVER_HEARTBEAT, forever=forever
     )
     try:
         with command.opened() as client:
@@ -369,7 +369,7 @@ def _show(options: Options, message: Message) -> None:
         print(content, flush=True)
 
 
-def _amqp_targets(options: Options) -> list[Target]:
+def amqp_targets(options: Options) -> list[Target]:
     """Messages need AMQP addresses: for an admin socket, ask its broker for it. One that does not
     answer is left out where others are named.
     """

@@ -46,7 +46,7 @@ class CommandClient:
         self.patience = options.patience()
         with self.failures():
             self.client = Client(
-                _endpoints(targets, options),
+                endpoints_of(targets, options),
                 tls=tls_of(options),
                 timeout=self.patience,
                 reconnect_timeout=None if forever else self.patience,
@@ -135,7 +135,7 @@ def tls_of(options: Options) -> Tls:
     return Tls(options.ssl_trusted or trusted, certificate, key, password=password)
 
 
-def _endpoints(targets: Sequence[Target], options: Options) -> list[Endpoint]:
+def endpoints_of(targets: Sequence[Target], options: Options) -> list[Endpoint]:
     """The given addresses, and those of their cluster as far as this machine knows them; one logs
     in there as at the first, and does not go from TLS to a plain port.
     """

@@ -1,0 +1,207 @@
+"""`qpid-ha migrate` between two brokers of this product: what is refused, left and gone on with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qpidha.client.aio import Client
+from qpidha.client.message import Message
+from tests.cli.conftest import Said
+from tests.cli.test_messages import Run
+from tests.patience import STATE
+from tests.runtime.daemons import Running
+from tests.system.cluster import wait_for
+
+Start = Callable[..., str]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Return a function that starts a broker with options, and returns its address."""
+    running: list[Running] = []
+
+    def begin(*options: str) -> str:
+        running.append(Running("--no-data-dir", "yes", *options))
+        return f"127.0.0.1:{running[-1].port}"
+
+    yield begin
+    for each in running:
+        each.__exit__()
+
+
+def send(address: str, queue: str, messages: list[Message]) -> None:
+    async def go() -> None:
+        async with Client(address, timeout=STATE) as client:
+            sender = await client.sender(queue)
+            for message in messages:
+                await sender.send_nowait(message)
+            await sender.flush()
+
+    asyncio.run(go())
+
+
+def bodies(address: str, queue: str) -> list[bytes]:
+    async def go() -> list[bytes]:
+        found = []
+        async with Client(address, timeout=STATE) as client:
+            receiver = await client.receiver(queue)
+            async for message in receiver.until_empty():
+                found.append(message.body)
+                message.accept()
+        return found
+
+    return asyncio.run(go())
+
+
+def numbered(count: int) -> list[Message]:
+    return [Message(b"%d" % number, message_id=f"m{number}") for number in range(count)]
+
+
+def rows(said: Said) -> dict[str, dict[str, Any]]:
+    return {row["queue"]: row for row in json.loads(said.out)["queues"]}
+
+
+def test_queues_come_as_they_are_there_with_all_their_messages(qpid_ha: Run, start: Start) -> None:
+    old, new = start(), start()
+    qpid_ha("queue", "add", "orders", "--max-queue-count", "500", "-b", old)
+    qpid_ha("queue", "add", "log", "--argument", "qpid.last_value_queue_key=k", "-b", old)
+    send(old, "orders", numbered(50))
+    send(old, "log", [Message(b"1", application_properties={"k": "a"}, message_id="x")])
+    said = qpid_ha("migrate", old, "--dry-run", "-b", new)
+    assert said.code == 1 and "nothing was moved" in said.err
+    assert "orders: the target has no such queue yet" in said.err
+    said = qpid_ha("migrate", old, "-b", new, "-o", "json")
+    assert said.code == 0, said.err
+    found = rows(said)
+    assert {name: row["moved"] for name, row in found.items()} == {"orders": 50, "log": 1}
+    assert found["orders"]["source_before"] == found["orders"]["target_after"] == 50
+    assert found["orders"]["source_after"] == found["orders"]["target_before"] == 0
+    listed = json.loads(qpid_ha("queue", "list", "-b", new, "-o", "json").out)["queues"]
+    assert {row["name"]: row["arguments"].get("qpid.max_count") for row in listed} == {
+        "orders": 500,
+        "log": None,
+    }
+    assert bodies(new, "orders") == [b"%d" % number for number in range(50)]
+    said = qpid_ha("migrate", old, "-b", new)
+    assert said.code == 0 and "orders" in said.out
+
+
+def test_what_the_target_refuses_is_left_with_the_reason(qpid_ha: Run, start: Start) -> None:
+    old, new = start(), start("--max-message-size", "2000")
+    qpid_ha("queue", "add", "orders", "-b", old)
+    given = numbered(20)
+    given[7] = Message(b"x" * 5000, message_id="large")
+    send(old, "orders", given)
+    said = qpid_ha("migrate", old, "orders", "-b", new, "-o", "json")
+    row = rows(said)["orders"]
+    assert said.code == 1 and (row["moved"], row["refused"], row["source_after"]) == (19, 1, 1)
+    assert "orders: left at the source: a message of" in said.err and "too large" in said.err
+    assert bodies(new, "orders") == [b"%d" % number for number in range(20) if number != 7]
+    assert bodies(old, "orders") == [b"x" * 5000]
+
+
+def test_a_full_queue_ends_it_and_it_goes_on_later(qpid_ha: Run, start: Start) -> None:
+    old, new = start(), start()
+    qpid_ha("queue", "add", "orders", "-b", old)
+    limits = ["--max-queue-count", "8", "--flow-stop-count", "0"]
+    qpid_ha("queue", "add", "orders", *limits, "-b", new)
+    send(old, "orders", numbered(20))
+    said = qpid_ha("migrate", old, "orders", "-b", new, "--timeout", "3", "-o", "json")
+    assert said.code == 1 and "takes no more messages of orders" in said.err
+    assert "run it again" in said.err
+    assert rows(said)["orders"]["source_after"] == 20 - rows(said)["orders"]["moved"]
+    got = bodies(new, "orders")
+    qpid_ha("queue", "del", "orders", "--force", "-b", new)
+    qpid_ha("queue", "add", "orders", "-b", new)
+    said = qpid_ha("migrate", old, "orders", "-b", new)
+    assert said.code == 0, said.err
+    assert got + bodies(new, "orders") == [b"%d" % number for number in range(20)]
+
+
+def test_it_waits_for_senders_that_are_stopped_and_says_so(qpid_ha: Run, start: Start) -> None:
+    old, new = start(), start()
+    qpid_ha("queue", "add", "orders", "-b", old)
+    limits = ["--max-queue-count", "10", "--flow-stop-count", "5", "--flow-resume-count", "3"]
+    qpid_ha("queue", "add", "orders", *limits, "-b", new)
+    send(old, "orders", numbered(30))
+    said = qpid_ha("migrate", old, "orders", "-b", new, "--timeout", "2")
+    assert said.code == 1 and "orders" in said.err
+    assert len(bodies(new, "orders") + bodies(old, "orders")) == 30
+
+
+def test_two_at_once_are_one_too_many(qpid_ha: Run, start: Start) -> None:
+    old, new = start(), start()
+    qpid_ha("queue", "add", "orders", "-b", old)
+    limits = ["--max-queue-count", "10", "--flow-stop-count", "1", "--flow-resume-count", "0"]
+    qpid_ha("queue", "add", "orders", *limits, "-b", new)
+    send(new, "orders", numbered(3))
+    send(old, "orders", numbered(30))
+    first = subprocess.Popen(
+        [sys.executable, "-m", "qpidha.cli.main", "migrate", old, "orders", "-b", new],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for(
+            lambda: "migration" in qpid_ha("queue", "list", "-b", new).out, what="the first one"
+        )
+        wait_for(
+            lambda: ".lock" in qpid_ha("queue", "list", "-b", new, "-o", "json").out,
+            what="its lock",
+        )
+        said = qpid_ha("migrate", old, "orders", "-b", new)
+        assert said.code == 1 and "another migration of orders is at work" in said.err
+        first.send_signal(signal.SIGINT)
+        out, err = first.communicate(timeout=STATE)
+        assert first.returncode == 130 and "orders" in out, err
+    finally:
+        first.kill()
+        first.communicate()
+    assert len(bodies(new, "orders") + bodies(old, "orders")) == 33
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--from-address", "/queue/x"], 2, "has no {queue}"),
+        (["--argument", "a=1"], 2, "--argument is for --declare"),
+        (["--from-ssl-key", "x"], 2, "--from-ssl-key needs --from-ssl-certificate"),
+        (["--from-user", "ann"], 66, "there is no password of ann"),
+        (["--from-user", "ann", "--from-password-file", "/missing"], 66, "cannot use /missing"),
+        (["--declare", "--argument", "odd"], 2, "'odd' is not NAME=VALUE"),
+        (["missing"], 1, "the target has no queue missing"),
+        (["missing", "--declare"], 1, "missing"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    qpid_ha: Run, start: Start, words: list[str], code: int, says: str
+) -> None:
+    said = qpid_ha("migrate", start(), *words, "-b", start())
+    assert said.code == code and says in said.err and "Try: " in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_broker_is_not_moved_to_itself_and_one_that_is_away_is_named(
+    qpid_ha: Run, start: Start, tmp_path: Path
+) -> None:
+    here = start()
+    said = qpid_ha("migrate", here, "q", "-b", here)
+    assert said.code == 1 and "FROM and -b are one broker" in said.err
+    said = qpid_ha("migrate", "127.0.0.1:9", "q", "-b", here)
+    assert said.code == 69 and "127.0.0.1:9" in said.err
+    said = qpid_ha("migrate", here, "q", "-b", "127.0.0.1:9")
+    assert said.code == 69 and "127.0.0.1:9" in said.err
+    said = qpid_ha("migrate", "http://x", "q", "-b", here)
+    assert said.code != 0 and "no broker's address" in said.err
+    said = qpid_ha("migrate", here, "--from-management", "http://127.0.0.1:9", "-b", start())
+    assert said.code in (0, 69)
