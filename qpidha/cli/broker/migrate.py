@@ -450,12 +450,18 @@ class _Migration:
         ]
 
     def _present(self) -> dict[str, int]:
+        return {row["name"]: int(row["messages"]) for row in self._listed()}
+
+    def _listed(self) -> list[dict[str, Any]]:
+        """List the queues of the target."""
         link = primary_link(self._options)
         try:
-            rows = link.call("list_queues", {"fields": "name messages"})
+            rows: list[dict[str, Any]] = link.call(
+                "list_queues", {"fields": "name messages durable"}
+            )
         finally:
             link.close()
-        return {row["name"]: int(row["messages"]) for row in rows}
+        return rows
 
     def _declare(self, wanted: dict[str, Any]) -> None:
         """Have every queue at the target, and one for the notes of each. Raises Failure."""
@@ -475,8 +481,11 @@ class _Migration:
             params = {"name": row.queue, "durable": True, "arguments": wanted["arguments"]}
             ask_primary(self._options, "declare_queue", params)
             row.exists, row.target_before = True, 0
+        durable = {row["name"] for row in self._listed() if row["durable"]}
         for row in self._rows:
-            params = {"name": self._notes(row), "durable": True, "arguments": NOTE_ARGUMENTS}
+            # What is known of a queue lives as long as what is on it.
+            name, lasts = self._notes(row), row.queue in durable
+            params = {"name": name, "durable": lasts, "arguments": NOTE_ARGUMENTS}
             ask_primary(self._options, "declare_queue", params)
 
     def _declare_as_there(self, names: set[str]) -> None:
