@@ -19,6 +19,7 @@ from qpidha.broker.federation import Federation
 from qpidha.broker.policy import Followed, Policies, says_of
 from qpidha.broker.queues.arrivals import Arrivals
 from qpidha.broker.queues.dedup import DEDUP, DEDUP_WINDOW
+from qpidha.broker.queues.defaults import QueueDefaults
 from qpidha.broker.queues.departures import Departures
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.queues.remains import Remains
@@ -89,6 +90,26 @@ class BrokerSettings(Protocol):
         ...
 
     @property
+    def default_flow_stop_threshold(self) -> int:
+        """Hundredths of a queue's limit beyond which its senders wait; 0 is never."""
+        ...
+
+    @property
+    def default_flow_resume_threshold(self) -> int:
+        """Hundredths of a queue's limit with which they go on."""
+        ...
+
+    @property
+    def default_event_threshold_ratio(self) -> int:
+        """Hundredths of a queue's limit at which an alert is told; 0 is never."""
+        ...
+
+    @property
+    def default_message_group(self) -> str:
+        """The group of messages that name none."""
+        ...
+
+    @property
     def queue_patterns(self) -> tuple[str, ...]:
         """For which unknown names queues are made."""
         ...
@@ -142,6 +163,14 @@ class State:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
+        self._defaults = QueueDefaults(
+            settings.default_queue_limit,
+            settings.queue_memory,
+            settings.default_flow_stop_threshold,
+            settings.default_flow_resume_threshold,
+            settings.default_event_threshold_ratio,
+            settings.default_message_group,
+        )
         self.queues: dict[str, Queue] = {}
         self.queue_watcher: QueueWatcher | None = None
         self.exchanges: dict[str, Exchange] = {}
@@ -384,8 +413,7 @@ class State:
         """Return the spec of a queue with what policies say of it."""
         if followed is not None:
             options = replace(options, arguments=followed.merged(options))
-        settings = self.settings
-        return compile_spec(options, settings.default_queue_limit, settings.queue_memory)
+        return compile_spec(options, self._defaults)
 
     def policies_changed(self, records: Iterable[Record | None], last: int) -> None:
         """Have all queues, and exchanges, of which these policies say something follow the policies

@@ -46,6 +46,7 @@ from qpidha.broker.queues.dead_letters import (
     DEAD_LETTER_STRATEGY,
 )
 from qpidha.broker.queues.dedup import DEDUP, DEDUP_WINDOW, WINDOW
+from qpidha.broker.queues.defaults import NO_GROUP
 from qpidha.broker.queues.delivery_limit import ALL as ALL_COUNT
 from qpidha.broker.queues.delivery_limit import (
     DEFAULT_LIMIT,
@@ -60,7 +61,7 @@ from qpidha.broker.queues.delivery_limit import (
     UNDELIVERABLE_HERE,
 )
 from qpidha.broker.queues.dispatch import BROWSE_ONLY, FENCING, MAX_CONSUMERS, SINGLE_ACTIVE
-from qpidha.broker.queues.groups import DEFAULT_GROUP, GROUP_ID, GROUP_KEY, NO_GROUP, SHARED_GROUP
+from qpidha.broker.queues.groups import DEFAULT_GROUP, GROUP_ID, GROUP_KEY, SHARED_GROUP
 from qpidha.broker.queues.intake import FILTER, NO_LOCAL, SQL_FILTER
 from qpidha.broker.queues.last_value import LAST_VALUE_KEY, LEGACY_KEY, SEQUENCE_KEY
 from qpidha.broker.queues.lifetime import AUTO_DELETE_TIMEOUT, LIFETIME_POLICY, POLICIES
@@ -318,6 +319,7 @@ EXCLUSIVE_LINK = "qpidha:exclusive"
 CONSUMER_PRIORITIES = ("rabbitmq:priority", "priority", "x-priority", "qpidha:priority")
 """Names of the priority of a consumer."""
 
+_RATIO = "default-event-threshold-ratio of the limit; never"
 _ALERT = "a whole number; 0 is never"
 _ALERT_DOWN = "a whole number, less than that"
 _FLAG = {"values": "true or false", "default": "false", "read": _flag, "example": True}
@@ -416,7 +418,7 @@ _QUEUES = (
         QPID,
         "With more messages than this on the queue its senders get no credit.",
         values=f"a whole number, at most {MAX_COUNT}; 0 is never",
-        default=f"80 % of {MAX_COUNT}",
+        default=f"default-flow-stop-threshold of {MAX_COUNT}, 80 %",
         example=4,
         by_policy=ByPolicy.SMALLEST,
     ),
@@ -426,7 +428,7 @@ _QUEUES = (
         QPID,
         "With more bytes than this on the queue its senders get no credit.",
         values=f"a whole number, at most {MAX_SIZE}; 0 is never",
-        default=f"80 % of {MAX_SIZE}",
+        default=f"default-flow-stop-threshold of {MAX_SIZE}, 80 %",
         example=800,
         by_policy=ByPolicy.SMALLEST,
     ),
@@ -436,7 +438,7 @@ _QUEUES = (
         QPID,
         "With no more messages than this, senders that were stopped get credit again.",
         values=f"a whole number, at most {FLOW_STOP_COUNT}",
-        default=f"70 % of {MAX_COUNT}",
+        default=f"default-flow-resume-threshold of {MAX_COUNT}, 70 %",
         example=3,
         by_policy=ByPolicy.SMALLEST,
     ),
@@ -446,7 +448,7 @@ _QUEUES = (
         QPID,
         "With no more bytes than this, senders that were stopped get credit again.",
         values=f"a whole number, at most {FLOW_STOP_SIZE}",
-        default=f"70 % of {MAX_SIZE}",
+        default=f"default-flow-resume-threshold of {MAX_SIZE}, 70 %",
         example=700,
         by_policy=ByPolicy.SMALLEST,
     ),
@@ -863,7 +865,7 @@ _QUEUES = (
         f"The group of messages that name none; with {GROUP_KEY}. Empty: each goes to any "
         "consumer.",
         values="text",
-        default=f"{NO_GROUP}; empty with {GROUP_ID}",
+        default=f"default-message-group, {NO_GROUP}; empty with {GROUP_ID}",
         example="none",
         feature=QUEUE_KINDS,
     ),
@@ -899,9 +901,9 @@ _QUEUES = (
             by_policy=ByPolicy.FIRST,
         )
         for name, text, values, default in (
-            (ALERT_COUNT, "With so many messages on the queue an alert is told.", _ALERT, "never"),
+            (ALERT_COUNT, "With so many messages on the queue an alert is told.", _ALERT, _RATIO),
             (ALERT_COUNT_DOWN, "With no more messages it is over.", _ALERT_DOWN, "half of that"),
-            (ALERT_SIZE, "With so many bytes on the queue an alert is told.", _ALERT, "never"),
+            (ALERT_SIZE, "With so many bytes on the queue an alert is told.", _ALERT, _RATIO),
             (ALERT_SIZE_DOWN, "With no more bytes it is over.", _ALERT_DOWN, "half of that"),
             (ALERT_GAP, "For how long after an alert no other is told.", "seconds", str(GAP)),
         )

@@ -66,9 +66,7 @@ QPIDD: dict[str, QpiddOption] = {
     "default-flow-stop-threshold": QpiddOption("80"),
     "default-flow-resume-threshold": QpiddOption("70"),
     "default-event-threshold-ratio": QpiddOption(
-        "80",
-        "queues give alerts by qpid.alert_count and qpid.alert_size alone; set them by a policy",
-        is_missed=True,
+        "80", "a queue tells of its depth where that is asked for: set 80, or a policy"
     ),
     "default-message-group": QpiddOption("qpid.no-group"),
     "enable-timestamp": QpiddOption("no"),

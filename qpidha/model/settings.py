@@ -58,6 +58,7 @@ WITHOUT_STORE = ("refuse", "accept")
 PRODUCTS = ("qpidha", "rabbitmq")
 PORT = Integer(0, 65535)
 QUOTA = Integer(0, 65530)
+PERCENT = Integer(0, 100)
 PLAIN_HINT = "use SCRAM-SHA-256, or set sasl-plain-without-tls=yes"
 FOR_USERS = ("realm", "acl-file", "ha-username")
 """Options that say that users are to log in."""
@@ -325,6 +326,32 @@ class Settings:
     default_queue_limit: int = option(
         100 << 20, Size(), "qpid.max_size of queues that name none; 0 is no limit.", group=QUEUES
     )
+    default_flow_stop_threshold: int = option(
+        80,
+        PERCENT,
+        "Hundredths of a queue's limit beyond which senders wait, where the queue does not say; 0 "
+        "is never.",
+        group=QUEUES,
+    )
+    default_flow_resume_threshold: int = option(
+        70,
+        PERCENT,
+        "Hundredths of a queue's limit with which senders go on, where the queue does not say.",
+        group=QUEUES,
+    )
+    default_event_threshold_ratio: int = option(
+        0,
+        PERCENT,
+        "Hundredths of a queue's limit at which an alert is told, where the queue does not say; 0 "
+        "is never. Qpid's default is 80.",
+        group=QUEUES,
+    )
+    default_message_group: str = option(
+        "qpid.no-group",
+        Text(),
+        "Group of messages that name none, on queues with qpid.group_header_key that do not say.",
+        group=QUEUES,
+    )
     policy_file: str = option(
         "",
         FilePath(),
@@ -528,11 +555,9 @@ class Settings:
         "", FilePath(), "File to append the log to; empty is standard error.", group=LOG
     )
     log_to_stderr: bool = option(
-        False,
-        Bool(),
-        "Log to standard error, too, where log-to-file or log-to-syslog is set.",
-        group=LOG,
+        False, Bool(), "Log to standard error, too, where another place is set.", group=LOG
     )
+    log_to_stdout: bool = option(False, Bool(), "Log to standard output.", group=LOG)
     log_to_syslog: bool = option(
         False, Bool(), "Log to the syslog of this machine (/dev/log).", group=LOG
     )
@@ -659,6 +684,14 @@ def _check_together(settings: Settings, given: Mapping[str, Given]) -> None:
             "http-consoles",
             "it is for the console that http-port has the daemon start",
             "set http-port, or give the list to the console: qpidha-console --consoles",
+        )
+    stop, resume = settings.default_flow_stop_threshold, settings.default_flow_resume_threshold
+    if stop and resume > stop:
+        _refuse(
+            given,
+            "default-flow-resume-threshold",
+            f"senders would go on at {resume} % and wait beyond {stop} %",
+            "give no more than default-flow-stop-threshold",
         )
     if settings.advertised_address:
         try:

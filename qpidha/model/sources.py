@@ -21,6 +21,7 @@ from qpidha.model.options import FALSE, TRUE, Bool, FilePath, Option
 
 _STORE = "the store is the write-ahead log in data-dir; files of qpidd are not read"
 OF_COMMAND_LINE = "it is for the command line, as in qpidhad --daemon --wait 60"
+_LINES = "lines of the log have one form, or with log-format=json another one"
 IGNORED = {
     "worker-threads": "the broker runs in one thread",
     "sasl-config": "users are in users-file, which qpid-ha user add writes",
@@ -41,24 +42,22 @@ IGNORED = {
     "module-dir": "there are no modules",
     "no-module-dir": "there are no modules",
     "queue-purge-interval": "messages leave within some 50 ms of their time",
-    "max-purge-batch": "",
-    "default-message-group": "",
-    "enable-timestamp": "",
+    "max-purge-batch": "messages leave within some 50 ms of their time",
+    "enable-timestamp": "a message stays as its sender made it; brokers keep no time of arrival",
     "asyncqueue": "",
     "xml": "exchanges of the type xml are not offered",
     "replication-exchange-name": "queues are replicated by ha-replicate",
     "protocols": "AMQP 1.0 alone is spoken",
     "async-commit": "",
     "staging-threshold": "",
-    "log-to-stdout": "use log-to-stderr",
-    "log-time": "",
-    "log-level": "use log-enable",
-    "log-source": "",
-    "log-thread": "",
-    "log-function": "",
-    "log-hires-timestamp": "",
-    "log-category": "",
-    "log-prefix": "",
+    "log-time": _LINES,
+    "log-level": f"log-enable chooses levels; {_LINES}",
+    "log-source": _LINES,
+    "log-thread": _LINES,
+    "log-function": _LINES,
+    "log-hires-timestamp": _LINES,
+    "log-category": _LINES,
+    "log-prefix": f"{_LINES}, which begins with name",
     "ssl-cert-db": "NSS databases are not read; give PEM files with ssl-cert and ssl-key",
     "ssl-cert-password-file": "name the file with the password of ssl-key as ssl-key-password-file",
     "ssl-cert-name": "",
@@ -88,11 +87,6 @@ IGNORED_FAMILIES = {
     "efp-": _STORE,
     "tpl-": _STORE,
     "wcache-": _STORE,
-    "default-flow-": (
-        "senders wait beyond 80 % of a queue's limit, until 70 % are left; others by "
-        "qpid.flow_stop_count, qpid.flow_resume_count ... of a queue or a policy"
-    ),
-    "default-event-": "queues give alerts by qpid.alert_count and qpid.alert_size alone",
     "paging-": "bodies beyond queue-memory are read back from data-dir",
     "link-credit-": "",
 }

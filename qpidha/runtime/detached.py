@@ -99,10 +99,10 @@ def _forget_streams() -> None:
 
 
 def in_background(settings: Settings) -> tuple[Settings, list[str]]:
-    """Log to syslog, as qpidd does, what would go to standard error, for there is none; and the
-    warnings.
+    """Log to syslog, as qpidd does, what would go to standard error or output, for there is
+    neither; and the warnings.
     """
-    if settings.log_to_file and not settings.log_to_stderr:
+    if settings.log_to_file and not (settings.log_to_stderr or settings.log_to_stdout):
         return settings, []
     to_syslog = settings.log_to_syslog or os.path.exists(SYSLOG)
     file, warnings = settings.log_to_file, []
@@ -113,5 +113,9 @@ def in_background(settings: Settings) -> tuple[Settings, list[str]]:
             "log-to-file"
         )
     return replace(
-        settings, log_to_syslog=to_syslog, log_to_stderr=False, log_to_file=file
+        settings,
+        log_to_syslog=to_syslog,
+        log_to_stderr=False,
+        log_to_stdout=False,
+        log_to_file=file,
     ), warnings

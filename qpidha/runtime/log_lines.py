@@ -62,7 +62,10 @@ class Log:
         key = (level, category)
         answer = self._known.get(key)
         if answer is None:
-            answer = _selects(self._enabled, *key) and not _selects(self._disabled, *key)
+            # What is critical is always written, as by qpidd.
+            answer = level == "critical" or (
+                _selects(self._enabled, *key) and not _selects(self._disabled, *key)
+            )
             self._known[key] = answer
         return answer
 

@@ -67,7 +67,7 @@ class StreamSink:
 
     def close(self) -> None:
         """Close a file."""
-        if self._stream is not sys.stderr:
+        if self._stream not in (sys.stdout, sys.stderr):
             self._stream.close()
 
 
@@ -129,6 +129,8 @@ def open_sinks(settings: Settings, env: Mapping[str, str]) -> tuple[Sink, ...]:
                 hint="start a syslog daemon, or set log-to-syslog=no",
                 code=CONFIG,
             ) from error
+    if settings.log_to_stdout:
+        sinks.append(StreamSink(sys.stdout))
     if settings.log_to_stderr or not sinks:
         sinks.append(StreamSink(sys.stderr, is_journal=leads_to_journal(env)))
     return tuple(sinks)

@@ -36,6 +36,7 @@ READ_AGAIN = (
     "log-format",
     "log-to-file",
     "log-to-stderr",
+    "log-to-stdout",
     "log-to-syslog",
     "syslog-name",
     "syslog-facility",

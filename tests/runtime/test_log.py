@@ -78,6 +78,9 @@ def test_qpid_17_selectors_go_down_too_and_what_is_disabled_is_not_written():
     assert len(lines({"selectors": "trace+", "disabled": "info-:amqp"}, *calls)) == 6
     assert len(lines({"selectors": "trace+", "disabled": "notice,error:ha"}, *calls)) == 5
     assert lines({"selectors": "trace+", "disabled": "trace+"}, *calls) == []
+    critical = ("critical", "HA", "critical")
+    for chosen in ({"selectors": "trace+", "disabled": "trace+"}, {"selectors": "info"}):
+        assert len(lines(chosen, critical)) == 1, "as by qpidd, that cannot be disabled"
 
 
 def test_json_lines_hold_the_fields():

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.queues.arguments import check_whole_number
-from qpidha.broker.queues.limits import UNLIMITED
+from qpidha.broker.queues.limits import UNLIMITED, part_of
 from qpidha.model.duration import SECOND
 from qpidha.model.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from qpidha.broker.queues.defaults import QueueDefaults
+    from qpidha.broker.queues.limits import Limits
 
 ALERT_COUNT, ALERT_COUNT_DOWN = "qpid.alert_count", "qpid.alert_count_down"
 ALERT_SIZE, ALERT_SIZE_DOWN = "qpid.alert_size", "qpid.alert_size_down"
@@ -40,12 +43,20 @@ class Thresholds:
     """For how long after it has told the same is not told again, in ns."""
 
 
-def read_alerts(arguments: Mapping[str, Any]) -> Thresholds | None:
-    """Return the thresholds in `arguments`, which have been checked; None if there are none."""
+def read_alerts(
+    arguments: Mapping[str, Any], limits: Limits, defaults: QueueDefaults
+) -> Thresholds | None:
+    """Return the thresholds in `arguments`, which have been checked, or those that follow from a
+    queue's limits; None if there are none.
+    """
+    parts = [
+        part_of(limit, defaults.alert) if defaults.alert else 0
+        for limit in (limits.max_count, limits.max_bytes)
+    ]
     found = [
         (up, min(int(arguments.get(down_name, up // 2)), up))
-        for up_name, down_name in PAIRS
-        if (up := int(arguments.get(up_name, 0)) or UNLIMITED)
+        for (up_name, down_name), part in zip(PAIRS, parts, strict=True)
+        if (up := int(arguments.get(up_name, part)) or UNLIMITED)
     ]
     (count, count_down), (size, size_down) = found
     if count == size == UNLIMITED:

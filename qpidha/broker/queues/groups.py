@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 GROUP_KEY = "qpid.group_header_key"
 SHARED_GROUP = "qpid.shared_msg_group"
 DEFAULT_GROUP = "qpid.default-message-group"
-NO_GROUP = "qpid.no-group"
-"""The group of messages that name none, as in Qpid."""
 GROUP_ID = "JMSXGroupID"
 """As the key: the group-id of the properties."""
 CLOSES = 2**32 - 1
@@ -368,12 +366,14 @@ class ByGroup(RoundRobin):
         self._go_on(group)
 
 
-def read_grouping(arguments: Mapping[str, Any]) -> Grouping | None:
-    """Return what `arguments`, which have been checked, say of groups; None if there are none."""
+def read_grouping(arguments: Mapping[str, Any], no_group: str) -> Grouping | None:
+    """Return what `arguments`, which have been checked, say of groups; None if there are none.
+    `no_group` is the group of messages that name none, if they do not say.
+    """
     key = arguments.get(GROUP_KEY)
     if not key:
         return None
-    default = "" if key == GROUP_ID else NO_GROUP
+    default = "" if key == GROUP_ID else no_group
     return Grouping(str(key), str(arguments.get(DEFAULT_GROUP, default)))
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.queues.arguments import check_whole_number
+from qpidha.broker.queues.defaults import STOP_PERCENT, QueueDefaults
 from qpidha.model.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ MAX_SIZE = "qpid.max_size"
 POLICY_TYPE = "qpid.policy_type"
 FLOW_STOP_COUNT, FLOW_RESUME_COUNT = "qpid.flow_stop_count", "qpid.flow_resume_count"
 FLOW_STOP_SIZE, FLOW_RESUME_SIZE = "qpid.flow_stop_size", "qpid.flow_resume_size"
-STOP_PERCENT, RESUME_PERCENT = 80, 70
-"""Of a limit: where senders stop and go on if the queue's arguments do not say; as in Qpid."""
 LOW_WATER = "qpidha.overflow-low-water"
 MEMORY = "qpidha.memory"
 REJECT = "reject"
@@ -86,25 +85,25 @@ class Limits:
         return UNLIMITED if self.stop_bytes == UNLIMITED else self.max_bytes - self.stop_bytes
 
 
-def read_limits(arguments: Mapping[str, Any], default_max_bytes: int, memory: int) -> Limits:
+def read_limits(arguments: Mapping[str, Any], defaults: QueueDefaults) -> Limits:
     """Return the limits in `arguments`, which have been checked; 0 is no limit, as in Qpid."""
     max_count = int(arguments.get(MAX_COUNT, 0)) or UNLIMITED
-    max_bytes = int(arguments.get(MAX_SIZE, default_max_bytes)) or UNLIMITED
+    max_bytes = int(arguments.get(MAX_SIZE, defaults.max_bytes)) or UNLIMITED
     overflow = str(arguments.get(POLICY_TYPE, REJECT))
     stop_count = stop_bytes = resume_count = resume_bytes = UNLIMITED
     if overflow == REJECT:
         stop_count, resume_count = _thresholds(
-            arguments, FLOW_STOP_COUNT, FLOW_RESUME_COUNT, max_count
+            arguments, FLOW_STOP_COUNT, FLOW_RESUME_COUNT, max_count, defaults
         )
         stop_bytes, resume_bytes = _thresholds(
-            arguments, FLOW_STOP_SIZE, FLOW_RESUME_SIZE, max_bytes
+            arguments, FLOW_STOP_SIZE, FLOW_RESUME_SIZE, max_bytes, defaults
         )
     return Limits(
         max_count=max_count,
         max_bytes=max_bytes,
         overflow=overflow,
         low_water=int(arguments.get(LOW_WATER, 100)),
-        memory=int(arguments.get(MEMORY, memory)) or UNLIMITED,
+        memory=int(arguments.get(MEMORY, defaults.memory)) or UNLIMITED,
         stop_count=stop_count,
         stop_bytes=stop_bytes,
         resume_count=resume_count,
@@ -113,17 +112,23 @@ def read_limits(arguments: Mapping[str, Any], default_max_bytes: int, memory: in
 
 
 def _thresholds(
-    arguments: Mapping[str, Any], stop_name: str, resume_name: str, limit: int
+    arguments: Mapping[str, Any],
+    stop_name: str,
+    resume_name: str,
+    limit: int,
+    defaults: QueueDefaults,
 ) -> tuple[int, int]:
     """Return where senders stop and where they go on below one limit; a stop of 0 is never."""
-    stop = min(int(arguments.get(stop_name, _part(limit, STOP_PERCENT))), limit)
-    if stop == UNLIMITED or (stop == 0 and stop_name in arguments):
+    percent = defaults.flow_stop
+    stop = min(int(arguments.get(stop_name, part_of(limit, percent))), limit)
+    if stop == UNLIMITED or (stop == 0 and (stop_name in arguments or not percent)):
         return UNLIMITED, UNLIMITED
-    default = _part(limit, RESUME_PERCENT) if limit < UNLIMITED else stop * 7 // 8
+    default = part_of(limit, defaults.flow_resume) if limit < UNLIMITED else stop * 7 // 8
     return stop, min(int(arguments.get(resume_name, 0)) or default, stop)
 
 
-def _part(limit: int, percent: int) -> int:
+def part_of(limit: int, percent: int) -> int:
+    """Return so many hundredths of a limit."""
     return limit * percent // 100 if limit < UNLIMITED else UNLIMITED
 
 

@@ -30,6 +30,7 @@ from qpidha.broker.queues.dead_letters import (
     read_dead_letters,
 )
 from qpidha.broker.queues.dedup import Dedup, check_dedup, read_dedup
+from qpidha.broker.queues.defaults import QueueDefaults
 from qpidha.broker.queues.delivery_limit import (
     DeliveryLimit,
     check_delivery_limit,
@@ -144,10 +145,8 @@ class QueueSpec:
     """When the queue tells how deep it is."""
 
 
-def compile_spec(options: QueueDeclared, default_max_bytes: int, memory: int) -> QueueSpec:
-    """Return the spec of a declared queue. `default_max_bytes` is its limit if it names none,
-    `memory` the bytes of messages that need be in memory; 0 is no limit for both.
-    """
+def compile_spec(options: QueueDeclared, defaults: QueueDefaults) -> QueueSpec:
+    """Return the spec of a declared queue; `defaults` count where it says nothing."""
     arguments = options.arguments
     dedup = read_dedup(arguments)
     needs = Needs.DURABLE if options.durable else Needs.NOTHING
@@ -159,14 +158,15 @@ def compile_spec(options: QueueDeclared, default_max_bytes: int, memory: int) ->
     last_value = read_last_value(arguments)
     if last_value:
         needs |= Needs.LAST_VALUE_KEY
+    limits = read_limits(arguments, defaults)
     return QueueSpec(
-        limits=read_limits(arguments, default_max_bytes, memory),
+        limits=limits,
         lifetime=read_lifetime(arguments, options.auto_delete),
         timeout=read_timeout(arguments),
         dedup=dedup,
         ttl=read_ttl(arguments),
         unused=read_unused(arguments),
-        grouping=read_grouping(arguments),
+        grouping=read_grouping(arguments, defaults.group),
         single_active=bool(arguments.get(SINGLE_ACTIVE)),
         fences=bool(arguments.get(FENCING)),
         retry=read_retry(arguments),
@@ -179,7 +179,7 @@ def compile_spec(options: QueueDeclared, default_max_bytes: int, memory: int) ->
         no_local=str(arguments.get(NO_LOCAL, "")),
         priorities=priorities,
         delivery_limit=read_delivery_limit(arguments),
-        alerts=read_alerts(arguments),
+        alerts=read_alerts(arguments, limits, defaults),
         last_value=last_value,
         sequence_key=read_sequence_key(arguments),
     )

@@ -13,6 +13,7 @@ from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.peer.terminus import ACCEPTED, REJECTED, target
 from qpidha.amqp.server.incoming import BEYOND
 from qpidha.broker.credit import DISK_FREE_LIMIT, MOST_ON_ITS_WAY, SLOW_DISK
+from qpidha.broker.queues.defaults import QueueDefaults
 from qpidha.broker.queues.spec import compile_spec
 from qpidha.model.encoding import UInt
 from qpidha.model.errors import LimitExceeded
@@ -460,7 +461,7 @@ def test_whatever_happens_a_sender_has_credit_unless_its_queue_is_stopped(
                 sender.send()
         elif what == "limit":
             options = QueueDeclared("q", "", arguments={"qpid.max_count": count})
-            queue.reconfigure(compile_spec(options, 5000, 0))
+            queue.reconfigure(compile_spec(options, QueueDefaults(5000)))
         else:
             for _ in range(min(count, most - len(queue.messages))):
                 with suppress(LimitExceeded):

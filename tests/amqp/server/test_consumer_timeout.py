@@ -8,6 +8,7 @@ import pytest
 
 from qpidha.amqp.peer.links import is_settled, remote_state
 from qpidha.amqp.peer.terminus import RELEASED, Outcome
+from qpidha.broker.queues.defaults import QueueDefaults
 from qpidha.broker.queues.spec import compile_spec
 from qpidha.model.duration import MILLISECOND, SECOND
 from qpidha.model.message_view import body, build, header
@@ -103,7 +104,7 @@ def change(pair: Pair, ms: int | None) -> None:
     """Let a policy say another time for the queue, or none."""
     given = {} if ms is None else {"x-consumer-timeout": ms}
     queue = pair.host.broker.queues["q"]
-    queue.reconfigure(compile_spec(QueueDeclared("q", "", arguments=given), 0, 0))
+    queue.reconfigure(compile_spec(QueueDeclared("q", "", arguments=given), QueueDefaults()))
 
 
 def test_row_115_it_holds_from_when_the_queue_says_so_until_it_says_so_no_more() -> None:

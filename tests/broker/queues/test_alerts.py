@@ -8,6 +8,8 @@ import pytest
 
 from qpidha.broker.broker import Broker
 from qpidha.broker.queues.alerts import read_alerts
+from qpidha.broker.queues.defaults import QueueDefaults
+from qpidha.broker.queues.limits import Limits
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.duration import SECOND
 from qpidha.model.errors import InvalidArgument
@@ -122,4 +124,6 @@ def test_qpid_3_5_the_older_names_mean_the_same() -> None:
     }
     queue, _ = a_broker(Tape()).declare_queue("q", arguments=given)
     named = {"count": 10, "size": 100, "repeat_gap": 1}
-    assert queue.spec.alerts == read_alerts({f"qpid.alert_{n}": v for n, v in named.items()})
+    assert queue.spec.alerts == read_alerts(
+        {f"qpid.alert_{n}": v for n, v in named.items()}, Limits(), QueueDefaults()
+    )

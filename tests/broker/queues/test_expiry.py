@@ -9,6 +9,7 @@ import pytest
 from qpidha.broker import broker as broker_module
 from qpidha.broker.broker import Broker
 from qpidha.broker.policy import policy_asked_for
+from qpidha.broker.queues.defaults import QueueDefaults
 from qpidha.broker.queues.periods import LONGEST
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.queues.spec import compile_spec
@@ -32,7 +33,7 @@ def a_queue(ttl: int | None = None, **options: Any) -> tuple[Broker, Queue, Tape
 
 def a_spec(ttl: int | None) -> Any:
     arguments = {} if ttl is None else {"x-message-ttl": ttl}
-    return compile_spec(QueueDeclared("q", "", arguments=arguments), 0, 0)
+    return compile_spec(QueueDeclared("q", "", arguments=arguments), QueueDefaults())
 
 
 def test_row_109_a_message_expires_behind_one_that_does_not() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.queues.defaults import QueueDefaults
 from qpidha.broker.queues.limits import UNLIMITED, read_limits
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.transaction import Post, Transaction
@@ -31,7 +32,7 @@ def leave(queue: Queue, count: int) -> None:
 
 def thresholds(default_max_bytes: int = 0, **arguments: object) -> tuple[int, ...]:
     named = {"qpid." + name: value for name, value in arguments.items()}
-    limits = read_limits(named, default_max_bytes, 0)
+    limits = read_limits(named, QueueDefaults(default_max_bytes))
     return limits.stop_count, limits.resume_count, limits.stop_bytes, limits.resume_bytes
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from qpidha.broker.broker import Broker
 from qpidha.broker.queues import recall
+from qpidha.broker.queues.defaults import QueueDefaults
 from qpidha.broker.queues.lifetime import Lifetime
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.queues.spec import Needs, QueueSpec, compile_spec
@@ -37,7 +38,8 @@ def a_spec(*, durable: bool = False, auto_delete: bool = False, **arguments: obj
         if name.startswith("qpid.dedup")
     }
     return compile_spec(
-        QueueDeclared("q", "", durable=durable, auto_delete=auto_delete, arguments=given), 0, 0
+        QueueDeclared("q", "", durable=durable, auto_delete=auto_delete, arguments=given),
+        QueueDefaults(),
     )
 
 
@@ -202,8 +204,8 @@ def test_a_queue_whose_lifetime_is_taken_away_stays() -> None:
 def test_memory_follows_the_spec_when_messages_are_paged_out() -> None:
     broker, queue = a_queue()
     for spec, is_over in (
-        (compile_spec(queue.options, 0, 3), True),
-        (compile_spec(queue.options, 0, 300), False),
+        (compile_spec(queue.options, QueueDefaults(memory=3)), True),
+        (compile_spec(queue.options, QueueDefaults(memory=300)), False),
     ):
         queue.reconfigure(spec)
         broker.over_budget.clear()

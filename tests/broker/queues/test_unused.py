@@ -8,6 +8,7 @@ import pytest
 
 from qpidha.broker.broker import Broker
 from qpidha.broker.policy import policy_asked_for
+from qpidha.broker.queues.defaults import QueueDefaults
 from qpidha.broker.queues.periods import LONGEST
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.queues.spec import compile_spec
@@ -76,7 +77,9 @@ def test_row_110_it_may_change_and_counts_from_the_change() -> None:
     broker, queue, _ = a_queue(60_000)
     broker.now = NOW + SECOND
     for arguments in ({}, {"x-expires": 1000}):
-        queue.reconfigure(compile_spec(QueueDeclared("q", "", arguments=arguments), 0, 0))
+        queue.reconfigure(
+            compile_spec(QueueDeclared("q", "", arguments=arguments), QueueDefaults())
+        )
     assert is_there(broker, NOW + 2 * SECOND - 1)
     assert not is_there(broker, NOW + 2 * SECOND)
 
