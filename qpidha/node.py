@@ -916,14 +916,11 @@ class Node:
         """Tell how a route is, if this broker runs it."""
         return self.federation.route_report(name)
 
-    def is_ours(self, system_id: str) -> bool:
-        """Whether that is a broker of this cluster, or this broker."""
-        if system_id == self.system_id:
-            return True
-        return self.cluster is not None and any(
-            peer.known is not None and peer.known.system_id == system_id
-            for peer in self.cluster.peers.all
-        )
+    def own_ids(self) -> set[str]:
+        """Return the system ids of the brokers of this cluster, as far as they are known."""
+        peers = [] if self.cluster is None else self.cluster.peers.all
+        known = (peer.known.system_id for peer in peers if peer.known is not None)
+        return {self.system_id, *known}
 
     def link_properties(self) -> dict[str, object]:
         """Return what is said of this broker when a link opens a connection."""

@@ -47,8 +47,8 @@ class LinkHost(Surroundings, Protocol):
     def federation_tag(self) -> str:
         """By what messages are known that were here."""
 
-    def is_ours(self, system_id: str) -> bool:
-        """Whether that is a broker of this cluster, or this broker."""
+    def own_ids(self) -> set[str]:
+        """Return the system ids of the brokers of this cluster, as far as they are known."""
 
     def link_properties(self) -> dict[str, object]:
         """Return what is said of this broker when a link opens a connection."""
@@ -63,6 +63,10 @@ class Link:
         self.record = record
         self.own_tag = host.federation_tag
         self.peer_tag = self.peer_product = ""
+        self.own_names = self.peer_names = frozenset[str]()
+        """All that a tag of a message may call this cluster, and the other end: one without links
+        has no tag, and is known by the id of the broker that was met.
+        """
         self.connection: Connection | None = None
         self.connection_id = 0
         """Of the connection that was dialled; 0 if none is."""
@@ -149,12 +153,14 @@ class Link:
         properties = connection.remote_properties
         tag = _text(properties.get(FED_TAG))
         system_id = _text(properties.get(SYSTEM_ID))
-        if self.host.is_ours(system_id) or (tag and tag == self.own_tag):
+        self.own_names = frozenset((self.own_tag, *self.host.own_ids())) - {""}
+        if not self.own_names.isdisjoint((tag, system_id)):
             self._place += 1
             text = f"link {self.name} leads to this cluster itself, at {self.address}"
             self.host.say("error", text, LINK_TO_ITSELF, link=self.name)
             raise RefusedRequest(text, event_code=LINK_TO_ITSELF)
         self.peer_tag = tag or system_id or connection.remote_container[:LONGEST_TAG]
+        self.peer_names = frozenset((self.peer_tag, system_id)) - {""}
         self.peer_product = _text(properties.get("product"))
         self.connection = connection
         self._failures = self._redirects = 0

@@ -35,7 +35,6 @@ class Links:
         if not runs:
             if self.by_name:
                 self.stop()
-            self._version = -1
             return
         if self._version != declared.version:
             self._version = declared.version
@@ -68,6 +67,7 @@ class Links:
         for link in self.by_name.values():
             link.stop()
         self.by_name.clear()
+        self._version = -1
 
     @property
     def next_deadline(self) -> int:

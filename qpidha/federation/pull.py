@@ -173,7 +173,7 @@ class Pull(Route):
         if self._holds and not settled:
             self._give_back(link, delivery)
             return
-        tags = self._tags(payload, self.home.own_tag)
+        tags = self._tags(payload, self.home.own_names)
         if tags is None:
             if not settled:
                 is_copy = self.record.kind != QUEUE

@@ -151,7 +151,7 @@ class Push(Route):
             return
         payload = message.body()
         try:
-            tags = self._tags(payload, self.home.peer_tag)
+            tags = self._tags(payload, self.home.peer_names)
             if tags is None:
                 self._leave_out(message, queue)
                 return

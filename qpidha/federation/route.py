@@ -58,6 +58,8 @@ class Home(Protocol):
     peer_tag: str
     peer_product: str
     own_tag: str
+    own_names: frozenset[str]
+    peer_names: frozenset[str]
     deadlines: Deadlines[Any]
 
     @property
@@ -215,12 +217,12 @@ class Route(ABC):
         if error or state is State.OPERATIONAL:
             self.error = error
 
-    def _tags(self, payload: bytes, *places: str) -> list[str] | None:
+    def _tags(self, payload: bytes, places: frozenset[str]) -> list[str] | None:
         """Return where a message has been; None if it is not to go there once more."""
         tags = tags_of(payload)
         if tags and (
             len(tags) > MOST_TAGS
-            or any(place in tags for place in places if place)
+            or not places.isdisjoint(tags)
             or any(tag in tags for tag in self.record.excludes)
         ):
             self.excluded += 1

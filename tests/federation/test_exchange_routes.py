@@ -1,0 +1,121 @@
+"""Routes from exchanges: what matches a key comes, once, and in no circle."""
+
+from __future__ import annotations
+
+import pytest
+
+from qpidha.federation.trace import TRACE
+from qpidha.model.message_view import message_annotations
+from tests.federation.world import World
+
+
+def a_pair(*, direction: str = "pull", durable: bool = False, key: str = "news.#") -> World:
+    """Brokers `here` and `there`; what is published there to amq.topic comes to amq.topic here, or
+    with `push` the other way round.
+    """
+    world = World()
+    for name in ("here", "there"):
+        world.add(name, auth=False)
+        world.call(name, "declare_queue", name="q")
+        world.call(name, "bind", exchange="amq.topic", queue="q", key="#")
+    world.call("here", "declare_link", name="l", addresses="amqp://there:5672", durable=durable)
+    add(world, direction=direction, durable=durable, key=key)
+    return world
+
+
+def add(world: World, broker: str = "here", **more: object) -> None:
+    route = {"name": "r", "link": "l", "source": "amq.topic", "destination": "amq.topic"}
+    world.call(broker, "declare_route", kind="exchange", **{**route, **more})
+    world.run()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_route_pulls_what_matches_its_key(durable: bool) -> None:
+    world = a_pair(durable=durable)
+    world.publish("there", "amq.topic", "news.a", 1)
+    world.publish("there", "amq.topic", "weather", 2)
+    assert world.bodies("here", "q") == [1]
+    assert world.bodies("there", "q") == [1, 2]
+
+
+def test_a_route_pushes_what_matches_its_key() -> None:
+    world = a_pair(direction="push")
+    world.publish("here", "amq.topic", "news.a", 1)
+    world.publish("here", "amq.topic", "weather", 2)
+    assert world.bodies("there", "q") == [1]
+    (queue,) = [name for name in world.nodes["here"].broker.queues if name.startswith("bridge")]
+    assert world.bodies("here", queue) == []
+    world.call("here", "delete_route", name="r")
+    assert queue not in world.nodes["here"].broker.queues
+
+
+def test_a_durable_route_misses_nothing_while_its_link_is_down() -> None:
+    world = a_pair(durable=True)
+    assert world.bodies("here", "q") == []
+    world.nodes["here"].federation.stop()
+    world.step("here")
+    world.publish("there", "amq.topic", "news.a", 1, 2)
+    world.run(3)
+    assert world.bodies("here", "q") == [1, 2]
+
+
+def test_a_route_that_is_deleted_leaves_nothing_at_the_other_end() -> None:
+    world = a_pair(durable=True)
+    assert len(world.nodes["there"].broker.queues) == 2
+    world.call("here", "delete_link", name="l", with_routes=True)
+    world.run()
+    assert list(world.nodes["there"].broker.queues) == ["q"]
+
+
+def test_each_message_comes_once_where_routes_lead_both_ways() -> None:
+    world = a_pair(key="#")
+    world.call("there", "declare_link", name="back", addresses="amqp://here:5672")
+    add(world, "there", name="b", link="back", key="#")
+    add(world, "here", name="p", key="#", direction="push")
+    world.publish("here", "amq.topic", "k", "from here")
+    world.publish("there", "amq.topic", "k", "from there")
+    world.run(2)
+    # What went over two routes in the same direction came by both.
+    assert world.bodies("here", "q").count("from there") == 1
+    assert world.bodies("here", "q").count("from here") == 1
+    assert world.bodies("there", "q").count("from there") == 1
+
+
+def test_a_circle_of_three_ends_where_it_began() -> None:
+    world = World()
+    ring = ("x", "y", "z")
+    for name in ring:
+        world.add(name, auth=False, federation_tag=f"tag-{name}")
+        world.call(name, "declare_queue", name="q")
+        world.call(name, "bind", exchange="amq.topic", queue="q", key="#")
+    for name, other in zip(ring, (*ring[1:], ring[0]), strict=True):
+        world.call(name, "declare_link", name="l", addresses=f"amqp://{other}:5672")
+        add(world, name, key="#")
+    world.publish("x", "amq.topic", "k", 1)
+    world.run(3)
+    assert [world.bodies(name, "q") for name in ring] == [[1], [1], [1]]
+    (payload,) = world.payloads("y", "q")
+    assert message_annotations(payload)[TRACE] == "tag-x,tag-z,tag-y"
+
+
+def test_what_one_excludes_does_not_come() -> None:
+    world = a_pair(key="#")
+    world.call("here", "delete_route", name="r")
+    add(world, key="#", excludes="elsewhere, tagged")
+    world.publish("there", "amq.topic", "k", 1, annotations={TRACE: "far,tagged"})
+    world.publish("there", "amq.topic", "k", 2, annotations={TRACE: "far"})
+    assert world.bodies("here", "q") == [2]
+    assert world.route("here", "r")["excluded"] == 1
+
+
+def test_what_was_here_stays_on_a_queue_that_a_route_pulls_from() -> None:
+    world = a_pair()
+    tag = world.nodes["here"].federation_tag
+    options = {"name": "pull", "link": "l", "source": "own", "destination": "q"}
+    world.call("there", "declare_queue", name="own")
+    world.call("here", "declare_route", **options)
+    world.run()
+    world.send("there", "own", 1, annotations={TRACE: tag})
+    world.send("there", "own", 2)
+    world.run()
+    assert (world.bodies("here", "q"), world.bodies("there", "own")) == ([2], [1])
