@@ -25,7 +25,7 @@ from qpidha.broker.exchange import UNROUTABLE_HINT
 from qpidha.broker.federation import QUEUE
 from qpidha.broker.queues.arguments import fits_key
 from qpidha.broker.vocabulary import TOPIC_BINDING
-from qpidha.federation.route import Route, State, wait_after
+from qpidha.federation.route import Route, State
 from qpidha.federation.trace import with_tags
 from qpidha.model.encoding import Described, Symbol
 from qpidha.model.errors import ProtocolViolation, RefusedRequest
@@ -61,7 +61,6 @@ class Pull(Route):
         self._largest = self._largest_before = 0
         self._holds = False
         """Whether nothing is taken until the next attempt."""
-        self._holds_in_a_row = 0
         self._payload = b""
 
     def _attach(self, connection: Connection) -> ServiceLink:
@@ -125,12 +124,18 @@ class Pull(Route):
 
     def tick(self) -> None:
         """Try again."""
-        if self.link is not None and self._holds:
-            self._holds = False
-            self._become(State.OPERATIONAL)
-            self._top_up()
+        if self.link is None or not self._holds:
+            super().tick()
             return
-        super().tick()
+        try:
+            if self._queue is not None and self._queue.deleted:
+                self._replace(self._queue)
+        except RefusedRequest as error:
+            self._wait(error.text)
+            return
+        self._holds = False
+        self._become(State.OPERATIONAL)
+        self._top_up()
 
     def turn(self) -> None:
         """Nothing waits here: the queue tells when it has room."""
@@ -190,9 +195,7 @@ class Pull(Route):
                 self._give_back(link, delivery)
             self._hold(error)
             return
-        self.messages += 1
-        self.bytes += len(payload)
-        self._holds_in_a_row = 0
+        self._moved(len(payload))
         if settled:
             self._use()
             return
@@ -245,11 +248,10 @@ class Pull(Route):
 
     def _hold(self, error: RefusedRequest) -> None:
         """Take nothing for a while: what was not taken would come again at once."""
-        self._holds = True
-        self._holds_in_a_row += 1
-        wait = wait_after(self._holds_in_a_row, self.host.settings.link_maintenance_interval)
-        self.home.deadlines.set(self, self.host.now + wait)
-        self._become(State.WAITING, error.text)
+        if not self._holds and self.link is not None:
+            self._holds = True
+            self.link.drain()  # Else it comes as often as there is credit.
+            self._wait(error.text)
 
     def on_committed(self, item: tuple[ServiceLink, Pointer]) -> None:
         """Settle a message at its source: it is committed here."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from qpidha.amqp.peer.terminus import ACCEPTED, MODIFIED, REJECTED, Outcome
 from qpidha.broker.federation import QUEUE
-from qpidha.broker.queues.dispatch import Refusals
-from qpidha.federation.route import Route, State, wait_after
-from qpidha.federation.trace import with_tags
+from qpidha.broker.queues.dispatch import MAX_REFUSALS, Refusals
+from qpidha.federation.route import Route, State
+from qpidha.federation.trace import tags_of, with_tags
 from qpidha.model.errors import ProtocolViolation
 from qpidha.model.message_view import departure
 
@@ -54,14 +54,16 @@ class Push(Route):
         self._has_to_wait = False
         """Whether room is to be looked for in the next turn."""
         self._holds = False
-        self._holds_in_a_row = 0
-        self._is_gone = False
+        self._trouble = ""
+        """What ends the attempt in the next turn: the queue may be in the middle of something."""
+        self._largest = 0
 
     def _attach(self, connection: Connection) -> ServiceLink:
         record = self.record
         queue = self.broker.queue(record.queue or record.source)
         self._refusals = Refusals()
-        self.is_selective = self._holds = self._is_gone = False
+        self.is_selective = self._holds = False
+        self._trouble = ""
         link = connection.attach(
             record.destination,
             sender=True,
@@ -80,6 +82,8 @@ class Push(Route):
             self._queue = None
             self.fail(f"queue {queue.name} was deleted")
             return
+        assert link.end is not None
+        self._largest = link.end.remote_max_message_size()
         queue.subscribe(self)
         self._refresh()
 
@@ -104,9 +108,9 @@ class Push(Route):
 
     def turn(self) -> None:
         """See whether there is room by now, or whether the queue is gone."""
-        if self._is_gone:
-            self._is_gone = False
-            self.fail(f"queue {self.record.queue or self.record.source} was deleted")
+        trouble, self._trouble = self._trouble, ""
+        if trouble:
+            self.fail(trouble)
         elif self._has_to_wait:
             self._refresh()
 
@@ -135,14 +139,38 @@ class Push(Route):
     # What the queue does.
 
     def accepts(self, message: Message) -> bool:
-        """Whether a message may go over this route."""
-        return message.sequence not in self._refusals
+        """Whether a message may go over this route. It is asked from when the first one may not."""
+        if message.sequence in self._refusals:
+            return False
+        payload = message.body()
+        if self._fits(payload) and (self.record.kind != QUEUE or self._is_new(payload)):
+            return True
+        self.refuse(message)
+        return False
 
     def refuse(self, message: Message) -> None:
-        """Do not take a message again."""
+        """Do not take a message again. With too many of them the route begins anew, later."""
         self.is_selective = True
-        if self._queue is not None:
-            self._refusals.add(message.sequence, self._queue.messages)
+        queue = self._queue
+        if queue is not None and not self._refusals.add(message.sequence, queue.messages):
+            self.credit = 0
+            self._trouble = (
+                f"more than {MAX_REFUSALS} messages on {queue.name} cannot go to the other end"
+            )
+
+    def _fits(self, payload: bytes) -> bool:
+        """Whether the other end takes a message of this size."""
+        if self._largest and len(payload) > self._largest:
+            self.refused += 1
+            return False
+        return True
+
+    def _is_new(self, payload: bytes) -> bool:
+        """Whether the other end has not had a message."""
+        try:
+            return self._tags(payload, self.home.peer_names) is not None
+        except ProtocolViolation:
+            return True  # One that cannot be read leaves as it came.
 
     def deliver(self, message: Message) -> None:
         """Send one message."""
@@ -150,16 +178,21 @@ class Push(Route):
         if link is None or queue is None:
             return
         payload = message.body()
-        try:
-            tags = self._tags(payload, self.home.peer_names)
-            if tags is None:
+        if not self._fits(payload):
+            self._leave_out(message, queue)
+            return
+        if not self._is_new(payload):
+            if self.record.kind == QUEUE:
                 self._leave_out(message, queue)
-                return
+            else:
+                queue.dequeue(message)  # It is a copy, of no use to anybody else.
+            return
+        try:
             if message.delivery_count or message.annotations:
                 payload = departure(payload, message.delivery_count, message.annotations)
-            payload = with_tags(payload, tags, (self.record.tag, self.home.own_tag))
+            payload = with_tags(payload, tags_of(payload), (self.record.tag, self.home.own_tag))
         except ProtocolViolation:
-            pass  # One that cannot be read leaves as it came.
+            pass
         self.credit -= 1
         number = link.send(payload)
         self._under_way[number] = message
@@ -169,12 +202,11 @@ class Push(Route):
             self._has_to_wait = True
 
     def _leave_out(self, message: Message, queue: Queue) -> None:
-        """A message has been at the other end: a copy is needed no more, all else stays."""
-        if self.record.kind == QUEUE:
-            self.refuse(message)
-            queue.release(message)
-        else:
-            queue.dequeue(message)
+        """Leave a message where it is; from the next dispatch on the queue asks before."""
+        self.credit = 0
+        self._has_to_wait = True
+        self.refuse(message)
+        queue.release(message)
 
     def activated(self, is_active: bool) -> None:
         """Others may have had the queue to themselves: there is nothing to do about it."""
@@ -189,7 +221,7 @@ class Push(Route):
         """The queue is gone, which may be in the middle of something."""
         self._queue = None
         self._under_way.clear()
-        self._is_gone = True
+        self._trouble = f"queue {self.record.queue or self.record.source} was deleted"
 
     # What the other end does.
 
@@ -206,7 +238,9 @@ class Push(Route):
         link, queue, connection = self.link, self._queue, self.home.connection
         self.credit = 0
         self._has_to_wait = False
-        if link is None or link.end is None or queue is None or connection is None or self._holds:
+        if link is None or link.end is None or queue is None or connection is None:
+            return
+        if self._holds or self._trouble:
             return
         room = min(link.credit - link.waiting, self._window - len(self._under_way))
         if room <= 0 or self._bytes_under_way >= MOST_BYTES:
@@ -227,9 +261,7 @@ class Push(Route):
         if queue.messages.get(message.sequence) is message:
             if outcome.state == ACCEPTED:
                 queue.dequeue(message)
-                self.messages += 1
-                self.bytes += message.size
-                self._holds_in_a_row = 0
+                self._moved(message.size)
             else:
                 self._not_taken(queue, message, outcome)
         if not self.credit:
@@ -248,10 +280,8 @@ class Push(Route):
             queue.release(message)
         if outcome.state == MODIFIED and outcome.undeliverable:
             return
-        # It would come back at once, over and over.
-        self._holds = True
-        self._holds_in_a_row += 1
+        if not self._holds:
+            # It would come back at once, over and over.
+            self._holds = True
+            self._wait("the other end did not take a message: it was given back")
         self.credit = 0
-        wait = wait_after(self._holds_in_a_row, self.host.settings.link_maintenance_interval)
-        self.home.deadlines.set(self, self.host.now + wait)
-        self._become(State.WAITING, "the other end did not take a message: it was given back")

@@ -100,6 +100,9 @@ class Route(ABC):
         self.refused = 0
         """Messages that were not taken at their end, and stay where they are."""
         self._failures = 0
+        """Since the last message went over it."""
+        self._told = ""
+        """The reason that was told last, until messages move again."""
 
     @property
     def name(self) -> str:
@@ -158,7 +161,6 @@ class Route(ABC):
     def attached(self, link: ServiceLink) -> None:
         """The other end is there."""
         self.link = link
-        self._failures = 0
         self._begin(link)
         if self.link is link:
             self._become(State.OPERATIONAL)
@@ -189,10 +191,7 @@ class Route(ABC):
     def fail(self, reason: str) -> None:
         """Say what prevents the route, and try again later."""
         self._leave()
-        self._failures += 1
-        interval = self.host.settings.link_maintenance_interval
-        self.home.deadlines.set(self, self.host.now + wait_after(self._failures, interval))
-        self._become(State.WAITING, reason)
+        self._wait(reason)
 
     def _leave(self, *, for_good: bool = False) -> None:
         link, self.link = self.link, None
@@ -204,18 +203,34 @@ class Route(ABC):
     def _become(self, state: State, error: str = "") -> None:
         """Take note of a state; a change of it is told once."""
         error = error[:LONGEST_ERROR]
-        fields = {"link": self.home.name, "route": self.name}
-        if state is State.OPERATIONAL and self.state is not state:
-            text = f"route {self.name} over link {self.home.name} moves messages"
-            self.host.say("notice", text, ROUTE_UP, **fields)
-        if error and error != self.error:
+        if error and error != self._told:
+            self._told = error
             text = f"route {self.name} over link {self.home.name} moves no messages: {error}"
+            fields = {"link": self.home.name, "route": self.name}
             self.host.say("warning", text, ROUTE_DOWN, **fields)
         if state is not self.state:
             self.since = self.host.now
         self.state = state
-        if error or state is State.OPERATIONAL:
+        if error:
             self.error = error
+
+    def _moved(self, size: int) -> None:
+        """A message went over it: what prevented that before is over."""
+        self.messages += 1
+        self.bytes += size
+        if self._failures:
+            self._failures = 0
+        if self._told:
+            self._told = self.error = ""
+            text = f"route {self.name} over link {self.home.name} moves messages again"
+            self.host.say("notice", text, ROUTE_UP, link=self.home.name, route=self.name)
+
+    def _wait(self, reason: str) -> None:
+        """Move nothing for a while, longer each time, though the other end is there."""
+        self._failures += 1
+        interval = self.host.settings.link_maintenance_interval
+        self.home.deadlines.set(self, self.host.now + wait_after(self._failures, interval))
+        self._become(State.WAITING, reason)
 
     def _tags(self, payload: bytes, places: frozenset[str]) -> list[str] | None:
         """Return where a message has been; None if it is not to go there once more."""
