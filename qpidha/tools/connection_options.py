@@ -197,7 +197,7 @@ class Connecting:
 
     def client(
         self,
-        brokers: str | Endpoint,
+        brokers: str | Endpoint | list[Endpoint],
         *,
         properties: Mapping[str, Any] | None = None,
         is_admin: bool | None = None,
@@ -212,7 +212,7 @@ class Connecting:
             "follow_redirects": False,
         }
         return Client(
-            self.endpoints(brokers) if isinstance(brokers, str) else [brokers],
+            self.endpoints(brokers) if isinstance(brokers, str) else brokers,
             tls=self.tls,
             properties={
                 "product": self.program,

@@ -17,13 +17,15 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from qpidha.tools import qpid_config
+from qpidha.tools import qpid_config, qpid_route
 from tests.system.cluster import wait_for
 
 GOLDEN = Path(__file__).parent / "golden"
-NAMES_A_BROKER = re.compile(r" (-b|--broker)|^qpid-config.* -a")
+NAMES_A_BROKER = re.compile(r" (-b|--broker)|^qpid-config.* -a|^qpid-route")
 DIFFERS = (
     (re.compile(re.escape(qpid_config.USAGE)), "USAGE"),
+    (re.compile(re.escape(qpid_route.USAGE)), "USAGE\n"),
+    (re.compile(r"127\.0\.0\.1       \d+ +"), "HOST PORT "),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),
     (re.compile(r"Try: types: [\w, .:]+"), "Try: types: TYPES"),
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
