@@ -42,6 +42,7 @@ man_pages = [
     ("docs/commands", "qpid-ha", "manage a cluster of brokers", "", 1),
     ("docs/options", "qpidhad", "AMQP 1.0 broker of an active-passive cluster", "", 8),
     ("docs/qpid-tools", "qpid-config", "show and change queues, exchanges, bindings", "", 1),
+    ("docs/qpid-tools", "qpid-printevents", "print what happens at brokers", "", 1),
     ("docs/qpid-tools", "qpid-receive", "receive messages and print them", "", 1),
     ("docs/qpid-tools", "qpid-route", "links to other brokers and routes over them", "", 1),
     ("docs/qpid-tools", "qpid-send", "send messages", "", 1),
