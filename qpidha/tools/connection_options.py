@@ -42,6 +42,8 @@ from qpidha.model.printable import printable_lines
 
 LOCALHOST = "localhost"
 """The broker that is meant where none is named; its port is 5672."""
+HUNG_UP = "the broker ended the connection"
+"""What a backup does to clients, as the client's room says it."""
 ADMIN = "qpid.ha-admin"
 """The property of a connection that asks for the role of an administrator."""
 TIMEOUT = 10
@@ -189,6 +191,13 @@ class Connecting:
             options.ha_admin,
         )
 
+    @staticmethod
+    def brokers(*given: str | None) -> str:
+        """Return the first of the values of -b, -a and their like that was given; one may be empty,
+        and then no broker is meant, rather than the usual one.
+        """
+        return next((each for each in given if each is not None), LOCALHOST)
+
     def endpoints(self, brokers: str) -> list[Endpoint]:
         """Read the addresses of brokers. A user in an address comes before the environment's."""
         user, password = os.environ.get(USER, ""), os.environ.get(PASSWORD, "")
@@ -277,9 +286,13 @@ def run(
     except BrokenPipeError:
         silence_output()
         return OK
-    except (ClientError, QpidHaError, ToolError, OSError) as error:
+    except (ClientError, QpidHaError, ToolError, OSError, UnicodeEncodeError) as error:
         kind, text = told(error)
-        print(printable_lines(f"Failed: {kind}{separator}{text}"))
+        try:
+            print(printable_lines(f"Failed: {kind}{separator}{text}"), flush=True)
+        except OSError as unwritten:  # A full disk, or nobody there: then nothing can be told here.
+            silence_output()
+            print(f"cannot write: {unwritten.strerror}", file=sys.stderr)
         return NO
 
 
@@ -293,12 +306,15 @@ def told(error: Exception) -> tuple[str, str]:
         return told(agent_error(text, code))
     if isinstance(error, ClientError):
         return _name_of(error), _explained(error)
+    if isinstance(error, UnicodeEncodeError):
+        # Bytes of the command line that are no text are surrogates in Python.
+        return "UnicodeEncodeError", f"{error.object!r} is not text in UTF-8"
     return type(error).__name__, str(error)
 
 
 def _explained(error: ClientError | QpidHaError) -> str:
     hint = HINTS.get(error.hint, error.hint)
-    if isinstance(error, ConnectError) and not hint and error.text.endswith("was refused"):
+    if isinstance(error, ConnectError) and not hint and error.reason == HUNG_UP:
         hint = "--ha-admin, if it is a backup; or -b with all brokers, and commas between"
     if isinstance(error, TlsError) and not hint and error.__cause__ is None:
         hint = HINTS[UNTRUSTED]

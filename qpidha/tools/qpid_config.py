@@ -23,7 +23,6 @@ from qpidha.model.exit_codes import NO, OK
 from qpidha.model.printable import printable, printable_lines
 from qpidha.model.replication_level import LEVELS, NONE, REPLICATE
 from qpidha.tools.connection_options import (
-    LOCALHOST,
     Connecting,
     Parser,
     ToolError,
@@ -129,7 +128,10 @@ def _work(arguments: list[str]) -> int:
             f"Invalid replication level '{options.replicate}', should be one of: "
             f"{', '.join(LEVELS)}",
         )
-    brokers = options.broker_addr or options.broker or LOCALHOST
+    for text in options.extra_arguments:
+        if not text.partition("=")[0]:
+            parser.error(f"option --argument: {text!r} has no name")
+    brokers = connecting.brokers(options.broker_addr, options.broker)
     try:
         _check(words)
         needs_admin = words[:1] in (["reload-acl"], ["shutdown"]) or (

@@ -17,7 +17,6 @@ from typing import Any
 from qpidha.client.management import Conversation
 from qpidha.model.exit_codes import OK
 from qpidha.tools.connection_options import (
-    LOCALHOST,
     Connecting,
     Parser,
     ToolError,
@@ -58,6 +57,9 @@ VIEWS = (
     ("-m", "--memory", "Show what the memory of the broker is used for."),
     ("", "--acl", "Show the access control list that the broker enforces."),
 )
+
+LISTS = ("connections", "exchanges", "queues", "subscriptions")
+"""Views that can be sorted."""
 
 Row = Sequence[Any]
 Rows = list[Row]
@@ -153,9 +155,12 @@ def _work(arguments: list[str]) -> int:
             "You must specify one of these options: -g, -c, -e, -q, -m, or -u. For details, try "
             "$ qpid-stat --help"
         )
+    is_list = options.show in LISTS and not (options.show == "queues" and names)
+    if options.sort_by is not None and not is_list:
+        parser.error("option -S: only connections, exchanges, queues and subscriptions are sorted")
     connecting = Connecting.read(parser, options)
     needs_admin = options.show == "acl"
-    with connecting.management(options.broker or LOCALHOST, needs_admin=needs_admin) as link:
+    with connecting.management(connecting.brokers(options.broker), needs_admin=needs_admin) as link:
         view = View(link, options)
         if options.show == "queues" and names:
             view.queue(names[0])

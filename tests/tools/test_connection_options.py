@@ -4,12 +4,17 @@ it cannot do its work, at real brokers.
 
 from __future__ import annotations
 
+import shlex
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from qpidha.cli.main import main
+from qpidha.tools import qpid_config
 from qpidha.tools.connection_options import (
     Connecting,
     Parser,
@@ -19,7 +24,9 @@ from qpidha.tools.connection_options import (
     run,
 )
 from tests.cli.test_login import serving
+from tests.documents import ROOT
 from tests.system.cluster import Cluster
+from tests.system.credentials import Authority
 
 Start = Callable[..., Cluster]
 
@@ -33,7 +40,7 @@ def tool(*words: str, separator: str = ": ", method: str = "ping") -> int:
         add_output_option(parser)
         options, rest = parser.parse_args(arguments)
         connecting = Connecting.read(parser, options)
-        brokers = options.broker_addr or options.broker or "localhost"
+        brokers = connecting.brokers(options.broker_addr, options.broker)
         with connecting.management(brokers) as link:
             print(*rest, link.call(method, {"name": "nowhere"} if method[0] == "d" else {}))
         return 0
@@ -110,6 +117,53 @@ def test_failures_are_one_line_on_standard_output_and_1(
     )
     assert tool("-b", address, "--sasl-service-name", "qpidd") == 1
     assert capsys.readouterr().out.startswith("Failed: InvalidOption: --sasl-service-name ")
+
+
+def test_an_empty_address_is_not_the_usual_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tool("-b", "") == 1
+    assert capsys.readouterr().out.startswith("Failed: ConnectionError: no broker is named")
+
+
+def test_a_name_that_is_no_text_is_a_failure(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert qpid_config.main(["add", "queue", "\udcff", "-b", address]) == 1
+    assert capsys.readouterr().out.startswith("Failed: UnicodeEncodeError: ")
+
+
+@pytest.mark.parametrize("where", ["/dev/full", ""])
+def test_output_that_cannot_be_written_is_told_on_standard_error(address: str, where: str) -> None:
+    call = [sys.executable, "-m", "qpidha.tools.qpid_config", "exchanges", "-b", address]
+    line = f"{shlex.join(call)} >{where or '&-'}"
+    done = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr.partition(":")[0]) == (1, "cannot write")
+
+
+def test_what_is_no_broker_or_does_not_answer_is_a_failure(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert tool("-b", f"127.0.0.1:{silent.getsockname()[1]}", "-t", "1") == 1
+    assert capsys.readouterr().out.startswith("Failed: Timeout: ")
+
+
+def test_a_broker_is_trusted_by_who_signed_its_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    words = ("--ssl-cert", str(certificate), "--ssl-key", str(key), "--ssl-port", port)
+    with serving(str(tmp_path / "a.sock"), "--auth", "no", *words):
+        trusted = ("--ssl-trusted", str(authority.certificate))
+        for at in (f"amqps://localhost:{port}", f"ssl:localhost:{port}", f"amqps:localhost:{port}"):
+            assert tool("-b", at, *trusted) == 0
+        assert tool("-b", f"amqps://localhost:{port}") == 1
+        said = capsys.readouterr().out.splitlines()[-1]
+        assert said.startswith("Failed: ConnectError: ") and "Try: --ssl-trusted FILE" in said
+        assert tool("-b", f"ssl:localhost:{port}", "--ssl-trusted", "/nowhere") == 1
 
 
 def test_a_user_is_in_the_address_or_the_environment(
