@@ -30,6 +30,7 @@ QPIDD_FILE = "/etc/qpid/qpidd.conf"
 MORE_FILES = "/etc/qpidha/conf.d/*.conf"
 QPIDD = "qpidd"
 """The program by whose name --check is Qpid's: it tells whether the broker runs."""
+LONGEST_WAIT = 10 * 86400 * SECOND
 WITHOUT_CHECKS = ("print-config", "running", "quit", "kill")
 """Commands that work with options that contradict each other."""
 
@@ -156,11 +157,15 @@ def _is_on(name: str, value: str) -> bool:
 
 
 def _seconds(text: str) -> float:
-    kind = Duration()
+    kind = Duration(maximum=LONGEST_WAIT)
+    hint = f"wait takes {kind.accepts}, at most ten days"
     try:
-        return kind.parse(text) / SECOND
+        wait = kind.parse(text)
     except ValueError as error:
-        _refuse(f"--wait={text}: {error}", f"wait takes {kind.accepts}")
+        _refuse(f"--wait={text}: {error}", hint)
+    if not kind.check(wait):
+        _refuse(f"--wait={text} is out of range", hint)
+    return wait / SECOND
 
 
 def _refuse(text: str, hint: str) -> NoReturn:

@@ -51,7 +51,16 @@ from qpidha.model.event_codes import (
 )
 from qpidha.model.event_log import quoted
 from qpidha.model.events import Event, Reloaded, StateSaved, StopRequested
-from qpidha.model.exit_codes import CONFIG, DATA_ERROR, IO_ERROR, NO, OK, SOFTWARE, TIMED_OUT
+from qpidha.model.exit_codes import (
+    CONFIG,
+    DATA_ERROR,
+    INTERRUPTED,
+    IO_ERROR,
+    NO,
+    OK,
+    SOFTWARE,
+    TIMED_OUT,
+)
 from qpidha.model.memory import peer_share
 from qpidha.model.settings import Settings
 from qpidha.node import NOT_RELOADED, VERSION, Node, check_patterns, newest_state
@@ -710,6 +719,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except QpidHaError as error:
         _complain(error)
         return SOFTWARE
+    except KeyboardInterrupt:
+        return INTERRUPTED  # Whoever waited for a start, or an end, that goes on.
 
 
 def _pid_folder(settings: Settings, port: int) -> str:

@@ -205,6 +205,7 @@ def test_a_log_that_nobody_takes_is_told_of(place: Path) -> None:
     [
         (["--wait", "x"], "--wait=x: "),
         (["--wait"], "--wait needs seconds"),
+        (["-w99999999999"], "out of range"),
         (["--quit=perhaps"], "neither yes nor no"),
         (["-dx"], "-dx is not an option"),
         (["--daemon=maybe"], "neither yes nor no"),
