@@ -32,7 +32,14 @@ from qpidha.broker.federation import FED_TAG
 from qpidha.broker.node_patterns import NodePatterns
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.federation.links import Links
-from qpidha.ha.channels import FEATURES_PROPERTY, REPLICATION, Channels, features_of, identify
+from qpidha.ha.channels import (
+    FEATURES_PROPERTY,
+    QUEUE_STREAMS,
+    REPLICATION,
+    Channels,
+    features_of,
+    identify,
+)
 from qpidha.ha.cluster import Cluster
 from qpidha.ha.explanation import confirmed_by, explain
 from qpidha.ha.in_sync import SavedState, newest_of
@@ -120,6 +127,7 @@ from qpidha.model.principal import Action, ObjectType, Principal
 from qpidha.model.records import FeatureEnabled, PolicySet, Record
 from qpidha.model.settings import Settings
 from qpidha.model.url import Url
+from qpidha.replicas.replication import QueueReplication
 from qpidha.store.checkpointer import Checkpointer
 from qpidha.store.disk import Disk
 from qpidha.store.log import Log
@@ -271,6 +279,8 @@ class Node:
         may need.
         """
         self._short_backups: dict[str, bool] = {}
+        self.replication = QueueReplication(self, system_id, make_uuid())
+        self.services[QUEUE_STREAMS] = self.replication.channels
         self._ends_log = False
         """Whether this turn is the last one of a stop in good order."""
         self._policies = policies
@@ -345,6 +355,7 @@ class Node:
 
     def _end_turn(self) -> list[Effect]:
         broker, cluster, log = self.broker, self.cluster, self.log
+        self.replication.apply()
         self.lines.go_on(self._isolate, self.streams.rests)
         if not self.streams.frozen:
             self.federation.turn(runs=self.serving and not self.stopping)
@@ -365,6 +376,7 @@ class Node:
             log.seal()
             log.committed = log.durable_to
             self.pending.release(log.committed)
+        self.replication.stream()
         self._note_arrivals()
         if broker.log_writer is not None:
             self.measures.commits.turn(log.last, self.pending.committed, self.now)
@@ -391,6 +403,7 @@ class Node:
         is_pressed = (
             (has_more and not self.streams.frozen)
             or broker.remains
+            or self.replication.has_more
             or self.lines.goes_on(self.streams.rests)
             or self.streams.is_behind
             or (checkpointer is not None and checkpointer.is_busy)
@@ -404,6 +417,7 @@ class Node:
             checkpointer.next_deadline if checkpointer is not None else 0,
             self.memory.next_deadline,
             0 if self.streams.frozen else self.federation.next_deadline,
+            self.replication.next_deadline,
         ):
             if other and (not deadline or other < deadline):
                 deadline = other
@@ -522,6 +536,9 @@ class Node:
         if self.federation.owns(connection_id):
             connection.principal = replace(connection.principal, roles=frozenset())
             self.federation.opened(connection)
+        elif self.replication.owns(connection_id):
+            connection.principal = replace(connection.principal, roles=frozenset())
+            self.replication.open(connection)
         elif event.kind is ConnectionKind.OUTGOING:
             self._open_replication(connection, event.peer)
         self.streams.add(connection, self.now)
@@ -582,6 +599,7 @@ class Node:
         self.channels.forget(connection_id)
         if connection is not None and connection.error is not None:
             reason = f"{connection.error.explanation} ({connection.error.condition})"
+        self.replication.lost(connection_id, reason)
         self.event_log.client_disconnected(connection_id, reason)
         if self.federation.owns(connection_id):
             error = None if connection is None else connection.error
@@ -1048,6 +1066,7 @@ class Node:
             self.broker.log_writer = self.event_log.log_writer
             self.measures.commits.begin(self.log.last)
             assert self.cluster is not None
+            self.replication.new_role()
             self.measures.promoted(self.now, is_handover=self.cluster.is_taking_over)
             self.broker.promoted(self.now)
         elif state is BrokerStatus.ACTIVE:
@@ -1158,6 +1177,7 @@ class Node:
             report["journal"] = {**self.wal.report(), "syncs": self.log.syncs}
             if self.wal.disk.free_space() >= 0:
                 report["journal"]["free"] = self.wal.disk.free_space()
+        report |= self.replication.report()
         report["set_aside"] = list(self.wal.set_aside) if self.wal is not None else []
         report["records_set_aside"] = self.wal.records_set_aside if self.wal is not None else 0
         report["features"] = {

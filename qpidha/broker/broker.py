@@ -77,9 +77,11 @@ from qpidha.model.event_codes import (
     NO_STORE,
     POLICY_REFUSED,
     QUEUE_DELETED_WHEN_FULL,
+    REPLICA_ENDED,
+    REPLICA_STARTED,
 )
 from qpidha.model.event_log import DepthAlert, QueueCreated, QueueEnded
-from qpidha.model.features import FEDERATION, QUEUE_KINDS
+from qpidha.model.features import FEDERATION, QUEUE_KINDS, QUEUE_REPLICATION
 from qpidha.model.message import Message
 from qpidha.model.message_view import is_durable
 from qpidha.model.records import (
@@ -94,6 +96,8 @@ from qpidha.model.records import (
     QueueDeclared,
     QueueDeleted,
     QueueUsed,
+    ReplicaEnded,
+    ReplicaSet,
     RouteDeclared,
     RouteDeleted,
     Unbound,
@@ -475,6 +479,7 @@ class Broker(State):
         """
         queue = self.queue(name, or_resting=True)
         self._check_decides(queue)
+        _check_own(queue)
         purge = Purge(queue)
         deletion = self._evicting.get(queue)
         if deletion is not None:
@@ -494,6 +499,7 @@ class Broker(State):
         queue, target = self.queue(name), self.queue(target_name)
         self._check_decides(queue)
         self._check_decides(target)
+        _check_own(queue)
         if queue is target:
             raise RefusedRequest(
                 f"The messages of queue {name} cannot be moved to that queue itself",
@@ -520,6 +526,7 @@ class Broker(State):
         """
         queue = self.queue(name)
         self._check_decides(queue)
+        _check_own(queue)
 
         def find(home: str) -> Queue:
             found = self.queue(home)
@@ -532,6 +539,75 @@ class Broker(State):
         requeue = Requeue(queue, find, count, origin)
         self._begin(requeue)
         return requeue
+
+    def begin_replica(self, name: str, source: str, *, anew: bool = False) -> int:
+        """Make a queue a replica of the queue of its name at `source`, or have one that is a
+        replica go on from there; with `anew`, give up what is on it. Return the sequence to wait
+        for.
+        """
+        queue = self.queue(name)
+        self._check_decides(queue)
+        present = self.replicas.get(queue.uid)
+        if present is None:
+            self._check_may_copy(queue, anew=anew)
+        record = ReplicaSet(queue.uid, source)
+        if present is not None and not anew:
+            record = replace(present, source=source)
+        if queue.uid > 0 and self._log_writer is not None:
+            self._log_writer.must_sync = True
+        self._tell_replica(queue, f"is a replica of that at {source} now", REPLICA_STARTED)
+        return self.move_replica(record)
+
+    def _tell_replica(self, queue: Queue, text: str, event_code: str) -> None:
+        fields: dict[str, object] = {"queue": queue.name}
+        text = f"queue {queue.name} {text}"
+        self._announce(Announce("notice", "broker", text, fields, event_code=event_code))
+
+    def _check_may_copy(self, queue: Queue, *, anew: bool) -> None:
+        """Raise RefusedRequest for a queue that cannot become a replica."""
+        if queue.uid > 0 and QUEUE_REPLICATION not in self.usable:
+            raise PreconditionFailed(
+                f"Queue {queue.name} cannot be a replica yet",
+                reason=f"the feature {QUEUE_REPLICATION} is not enabled",
+                hint="Upgrade all brokers of the cluster first, or try again in a moment.",
+            )
+        users = [consumer for consumer in queue.consumers if not consumer.browse]
+        if users or queue.senders or queue in self.levels.changing or queue.acquired:
+            raise PreconditionFailed(
+                f"Queue {queue.name} cannot become a replica while it is in use",
+                reason=f"it has {len(users)} consumers, {len(queue.senders)} senders, and "
+                f"{queue.acquired} messages that are with a consumer or not due",
+                hint="Close them first; a replica can only be browsed.",
+            )
+        if queue.messages and not anew:
+            raise PreconditionFailed(
+                f"Queue {queue.name} has {len(queue.messages)} messages, which would not be those "
+                "of its source",
+                hint="Purge it, or have them replaced: qpid-ha replicate --replace.",
+            )
+
+    def move_replica(self, record: ReplicaSet) -> int:
+        """Record how far a replica has come; return the sequence to wait for."""
+        sequence = self._append(record) if record.queue > 0 else 0
+        self.apply(sequence, record)
+        return sequence
+
+    def end_replica(self, name: str) -> int:
+        """Make a replica a queue like any other; return the sequence to wait for."""
+        queue = self.queue(name)
+        self._check_decides(queue)
+        if queue.uid not in self.replicas:
+            raise PreconditionFailed(
+                f"Queue {name} is no replica", hint="qpid-ha replica list shows those that are."
+            )
+        record = ReplicaEnded(queue.uid, queue.last_number)
+        sequence = self._append(record) if queue.uid > 0 else 0
+        self.apply(sequence, record)
+        self._tell_replica(queue, "is no replica any more", REPLICA_ENDED)
+        self._begin_deciding(queue)
+        if queue.has_times:
+            self.search(queue)
+        return sequence
 
     def _begin(self, walk: Walk) -> None:
         """Do something with all messages of a queue: at once if they are few, and nothing else is
@@ -1701,16 +1777,21 @@ class Broker(State):
         if any(queue.has_times for queue in self.queues.values()):
             self.walks.append(Search(self.queues.values(), self.time))
         for queue in self.queues.values():
-            queue.promoted()
+            self._begin_deciding(queue)
+        self.levels.promoted()
+
+    def _begin_deciding(self, queue: Queue) -> None:
+        """Begin to decide about a queue, unless it is a replica of one elsewhere."""
+        queue.promoted()
+        if not queue.is_replica:
             if queue.messages and queue.spec.delivery_limit.most < UNLIMITED:
                 self.sweep(queue)  # The limit may have been lowered just before.
             if queue.is_far_over:
                 self.trim(queue)  # So may this one.
             due = queue.is_used if queue.lifetime.needs_no_users else queue.timeout
             if due and queue not in self._ending and _is_over(queue):
-                self._ending.set(queue, now + (queue.timeout or RETURN))
-            self.renew(queue)
-        self.levels.promoted()
+                self._ending.set(queue, self.now + (queue.timeout or RETURN))
+        self.renew(queue)
 
     def reset(self, keep_local: bool = False) -> None:
         """Forget everything but the built-in exchanges; or everything but them and the local
@@ -1999,6 +2080,12 @@ def _no_queue(queue: Queue, target: DeadLetterTarget | None) -> str:
     name = queue.options.alternate if target is None else target.exchange
     what = f"exchange {name}" if name else "the default exchange"
     return f"{what} has no queue for the next one, or only such that it died on before"
+
+
+def _check_own(queue: Queue) -> None:
+    """Refuse to change what is on a replica of a queue elsewhere."""
+    if queue.is_copy:
+        raise queue.copied("cannot be changed")
 
 
 def _refused_on_backup(what: str) -> RefusedRequest:

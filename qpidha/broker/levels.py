@@ -202,6 +202,8 @@ class Levels:
     def _why_not(self, queue: Queue, wanted: str) -> str:
         """Say why a queue cannot be changed now; empty if it can."""
         broker = self._broker
+        if queue.is_copy:
+            return "it is a replica of a queue elsewhere"
         if QUEUE_KINDS not in broker.usable:
             return f"the feature {QUEUE_KINDS} is not enabled"
         if broker.refuse_publishing:

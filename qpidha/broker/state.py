@@ -39,6 +39,7 @@ from qpidha.model.records import (
     ExchangeDeleted,
     FeatureEnabled,
     LevelChanged,
+    LifeStarted,
     LinkDeclared,
     LinkDeleted,
     PolicyCleared,
@@ -46,6 +47,8 @@ from qpidha.model.records import (
     QueueDeclared,
     QueueDeleted,
     QueueUsed,
+    ReplicaEnded,
+    ReplicaSet,
     Requeued,
     RouteDeclared,
     RouteDeleted,
@@ -66,6 +69,10 @@ KEYS_IN_RECORD = 1000
 """How many keys one record of a snapshot carries."""
 REMEMBERED = (DEDUP, DEDUP_WINDOW)
 """Arguments that say what a queue remembers of each message from then on."""
+MOST_LIVES = 100
+"""How many starts of a broker alone are remembered. A replica that has not been there for more of
+them has to begin anew.
+"""
 FOLLOWED = 16
 """Looks at a name that take as long as to give a queue other settings."""
 ALL_LOOKS = 1 << 60
@@ -195,6 +202,10 @@ class State:
         """Enabled features -> the sequence of the record that says so."""
         self.later: list[tuple[int, Unknown]] = []
         """Records of a later version: of no meaning here, and passed on with every snapshot."""
+        self.replicas: dict[int, ReplicaSet] = {}
+        """How far the queues have come that are replicas of queues elsewhere, by their uids."""
+        self.lives: list[tuple[int, str]] = []
+        """The last starts of a broker alone, oldest first: from which sequence on it appended."""
         self.not_own: dict[str, dict[Queue, None]] = {}
         """Containers -> the queues that do not take what they send to exchanges."""
         self.policies = Policies()
@@ -225,7 +236,7 @@ class State:
     def passive(self, passive: bool) -> None:
         self._passive = passive
         for queue in self.queues.values():
-            queue.is_replica = passive and queue.uid > 0
+            queue.is_replica = queue.is_copy or (passive and queue.uid > 0)
 
     @property
     def usable(self) -> frozenset[str]:
@@ -293,6 +304,7 @@ class State:
         self.arrivals.forget()
         self.features.clear()
         self.later.clear()
+        self.lives.clear()
         self.policies.clear()
         self.federation.clear()
         for queue in list(self.queues.values()):
@@ -322,6 +334,8 @@ class State:
         for name, sequence in list(self.features.items()):
             yield sequence, FeatureEnabled(name)
         yield from list(self.later)
+        for sequence, life in list(self.lives):
+            yield sequence, LifeStarted(life)
         yield from self.policies.records()
         for exchange in exchanges:
             if exchange.uid > 0 and self.by_uid.get(exchange.uid) is exchange:
@@ -330,7 +344,9 @@ class State:
             queue = self.by_uid.get(uid)
             if isinstance(queue, Queue):
                 yield uid, queue.options
-                if queue.own_numbers:
+                if uid in self.replicas:
+                    yield 0, self.replicas[uid]
+                elif queue.own_numbers:
                     level, own_numbers = queue.options.replicate, queue.own_numbers
                     yield 0, LevelChanged(uid, level, logged=True, own_numbers=own_numbers)
                 if queue.is_used:
@@ -499,6 +515,7 @@ class State:
     def close_queue(self, queue: Queue) -> None:
         """End a queue that was detached."""
         del self.by_uid[queue.uid]
+        self.replicas.pop(queue.uid, None)
         queue.close()
         self.totals.add(queue)
 
@@ -674,6 +691,29 @@ def _federation_changed(state: State, sequence: int, record: Record) -> None:
     state.federation.apply(sequence, record)
 
 
+def _replica_set(state: State, sequence: int, record: ReplicaSet) -> None:
+    queue = state.by_uid.get(record.queue)
+    if isinstance(queue, Queue):
+        former = state.replicas.get(record.queue)
+        state.replicas[record.queue] = record
+        if not queue.is_copy:
+            queue.begin_copying()
+        elif former is not None and record.uuid and not former.uuid:
+            queue.begin_anew()
+
+
+def _replica_ended(state: State, sequence: int, record: ReplicaEnded) -> None:
+    queue = state.by_uid.get(record.queue)
+    if isinstance(queue, Queue) and state.replicas.pop(record.queue, None) is not None:
+        is_replica = state.passive and queue.uid > 0
+        queue.end_copying(record.own_numbers, is_replica=is_replica)
+
+
+def _life_started(state: State, sequence: int, record: LifeStarted) -> None:
+    if all(life != record.life for _, life in state.lives):
+        state.lives = [*state.lives, (sequence, record.life)][-MOST_LIVES:]
+
+
 def _feature_enabled(state: State, sequence: int, record: FeatureEnabled) -> None:
     state.features.setdefault(record.name, sequence)
 
@@ -703,6 +743,9 @@ HANDLERS = cast(
         LinkDeleted: _federation_changed,
         RouteDeclared: _federation_changed,
         RouteDeleted: _federation_changed,
+        ReplicaSet: _replica_set,
+        ReplicaEnded: _replica_ended,
+        LifeStarted: _life_started,
         FeatureEnabled: _feature_enabled,
         Unknown: _unknown,
     },

@@ -107,6 +107,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "broker.migrate",
         "move queues and their messages from RabbitMQ, Qpid or another broker to a cluster",
     ),
+    "replicate": (
+        "broker.replicas",
+        "keep a replica of a queue of another broker, without a cluster",
+    ),
+    "replica": (
+        "broker.replicas",
+        "look at replicas of queues elsewhere, and end them: list, stop",
+    ),
     "acl": ("broker.acl", "look at the rules of who may do what: check, show, reload"),
     "pipeline": (
         "verification.pipeline",
@@ -139,6 +147,7 @@ GROUPS = (
     "operator-policy",
     "link",
     "route",
+    "replica",
     "definitions",
     "acl",
     "vip",
@@ -161,6 +170,7 @@ LISTS = (
     "operator-policy list",
     "link list",
     "route list",
+    "replica list",
     "user list",
     "context list",
 )
@@ -172,9 +182,7 @@ SHOWN_AGAIN = ("top",)
 USAGES = {"pipeline": 3}
 """Command -> exit code for wrong words, where 2 is a verdict."""
 GONE = {
-    "replicate": "replication of single queues is not offered: ha-replicate and qpid.replicate "
-    "(qpid-ha queue add --replicate) say what a cluster replicates",
-    "ready": "qpid-ha status --expect ready tests it, qpid-ha wait --for state=ready waits for it",
+    "ready": "qpid-ha status --expect ready tests it, qpid-ha wait --for state=ready waits for it"
 }
 """Commands of Qpid and RabbitMQ that are not offered, and what to do instead."""
 MANAGER_COMMANDS = ("promote",)

@@ -71,6 +71,8 @@ ARGUMENTS = {
     "unbind": (EXCHANGE, QUEUE),
     "send": (ADDRESS,),
     "receive": (ADDRESS,),
+    "replicate": (QUEUE,),
+    "replica stop": (QUEUE,),
     "switchover": (BROKER,),
     "failover": (BROKER,),
 }
@@ -122,6 +124,7 @@ SORTED = {
     "operator-policy list": ("policies", "POLICIES"),
     "link list": ("links", "LINKS"),
     "route list": ("links", "ROUTES"),
+    "replica list": ("replicas", "REPLICAS"),
     "user list": ("users", "USERS"),
     "context list": ("contexts", "CONTEXTS"),
 }

@@ -142,6 +142,12 @@ def _unconfirmed(said: Said) -> Samples:
     ]
 
 
+def _replicas(read: Callable[[dict[str, Any]], float]) -> Callable[[Said], Samples]:
+    return lambda said: [
+        ((row["queue"],), float(read(row))) for row in said.status.get("replicas", ())
+    ]
+
+
 def _in_backup(read: Callable[[Look], float]) -> Callable[[Said], Samples]:
     return lambda said: [((), read(said.look))] if said.look.state in ("catchup", "ready") else []
 
@@ -215,6 +221,24 @@ METRICS: tuple[Row, ...] = (
         "On a primary: records that a backup has not confirmed.",
         _unconfirmed,
         ("backup",),
+    ),
+    Row(
+        "replica_following",
+        "Of a queue that is a replica of one elsewhere: whether it follows that closely.",
+        _replicas(lambda row: row["state"] == "following"),
+        ("queue",),
+    ),
+    Row(
+        "replica_behind",
+        "Of such a queue: messages and departures of its source that are known and not here.",
+        _replicas(lambda row: row["behind"]),
+        ("queue",),
+    ),
+    Row(
+        "replica_late_seconds",
+        "Of such a queue: for how long it may have lacked something.",
+        _replicas(lambda row: row["late_ns"] / SECOND),
+        ("queue",),
     ),
     Row(
         "replication_behind_records",

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from qpidha.ha.wire import Ignored, Message, decode
+from qpidha.ha.wire import Ignored, decode
 from qpidha.model.errors import LimitExceeded, ProtocolViolation
 from qpidha.model.events import ConnectionKind
 from qpidha.model.features import read_features
 
 REPLICATION = "$qpidha.replication"
 """The address."""
+QUEUE_STREAMS = "$qpidha.queues"
+"""The address where brokers get what happens on a queue, for a replica of it."""
 FEATURES_PROPERTY = "qpidha.features"
 """The property of a broker's open with the names of the features that it knows. The one who calls
 says it in the map qpid.ha-backup, as `features`.
@@ -46,13 +48,17 @@ def features_of(connection: Any) -> frozenset[str]:
 
 
 class Channels:
-    """All channels of one broker; the service at REPLICATION, at both ends."""
+    """All channels of one kind of one broker; the service at their address, at both ends."""
 
     def __init__(
-        self, opened: Callable[[Any], None], on_message: Callable[[int, Message], None]
+        self,
+        opened: Callable[[Any], None],
+        on_message: Callable[[int, Any], None],
+        decode: Callable[[bytes], Any] = decode,
     ) -> None:
         self._opened = opened
         self._on_message = on_message
+        self._decode = decode
         self._senders: dict[int, Any] = {}
         self._receivers: dict[int, Any] = {}
 
@@ -70,7 +76,7 @@ class Channels:
             raise ProtocolViolation("a replication message must be one data section")
         connection = link.connection
         try:
-            message = decode(payload[8:])
+            message = self._decode(payload[8:])
         except ProtocolViolation as error:
             # What brokers say is settled, so only the end of the connection can tell the other one
             # why.

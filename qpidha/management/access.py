@@ -8,7 +8,9 @@ The rules:
 - A role is given to the user of `ha-username`. Where nobody has to log in, it is also given by
   address: to who is on this machine, or at an address of `ha-brokers-url`; but a broker that takes
   local programs without a login while `auth=yes` has its administrators on its admin socket.
-- The replication service is for brokers.
+- The replication service is for brokers. The streams of single queues are for the user of
+  `ha-username` as well, and for whom the access control list lets `access method name=replicate`;
+  and each of them must be allowed to consume from that queue.
 - Commands to the broker itself (update broker) are for administrators, and so are the policies of
   operators and a look at the access control list.
 - The record of the in-sync set (membership) is for the cluster manager, which speaks over the admin
@@ -36,7 +38,7 @@ from qpidha.broker.declaration import properties_of
 from qpidha.broker.queues.dead_letters import read_dead_letters
 from qpidha.broker.state import State
 from qpidha.broker.vocabulary import ALTERNATE
-from qpidha.ha.channels import REPLICATION
+from qpidha.ha.channels import QUEUE_STREAMS, REPLICATION
 from qpidha.management.acl import CONNECTIONS, QUEUES, AccessList, Decision, Verdict, told_of
 from qpidha.management.quotas import Quotas
 from qpidha.model.errors import LimitExceeded, QpidHaError, Unauthorized
@@ -72,6 +74,8 @@ TELLING = (CREATE, Action.BIND, Action.UNBIND)
 ONWARD = "destinationexchange"
 """What a question about a binding says of the exchange that it leads to, if it leads to one."""
 VERBS = {Action.BIND: "bind to", Action.CONSUME: "consume from", Action.PUBLISH: "publish to"}
+REPLICATE_METHOD = "replicate"
+"""What an access control list calls it to have a replica of a queue."""
 ASK = "ask who keeps the broker's acl-file"
 QUOTA_HINT = f"close or delete some, or {ASK}"
 """What to do about a quota."""
@@ -359,6 +363,8 @@ class Access:
         if object_type is ObjectType.ROLE:
             self._check_role(principal, name)
         elif object_type is ObjectType.SERVICE:
+            if name == QUEUE_STREAMS:
+                self._check_streams(principal)
             if name == REPLICATION and not principal.is_broker:
                 raise Unauthorized(
                     f"{name} is for brokers",
@@ -393,6 +399,21 @@ class Access:
                     hint=f"open the connection with the property {CLAIMS[Role.ADMINISTRATOR]}, "
                     "as qpid-ha does",
                 )
+
+    def _check_streams(self, principal: Principal) -> None:
+        """Refuse the streams of queues to who is no broker, unless the list says otherwise."""
+        settings = self._settings
+        if self._is_of_brokers(principal) or (settings.anonymous and principal.trusted_host):
+            return
+        if self.acl is not None:
+            self._ask(self.acl, principal, Action.ACCESS, ObjectType.METHOD, REPLICATE_METHOD, {})
+            return
+        raise Unauthorized(
+            f"{principal} may not have replicas of queues",
+            reason="they are for the user of ha-username",
+            hint="give both brokers the same ha-username and ha-password, of a user that the "
+            "source knows",
+        )
 
     def _is_of_brokers(self, principal: Principal) -> bool:
         """Whether it has logged in as the user of `ha-username`."""

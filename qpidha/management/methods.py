@@ -187,7 +187,9 @@ class Method:
         """Return the name of what it is done to, the question for access control."""
         if self.object_type is ObjectType.QUERY:
             return str(values.get("name", ""))
-        return str(values.get(self.object_type.value) or values.get("name") or self.name)
+        is_own = self.object_type is ObjectType.BROKER  # Not one that a parameter names.
+        named = None if is_own else values.get(self.object_type.value)
+        return str(named or values.get("name") or self.name)
 
 
 def _of_class(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -417,6 +419,25 @@ def _purge_queue(call: Call) -> None:
     call.done()
     answer = call.later()
     purge.when_over(lambda: answer(purge.sequence, {"messages": purge.count}))
+
+
+def _replicate(call: Call) -> None:
+    node = call.node
+    source = node.replication.check_source(call["broker"])
+    queue = _queue(call, call["queue"])
+    sequence = node.broker.begin_replica(queue.name, source, anew=call["replace"])
+    call.answer_when_committed(sequence, {"queue": queue.name, "source": source})
+
+
+def _stop_replica(call: Call) -> None:
+    node, name = call.node, call["queue"]
+    was = {row["queue"]: row for row in node.replication.report()["replicas"]}.get(name, {})
+    sequence = node.broker.end_replica(name)
+    call.answer_when_committed(sequence, was)
+
+
+def _list_replicas(call: Call) -> None:
+    call.answer(call.node.replication.report()["replicas"])
 
 
 def _move_messages(call: Call) -> None:
@@ -1568,6 +1589,48 @@ METHODS: tuple[Method, ...] = (
         (Parameter("target", Type.TEXT, "address or system id; empty chooses the best backup"),),
         operations=((HABROKER, "SWITCHOVER"),),
         schema=IN_HA,
+    ),
+    Method(
+        "replicate",
+        Effect.CHANGE,
+        Action.UPDATE,
+        ObjectType.BROKER,
+        "Make a queue a replica of the queue of its name at another broker or cluster.",
+        "`queue` and `source`",
+        _replicate,
+        (
+            Parameter(
+                "broker", Type.NAME, "URL of the source: host:port, or several", longest=1000
+            ),
+            Parameter("queue", Type.NAME, "name of the queue, which exists on both"),
+            Parameter("replace", Type.FLAG, "give up what is on it for what the source has"),
+        ),
+        operations=((HABROKER, "REPLICATE"),),
+        schema=IN_HA,
+    ),
+    Method(
+        "stop_replica",
+        Effect.CHANGE,
+        Action.UPDATE,
+        ObjectType.BROKER,
+        "Make a replica a queue of its own, with all that is on it.",
+        "`queue`, `messages`, `state`, `behind`, `late_ns`, `whole`: how it was",
+        _stop_replica,
+        (Parameter("queue", Type.NAME, "name of the queue"),),
+        operations=((HABROKER, "STOP_REPLICA"),),
+        schema=IN_HA,
+    ),
+    Method(
+        "list_replicas",
+        Effect.READ,
+        Action.ACCESS,
+        ObjectType.QUERY,
+        "List the queues here that are replicas of queues elsewhere, and how far they have come.",
+        "a list of `queue`, `source`, `state`, `whole`, `messages`, `behind`, `late_ns`, "
+        "`since_ns`, `position`, `lineage`, `error`",
+        _list_replicas,
+        operations=((HABROKER, "LIST_REPLICAS"),),
+        properties=_of_class("queue"),
     ),
     Method(
         "close_connection",

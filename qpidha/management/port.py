@@ -143,6 +143,20 @@ class CommitPoint(Protocol):
         ...
 
 
+class QueueReplication(Protocol):
+    """The replicas of single queues, as far as management sees them."""
+
+    def check_source(self, url: str) -> str:
+        """Return the addresses of a source as they are recorded; raise RefusedRequest for what
+        cannot be one.
+        """
+        ...
+
+    def report(self) -> dict[str, Any]:
+        """Tell of `replicas` here, and of the `replica_streams` to those elsewhere."""
+        ...
+
+
 class ManagedNode(Protocol):
     """One broker as management sees it."""
 
@@ -155,6 +169,11 @@ class ManagedNode(Protocol):
     @property
     def access(self) -> AccessControl:
         """Access control."""
+        ...
+
+    @property
+    def replication(self) -> QueueReplication:
+        """The replicas of single queues."""
         ...
 
     @property

@@ -331,6 +331,45 @@ BROKER_REFUSED = _code(
     "The cluster uses a feature of a later version.",
     "Upgrade that broker.",
 )
+REPLICA_WHOLE = _code(
+    "QHA2301",
+    "A replica of a queue elsewhere has all that its source has.",
+    "It was started, or its source was away, and it has caught up.",
+    NOTHING,
+)
+REPLICA_LOST = _code(
+    "QHA2302",
+    "A replica of a queue elsewhere has no connection to its source; it is dialled again.",
+    "The source is down or cannot be reached, or it refuses: the line has the reason.",
+    "Look at the source. If it is lost for good, make the replica a queue of its own: "
+    "`qpid-ha replica stop NAME`. [Queue replication](docs/queue-replication.md).",
+)
+REPLICA_BLOCKED = _code(
+    "QHA2303",
+    "A replica does not follow its source, which is not what it was; the replica keeps what it "
+    "has.",
+    "The queue there was deleted and declared again, or its broker has lost what the replica has.",
+    "Keep what the replica has (`qpid-ha replica stop NAME`), or give it up for what the source "
+    "has (`qpid-ha replicate NAME BROKER --replace`).",
+)
+REPLICA_STARTED = _code(
+    "QHA2304",
+    "A queue is a replica of a queue elsewhere from now on.",
+    "An administrator asked for it: `qpid-ha replicate`.",
+    NOTHING,
+)
+REPLICA_ENDED = _code(
+    "QHA2305",
+    "A queue was a replica of a queue elsewhere, and is a queue of its own now.",
+    "An administrator asked for it: `qpid-ha replica stop`.",
+    NOTHING,
+)
+REPLICA_NOT_SERVED = _code(
+    "QHA2306",
+    "A broker does not let another one have a replica of one of its queues.",
+    "It has `ha-queue-replication=no`, the queue is a replica itself, or who asks may not.",
+    "Follow the hint of the message.",
+)
 
 # -- disk and memory -------------------------------------------------------------------------------
 
@@ -559,6 +598,13 @@ POLICY_REFUSED = _code(
     "A policy was not set.",
     "It says what cannot be done, contradicts itself, or there are too many.",
     "Follow the message; [policies](docs/policies.md) has every key.",
+)
+
+IS_REPLICA = _code(
+    "QHA7111",
+    "Something was refused because a queue is a replica of a queue elsewhere.",
+    "Only its source changes it; it can be browsed.",
+    "Use the source, or make the replica a queue of its own: `qpid-ha replica stop NAME`.",
 )
 
 # -- links to other brokers -----------------------------------------------------------------------

@@ -24,11 +24,13 @@ from collections.abc import Iterable
 DEPARTURE_CAUSES = "departure-causes"
 QUEUE_KINDS = "queue-kinds"
 FEDERATION = "federation"
+QUEUE_REPLICATION = "queue-replication"
 
 FEATURES: dict[str, str] = {
     DEPARTURE_CAUSES: "records say why messages left their queue",
     QUEUE_KINDS: "queues of every kind, policies, dead letters and times of delivery",
     FEDERATION: "links to other brokers, and the routes over them",
+    QUEUE_REPLICATION: "queues that are replicas of queues elsewhere",
 }
 """What this version knows beyond the base: name -> what it adds, in words for an operator."""
 

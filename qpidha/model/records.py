@@ -308,6 +308,46 @@ class RouteDeleted(WithLaterFields):
 
 
 @dataclass(slots=True)
+class ReplicaSet(WithLaterFields):
+    """This queue is a replica of a queue elsewhere from here on, and has come so far. Belongs to
+    the feature `queue-replication`, as do the next two.
+    """
+
+    queue: int
+    source: str
+    """URL of the broker, or of the brokers of a cluster, where the source is."""
+    uuid: str = ""
+    """Of the queue that is the source; empty as long as none has answered. With the record that
+    names it first, all that is on the replica leaves it.
+    """
+    lineage: str = ""
+    """Of which history of the source's log the position is; see `replicas/source.py`."""
+    position: int = 0
+    """Up to here in that log the replica has what came to the source, and knows what left it."""
+    whole: bool = False
+    """Whether it ever had all of the source."""
+
+
+@dataclass(slots=True)
+class ReplicaEnded(WithLaterFields):
+    """This queue is a queue like any other from here on. Messages up to `own_numbers` keep the
+    numbers that they had at the source.
+    """
+
+    queue: int
+    own_numbers: int = 0
+
+
+@dataclass(slots=True)
+class LifeStarted(WithLaterFields):
+    """A broker alone was started, and appends from here on; `life` tells what it does now from what
+    it may do after a crash with the same sequences.
+    """
+
+    life: str
+
+
+@dataclass(slots=True)
 class EpochStarted(WithLaterFields):
     """From here on `primary` (a system id) appends; the in-sync set carries over."""
 
@@ -360,6 +400,9 @@ Record = (
     | LinkDeleted
     | RouteDeclared
     | RouteDeleted
+    | ReplicaSet
+    | ReplicaEnded
+    | LifeStarted
     | EpochStarted
     | InSyncChanged
     | FeatureEnabled

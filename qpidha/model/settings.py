@@ -149,7 +149,10 @@ class Settings:
     )
     ha_flow_bytes: int = option(0, Size(), "Replication credit in bytes; 0 is 4 MB.", group=HA)
     ha_queue_replication: bool = option(
-        False, Bool(), "Allow replication of single queues without a cluster.", group=HA
+        False,
+        Bool(),
+        "Allow replicas of single queues, here and elsewhere; in a cluster they always are.",
+        group=HA,
     )
     link_maintenance_interval: int = option(
         2 * SECOND, Duration(MILLISECOND), "Dial other brokers again after this time.", group=HA
@@ -875,8 +878,6 @@ def _worries(settings: Settings, given: Mapping[str, Given]) -> list[str]:
         worries.append(
             "ha-replicate=none: only queues that ask for it with qpid.replicate are replicated"
         )
-    if settings.ha_queue_replication:
-        worries.append("ha-queue-replication=yes has no effect yet: only whole clusters replicate")
     heartbeat = settings.link_heartbeat_interval
     if settings.ha_cluster and heartbeat == 0:
         worries.append("link-heartbeat-interval=0: a hung broker is never noticed")

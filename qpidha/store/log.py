@@ -37,7 +37,16 @@ from typing import TYPE_CHECKING
 
 from qpidha.model.errors import InvariantBroken
 from qpidha.model.features import DEPARTURE_CAUSES
-from qpidha.model.records import HA_RECORDS, Batch, Cause, Dequeued, Enqueued, Record, Requeued
+from qpidha.model.records import (
+    HA_RECORDS,
+    Batch,
+    Cause,
+    Dequeued,
+    Enqueued,
+    Record,
+    ReplicaSet,
+    Requeued,
+)
 from qpidha.store.codec import encode_dequeues, encode_enqueues, encode_record
 from qpidha.store.write_ahead_log import Chunk
 
@@ -54,8 +63,10 @@ BACKLOG = 32 << 20
 its senders. With twice as many nothing is taken any more: a sender that wants no answer waits for
 none.
 """
-OF_MESSAGES = (Enqueued, Dequeued, Requeued)
-"""Records of messages: whether they must be synced, the queue knows. All others must."""
+OF_MESSAGES = (Enqueued, Dequeued, Requeued, ReplicaSet)
+"""Records of messages, and how far a replica has come with them: whether they must be synced, the
+queue knows. All others must.
+"""
 
 
 Pending = (

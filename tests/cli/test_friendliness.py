@@ -57,6 +57,7 @@ READS = (
     "operator-policy list",
     "link list",
     "route list",
+    "replica list",
     "acl show",
     "definitions export",
 )
@@ -110,6 +111,8 @@ CHANGES = (
     "link del",
     "route add",
     "route del",
+    "replicate",
+    "replica stop",
     "acl check",
     "acl reload",
     "definitions import",

@@ -72,9 +72,7 @@ def test_first_use_m17_only_a_word_that_is_near_was_meant(word: str, meant: str)
     assert nearest(word, COMMANDS) == meant
 
 
-@pytest.mark.parametrize(
-    ("command", "instead"), [("replicate", "qpid.replicate"), ("ready", "--expect ready")]
-)
+@pytest.mark.parametrize(("command", "instead"), [("ready", "--expect ready")])
 def test_first_use_m31_a_command_of_others_that_is_not_offered_says_so(
     qpid_ha: Run, command: str, instead: str
 ) -> None:

@@ -133,10 +133,14 @@ def test_every_metric_of_the_table_is_told_and_no_other() -> None:
     found = scraped(Broker())
     backup = Broker()
     backup.status = STATUS | {"state": "ready", "applied": 4, "primary": {"system_id": "2"}}
+    replica = {"queue": "q", "state": "following", "behind": 3, "late_ns": 2_500_000_000}
+    backup.status["replicas"] = [replica]
     found |= scraped(backup)
     told = {re.sub("_seconds_(bucket|count|sum)$", "_seconds", name) for name, *_ in found}
     assert told == {PREFIX + row.name for row in METRICS}
     assert found["qpidha_is_primary", "b1", "c"] == 0.0
+    assert found["qpidha_replica_late_seconds", "b1", "c", "q"] == 2.5
+    assert found["qpidha_replica_behind", "b1", "c", "q"] == 3.0
     assert found["qpidha_replication_behind_records", "b1", "c"] == 3.0
 
 

@@ -207,6 +207,8 @@ def test_every_command_to_the_broker_itself_needs_a_role() -> None:
         "shutdown",
         "recording",
         "recorded",
+        "replicate",
+        "stop_replica",
         "set_operator_policy",
         "clear_operator_policy",
         "declare_link",

@@ -329,6 +329,12 @@ COMMANDS: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("set_public_url", {"url": "a,b"}, "asks for set_public_url, url 'a,b'"),
     ("set_log_level", {"level": "info+"}, "asks for set_log_level, level 'info+'"),
+    (
+        "replicate",
+        {"broker": "b:5672", "queue": "q"},
+        "asks for replicate, broker 'b:5672', queue 'q'",
+    ),
+    ("stop_replica", {"queue": "q"}, "asks for stop_replica, queue 'q'"),
     ("shutdown", {}, "asks for shutdown"),
     ("status", {}, ""),
     ("no-such", {}, ""),
@@ -361,4 +367,4 @@ def test_every_command_is_told_of() -> None:
 
 def test_every_method_that_changes_something_is_told_of() -> None:
     changes = {method.name for method in METHODS if method.effect is Kind.CHANGE}
-    assert changes <= {method for method, _, says in CHANGES if says}
+    assert changes <= {method for method, _, says in (*CHANGES, *COMMANDS) if says}

@@ -163,7 +163,7 @@ def test_what_comes_later_is_answered_later_whatever_it_asks_for(node: Node) -> 
         ("list_queues", {"name": "q1"}, 25),
         ("list_bindings", {"queue": "q1"}, QUEUES),
         ("explain", {}, QUEUES),
-        ("help", {}, 150),
+        ("help", {}, 180),
     ],
 )
 def test_what_reads_much_spends_much(

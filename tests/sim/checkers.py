@@ -12,16 +12,19 @@ from typing import Any
 
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.broker_states import BrokerStatus
-from qpidha.model.features import DEPARTURE_CAUSES, QUEUE_KINDS
+from qpidha.model.features import DEPARTURE_CAUSES, QUEUE_KINDS, QUEUE_REPLICATION
 from qpidha.model.records import (
     Cause,
     Dequeued,
     Enqueued,
     FeatureEnabled,
     LevelChanged,
+    LifeStarted,
     PolicyCleared,
     PolicySet,
     QueueDeclared,
+    ReplicaEnded,
+    ReplicaSet,
 )
 from qpidha.store.codec import EnqueueRun, decode
 from tests.sim.history import REFUSED, Facts, Violation, is_present, key_of
@@ -298,10 +301,20 @@ def only_known(
             feature = record.name
             enabled.setdefault(feature, set()).add(sequence)
         elif isinstance(
-            record, Dequeued | QueueDeclared | LevelChanged | PolicySet | PolicyCleared
+            record,
+            Dequeued
+            | QueueDeclared
+            | LevelChanged
+            | PolicySet
+            | PolicyCleared
+            | ReplicaSet
+            | ReplicaEnded
+            | LifeStarted,
         ):
             if isinstance(record, Dequeued):
                 feature = DEPARTURE_CAUSES if record.cause else ""
+            elif isinstance(record, ReplicaSet | ReplicaEnded | LifeStarted):
+                feature = QUEUE_REPLICATION
             else:
                 is_base = isinstance(record, QueueDeclared) and not (
                     record.fallback or record.implied

@@ -310,6 +310,8 @@ class Attaching:
         if address.queue is not None:
             self._check(Action.PUBLISH, ObjectType.QUEUE, address.queue.name)
             self._check_queue(address.queue, link)
+            if address.queue.is_copy:
+                address.queue.check_open()
             link.to_queue(address.queue)
         else:
             if address.key is not None or not self._host.access.each_message:

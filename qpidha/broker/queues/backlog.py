@@ -11,7 +11,7 @@ memory. Knows nothing of consumers, limits or records. Source: Qpid `MessageDequ
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.model.records import Cause
@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     """Tells, of a sequence, from where that message can be read, and up to which sequence others of
     its queue can be read from there; None if that one, and none after it, can be read yet.
     """
+
+
+class Watch(Protocol):
+    """Hears what becomes of the messages of a queue, for a replica of it elsewhere."""
+
+    def left(self, message: Message) -> None:
+        """A message has left."""
+
+    def changed(self, message: Message) -> None:
+        """A message is given back otherwise than it was."""
 
 
 class Backlog:
@@ -53,6 +63,7 @@ class Backlog:
         "released",
         "stays",
         "unrecorded",
+        "watch",
     )
 
     def __init__(
@@ -77,6 +88,7 @@ class Backlog:
         self.messages: dict[int, Message] = {}
         self.ordering = make_ordering(self.messages)
         self.kind = self.ordering.kind
+        self.watch: Watch | None = None
         self.left = self.ordering.left
         """Told of each message that leaves; None if nobody need be."""
         self.bytes = 0
@@ -124,6 +136,26 @@ class Backlog:
     def in_flight(self) -> int:
         """How many messages consumers have, and nobody has settled yet."""
         return self.acquired
+
+    def set_watch(self, watch: Watch | None) -> None:
+        """Have all departures and changes told to somebody, or to nobody."""
+        self.watch = watch
+        self._set_left()
+
+    def _set_left(self) -> None:
+        """Tell the ordering and the watch of departures, as far as each wants to be told."""
+        ordered, watch = self.ordering.left, self.watch
+        self.left = ordered
+        if watch is not None:
+            watched = watch.left
+
+            def left(message: Message) -> None:
+                if ordered is not None:
+                    ordered(message)
+                watched(message)
+
+            self.left = watched if ordered is None else left
+        self._set_heeds()
 
     def set_memory(self, memory: int) -> None:
         """Let at most so many bytes be in memory, if the log has them all."""
@@ -309,9 +341,8 @@ class Backlog:
         former = self.messages, self.ordering
         self.messages = {}
         self.ordering = self._make_ordering(self.messages)
-        self.left = self.ordering.left
         self._page_out_above -= self.paged_out
         self._use.bodies -= self.resident
         self.bytes = self.paged_out = self.acquired = 0
-        self._set_heeds()
+        self._set_left()
         return former

@@ -45,6 +45,8 @@ WEIGHT = 5
 
 def goes_on(queue: Queue) -> bool:
     """Whether what is on a queue when it is deleted goes anywhere."""
+    if queue.is_copy:
+        return False  # Its source passes on what is there.
     target = queue.spec.dead_letters
     return bool(queue.options.alternate) or (target is not None and target.on_delete)
 

@@ -61,12 +61,14 @@ from qpidha.broker.queues.times import Times
 from qpidha.model.encoding import ULong
 from qpidha.model.errors import (
     LimitExceeded,
+    NotAllowed,
     ProtocolViolation,
     QueueFull,
     RefusedRequest,
     ResourceDeleted,
     ResourceLocked,
 )
+from qpidha.model.event_codes import IS_REPLICA
 from qpidha.model.features import QUEUE_KINDS
 from qpidha.model.message_view import add_annotation, is_durable
 from qpidha.model.records import Cause, Requeued
@@ -87,6 +89,8 @@ if TYPE_CHECKING:
 
 ACCEPTED = int(Cause.ACCEPTED)
 """As a plain number: the short way out of a queue counts with it."""
+ANY_NUMBER = 1 << 62
+"""Above every number of a message."""
 DYING = frozenset(REASONS) - {Cause.DELETED}
 """The causes for which messages become dead letters, beside the end of the queue."""
 MOST_OVER = 1000
@@ -235,6 +239,7 @@ class Queue(Backlog):
         "inherited",
         "intake",
         "is_closed",
+        "is_copy",
         "is_judged",
         "is_replica",
         "is_searching",
@@ -286,7 +291,7 @@ class Queue(Backlog):
         """Whether a durable message may be here, so that what leaves must be known after a restart.
         """
         self.is_replica = False
-        """Whether another broker, the primary, decides about this queue."""
+        """Whether others decide about this queue: the primary, or the source of a copy."""
         self.is_used = False
         """Whether it ever had a user; kept for queues that end when their users have left."""
         self.window = None if spec.dedup is None else Window(spec.dedup)
@@ -326,7 +331,11 @@ class Queue(Backlog):
         self._follow(spec)
 
     def _begin_numbering(self) -> None:
-        """Have no number of its own yet."""
+        """Have no number of its own yet, nor those of another queue."""
+        self.is_copy = False
+        """Whether it is a replica of a queue elsewhere, which has the messages that that one has,
+        with their numbers there, and nothing else.
+        """
         self._local = 0
         """The number of the last message that is not logged."""
         self._own_arrivals: Arrivals | None = None
@@ -513,6 +522,29 @@ class Queue(Backlog):
         self._set_notes()
         self.judge()
 
+    def begin_copying(self) -> None:
+        """Be a replica of a queue elsewhere: nothing but what its source tells changes it."""
+        self.is_copy = self.is_replica = True
+        if self.logged:
+            self.own_numbers = ANY_NUMBER
+        self.set_fast_path_limit()
+
+    def begin_anew(self) -> None:
+        """Give up all that is here, without a trace: messages with the same numbers may come."""
+        self.departed[Cause.PURGED] += len(self.messages)
+        self._host.over_budget.pop(self, None)
+        self._host.remains.add(*self._clear())
+        self.delayed.clear()
+        self.dispatcher.restart()
+        self.window = None if self.spec.dedup is None else Window(self.spec.dedup)
+
+    def end_copying(self, own_numbers: int, *, is_replica: bool) -> None:
+        """Be a queue like any other; messages up to `own_numbers` keep their numbers."""
+        self.is_copy, self.is_replica = False, is_replica
+        if self.logged:
+            self.own_numbers = own_numbers
+        self.set_fast_path_limit()
+
     @property
     def may_record(self) -> bool:
         """Whether there is room to record something."""
@@ -559,6 +591,7 @@ class Queue(Backlog):
         """
         is_asked = (
             self.deleted
+            or self.is_copy
             or self.is_closed
             or Needs.DEDUP_KEY in self.spec.needs
             or bool(self.spec.filters)
@@ -862,6 +895,8 @@ class Queue(Backlog):
         """Raise RefusedRequest if no message can come here, whatever room there is."""
         if self.deleted:
             raise ResourceDeleted(f"Queue {self.name} has been deleted", hint="Declare it again.")
+        if self.is_copy:
+            raise self.copied("takes no messages")
         if self.is_replica:
             raise RefusedRequest(f"Queue {self.name} is a copy here", hint="Send to the primary.")
         if self.log_writer is not None and self._host.refuses_now:
@@ -872,6 +907,14 @@ class Queue(Backlog):
                     "at its disk."
                 ),
             )
+
+    def copied(self, what: str) -> RefusedRequest:
+        """Return the error for what cannot be done with a replica."""
+        return NotAllowed(
+            f"Queue {self.name} {what}: it is a replica of a queue elsewhere",
+            hint=f"Use the source, or make it a queue of its own: qpid-ha replica stop {self.name}",
+            event_code=IS_REPLICA,
+        )
 
     def release(self, message: Message) -> int:
         """Make an acquired message available again, in its place, now or after a while; return the
@@ -947,6 +990,8 @@ class Queue(Backlog):
 
     def restated(self, message: Message) -> int:
         """Record how a message is that was given back; return the sequence to wait for."""
+        if self.watch is not None:
+            self.watch.changed(message)
         if self.log_writer is None:
             return 0
         sequence = message.sequence
@@ -1267,6 +1312,8 @@ class Queue(Backlog):
                 f"Queue {self.name} has a consumer, and exclusive use is asked for",
                 hint="Close the other consumer.",
             )
+        if self.is_copy and not consumer.browse:
+            raise self.copied("can only be browsed")
         if len(self.consumers) >= self.spec.max_consumers:
             raise LimitExceeded(
                 f"Queue {self.name} has {len(self.consumers)} consumers, and may have no more",

@@ -1,0 +1,1 @@
+"""Replicas of single queues elsewhere: streams of what happens on a queue, and their followers."""

@@ -1,0 +1,532 @@
+"""The replica: a queue here that has what a queue elsewhere has, as its source tells.
+
+Only a broker that decides runs its replicas: one alone, or the primary of a cluster. That a queue
+is a replica, of what, and how far it has come are records (`ReplicaSet`), so the next primary goes
+on, and so does a broker that was restarted. A replica decides nothing: no message expires on it,
+overflows it or goes to dead letters, and no client sends to it or takes from it.
+
+1. It dials the addresses of its source one after the other; a broker that is no primary, or is not
+   there, is passed over. It says which queue it follows, how far it has come, and which messages it
+   has (`Follow`, `Held`).
+2. The source answers `Begin`, or why it has nothing for it. A source that is another queue than
+   before, or has lost what is here, *blocks* the replica: it keeps what it has until an operator
+   decides.
+3. `Changes` are applied in the order in which they come, each whole, with the record of how far the
+   replica has come beside them in one batch. When that is committed here they are confirmed.
+
+Messages keep the numbers that they have at the source, so their order is that of the source even if
+one comes late, and what it lacks is known by numbers. The log here gives no such number to anything
+else: it passes over them before they are used (`LogWriter.pass_over`).
+
+What comes waits while there is no room for it, on the disk or in memory; the source sends no more
+than a window. Source: Qpid `QueueReplicator.cpp`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from qpidha.broker.credit import MEMORY_LIMIT
+from qpidha.broker.queues.queue import Queue
+from qpidha.model.errors import ProtocolViolation, QpidHaError
+from qpidha.model.event_codes import REPLICA_BLOCKED, REPLICA_LOST, REPLICA_WHOLE
+from qpidha.model.records import Dequeued, Requeued
+from qpidha.model.url import parse_url
+from qpidha.replicas.wire import (
+    DIVERGED,
+    REPLACED,
+    Begin,
+    Changes,
+    Confirm,
+    Follow,
+    Refused,
+    held_of,
+)
+from qpidha.store.codec import EnqueueRun, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qpidha.broker.broker import Broker
+    from qpidha.ha.pending import Waiter
+    from qpidha.model.records import ReplicaSet
+    from qpidha.model.url import Address
+    from qpidha.replicas.wire import Message as Said
+    from qpidha.store.codec import Entry
+
+CONNECTING, COPYING, FOLLOWING = "connecting", "copying", "following"
+BLOCKED, WAITING = "blocked", "waiting"
+SPARE_NUMBERS = 1_000_000
+"""How many numbers more than are needed the log passes over at once."""
+TOLD_A_TURN = 8000
+"""Messages of which a source is told in one turn that they are here."""
+PARTS_A_TURN = 4
+MOST_WAIT = 8
+"""How many times longer than at first it waits that is in vain dialled again and again."""
+MOST_WAITING = 64 << 20
+"""Bytes that a source sends at most without being told that they are here."""
+
+
+class ReplicaNode(Protocol):
+    """The broker around its replicas."""
+
+    @property
+    def broker(self) -> Broker:
+        """Its queues."""
+
+    @property
+    def now(self) -> int:
+        """The time of this turn, in ns."""
+
+    @property
+    def runs_replicas(self) -> bool:
+        """Whether this broker decides, and may replicate single queues."""
+
+    @property
+    def redial(self) -> int:
+        """After how many ns a source is dialled again."""
+
+    @property
+    def dial_timeout(self) -> int:
+        """How many ns a source has to answer."""
+
+    @property
+    def committed(self) -> int:
+        """Up to where the log is committed."""
+
+    def dial(self, host: str, port: int, encrypted: bool) -> int:
+        """Open a connection and return its id."""
+
+    def hang_up(self, connection_id: int) -> None:
+        """Close a connection."""
+
+    def when_committed(self, sequence: int, waiter: Waiter, item: object) -> None:
+        """Call `waiter.on_committed(item)` when the log is committed up to `sequence`."""
+
+
+class Replica:
+    """One queue here that follows one elsewhere."""
+
+    def __init__(
+        self,
+        node: ReplicaNode,
+        queue: Queue,
+        send: Callable[[int, Said], None],
+        announce: Callable[[str, str, str], None],
+    ) -> None:
+        self.node = node
+        self.queue = queue
+        self._send = send
+        self._announce = announce
+        self.state = CONNECTING
+        self.error = ""
+        self.connection_id = 0
+        """Of the connection to the source; 0 for none."""
+        self.is_open = False
+        self.deadline = node.now
+        """When to dial, or to give up waiting for an answer."""
+        self._source = ""
+        self._addresses: list[Address] = []
+        self._tried = 0
+        """Which address is next."""
+        self._failures = 0
+        self._has_begun = False
+        self._telling = -1
+        """The last number that the source was told of; -1 when it has been told of all."""
+        self.inbox: deque[Changes] = deque()
+        self._waiting = 0
+        """Bytes in it."""
+        self._behind = 0
+        self._passed = 0
+        """Up to here the log was asked to pass over numbers."""
+        self.is_whole = False
+        """Whether it had all of the source at the last part of this connection."""
+        self.in_step_at = 0
+        """When it last had all that its source had; 0 for never."""
+        self.since = node.now
+        """Since when it is in this state."""
+
+    @property
+    def record(self) -> ReplicaSet:
+        """How far it has come."""
+        return self.node.broker.replicas[self.queue.uid]
+
+    def _become(self, state: str) -> None:
+        if state != self.state:
+            self.state, self.since = state, self.node.now
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Dial, or give up."""
+        node = self.node
+        if self._source != self.record.source:
+            self._source = self.record.source
+            self._addresses = list(parse_url(self._source))
+            self._tried = self._failures = 0
+            self.drop("")
+            self.deadline = node.now
+        if not self.deadline or node.now < self.deadline:
+            return
+        if self.connection_id:
+            self.drop("no answer")
+            return
+        address = self._addresses[self._tried % len(self._addresses)]
+        self.deadline = node.now + node.dial_timeout
+        self.connection_id = node.dial(address.host, address.port, address.encrypted)
+
+    def drop(self, error: str, *, wait: bool = False) -> None:
+        """Give up the connection, and dial again; without `wait` the next address at once."""
+        connection_id = self.connection_id
+        if connection_id:
+            self.lost(error, wait=wait)
+            self.node.hang_up(connection_id)
+
+    def lost(self, error: str, *, wait: bool = False) -> None:
+        """The connection is gone, or never came about."""
+        if error and error != self.error:
+            what = f"replica {self.queue.name}: no source at {self._address}: {error}"
+            self._announce("warning", f"{what}; dialling again", REPLICA_LOST)
+        self.error = error or self.error
+        self.connection_id = 0
+        self.is_open = self._has_begun = self.is_whole = False
+        self._telling = -1
+        self.inbox.clear()
+        self._waiting = self._behind = 0
+        self._tried += 1
+        node = self.node
+        if self.state != BLOCKED:
+            self._become(CONNECTING)
+        rounds, place = divmod(self._tried, max(len(self._addresses), 1))
+        if place and not wait:
+            self.deadline = node.now + 1
+            return
+        self._failures += 1
+        self.deadline = node.now + node.redial * min(2 ** min(self._failures - 1, 10), MOST_WAIT)
+
+    @property
+    def _address(self) -> str:
+        return str(self._addresses[self._tried % len(self._addresses)]) if self._addresses else ""
+
+    def opened(self) -> None:
+        """Both links to the source are there."""
+        record = self.record
+        self.is_open, self.deadline = True, self.node.now + self.node.dial_timeout
+        self._send(
+            self.connection_id,
+            Follow(self.queue.name, record.uuid, record.lineage, record.position),
+        )
+        self._telling = 0
+
+    def _tell_held(self) -> None:
+        """Tell the source, some a turn, what is here."""
+        queue = self.queue
+        numbers: list[int] = []
+        if self.record.uuid:
+            for message in queue.ordering.after(self._telling):
+                numbers.append(message.sequence)
+                if len(numbers) >= TOLD_A_TURN:
+                    break
+        is_last = len(numbers) < TOLD_A_TURN
+        parts = held_of(numbers)
+        for part in parts:
+            part.is_last = part.is_last and is_last
+            self._send(self.connection_id, part)
+        self._telling = -1 if is_last else numbers[-1]
+
+    # -- what the source says ---------------------------------------------------------------------
+
+    def received(self, message: Said) -> None:
+        """Take a message of the source."""
+        match message:
+            case Begin(uuid):
+                if self.record.uuid not in ("", uuid):
+                    raise ProtocolViolation("the source begins with another queue")
+                self._has_begun, self.deadline = True, 0
+                if not self.record.uuid:
+                    self.node.broker.move_replica(replace(self.record, uuid=uuid))
+                self._failures, self.error = 0, ""
+                self._become(COPYING)
+            case Refused(kind, text):
+                self._refused(kind, text)
+            case Changes():
+                if not self._has_begun:
+                    raise ProtocolViolation("the source sends changes before it begins")
+                self.inbox.append(message)
+                self._waiting += len(message.data)
+                if self._waiting > MOST_WAITING and len(self.inbox) > 1:
+                    raise ProtocolViolation("the source sends more than was confirmed")
+            case _:
+                raise ProtocolViolation("that is for a source to hear")
+
+    def _refused(self, kind: str, text: str) -> None:
+        if kind in (REPLACED, DIVERGED):
+            if self.state != BLOCKED:
+                self._announce(
+                    "error",
+                    f"replica {self.queue.name} does not follow {self._source} any more: {text}",
+                    REPLICA_BLOCKED,
+                )
+            self._become(BLOCKED)
+            self.error = text
+        elif self.state == BLOCKED:
+            self._become(CONNECTING)
+        self.drop(text if kind not in (REPLACED, DIVERGED) else "", wait=kind != "gone")
+
+    # -- what becomes of it -----------------------------------------------------------------------
+
+    def turn(self) -> bool:
+        """Apply what has come; return whether there is more that can be applied."""
+        if self._telling >= 0:
+            self._tell_held()
+        if not self._has_begun:
+            return self._telling >= 0
+        is_held_up = False
+        for _ in range(PARTS_A_TURN):
+            if not self.inbox:
+                break
+            is_held_up = not self._apply(self.inbox[0])
+            if is_held_up:
+                break
+            self._waiting -= len(self.inbox.popleft().data)
+        if is_held_up:
+            return False
+        if self.is_whole and not self.inbox:
+            self.in_step_at = self.node.now
+        return bool(self.inbox) or self._telling >= 0
+
+    def _why_not(self) -> str:
+        """Say why nothing can be taken now; empty if it can."""
+        broker = self.node.broker
+        if self.queue.log_writer is not None and broker.refuse_publishing:
+            return broker.refuse_publishing
+        return broker.credit.withheld.get(MEMORY_LIMIT, "")
+
+    def _apply(self, changes: Changes) -> bool:
+        """Apply one part; False if it has to wait."""
+        why = self._why_not()
+        if why:
+            self.error = why
+            self._become(WAITING)
+            return False
+        entries = list(decode(changes.data))
+        if not self._has_numbers(changes.position):
+            return False
+        if self.queue.log_writer is not None and entries and self.queue.durable:
+            self.queue.log_writer.must_sync = True
+        for entry in entries:
+            self._apply_entry(entry, changes.position)
+        record = self.record
+        sequence = self.node.broker.move_replica(
+            replace(
+                record,
+                lineage=changes.lineage,
+                position=changes.position,
+                whole=record.whole or changes.is_whole,
+            )
+        )
+        if changes.is_whole and not self.is_whole:
+            text = f"replica {self.queue.name} has all of its source at {self._source}"
+            self._announce("notice", text, REPLICA_WHOLE)
+        self.is_whole, self._behind = changes.is_whole, changes.behind
+        if self.state == WAITING:
+            self.error = ""
+        if self.is_whole:
+            self._become(FOLLOWING)
+        elif self.state != FOLLOWING:
+            self._become(COPYING)
+        item = self.connection_id, changes.number
+        self.node.when_committed(sequence, self, item)
+        return True
+
+    def _has_numbers(self, last: int) -> bool:
+        """Whether messages may have numbers up to `last`: the log gives none of them to anything
+        else.
+        """
+        log_writer = self.queue.log_writer
+        if log_writer is None or last <= self.node.committed:
+            return True
+        if last > self._passed:
+            self._passed = last + SPARE_NUMBERS
+            log_writer.pass_over(self._passed)
+        return False
+
+    def _apply_entry(self, entry: Entry, last: int) -> None:
+        queue = self.queue
+        if isinstance(entry, EnqueueRun):
+            numbers = entry.sequences
+            if not 0 < numbers[0] <= numbers[-1] <= last or numbers != sorted(set(numbers)):
+                raise ProtocolViolation("the source sends messages that have no place")
+            log_writer = queue.log_writer
+            if log_writer is not None:
+                log_writer.enqueue_numbered(queue.uid, numbers, entry.payloads, entry.expiries)
+            queue.insert_run(numbers, entry.payloads, entry.expiries)
+            queue.ordering.tidy()
+            return
+        record = entry[1]
+        if isinstance(record, Dequeued):
+            self._remove([number for number in record.sequences if number in queue.messages])
+        elif isinstance(record, Requeued):
+            if record.sequence in queue.messages:
+                restated = replace(record, queue=queue.uid)
+                broker = self.node.broker
+                if queue.log_writer is not None:
+                    queue.log_writer.append(restated)
+                broker.apply(0, restated)
+        else:
+            raise ProtocolViolation("the source sends what is of no queue")
+
+    def _remove(self, numbers: list[int]) -> None:
+        queue = self.queue
+        if not numbers:
+            return
+        if queue.log_writer is not None:
+            queue.log_writer.dequeue_many(queue.uid, numbers)
+        queue.remove(numbers)
+
+    def on_committed(self, item: tuple[int, int]) -> None:
+        """What was applied is here to stay."""
+        connection_id, number = item
+        if connection_id == self.connection_id and connection_id:
+            self._send(connection_id, Confirm(number))
+
+    # -- how it is --------------------------------------------------------------------------------
+
+    @property
+    def behind(self) -> int:
+        """How many changes are known that are not here."""
+        return self._behind + sum(
+            len(entry.sequences) if isinstance(entry, EnqueueRun) else 1
+            for changes in self.inbox
+            for entry in decode(changes.data)
+        )
+
+    @property
+    def late(self) -> int:
+        """For how many ns it may lack something."""
+        if self.is_whole and not self.inbox:
+            return 0
+        return self.node.now - (self.in_step_at or self.since)
+
+
+class Replicas:
+    """All replicas of one broker that runs them."""
+
+    def __init__(
+        self,
+        node: ReplicaNode,
+        send: Callable[[int, Said], None],
+        announce: Callable[[str, str, str], None],
+    ) -> None:
+        self._node = node
+        self._send = send
+        self._announce = announce
+        self.active: dict[int, Replica] = {}
+        """By the uids of their queues."""
+        self.by_connection: dict[int, Replica] = {}
+
+    def turn(self) -> bool:
+        """Apply what has come, before the log of this turn is closed; return whether there is
+        more.
+        """
+        node = self._node
+        replicas = node.broker.replicas
+        if not replicas and not self.active:
+            return False
+        if not node.runs_replicas:
+            self._leave(self.active.copy())
+            return False
+        for uid in replicas.keys() - self.active.keys():
+            queue = node.broker.by_uid[uid]
+            assert isinstance(queue, Queue)
+            self.active[uid] = Replica(node, queue, self._send, self._announce)
+        gone = self.active.keys() - replicas.keys()
+        if gone:
+            self._leave({uid: self.active[uid] for uid in gone})
+        is_pressed = False
+        for replica in list(self.active.values()):
+            self._dial(replica)
+            is_pressed = self._isolated(replica, replica.turn) or is_pressed
+        return is_pressed
+
+    def _dial(self, replica: Replica) -> None:
+        before = replica.connection_id
+        replica.tick()
+        if before != replica.connection_id:
+            self.by_connection.pop(before, None)
+            if replica.connection_id:
+                self.by_connection[replica.connection_id] = replica
+
+    def _isolated(self, replica: Replica, act: Callable[[], bool]) -> bool:
+        """Do something; a source that breaks the rules loses its connection."""
+        try:
+            return act()
+        except QpidHaError as error:
+            self.by_connection.pop(replica.connection_id, None)
+            replica.drop(error.text, wait=True)
+            return False
+
+    def _leave(self, replicas: dict[int, Replica]) -> None:
+        for uid, replica in replicas.items():
+            self.by_connection.pop(replica.connection_id, None)
+            if replica.connection_id:
+                self._node.hang_up(replica.connection_id)
+            replica.connection_id = 0
+            del self.active[uid]
+
+    @property
+    def next_deadline(self) -> int:
+        """When to have a turn at the latest; 0 for never."""
+        return min((each.deadline for each in self.active.values() if each.deadline), default=0)
+
+    def opened(self, connection_id: int) -> None:
+        """Both links of a connection are there."""
+        replica = self.by_connection.get(connection_id)
+        if replica is not None:
+            replica.opened()
+
+    def received(self, connection_id: int, message: Said) -> None:
+        """A source says something."""
+        replica = self.by_connection.get(connection_id)
+        if replica is None:
+            return
+
+        def take() -> bool:
+            replica.received(message)
+            return False
+
+        self._isolated(replica, take)
+        if not replica.connection_id:
+            self.by_connection.pop(connection_id, None)
+
+    def lost(self, connection_id: int, reason: str) -> None:
+        """A connection is gone."""
+        replica = self.by_connection.pop(connection_id, None)
+        if replica is not None and replica.connection_id == connection_id:
+            replica.lost(reason or "the connection was closed")
+
+    def report(self) -> list[dict[str, Any]]:
+        """Tell of all replicas."""
+        node, found = self._node, []
+        for uid, record in node.broker.replicas.items():
+            queue = node.broker.by_uid[uid]
+            assert isinstance(queue, Queue)
+            replica = self.active.get(uid)
+            found.append(
+                {
+                    "queue": queue.name,
+                    "source": record.source,
+                    "state": replica.state if replica is not None else "idle",
+                    "whole": record.whole,
+                    "messages": len(queue.messages),
+                    "behind": replica.behind if replica is not None else 0,
+                    "late_ns": replica.late if replica is not None else 0,
+                    "since_ns": replica.since if replica is not None else 0,
+                    "position": record.position,
+                    "lineage": record.lineage,
+                    "error": replica.error if replica is not None else "",
+                }
+            )
+        return found
