@@ -211,7 +211,7 @@ class Pull(Route):
             payload, expires, due = arrival(payload, self.broker.time)
         except Copies as copies:  # Its other keys were looked at where it was sent.
             payload, expires, due = copies.payload, copies.expires, copies.due
-        payload = with_tags(payload, tags, (self.home.peer_tag, self.record.tag, self.home.own_tag))
+        payload = with_tags(payload, tags, (self.home.peer_tag, self.record.tag))
         if due:
             self.broker.check_delay()
         queue = self._queue

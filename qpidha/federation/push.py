@@ -166,9 +166,13 @@ class Push(Route):
         return True
 
     def _is_new(self, payload: bytes) -> bool:
-        """Whether the other end has not had a message."""
+        """Whether a message goes in no circle: it has not left here before, and a copy has not been
+        at the other end.
+        """
+        home, is_copy = self.home, self.record.kind != QUEUE
+        places = home.own_names | home.peer_names if is_copy else home.own_names
         try:
-            return self._tags(payload, self.home.peer_names) is not None
+            return self._tags(payload, places) is not None
         except ProtocolViolation:
             return True  # One that cannot be read leaves as it came.
 

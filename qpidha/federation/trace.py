@@ -1,8 +1,9 @@
 """Trace: by which brokers and clusters a message has come, so that none gets it twice.
 
-Each of them has a tag. A message that crosses a link has the tags of where it was in a message
-annotation, with commas between, under the name that qpidd gives it; the bare message stays as it
-is. Source: Qpid src/qpid/broker/Message.cpp (addTraceId).
+Each of them has a tag. A message that crosses a link gets the tag of the place that it leaves, in a
+message annotation with commas between, under the name that qpidd gives it; the bare message stays
+as it is. Where a message that left once comes by again, it goes in a circle, which ends there.
+Source: Qpid src/qpid/broker/Message.cpp (addTraceId).
 """
 
 from __future__ import annotations

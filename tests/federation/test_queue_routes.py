@@ -76,3 +76,25 @@ def test_what_is_not_there_is_tried_again_with_its_reason() -> None:
     world.run(40)
     assert world.bodies("here", "q") == ["x"]
     assert world.route("here", "r")["last_error"] == ""
+
+
+def test_messages_go_there_and_back_and_a_circle_ends_where_it_began() -> None:
+    world = a_pair()
+    world.call("there", "declare_queue", name="back")
+    pull(world)
+    pull(world, name="p", direction="push", destination="back")
+    world.send("there", "q", 1, 2)
+    world.run()
+    assert world.bodies("there", "back") == [1, 2]
+    world.call("there", "declare_link", name="l", addresses="here")
+    for number, kind in enumerate(("push", "pull")):
+        world.call("here", "declare_queue", name=kind)
+        world.call("there", "declare_queue", name=kind)
+        ends = {"link": "l", "source": kind, "destination": kind, "direction": kind}
+        for name in ("here", "there"):
+            world.call(name, "declare_route", name=kind, **ends)
+        world.run()
+        world.send("here", kind, number)
+        world.run(3)
+        found = [world.bodies(name, kind) for name in ("here", "there")]
+        assert sorted(found) == [[], [number]], found

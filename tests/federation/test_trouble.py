@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qpidha.amqp.peer.sasl import Users, lines_of_user
+from qpidha.federation.trace import TRACE
 from qpidha.model.event_codes import ROUTE_DOWN
 from tests.federation.test_queue_routes import a_pair, pull
 from tests.federation.world import World
@@ -143,12 +144,11 @@ def test_many_messages_go_both_ways() -> None:
     assert world.bodies("here", "own") == []
 
 
-def test_many_messages_that_have_been_there_stay_here_and_cost_no_endless_search() -> None:
+def test_many_messages_that_left_here_before_stay_and_cost_no_endless_search() -> None:
     world = a_pair()
-    world.send("there", "q", *range(300))
-    pull(world)
+    tag = world.nodes["here"].federation_tag
+    world.send("here", "q", *range(300), annotations={TRACE: f"far,{tag}"})
     world.call("there", "declare_queue", name="back")
-    world.call("here", "delete_route", name="r")
     pull(world, direction="push", destination="back")
     world.run(2)
     assert len(world.bodies("here", "q")) == 300 and world.bodies("there", "back") == []

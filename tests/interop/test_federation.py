@@ -1,0 +1,131 @@
+"""Links between a cluster and a real RabbitMQ, through failovers of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qpidha.client.aio import Client
+from qpidha.client.message import Message
+from tests.interop.rabbitmq import IS_INSTALLED, RabbitMQ, running
+from tests.interop.test_migrate import GUEST
+from tests.patience import LONG_TEST, STATE
+from tests.system.cluster import Cluster, wait_for
+
+MESSAGES, PARTS, CREDIT = 6000, 3, 500
+DEFINITIONS: dict[str, Any] = {
+    "vhosts": [{"name": "/"}],
+    "queues": [
+        {"name": name, "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
+        for name in ("out", "back")
+    ],
+}
+needs_rabbitmq = pytest.mark.skipif(not IS_INSTALLED, reason="no RabbitMQ is installed")
+
+
+@pytest.fixture
+def rabbitmq(tmp_path: Path) -> Iterator[RabbitMQ]:
+    folder = tmp_path / "rabbitmq"
+    folder.mkdir()
+    with running(folder, DEFINITIONS, "rabbitmq_amqp1_0") as node:
+        yield node
+
+
+def fill(rabbitmq: RabbitMQ, first: int, count: int) -> None:
+    """Send numbered messages to the queue `out`."""
+
+    async def send() -> None:
+        async with Client(rabbitmq.address, timeout=STATE, **GUEST) as client:
+            sender = await client.sender("/amq/queue/out")
+            for number in range(first, first + count):
+                message = Message(b"x" * 100, durable=True, message_id=f"id-{number}")
+                await sender.send_nowait(message)
+            await sender.flush()
+
+    asyncio.run(send())
+
+
+def take(rabbitmq: RabbitMQ) -> list[int]:
+    """Take everything off the queue `back`; return the numbers."""
+
+    async def receive() -> list[int]:
+        found: list[int] = []
+        count = rabbitmq.depths()["back"]
+        async with Client(rabbitmq.address, timeout=STATE, **GUEST) as client:
+            receiver = await client.receiver("/amq/queue/back", credit=1000)
+            while len(found) < count:
+                message = await receiver.receive(STATE)
+                found.append(int(str(message.properties.message_id).removeprefix("id-")))
+                message.accept()
+        return found
+
+    return asyncio.run(receive())
+
+
+def primary_of(cluster: Cluster) -> int:
+    return next(
+        i
+        for i, broker in enumerate(cluster)
+        if broker.is_running and broker.status().get("state") == "active"
+    )
+
+
+def bounce_primary(cluster: Cluster) -> None:
+    """Kill the primary, promote another broker, and start the first again."""
+    old = primary_of(cluster)
+    cluster.kill(old)
+    cluster[old].start()
+    cluster.wait_managed()
+
+
+def declare(cluster: Cluster, rabbitmq: RabbitMQ) -> None:
+    primary = cluster[primary_of(cluster)]
+    primary.wait_enabled("federation")
+    arguments = {"qpidha.dedup": "message-id"}
+    primary.call("declare_queue", name="q", durable=True, arguments=arguments)
+    login = {"username": "guest", "password": "guest", "mechanism": "PLAIN"}
+    primary.call(
+        "declare_link", name="rabbit", addresses=f"amqp://{rabbitmq.address}", **login, durable=True
+    )
+    route = {"link": "rabbit", "credit": CREDIT, "durable": True}
+    primary.call("declare_route", name="in", source="/amq/queue/out", destination="q", **route)
+    primary.call(
+        "declare_route",
+        name="back",
+        source="q",
+        destination="/amq/queue/back",
+        direction="push",
+        **route,
+    )
+
+
+@needs_rabbitmq
+@pytest.mark.timeout(LONG_TEST * 2)
+def test_line_3_of_issue_18_rabbitmq_to_the_cluster_and_back_through_failovers(
+    rabbitmq: RabbitMQ, a_cluster: Callable[..., Cluster]
+) -> None:
+    cluster = a_cluster(3)
+    declare(cluster, rabbitmq)
+    for part in range(PARTS):
+        fill(rabbitmq, part * MESSAGES // PARTS, MESSAGES // PARTS)
+        wait_for(
+            lambda: rabbitmq.depths()["back"],
+            lambda found: found > part * MESSAGES // PARTS,  # noqa: B023
+            what="the messages that are back",
+        )
+        bounce_primary(cluster)
+    wait_for(lambda: rabbitmq.depths()["out"], (0).__eq__, what="what is to come")
+    wait_for(
+        lambda: cluster[primary_of(cluster)].call("list_queues", name="q")[0]["messages"],
+        (0).__eq__,
+        what="what is to go",
+    )
+    numbers = take(rabbitmq)
+    twice = len(numbers) - MESSAGES
+    print(f"\n{MESSAGES} messages, {twice} of them twice, over {PARTS} failovers")
+    assert set(numbers) == set(range(MESSAGES))
+    assert 0 <= twice <= PARTS * CREDIT, "only what was on its way may come twice"
