@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test docs man mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-console bench-pressure test-migrate sim soak verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
+.PHONY: help demo quick test docs man mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-console bench-pressure test-migrate sim soak soak-chain verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -12,6 +12,7 @@ SEEDS ?= 1000
 START ?= 0
 DEPTH ?= both
 SOAK_MINUTES ?= 10
+CHAIN_MINUTES ?= 5
 SIM_SEEDS ?= 20000
 VERIFY_MINUTES ?= 2
 VERIFY_FAULTS ?= kill,stop,terminate,partition,switchover
@@ -92,6 +93,11 @@ soak: ## minutes of random faults, and of the fuzzer, the demo with each fault, 
 	QPIDHA_SOAK=1 $(BIN)/python -m pytest -q tests/agents
 	@.ci/setup verify
 	QPIDHA_SOAK=1 $(BIN)/python -m pytest -q tests/pipeline/spark/test_connector_kill.py
+
+soak-chain: ## CHAIN_MINUTES of a chain of routes from a broker over a cluster to another, 10,000 messages a second offered, the primary killed every 10 s; without and with deduplication
+	@.ci/setup demo
+	$(BIN)/python -m tests.soak.chain --minutes $(CHAIN_MINUTES)
+	$(BIN)/python -m tests.soak.chain --minutes $(CHAIN_MINUTES) --dedup
 
 verify: ## VERIFY_MINUTES of clients and faults, everything written down in VERIFY_DIR, judged on Spark, and a report; SECURE=1 with TLS, SCRAM, an acl-file and two networks
 	@.ci/setup verify
