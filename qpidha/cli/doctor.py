@@ -29,10 +29,10 @@ from qpidha.client.command.output import print_json, print_table, talk
 from qpidha.client.command.ports import holders
 from qpidha.client.command.target import Target, local_cluster, resolve
 from qpidha.model.exit_codes import NO, OK
-from qpidha.model.paths import default_data_dir
+from qpidha.model.paths import CONFIGURATION, default_data_dir
 from qpidha.model.settings import Settings
 from qpidha.node import VERSION
-from qpidha.runtime.configuration import MAIN_FILE, configure, main_file
+from qpidha.runtime.configuration import configure, main_file
 from qpidha.runtime.exits import CannotStart
 from qpidha.tools.bundle.local import LocalBroker, process_at, running
 
@@ -226,7 +226,7 @@ def _not_running(config: str) -> Iterator[Finding]:
     if config or main_file():
         yield from _configured(_stopped(config))
         return
-    text = f"there is no {MAIN_FILE}: looked at with defaults"
+    text = f"there is no {CONFIGURATION}: looked at with defaults"
     yield Finding("configuration", GOOD, text, "--config FILE, or -b with a broker that runs")
     settings = replace(Settings(), data_dir=default_data_dir(os.environ, os.getuid()))
     yield from check_host(Looked(settings))

@@ -10,11 +10,9 @@ import os
 from dataclasses import dataclass
 
 from qpidha.model.errors import InvalidArgument
+from qpidha.model.paths import CONFIGURATION, QPIDD_CONFIGURATION
 from qpidha.model.paths import admin_socket as usual_admin_socket
 from qpidha.model.settings import Settings
-
-CONFIG = "/etc/qpidha/qpidha.conf"
-"""Where agents look for it unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +40,12 @@ class BrokerFile:
         if self.settings is None:
             return 0
         return self.settings.ssl_port if self.settings.require_encryption else self.settings.port
+
+
+def usual_file() -> str:
+    """Return where the file of a broker is that nobody named, as the broker itself has it."""
+    files = (path for path in (CONFIGURATION, QPIDD_CONFIGURATION) if os.path.exists(path))
+    return next(files, CONFIGURATION)
 
 
 def read_broker_file(path: str, admin_socket: str = "") -> BrokerFile:

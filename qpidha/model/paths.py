@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+CONFIGURATION = "/etc/qpidha/qpidha.conf"
+QPIDD_CONFIGURATION = "/etc/qpid/qpidd.conf"
+"""What is read where there is no CONFIGURATION."""
 SHARED = "/tmp/qpidha-"
 """Beginning of a folder's name that any user of the machine may take first."""
 

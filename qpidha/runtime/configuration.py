@@ -18,15 +18,12 @@ from qpidha.model.errors import InvalidArgument
 from qpidha.model.exit_codes import CONFIG
 from qpidha.model.options import FALSE, TRUE, Duration
 from qpidha.model.password_file import password_in
-from qpidha.model.paths import default_data_dir
+from qpidha.model.paths import CONFIGURATION, QPIDD_CONFIGURATION, default_data_dir
 from qpidha.model.settings import OPTIONS, Settings, load_with_origins
 from qpidha.model.sources import RUNNING, WORDS, long_words
 from qpidha.runtime.exits import CannotStart, reason_of
 from qpidha.runtime.from_qpidd import Judgement, judge
 
-MAIN_FILE = "/etc/qpidha/qpidha.conf"
-QPIDD_FILE = "/etc/qpid/qpidd.conf"
-"""What is read where there is no MAIN_FILE."""
 MORE_FILES = "/etc/qpidha/conf.d/*.conf"
 QPIDD = "qpidd"
 """The program by whose name --check is Qpid's: it tells whether the broker runs."""
@@ -94,7 +91,7 @@ def configure(
 
 def main_file() -> list[str]:
     """Return the configuration file of this machine, if there is one: ours, else qpidd's."""
-    return [path for path in (MAIN_FILE, QPIDD_FILE) if os.path.exists(path)][:1]
+    return [path for path in (CONFIGURATION, QPIDD_CONFIGURATION) if os.path.exists(path)][:1]
 
 
 def read_password(option: str, path: str) -> str:

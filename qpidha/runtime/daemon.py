@@ -62,12 +62,13 @@ from qpidha.model.exit_codes import (
     TIMED_OUT,
 )
 from qpidha.model.memory import peer_share
+from qpidha.model.paths import CONFIGURATION, QPIDD_CONFIGURATION
 from qpidha.model.settings import Settings
 from qpidha.node import NOT_RELOADED, VERSION, Node, check_patterns, newest_state
 from qpidha.runtime.access_list import load_access_list
 from qpidha.runtime.arithmetic import Arithmetic
 from qpidha.runtime.clock import Clock, new_uuid
-from qpidha.runtime.configuration import MAIN_FILE, QPIDD_FILE, Configuration, configure
+from qpidha.runtime.configuration import Configuration, configure
 from qpidha.runtime.console import ConsoleProcess, check_console
 from qpidha.runtime.data_dir import Disk
 from qpidha.runtime.describe import changed_text, config_text, help_text
@@ -593,7 +594,7 @@ class Daemon:
 
 def _with(files: Sequence[str]) -> str:
     """Say which files the settings come from."""
-    instead = f" (there is no {MAIN_FILE})" if QPIDD_FILE in files[:1] else ""
+    instead = f" (there is no {CONFIGURATION})" if QPIDD_CONFIGURATION in files[:1] else ""
     return f", with {' and '.join(files)}{instead}" if files else ""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from qpidha.client.command import target
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.target import PLAIN_ADDRESS, beside, resolve
@@ -309,3 +310,22 @@ def test_a_port_that_only_listens_is_75(qpid_ha: Run) -> None:
         assert said.code == 75
     said = qpid_ha("wait", "--for", "state=ready", "--timeout", "10ms", "-b", NOBODY)
     assert said.code == 69 and "no broker could be asked" in said.err
+
+
+def test_qpid_4_1_the_configuration_of_the_machine_says_where_its_broker_is(
+    broker: FakeBroker, qpid_ha: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without -b, as the original looks for a qpidd.conf; one that runs, or -b, comes first."""
+    ours, theirs = tmp_path / "qpidha.conf", tmp_path / "qpidd.conf"
+    monkeypatch.setattr(target, "CONFIGURATION", str(ours))
+    monkeypatch.setattr(target, "QPIDD_CONFIGURATION", str(theirs))
+    monkeypatch.setattr(target, "daemon_socket", lambda: "")
+    theirs.write_text(f"admin-socket={broker.socket}\nha-username=ha\n")
+    assert qpid_ha("status") == Said(0, "active\n", "")
+    ours.write_text("port=1\nha-username=us\nha-password=secret\n")
+    (found,) = resolve(Options())
+    assert (found.host, found.port, found.user, found.password) == ("localhost", 1, "us", "secret")
+    (found,) = resolve(Options(broker="there:2"))
+    assert (found.host, found.port, found.user) == ("there", 2, "")
+    monkeypatch.setattr(target, "daemon_socket", lambda: "/run/alive.sock")
+    assert [one.socket for one in resolve(Options())] == ["/run/alive.sock"]

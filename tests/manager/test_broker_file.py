@@ -17,7 +17,8 @@ import pytest
 from qpidha.client.admin import LinkBroken
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.target import resolve
-from qpidha.manager.broker_file import read_broker_file
+from qpidha.manager import broker_file
+from qpidha.manager.broker_file import read_broker_file, usual_file
 from qpidha.model.paths import admin_socket
 from tests.system.cluster import Admin, wait_for
 
@@ -111,3 +112,16 @@ def test_without_a_data_dir_the_admin_socket_is_where_a_daemon_of_this_user_has_
     usual = admin_socket(os.environ, os.getuid(), 5673)
     assert read_broker_file(str(config)).admin_socket == usual
     assert read_broker_file(str(config), "/given.sock").admin_socket == "/given.sock"
+
+
+def test_qpidds_own_file_counts_where_there_is_none_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = tmp_path / "qpidha.conf", tmp_path / "qpidd.conf"
+    monkeypatch.setattr(broker_file, "CONFIGURATION", str(ours))
+    monkeypatch.setattr(broker_file, "QPIDD_CONFIGURATION", str(theirs))
+    assert usual_file() == str(ours)
+    theirs.touch()
+    assert usual_file() == str(theirs)
+    ours.touch()
+    assert usual_file() == str(ours)

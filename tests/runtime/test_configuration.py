@@ -49,8 +49,9 @@ def test_qpid_13_qpidds_own_file_is_found_where_there_is_none_of_ours(place):
     """In a real daemon, whose paths are elsewhere than in /etc."""
     (place / "qpidd.conf").write_text("name=theirs\nlog-enable=notice+\n")
     code = (
-        "import sys; from qpidha.runtime import configuration as c; "
-        "c.MAIN_FILE, c.QPIDD_FILE = sys.argv[1:3]; c.MORE_FILES = ''; "
+        "import sys; from qpidha.model import paths as p; "
+        "p.CONFIGURATION, p.QPIDD_CONFIGURATION = sys.argv[1:3]; "
+        "from qpidha.runtime import configuration as c; c.MORE_FILES = ''; "
         "from qpidha.runtime.daemon import main; sys.exit(main(sys.argv[3:]))"
     )
 

@@ -2,7 +2,8 @@
 
 `-b` names a UNIX admin socket, `[amqp://[user[:password]@]]host[:port]`, or a broker of the local
 cluster (`b2`), or several of them with commas. Without it: the settings file of `--config`, the
-context, the local cluster's primary, the daemon's admin socket, then localhost:5672.
+context, the local cluster's primary, the daemon's admin socket, what the configuration of this
+machine's broker says, then localhost:5672.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from qpidha.model.broker_states import PRIMARY_STATES
 from qpidha.model.errors import InvalidArgument, QpidHaError
 from qpidha.model.exit_codes import CONFIG, NO_INPUT, UNAVAILABLE, USAGE
 from qpidha.model.options import TRUE
-from qpidha.model.paths import SHARED, admin_socket
+from qpidha.model.paths import CONFIGURATION, QPIDD_CONFIGURATION, SHARED, admin_socket
 from qpidha.model.percent import decode_part
 from qpidha.model.url import parse_url
 
@@ -81,13 +82,11 @@ def local_cluster(directory: str = "") -> dict[str, Any] | None:
 def resolve(options: Options) -> list[Target]:
     """Decide which brokers may be meant: those that -b names, or one."""
     use_context(options)
+    found = None if options.broker or options.config else _running()
+    if found is None and not options.broker:
+        options.config = options.config or _usual_file()
     configured = _configured(options)
-    if options.broker:
-        targets = named_targets(options.broker)
-    elif options.config:
-        targets = [configured]
-    else:
-        targets = [_default()]
+    targets = named_targets(options.broker) if options.broker else [found or configured]
     log_in(targets, options, configured)
     return targets
 
@@ -247,7 +246,14 @@ def cluster_places() -> list[str]:
     )
 
 
-def _default() -> Target:
+def _usual_file() -> str:
+    """Return the configuration of this machine's broker, where we may read it; or empty."""
+    files = (path for path in (CONFIGURATION, QPIDD_CONFIGURATION) if os.access(path, os.R_OK))
+    return next(files, "")
+
+
+def _running() -> Target | None:
+    """Find a broker that runs: of the local cluster, or this user's or the machine's daemon."""
     cluster = local_cluster()
     sockets = [
         broker["admin_socket"]
@@ -264,7 +270,7 @@ def _default() -> Target:
     if found:
         return Target(socket=found)
     alive = daemon_socket()
-    return Target(socket=alive) if alive else Target(host="localhost")
+    return Target(socket=alive) if alive else None
 
 
 def daemon_socket() -> str:

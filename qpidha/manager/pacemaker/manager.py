@@ -13,7 +13,7 @@ import socket
 from functools import cached_property
 
 from qpidha.client.admin import LinkBroken, ask
-from qpidha.manager.broker_file import CONFIG, read_broker_file
+from qpidha.manager.broker_file import read_broker_file
 from qpidha.manager.in_sync_record import InSyncRecord
 from qpidha.manager.pacemaker.cib import Cib
 from qpidha.manager.pacemaker.plan import PROMOTABLE
@@ -23,6 +23,7 @@ from qpidha.manager.placement import Member
 from qpidha.manager.resource_manager import BrokerPlace
 from qpidha.manager.tool_runner import PLACES, QUICK, ToolFailed, run
 from qpidha.model.errors import NotAllowed, NotFound, RefusedRequest
+from qpidha.model.paths import CONFIGURATION
 
 MOVE_PATIENCE = 60
 """Seconds for Pacemaker to have moved the primary, or ended all brokers."""
@@ -43,7 +44,8 @@ class PacemakerManager:
             )
         self.brokers = brokers
         self.file = read_broker_file(
-            brokers.parameters.get("config") or CONFIG, brokers.parameters.get("admin_socket", "")
+            brokers.parameters.get("config") or CONFIGURATION,
+            brokers.parameters.get("admin_socket", ""),
         )
 
     def state(self) -> ClusterState:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from qpidha.client.admin import LinkBroken, ask
-from qpidha.manager.broker_file import CONFIG, BrokerFile, read_broker_file
+from qpidha.manager.broker_file import BrokerFile, read_broker_file, usual_file
 from qpidha.manager.in_sync_record import InSyncRecord
 from qpidha.manager.placement import Member
 from qpidha.manager.resource_manager import BrokerPlace
@@ -241,7 +241,7 @@ def find(place: BrokerPlace) -> RgmanagerManager | None:
     """Find the rgmanager cluster of this machine, if it runs the broker."""
     if shutil.which("clustat", path=os.pathsep.join([os.environ.get("PATH", ""), *PLACES])) is None:
         return None
-    manager = RgmanagerManager(read_broker_file(CONFIG))
+    manager = RgmanagerManager(read_broker_file(usual_file()))
     if not manager.runs(place):
         return None
     try:
