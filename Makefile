@@ -163,6 +163,7 @@ bench-pressure: ## a slower consumer, little memory and small disks: senders wai
 
 lock: ## rewrite the lock files from pyproject.toml (needs uv on the PATH)
 	@for pair in "requirements --extra=dev pyproject.toml" "requirements-build --group=pyproject.toml:build" \
+	    "requirements-kerberos --extra=kerberos --constraints=requirements.lock --no-annotate pyproject.toml" \
 	    "requirements-data --extra=data --constraints=requirements.lock --no-annotate pyproject.toml" \
 	    "requirements-docs --group=pyproject.toml:docs --constraints=requirements.lock --constraints=requirements-data.lock --no-annotate"; do \
 	    set -- $$pair; name=$$1; shift; \

@@ -788,8 +788,13 @@ class Node:
             self.cluster is None or self.cluster.primary is not None
         )
 
-    def compute(self, connection: Connection, work: Callable[[], object]) -> None:
-        """Have arithmetic done that takes long."""
+    def compute(self, connection: Connection, work: Callable[[], object], *, blocks: bool) -> None:
+        """Have arithmetic done that takes long, or what asks the network, for which no login
+        waits.
+        """
+        if blocks:
+            self.effects.append(Compute(connection.connection_id, work, blocks=True))
+            return
         self.login_work.add(connection.connection_id, connection.principal.address, work)
 
     def login_decided(self, connection: Connection, *, refused: bool) -> int:

@@ -126,6 +126,7 @@ HALLS = {"amqp"}
 # secure cluster; brokers and clients write events into files of one kind.
 ALSO_SEE = {
     ("runtime", "qpidha.amqp.peer.sasl"),
+    ("runtime", "qpidha.amqp.peer.kerberos"),
     ("runtime", "qpidha.management.acl"),
     ("runtime", "qpidha.management.acl_file"),
     ("runtime", "qpidha.management.policy_file"),
@@ -175,6 +176,7 @@ OWNED = {
     "proton": (),
     "re2": ("qpidha.broker.pattern",),
     "scramp": ("qpidha.amqp.peer.sasl",),
+    "gssapi": ("qpidha.amqp.peer.kerberos",),
     "lark": ("qpidha.broker.queues.selector",),
     "fastapi": ("qpidha.console",),
     "starlette": ("qpidha.console",),
@@ -198,6 +200,8 @@ MAY_DEFER_MODULES = {
     ("qpidha.client.admin", "asyncio"),
     # A third of the daemon's start, half of a client's, and for passwords only.
     ("qpidha.amqp.peer.sasl", "scramp"),
+    # An extra: only brokers and clients that log in by Kerberos have it.
+    ("qpidha.amqp.peer.kerberos", "gssapi"),
     # Half of a daemon's start, and for selectors only.
     ("qpidha.broker.queues.selector", "lark"),
 }

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import select
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, Self
 
@@ -351,9 +353,11 @@ class Client(ClientFace[Coroutine[Any, Any, "Sender"], Coroutine[Any, Any, "Rece
         core, loop = self._core, self._loop
         assert loop is not None
         limit = core.time_for_dial(now) / SECOND
-        stream = _Stream(self)
+        stream, tickets = _Stream(self), core.tickets()
         try:
             async with asyncio.timeout(limit):
+                if tickets is not None:
+                    await _in_thread(loop, tickets.begin)
                 transport, _ = await loop.create_connection(
                     lambda: stream,
                     endpoint.host,
@@ -368,7 +372,7 @@ class Client(ClientFace[Coroutine[Any, Any, "Sender"], Coroutine[Any, Any, "Rece
             transport.abort()
             return
         self._transport, self._stream = transport, stream
-        core.dialled(time.monotonic_ns(), encrypted=endpoint.tls)
+        core.dialled(time.monotonic_ns(), encrypted=endpoint.tls, tickets=tickets)
 
     async def _flush_link(self, link: SenderLink, timeout: Timeout) -> None:
         """Wait until everything that was sent on a link has an outcome."""
@@ -682,6 +686,21 @@ class Transaction(TransactionFace):
             await self.roll_back()
         except ClientError:
             pass  # It is rolled back in any case; the error of the block is what matters.
+
+
+async def _in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+    """Wait for what asks the network. A thread that hangs is not waited for at the end of the
+    program, as those of the loop's executor are.
+    """
+    done: asyncio.Future[None] = loop.create_future()
+
+    def run() -> None:
+        work()
+        with suppress(RuntimeError):  # The loop is closed.
+            loop.call_soon_threadsafe(_resolve, done)
+
+    threading.Thread(target=run, daemon=True, name="qpidha-client-tickets").start()
+    await done
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

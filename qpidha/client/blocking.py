@@ -298,7 +298,7 @@ class Client(ClientFace["Sender", "Receiver"]):
             return
         self._socket = stream
         self._poll.register(stream, select.POLLIN)
-        core.dialled(time.monotonic_ns(), encrypted=dial.endpoint.tls)
+        core.dialled(time.monotonic_ns(), encrypted=dial.endpoint.tls, tickets=dial.tickets)
         self._write()
 
     def _begin_dial(self, endpoint: Endpoint, now: int) -> None:
@@ -313,6 +313,7 @@ class Client(ClientFace["Sender", "Receiver"]):
             core.time_for_dial(now) / SECOND,
             context=context,
             server_name=self._server_name(endpoint),
+            tickets=core.tickets(),
             on_done=self._busy.set,
         )
 

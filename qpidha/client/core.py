@@ -18,12 +18,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qpidha.amqp.peer.connection import Connection
+from qpidha.amqp.peer.kerberos import Initiator
 from qpidha.amqp.peer.links import Scratch
 from qpidha.amqp.peer.sasl import Users
 from qpidha.amqp.peer.terminus import PeerError
 from qpidha.client.endpoint import Endpoint
 from qpidha.client.errors import (
     NO_LOGIN,
+    NO_TICKET,
     WRONG_LOGIN,
     ClientError,
     Closed,
@@ -35,7 +37,7 @@ from qpidha.client.errors import (
 from qpidha.client.links import Coordinator, Link, Sender
 from qpidha.model.errors import FOLLOWS_REDIRECTS
 from qpidha.model.events import ConnectionKind
-from qpidha.model.settings import Settings
+from qpidha.model.settings import GSSAPI, Settings
 
 SECOND = 1_000_000_000
 REDIRECT = "amqp:connection:redirect"
@@ -208,7 +210,27 @@ class Core:
         is_only = len(self._known) == 1 and not self.connects
         return LONGEST_SHARE if is_only else self._share
 
-    def dialled(self, now: int, *, encrypted: bool) -> None:
+    @property
+    def _login_hint(self) -> str:
+        if self._wants_kerberos:
+            return NO_TICKET
+        return WRONG_LOGIN if self.endpoint.user else NO_LOGIN
+
+    @property
+    def _wants_kerberos(self) -> bool:
+        return GSSAPI in self.endpoint.mechanism.upper().split()
+
+    def tickets(self) -> Initiator | None:
+        """Return what logs in by Kerberos at `endpoint`, if that is what the client wants; to
+        begin that asks the network.
+        """
+        endpoint = self.endpoint
+        if not self._wants_kerberos:
+            return None
+        host = self.options.server_name or endpoint.host
+        return Initiator(endpoint.service, host, user=endpoint.user)
+
+    def dialled(self, now: int, *, encrypted: bool, tickets: Initiator | None = None) -> None:
         """Go on over a stream to `endpoint`, where TLS is up if it is to be."""
         self.now = now
         self.state = OPENING
@@ -227,6 +249,7 @@ class Core:
             hostname=options.server_name or endpoint.host,
             heartbeat=int(options.heartbeat * SECOND),
             offered=(FOLLOWS_REDIRECTS,) if options.follow_redirects else (),
+            initiator=tickets,
         )
 
     def dial_failed(self, now: int, error: ClientError) -> None:
@@ -302,7 +325,7 @@ class Core:
 
     # What the connection asks of its surroundings.
 
-    def compute(self, connection: Any, work: Callable[[], Any]) -> Any:
+    def compute(self, connection: Any, work: Callable[[], Any], *, blocks: bool) -> Any:
         """Nobody else waits meanwhile."""
         return work()
 
@@ -357,7 +380,7 @@ class Core:
                     f"{self.endpoint} does not let the client in",
                     reason=error.explanation,
                     condition=error.condition,
-                    hint=WRONG_LOGIN if self.endpoint.user else NO_LOGIN,
+                    hint=self._login_hint,
                     info=error.info,
                 )
             )

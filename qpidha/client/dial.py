@@ -1,8 +1,9 @@
 """One attempt to reach a broker, in a thread of its own.
 
-A name service that is slow, or a host that takes a connection and says nothing, holds up this
-thread and no call: whoever waits for the attempt does so for as long as it likes. What comes of an
-attempt that was given up is closed. Knows nothing of AMQP.
+A name service that is slow, a key distribution centre of Kerberos that does not answer, or a host
+that takes a connection and says nothing, holds up this thread and no call: whoever waits for the
+attempt does so for as long as it likes. What comes of an attempt that was given up is closed. Knows
+nothing of AMQP.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from qpidha.amqp.peer.kerberos import Initiator
 from qpidha.client.endpoint import Endpoint
 
 
@@ -26,6 +28,7 @@ class Dial:
         *,
         context: ssl.SSLContext | None,
         server_name: str,
+        tickets: Initiator | None = None,
         on_done: Callable[[], object],
     ) -> None:
         self.endpoint = endpoint
@@ -33,6 +36,7 @@ class Dial:
         """How long it may take."""
         self._context = context
         self._server_name = server_name
+        self.tickets = tickets
         self._on_done = on_done
         self._deadline = time.monotonic() + seconds
         self._lock = threading.Lock()
@@ -73,6 +77,8 @@ class Dial:
     def _run(self) -> None:
         stream: socket.socket | None = None
         try:
+            if self.tickets is not None:
+                self.tickets.begin()
             place = (self.endpoint.host, self.endpoint.port)
             stream = socket.create_connection(place, timeout=self.seconds)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

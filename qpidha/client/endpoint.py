@@ -11,7 +11,7 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qpidha.client.errors import KEY_PASSWORD, ClientError, TlsError
 from qpidha.model.errors import InvalidArgument
@@ -31,8 +31,9 @@ class Endpoint:
     `host` is a name or an IP address, IPv6 with brackets or without. `port` is 5672, or 5671 under
     TLS, unless given (0 is not given). `mechanism` names the SASL mechanisms that may be used,
     separated by spaces; empty is whatever is safe: SCRAM, then PLAIN under TLS, with a
-    `user`; EXTERNAL (a client certificate), then ANONYMOUS, without. Raises ClientError for a host
-    or port that cannot be one.
+    `user`; EXTERNAL (a client certificate), then ANONYMOUS, without. GSSAPI shows a ticket of
+    Kerberos for `service` at the host, which is usually amqp. Raises ClientError for a host or
+    port that cannot be one.
     """
 
     host: str
@@ -41,6 +42,7 @@ class Endpoint:
     user: str = ""
     password: str = field(default="", repr=False)
     mechanism: str = ""
+    service: str = ""
 
     def __post_init__(self) -> None:
         host = self.host
@@ -197,7 +199,7 @@ def parse_endpoint(text: str, *, tls: bool = False) -> Endpoint:
 
 
 def _with_login(endpoint: Endpoint, user: str, password: str) -> Endpoint:
-    return Endpoint(endpoint.host, endpoint.port, endpoint.tls, user, password, endpoint.mechanism)
+    return replace(endpoint, user=user, password=password)
 
 
 def _inherits_tls(part: str, first: Endpoint | None) -> bool:

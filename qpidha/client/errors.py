@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 NO_LOGIN = "name a user and a password, or a mechanism that the broker offers"
+NO_TICKET = "get a ticket with kinit, and name the broker's host and service as its keytab does"
 WRONG_LOGIN = "another user, password or mechanism"
 KEY_PASSWORD = "give the password of the key: Tls(..., password=...)"
 UNTRUSTED = "name the certificate of the authority that signed it as trusted"

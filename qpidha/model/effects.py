@@ -125,11 +125,13 @@ class SetLogLevel:
 @dataclass(slots=True)
 class Compute:
     """Do arithmetic that takes long, for a connection and beside everything else; Computed follows,
-    whatever becomes of the connection. `work` looks at nothing that changes.
+    whatever becomes of the connection. `work` looks at nothing that changes. If it `blocks` it is
+    no arithmetic but asks the network, and nothing else is to wait for it.
     """
 
     connection_id: int
     work: Callable[[], object] = field(repr=False)
+    blocks: bool = False
 
 
 Effect = (

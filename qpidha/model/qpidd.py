@@ -95,7 +95,9 @@ QPIDD: dict[str, QpiddOption] = {
     "auth": QpiddOption("yes"),
     "realm": QpiddOption("QPID"),
     "sasl-config": QpiddOption(),
-    "sasl-service-name": QpiddOption("qpidd"),
+    "sasl-service-name": QpiddOption(
+        "amqp", "it is for AMQP 1.0, too, where qpidd has amqp whatever it says"
+    ),
     "require-encryption": QpiddOption("no", "the plain port is not opened at all"),
     "acl-file": QpiddOption(
         "", "a relative path begins at this file's folder, in qpidd at data-dir"

@@ -41,14 +41,10 @@ from qpidha.model.replication_level import LEVELS as REPLICATION_LEVELS
 from qpidha.model.sources import Given, resolve
 from qpidha.model.url import Url, parse_address
 
-MECHANISMS = ("ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "EXTERNAL")
+GSSAPI = "GSSAPI"
+MECHANISMS = ("ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "EXTERNAL", GSSAPI)
 WEAK = "its hash is broken; use SCRAM-SHA-256 or SCRAM-SHA-512"
-OTHER_MECHANISMS = {
-    "CRAM-MD5": WEAK,
-    "DIGEST-MD5": WEAK,
-    "SCRAM-SHA-1": WEAK,
-    "GSSAPI": "Kerberos is not offered; use EXTERNAL with certificates",
-}
+OTHER_MECHANISMS = {"CRAM-MD5": WEAK, "DIGEST-MD5": WEAK, "SCRAM-SHA-1": WEAK}
 """Mechanisms of other brokers, and why they are refused."""
 SAFETY = ("strict", "trust-manager")
 RECORDERS = ("brokers", "manager")
@@ -64,7 +60,7 @@ FOR_USERS = ("realm", "acl-file", "ha-username")
 """Options that say that users are to log in."""
 USERS_HINT = (
     "set users-file, with users made by qpid-ha user add (or ssl-cert and ssl-trusted, for clients "
-    "with certificates)"
+    "with certificates, or sasl-keytab, for clients with tickets of Kerberos)"
 )
 LONG_HEARTBEAT = 10 * SECOND
 """A heartbeat beyond this lets a hung broker hold up a cluster for long."""
@@ -289,6 +285,20 @@ class Settings:
         "SASL mechanisms to offer; empty is all that apply.",
         group=SECURITY,
         repeat=True,
+    )
+    sasl_keytab: str = option(
+        "",
+        FilePath(),
+        "Keytab with the key of this broker's service, for logins by Kerberos (GSSAPI), which are "
+        "offered with it: whoever has a ticket is in, as user@REALM. Where sasl-mechanisms names "
+        "GSSAPI, empty is that of KRB5_KTNAME, or the system's.",
+        group=SECURITY,
+    )
+    sasl_service_name: str = option(
+        "amqp",
+        Text(),
+        "Name of this broker's service in Kerberos, as in amqp/host@REALM.",
+        group=SECURITY,
     )
     sasl_plain_without_tls: bool = option(
         False,
@@ -586,9 +596,18 @@ class Settings:
 
     @property
     def has_logins(self) -> bool:
-        """Whether somebody could log in: users, or under TLS who has a certificate."""
+        """Whether somebody could log in: users, under TLS who has a certificate, or who has a
+        ticket.
+        """
         shows_tls = self.ssl_cert and "ssl" not in self.listen_disable
-        return bool(self.users_file or (self.ssl_trusted and shows_tls))
+        return bool(self.users_file or (self.ssl_trusted and shows_tls) or self.offers_kerberos)
+
+    @property
+    def offers_kerberos(self) -> bool:
+        """Whether clients may log in by Kerberos."""
+        return bool(self.auth) and (
+            GSSAPI in self.sasl_mechanisms if self.sasl_mechanisms else bool(self.sasl_keytab)
+        )
 
     @property
     def is_local(self) -> bool:
@@ -886,7 +905,14 @@ def _worries(settings: Settings, given: Mapping[str, Given]) -> list[str]:
             f"link-heartbeat-interval={heartbeat // SECOND}: a hung broker is noticed after "
             f"{2 * heartbeat // SECOND} s. Set it to 1"
         )
-    for more in (_open_doors, _side_doors, _shown_passwords, _odd_brokers, _odd_selectors):
+    for more in (
+        _open_doors,
+        _side_doors,
+        _ticket_doors,
+        _shown_passwords,
+        _odd_brokers,
+        _odd_selectors,
+    ):
         worries += more(settings)
     return worries
 
@@ -913,6 +939,16 @@ def _side_doors(settings: Settings) -> list[str]:
         "ssl-trusted: whoever has a certificate of these authorities, such as a broker's, logs in "
         "without a password, be he in users-file or not. Set acl-file, or sasl-mechanisms without "
         "EXTERNAL, or with it if that is meant"
+    ]
+
+
+def _ticket_doors(settings: Settings) -> list[str]:
+    """Warn if whoever has a ticket may do everything."""
+    if not settings.offers_kerberos or settings.acl_file:
+        return []
+    return [
+        "GSSAPI is offered without acl-file: whoever has a ticket of the realm, or of one that it "
+        "trusts, may use every queue. Set acl-file, whose users are user@REALM"
     ]
 
 

@@ -25,7 +25,6 @@ _LINES = "lines of the log have one form, or with log-format=json another one"
 IGNORED = {
     "worker-threads": "the broker runs in one thread",
     "sasl-config": "users are in users-file, which qpid-ha user add writes",
-    "sasl-service-name": "",
     "acl-query": "",
     "known-hosts-url": "clients learn ha-brokers-url",
     "domain": "no outgoing connections are made by the names of domains",

@@ -97,7 +97,7 @@ from qpidha.runtime.sockets import (
 )
 from qpidha.runtime.state_saver import StateSaver
 from qpidha.runtime.tls import certificate_end, check_certificate, client_context, server_context
-from qpidha.runtime.users import SECRET, check_users, load_users
+from qpidha.runtime.users import SECRET, check_kerberos, check_users, load_users
 
 _FLUSH = 2.0
 """Seconds that the last bytes may take to leave when the daemon stops."""
@@ -625,6 +625,7 @@ def _check(configuration: Configuration) -> None:
     configuration.warnings += check_users(settings, load_users(settings))
     configuration.warnings += load_access_list(settings)[1]
     load_policies(settings)
+    check_kerberos(settings)
     _check_patterns(settings)
     if settings.ssl_cert:
         server_context(settings)

@@ -9,10 +9,11 @@ import errno
 import os
 import stat
 
+from qpidha.amqp.peer.kerberos import INSTALL, missing, unfit
 from qpidha.amqp.peer.sasl import HASHES, Users
 from qpidha.model.errors import QpidHaError
 from qpidha.model.exit_codes import CONFIG
-from qpidha.model.settings import Settings
+from qpidha.model.settings import GSSAPI, Settings
 from qpidha.runtime.exits import CannotStart, reason_of
 
 SECRET = 32
@@ -20,6 +21,27 @@ SECRET = 32
 users file has no secret.
 """
 PASSWORD_MECHANISMS = ("PLAIN", *HASHES)
+
+
+def check_kerberos(settings: Settings) -> None:
+    """Raise CannotStart if logins by Kerberos are wanted that there cannot be."""
+    is_for_brokers = settings.ha_cluster and settings.ha_mechanism == GSSAPI
+    if not settings.offers_kerberos and not is_for_brokers:
+        return
+    name = "sasl-mechanisms" if settings.offers_kerberos else "ha-mechanism"
+    if why := missing():
+        raise CannotStart(f"{name}=GSSAPI: {why}", hint=INSTALL, code=CONFIG)
+    if settings.offers_kerberos and (
+        why := unfit(settings.sasl_service_name, settings.sasl_keytab)
+    ):
+        raise CannotStart(
+            f"{name}=GSSAPI: this broker has no key of the service "
+            f"{settings.sasl_service_name}: {why}",
+            hint="have the realm's administrator make a keytab of "
+            f"{settings.sasl_service_name}/HOST, with the name by which clients know this host, "
+            "that this user may read, and name it as sasl-keytab",
+            code=CONFIG,
+        )
 
 
 def load_users(settings: Settings, secret: bytes = b"") -> Users:

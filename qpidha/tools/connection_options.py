@@ -167,6 +167,8 @@ class Connecting:
     timeout: float | None
     """Seconds; None is for ever."""
     mechanism: str
+    service: str
+    """The name of the service in Kerberos."""
     tls: Tls
     is_admin: bool
 
@@ -177,16 +179,11 @@ class Connecting:
             parser.error("missing '--ssl-certificate' (required by '--ssl-key')")
         if options.timeout < 0:
             parser.error(f"option --timeout: {options.timeout} is less than 0")
-        if options.sasl_service_name:
-            raise ToolError(
-                "InvalidOption",
-                "--sasl-service-name is for Kerberos, by which brokers cannot be logged in to "
-                "here. Try: leave it out, and -b user/password@host",
-            )
         return Connecting(
             parser.get_prog_name(),
             options.timeout or None,
             options.sasl_mechanism or "",
+            options.sasl_service_name or "",
             Tls(options.ssl_trusted or "", options.ssl_certificate or "", options.ssl_key or ""),
             options.ha_admin,
         )
@@ -202,7 +199,9 @@ class Connecting:
         """Read the addresses of brokers. A user in an address comes before the environment's."""
         user, password = os.environ.get(USER, ""), os.environ.get(PASSWORD, "")
         found = parse_endpoints(brokers, user=user, password=password)
-        return [replace(endpoint, mechanism=self.mechanism) for endpoint in found]
+        return [
+            replace(endpoint, mechanism=self.mechanism, service=self.service) for endpoint in found
+        ]
 
     def client(
         self,

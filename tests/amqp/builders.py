@@ -102,7 +102,7 @@ class AHost:
         self._numbers += 1
         return f"00000000-0000-4000-8000-{self._numbers:012d}"
 
-    def compute(self, connection: Any, work: Any) -> Any:
+    def compute(self, connection: Any, work: Any, *, blocks: bool) -> Any:
         return work()
 
     def login_decided(self, connection: Any, *, refused: bool) -> int:

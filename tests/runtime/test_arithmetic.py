@@ -12,7 +12,7 @@ from pathlib import Path
 from qpidha.amqp.peer.sasl import SASL_HEADER, SaslClient
 from qpidha.model.effects import Compute
 from qpidha.model.events import Computed
-from qpidha.runtime.arithmetic import Arithmetic
+from qpidha.runtime.arithmetic import ASKING, Arithmetic
 from tests.patience import STATE
 from tests.runtime.daemons import Running
 
@@ -43,6 +43,31 @@ def test_work_is_done_in_order_while_the_loop_goes_on() -> None:
             ZeroDivisionError,
             type(None),
         ]
+
+    asyncio.run(play())
+
+
+def test_what_asks_the_network_keeps_nobody_waiting() -> None:
+    async def play() -> None:
+        gate, done = threading.Event(), asyncio.Event()
+        events: list[int] = []
+
+        def put(event: Computed) -> None:
+            events.append(event.connection_id)
+            if len(events) == 3:
+                gate.set()
+            if len(events) == ASKING + 2:
+                done.set()
+
+        arithmetic = Arithmetic(asyncio.get_running_loop(), put)  # type: ignore[arg-type]
+        for number in range(ASKING - 1):  # All but one hang until the others are done.
+            arithmetic.take(Compute(number, lambda: gate.wait(STATE), blocks=True))
+        arithmetic.take(Compute(100, lambda: "an answer", blocks=True))
+        arithmetic.take(Compute(200, lambda: "a password"))
+        arithmetic.take(Compute(300, lambda: "the next", blocks=True))
+        await asyncio.wait_for(done.wait(), STATE)
+        assert set(events[:3]) == {100, 200, 300}
+        assert len(arithmetic._asking) == ASKING
 
     asyncio.run(play())
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qpidha.amqp.peer.engine import Engine
+from qpidha.amqp.peer.kerberos import Acceptor, Initiator
 from qpidha.amqp.peer.sasl import AMQP_HEADER, SASL_HEADER, SaslClient, SaslServer, SaslSide
 from qpidha.amqp.peer.service_link import ServiceLink
 from qpidha.amqp.peer.terminus import PeerError, Terminus, source, target
@@ -29,6 +30,7 @@ from qpidha.model.errors import (
 )
 from qpidha.model.events import ConnectionKind
 from qpidha.model.principal import ANONYMOUS, Principal, Role
+from qpidha.model.settings import GSSAPI
 
 if TYPE_CHECKING:
     from qpidha.amqp.peer.channels import Retiring
@@ -169,10 +171,16 @@ class Connection:
         heartbeat: int = 0,
         offered: tuple[str, ...] = (),
         mutual: bool = False,
+        initiator: Initiator | None = None,
     ) -> None:
         """Log in and open; `heartbeat` is ns, silence of twice as long ends the connection.
         `offered` are capabilities. With `mutual` the peer has to prove who it is as well.
+        `initiator` is for the mechanism GSSAPI; without one it is made of the settings.
         """
+        if initiator is None and GSSAPI in mechanism.upper().split():
+            settings = self.host.settings
+            service, keytab = settings.sasl_service_name, settings.sasl_keytab
+            initiator = Initiator(service, hostname, user=username, keytab=keytab)
         self._sasl = SaslClient(
             mechanism,
             username=username,
@@ -181,6 +189,7 @@ class Connection:
             nonce=self.host.make_uuid(),
             encrypted=self.principal.encrypted,
             mutual=mutual,
+            initiator=initiator,
         )
         self._stage = SASL
         self.principal = self.principal.logged_in(username, mechanism)
@@ -279,7 +288,10 @@ class Connection:
         """Go on with what came of the arithmetic that the host was asked for."""
         if self._stage == SASL:
             assert self._sasl is not None
-            self._sasl.worked(result)
+            try:
+                self._sasl.worked(result)
+            except QpidHaError as error:
+                self.close(error.with_traceback(None))
             self.receive(b"")
 
     def output(self) -> bytes:
@@ -417,6 +429,7 @@ class Connection:
                     identity=self.identity,
                     make_nonce=self.host.make_uuid,
                     takes_any=self.host.settings.anonymous,
+                    acceptor=self._acceptor(),
                 )
                 self._stage = SASL
             elif data.startswith(AMQP_HEADER) and self.host.settings.anonymous:
@@ -430,7 +443,7 @@ class Connection:
         sasl.receive(data)
         work = sasl.take_work()
         if work is not None:
-            result = self.host.compute(self, work)
+            result = self.host.compute(self, work, blocks=sasl.blocks)
             if result is None:
                 return b""
             sasl.worked(result)
@@ -488,11 +501,18 @@ class Connection:
         self._stage = ENDING
         return b""
 
+    def _acceptor(self) -> Acceptor | None:
+        settings = self.host.settings
+        if not settings.offers_kerberos:
+            return None
+        return Acceptor(settings.sasl_service_name, settings.sasl_keytab)
+
     def _mechanisms(self) -> list[str]:
         settings = self.host.settings
         users = self.host.users
         has_name = users.bare(self.identity) not in ("", ANONYMOUS)
         suitable = ["EXTERNAL"] if has_name and self.principal.encrypted else []
+        suitable += [GSSAPI] if settings.offers_kerberos else []
         suitable += users.mechanisms
         is_hidden = self.principal.encrypted or settings.sasl_plain_without_tls
         if settings.anonymous or (users.verifiers and is_hidden):

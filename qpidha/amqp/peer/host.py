@@ -153,9 +153,9 @@ class Host(Protocol):
     def make_uuid(self) -> str:
         """A fresh unguessable uuid, for dynamic AMQP nodes and SASL nonces."""
 
-    def compute(self, connection: Any, work: Callable[[], Any]) -> Any:
-        """Do arithmetic that takes long, and give its result; None if `Connection.computed` will
-        hear of it.
+    def compute(self, connection: Any, work: Callable[[], Any], *, blocks: bool) -> Any:
+        """Do arithmetic that takes long, or what asks the network if it `blocks`, and give its
+        result; None if `Connection.computed` will hear of it.
         """
 
     def login_decided(self, connection: Any, *, refused: bool) -> int:

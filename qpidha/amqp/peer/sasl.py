@@ -4,8 +4,8 @@ A side takes bytes and keeps what it has to say in `output`; when it is `done` i
 `leftover` and goes on with AMQP. The arithmetic of SCRAM is scramp's. What of it takes long is for
 the owner to do, or to have done elsewhere; until then a side keeps what comes. Randomness comes
 from outside, so that a history can be played again. Passwords are never kept: a users file holds
-SCRAM verifiers, and PLAIN is checked against the same. Source: AMQP 1.0 section 5.3, RFC 4616,
-RFC 7677.
+SCRAM verifiers, and PLAIN is checked against the same. Kerberos is in `kerberos.py`. Source: AMQP
+1.0 section 5.3, RFC 4616, RFC 7677.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+from qpidha.amqp.peer.kerberos import LONGEST_TOKEN, Acceptor, Initiator, Step
 from qpidha.model.encoding import Array, Described, Symbol, UByte, ULong, decode, encode
 from qpidha.model.errors import InvalidArgument, ProtocolViolation, Unauthorized
 from qpidha.model.principal import ANONYMOUS, without_realm
+from qpidha.model.settings import GSSAPI
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
@@ -290,6 +292,7 @@ class SaslSide:
         "_header_seen",
         "_waits",
         "_work",
+        "blocks",
         "by_password",
         "done",
         "failed",
@@ -311,6 +314,8 @@ class SaslSide:
         self._buffer = b""
         self._header_seen = False
         self._waits = False
+        self.blocks = False
+        """Whether the work that is taken asks the network, and is no arithmetic."""
         self._work: Callable[[], Any] | None = None
 
     @property
@@ -336,7 +341,7 @@ class SaslSide:
             self._header_seen = True
         while not (self.done or self.failed or self._waits) and len(self._buffer) >= 8:
             size, offset = int.from_bytes(self._buffer[:4], "big"), 4 * self._buffer[4]
-            if self._buffer[5] != 1 or not 8 <= offset <= size or size > MAX_FRAME:
+            if self._buffer[5] != 1 or not 8 <= offset <= size or size > self._most:
                 raise ProtocolViolation(
                     f"faulty SASL frame of {size} bytes and type {self._buffer[5]}"
                 )
@@ -344,6 +349,11 @@ class SaslSide:
                 return
             body, self._buffer = self._buffer[offset:size], self._buffer[size:]
             self._take_frame(body)
+
+    @property
+    def _most(self) -> int:
+        """Bytes of a frame that is taken."""
+        return MAX_FRAME
 
     def take_work(self) -> Callable[[], Any] | None:
         """Give arithmetic that is to be done before this side goes on, once; `worked` hears what
@@ -360,9 +370,9 @@ class SaslSide:
     def use(self, result: Any) -> None:
         """Go on with what the arithmetic has given."""
 
-    def wait_for(self, work: Callable[[], Any]) -> None:
-        """Take no frame until `work` is done."""
-        self._work, self._waits = work, True
+    def wait_for(self, work: Callable[[], Any], *, blocks: bool = False) -> None:
+        """Take no frame until `work` is done, which may ask the network if it `blocks`."""
+        self._work, self._waits, self.blocks = work, True, blocks
 
     def _take_frame(self, body: bytes) -> None:
         value, end = decode(body)
@@ -390,7 +400,15 @@ class SaslSide:
 class SaslServer(SaslSide):
     """The side that checks."""
 
-    __slots__ = ("_identity", "_make_nonce", "_scram", "_takes_any", "_users", "offered")
+    __slots__ = (
+        "_acceptor",
+        "_identity",
+        "_make_nonce",
+        "_scram",
+        "_takes_any",
+        "_users",
+        "offered",
+    )
 
     def __init__(
         self,
@@ -400,12 +418,14 @@ class SaslServer(SaslSide):
         identity: str,
         make_nonce: Callable[[], str],
         takes_any: bool = False,
+        acceptor: Acceptor | None = None,
     ) -> None:
         """With `takes_any` every password is right for PLAIN, and the name that comes with it is
-        not believed: some clients know no other mechanism.
+        not believed: some clients know no other mechanism. `acceptor` is for GSSAPI.
         """
         super().__init__()
         self._takes_any = takes_any
+        self._acceptor = acceptor
         self.offered = offered
         self._users = users
         self._identity = identity
@@ -441,6 +461,11 @@ class SaslServer(SaslSide):
             )
         elif self.mechanism == "PLAIN":
             self._plain(response)
+        elif self.mechanism == GSSAPI:
+            acceptor = self._acceptor
+            assert acceptor is not None
+            self.by_password = True  # Who fails again and again is to wait as well.
+            self.wait_for(lambda: acceptor.step(response))
         else:
             self._scram_step(response)
 
@@ -463,8 +488,25 @@ class SaslServer(SaslSide):
             self._finish(AUTH, WRONG_PASSWORD)
 
     def use(self, result: Any) -> None:
-        """Hear whether the password is right."""
-        self._finish(OK if result else AUTH, WRONG_PASSWORD)
+        """Hear whether the password is right, or what comes of a ticket."""
+        if isinstance(result, Step):
+            self._use_step(result)
+        else:
+            self._finish(OK if result else AUTH, WRONG_PASSWORD)
+
+    def _use_step(self, step: Step) -> None:
+        if step.trouble:
+            self._finish(AUTH, f"Kerberos: {step.trouble}")
+        elif not step.is_last:
+            self.say(CHALLENGE, step.token)
+        else:
+            self.user = self._users.bare(step.name)
+            is_somebody = self.user not in ("", ANONYMOUS)
+            self._finish(OK if is_somebody else AUTH, f"{self.user} is no name of a user")
+
+    @property
+    def _most(self) -> int:
+        return LONGEST_TOKEN if self._acceptor is not None else MAX_FRAME
 
     def _scram_step(self, response: bytes) -> None:
         try:
@@ -504,7 +546,10 @@ class SaslClient(SaslSide):
 
     __slots__ = (
         "_encrypted",
+        "_has_begun",
         "_hostname",
+        "_initiator",
+        "_is_proven",
         "_mutual",
         "_nonce",
         "_password",
@@ -523,10 +568,12 @@ class SaslClient(SaslSide):
         nonce: str,
         encrypted: bool = False,
         mutual: bool = False,
+        initiator: Initiator | None = None,
     ) -> None:
         """`wanted` names the mechanisms that may be used, separated by spaces; empty is whatever
         fits, where PLAIN, which shows the password to whoever listens, fits only under TLS.
-        `mutual` takes only what also proves who the server is: TLS does, and SCRAM.
+        `mutual` takes only what also proves who the server is: TLS does, and SCRAM, and GSSAPI,
+        which is for who asks for it by name and for which `initiator` is.
         """
         super().__init__()
         self._wanted = wanted.upper().split()
@@ -536,7 +583,13 @@ class SaslClient(SaslSide):
         self._nonce = nonce.replace("-", "")
         self._encrypted = encrypted
         self._mutual = mutual
+        self._initiator = initiator
+        self._is_proven = self._has_begun = False
         self._scram: Any = None
+
+    @property
+    def _most(self) -> int:
+        return LONGEST_TOKEN if self._initiator is not None else MAX_FRAME
 
     def performed(self, code: int, fields: list[Any]) -> None:
         """React to mechanisms, challenge or outcome."""
@@ -567,7 +620,19 @@ class SaslClient(SaslSide):
                 f"({' '.join(order) or 'none does without a password, nor without TLS'})"
             )
         self.user = self._username
-        self.say(INIT, Symbol(self.mechanism), self._first(), self._hostname or None)
+        if self.mechanism == GSSAPI:
+            self._step(b"")
+        else:
+            self._begin(self._first())
+
+    def _begin(self, response: bytes) -> None:
+        self.say(INIT, Symbol(self.mechanism), response, self._hostname or None)
+
+    def _step(self, token: bytes) -> None:
+        initiator = self._initiator
+        if initiator is None:
+            raise Unauthorized("there is nothing here to log in with by GSSAPI")
+        self.wait_for(lambda: initiator.step(token), blocks=True)
 
     def _proves_both(self, name: str) -> bool:
         """Whether a mechanism shows that both sides are who they say. PLAIN without TLS does not,
@@ -575,7 +640,7 @@ class SaslClient(SaslSide):
         """
         if name in (*HASHES, "PLAIN"):
             return bool(self._password)
-        return name == "EXTERNAL" and self._encrypted
+        return name == GSSAPI or (name == "EXTERNAL" and self._encrypted)
 
     def _first(self) -> bytes:
         if self.mechanism == "PLAIN":
@@ -588,6 +653,9 @@ class SaslClient(SaslSide):
         return b"" if self.mechanism == "EXTERNAL" else b"anonymous"
 
     def _answer(self, challenge: bytes) -> None:
+        if self.mechanism == GSSAPI:
+            self._step(challenge)
+            return
         if self.mechanism not in HASHES:
             self.say(RESPONSE, self._first())
             return
@@ -598,8 +666,18 @@ class SaslClient(SaslSide):
         self.wait_for(self._scram.get_client_final)
 
     def use(self, result: Any) -> None:
-        """Prove that the password is known."""
-        self.say(RESPONSE, result.encode())
+        """Prove that the password is known, or show a ticket."""
+        if not isinstance(result, Step):
+            self.say(RESPONSE, result.encode())
+            return
+        if result.trouble:
+            raise Unauthorized(f"there is no login by Kerberos: {result.trouble}")
+        self._is_proven = result.is_last
+        if self._has_begun:
+            self.say(RESPONSE, result.token)
+        else:
+            self._has_begun = True
+            self._begin(result.token)
 
     def _conclude(self, code: Any, data: Any) -> None:
         if code != OK:
@@ -608,6 +686,8 @@ class SaslClient(SaslSide):
                 f"the broker refused user '{self._username}' with SASL mechanism {self.mechanism}"
             )
             return
+        if self.mechanism == GSSAPI and not self._is_proven:
+            raise Unauthorized("the broker let us in before it proved who it is")
         if self._scram is not None:
             # The broker must know the password's verifier too, else it only pretends to be the
             # broker.

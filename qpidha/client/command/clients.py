@@ -121,7 +121,13 @@ def _tell_unused(options: Options, endpoint: Endpoint, mechanism: str) -> None:
 def endpoint_of(target: Target) -> Endpoint:
     """A target as the client's room has it."""
     return Endpoint(
-        target.host, target.port, target.encrypted, target.user, target.password, target.mechanism
+        target.host,
+        target.port,
+        target.encrypted,
+        target.user,
+        target.password,
+        target.mechanism,
+        target.service,
     )
 
 

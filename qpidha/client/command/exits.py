@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from qpidha.client.admin import LinkDenied, LinkTimeout
 from qpidha.client.errors import (
     KEY_PASSWORD,
+    NO_TICKET,
     UNTRUSTED,
     WRONG_LOGIN,
     ClientError,
@@ -100,7 +101,9 @@ def _of_client(error: ClientError) -> Failure:
     elif isinstance(error, LoginError):
         code = NO_PERMISSION
         hint = "--user NAME, with the password in QPIDHA_PASSWORD or --password-file FILE"
-        if error.hint == WRONG_LOGIN:
+        if error.hint == NO_TICKET:
+            hint = error.hint
+        elif error.hint == WRONG_LOGIN:
             hint = (
                 "another user, password or --sasl-mechanism; qpid-ha user list FILE has the users"
             )

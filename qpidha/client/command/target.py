@@ -34,6 +34,8 @@ DEFAULT_PORT = 5672
 SECURE_PORT = 5671
 LOCAL_NAME = re.compile("b[1-9]")
 """What brokers of a local cluster are called."""
+WITHOUT_PASSWORD = ("ANONYMOUS", "EXTERNAL", "GSSAPI")
+"""SASL mechanisms."""
 QUICK = 0.5
 """Seconds allowed to each local broker while the primary is looked for."""
 PLAIN_ADDRESS = "qpidha:plain-address"
@@ -50,6 +52,8 @@ class Target:
     user: str = ""
     password: str = ""
     mechanism: str = ""
+    service: str = ""
+    """The name of the service in Kerberos."""
     encrypted: bool = False
 
     def __str__(self) -> str:
@@ -98,9 +102,10 @@ def log_in(targets: list[Target], options: Options, configured: Target) -> None:
     for target in targets:
         target.user = target.user or options.user or configured.user or os.environ.get(USER, "")
         target.mechanism = options.sasl_mechanism or configured.mechanism
+        target.service = options.sasl_service_name or configured.service
         if not target.password:
             known = configured.password if target.user == configured.user else ""
-            asks = not target.socket and target.mechanism not in ("EXTERNAL", "ANONYMOUS")
+            asks = not target.socket and target.mechanism not in WITHOUT_PASSWORD
             target.password = password_for(target.user, options, known, ask=asks)
 
 
@@ -166,11 +171,8 @@ def beside(address: str, first: Target) -> Target:
             hint="name the TLS addresses of all brokers: -b amqps://host1,host2,host3",
             condition=PLAIN_ADDRESS,
         )
-    target.user, target.password, target.mechanism = (
-        target.user or first.user,
-        target.password or first.password,
-        first.mechanism,
-    )
+    target.user, target.password = target.user or first.user, target.password or first.password
+    target.mechanism, target.service = first.mechanism, first.service
     return target
 
 
@@ -396,6 +398,7 @@ def _configured(options: Options) -> Target:
         ) from error
     target.user, target.password = _login_of(values)
     target.mechanism = values.get("ha-mechanism", "")
+    target.service = values.get("sasl-service-name", "")
     folder = os.path.dirname(options.config)
     files = {name: os.path.join(folder, path) for name, path in values.items() if path}
     own = ("", "", "")
