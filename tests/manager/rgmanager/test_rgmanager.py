@@ -91,7 +91,8 @@ class Tools:
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(rgmanager, "CONFIG", str(configuration(tmp_path)))
+    file = str(configuration(tmp_path))
+    monkeypatch.setattr(rgmanager, "usual_file", lambda: file)
     monkeypatch.setattr(
         rgmanager, "_numbers", lambda host: set()
     )  # Nobody is asked for these names.
@@ -139,7 +140,8 @@ def test_the_manager_of_a_broker_is_found_by_its_socket_and_its_address(tools: T
 def test_without_the_tools_there_is_no_rgmanager(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rgmanager, "CONFIG", str(configuration(tmp_path)))
+    file = str(configuration(tmp_path))
+    monkeypatch.setattr(rgmanager, "usual_file", lambda: file)
     assert find(BrokerPlace(address="localhost:5672")) is None
 
 
