@@ -15,7 +15,7 @@ from contextlib import suppress
 from optparse import OptionGroup, Values
 from typing import Any
 
-from qpidha.client.errors import ConnectError
+from qpidha.client.errors import ClientError, ConnectError
 from qpidha.client.management import Conversation
 from qpidha.model.errors import RefusedRequest
 from qpidha.model.event_codes import EXISTS_OTHERWISE
@@ -134,9 +134,7 @@ def _work(arguments: list[str]) -> int:
     brokers = connecting.brokers(options.broker_addr, options.broker)
     try:
         _check(words)
-        needs_admin = words[:1] in (["reload-acl"], ["shutdown"]) or (
-            len(words) > 1 and words[0] == "log"
-        )
+        needs_admin = _needs_admin(words, options)
         with connecting.management(brokers, needs_admin=needs_admin) as link:
             return Config(link, options).do(words)
     except UsageError as error:
@@ -279,6 +277,13 @@ def _check(words: Sequence[str]) -> None:
         raise UsageError
     if command == "log" and len(words) > 2:
         raise UsageError
+
+
+def _needs_admin(words: Sequence[str], options: Values) -> bool:
+    """Whether a command is for administrators: it is about the broker itself."""
+    if words[:2] == ["add", "queue"]:
+        return options.start_replica is not None
+    return words[:1] in (["reload-acl"], ["shutdown"]) or (words[:1] == ["log"] and len(words) > 1)
 
 
 def arguments_of(options: Values) -> dict[str, Any]:
@@ -472,12 +477,17 @@ class Config:
             arguments |= {MARKS[mark]: 1 for mark in MARKS if getattr(options, mark)}
         else:
             arguments |= queue_arguments(options)
-        replica = options.start_replica
-        if replica is not None and kind == "queue":
-            self._link.call("help", {"method": "replicate"})  # Before there is half of it.
         self._make(kind, {"name": name, **asked, "arguments": arguments})
-        if replica is not None and kind == "queue":
-            self._link.call("replicate", {"broker": replica, "queue": name})
+        if options.start_replica is not None and kind == "queue":
+            try:
+                self._link.call("replicate", {"broker": options.start_replica, "queue": name})
+            except RefusedRequest:
+                # Not half of it: who tries again would find the queue there.
+                with suppress(ClientError, RefusedRequest):
+                    self._link.call(
+                        "delete_queue", {"name": name, "if_empty": True, "if_unused": True}
+                    )
+                raise
 
     def _make(self, kind: str, asked: dict[str, Any]) -> None:
         """Declare something. Raises ToolError if there is one of its name already."""
