@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,12 @@ SAID = [
     "fastapi; extra == 'console'",
     "pytest; extra == 'dev'",
 ]
+
+
+@pytest.fixture(autouse=True)
+def _data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that a broker of this machine could have."""
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "data"))
 
 
 def test_all_that_the_package_says_it_needs_is_listed(qpid_ha: Run) -> None:
