@@ -194,6 +194,31 @@ def test_a_reload_in_the_background_finds_relative_paths_again(place: Path) -> N
     wait_for(file.exists, lambda exists: not exists, what="the pid file")
 
 
+def test_in_the_background_what_would_go_to_standard_error_goes_to_syslog(place: Path) -> None:
+    code = (
+        "import sys; from qpidha.runtime import log_sinks; log_sinks.SYSLOG = sys.argv[1]; "
+        "from qpidha.runtime.daemon import main; sys.exit(main(sys.argv[2:]))"
+    )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
+        syslog.bind(str(place / "log"))
+        syslog.settimeout(STATE)
+        line = [sys.executable, "-c", code, str(place / "log"), "--interface", "127.0.0.1", "-dp0"]
+        line += [
+            "--data-dir",
+            str(place / "d"),
+            "--syslog-name=qpidd",
+            "--syslog-facility=LOG_LOCAL3",
+        ]
+        done = subprocess.run(line, capture_output=True, text=True, env=ENVIRONMENT, timeout=STATE)
+        assert (done.returncode, done.stderr) == (0, "")
+        (file,) = (place / "d").glob("qpidd.*.pid")
+        pid = int(file.read_text())
+        heard = syslog.recv(1 << 16).decode()
+        assert heard.startswith(f"<{19 * 8 + 5}>") and f" qpidd[{pid}]: [Broker] notice" in heard
+    os.kill(pid, signal.SIGTERM)
+    wait_for(file.exists, lambda exists: not exists, what="the pid file")
+
+
 def test_a_log_that_nobody_takes_is_told_of(place: Path) -> None:
     code, out, log = run("-d", "--port", "0", "--data-dir", place / "d")
     assert code == 0 and run("-q", "--port", out.strip(), "--data-dir", place / "d")[0] == 0
