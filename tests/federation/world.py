@@ -20,7 +20,6 @@ from qpidha.model.effects import (
     SaveState,
     SendBytes,
 )
-from qpidha.model.event_log import Happening
 from qpidha.model.events import (
     BytesReceived,
     Computed,
@@ -54,7 +53,8 @@ class World:
         self._ids = itertools.count(1)
         self.cut: Callable[[str, str], bool] = lambda one, other: False
         """Whether what one broker sends to another gets lost with its stream."""
-        self.happened: list[Happening] = []
+        self.options_of: dict[str, dict[str, Any]] = {}
+        """What each broker was started with."""
 
     def add(self, name: str, *, users: Users | None = None, **settings: Any) -> Node:
         """Start a broker."""
@@ -63,6 +63,7 @@ class World:
             "durable_without_store": "accept",
             **settings,
         }
+        self.options_of[name] = settings
         uuids = (f"{name}-{number}" for number in itertools.count())
         node = Node(
             Settings(**options),
@@ -102,6 +103,14 @@ class World:
                 del self.peers[other]
                 del self.peers[end]
                 self.queue.append((other[0], ConnectionLost(other[1], "closed by the peer")))
+
+    def reset(self, one: str, other: str) -> None:
+        """Break the streams between two brokers."""
+        for end, far in list(self.peers.items()):
+            if {end[0], far[0]} == {one, other}:
+                del self.peers[end]
+                self.queue.append((end[0], ConnectionLost(end[1], "reset by peer")))
+        self.settle()
 
     def step(self, name: str, *events: Event) -> None:
         """Let a broker take a turn."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.broker_states import BrokerStatus
-from qpidha.model.features import DEPARTURE_CAUSES, QUEUE_KINDS, QUEUE_REPLICATION
+from qpidha.model.features import DEPARTURE_CAUSES, FEDERATION, QUEUE_KINDS, QUEUE_REPLICATION
 from qpidha.model.records import (
     Cause,
     Dequeued,
@@ -20,11 +20,15 @@ from qpidha.model.records import (
     FeatureEnabled,
     LevelChanged,
     LifeStarted,
+    LinkDeclared,
+    LinkDeleted,
     PolicyCleared,
     PolicySet,
     QueueDeclared,
     ReplicaEnded,
     ReplicaSet,
+    RouteDeclared,
+    RouteDeleted,
 )
 from qpidha.store.codec import EnqueueRun, decode
 from tests.sim.history import REFUSED, Facts, Violation, is_present, key_of
@@ -309,12 +313,18 @@ def only_known(
             | PolicyCleared
             | ReplicaSet
             | ReplicaEnded
-            | LifeStarted,
+            | LifeStarted
+            | LinkDeclared
+            | LinkDeleted
+            | RouteDeclared
+            | RouteDeleted,
         ):
             if isinstance(record, Dequeued):
                 feature = DEPARTURE_CAUSES if record.cause else ""
             elif isinstance(record, ReplicaSet | ReplicaEnded | LifeStarted):
                 feature = QUEUE_REPLICATION
+            elif isinstance(record, LinkDeclared | LinkDeleted | RouteDeclared | RouteDeleted):
+                feature = FEDERATION
             else:
                 is_base = isinstance(record, QueueDeclared) and not (
                     record.fallback or record.implied
@@ -442,6 +452,7 @@ def picture(machine: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         "features": dict(broker.features),
         "policies": broker.policies.records(),
+        "links": (broker.federation.links, broker.federation.routes),
     }
     for uid, thing in broker.by_uid.items():
         if uid > 0:

@@ -471,7 +471,10 @@ class Machine:
                 self.requests.pop(effect.connection_id)(json.loads(line))
 
     def _connect(self, effect: Connect) -> None:
-        target = self.cluster.by_name[effect.host]
+        target = self.cluster.by_name.get(effect.host)
+        if target is None:
+            self.put(ConnectionLost(effect.connection_id, "nobody is there"))
+            return
         socket = Socket(self, effect.connection_id)
         other = Socket(target, 0)
         stream = self.world.join(socket, other)

@@ -13,6 +13,7 @@ from typing import Any
 
 from qpidha.broker.broker import Broker
 from qpidha.broker.exchange import ConsistentHashExchange
+from qpidha.broker.federation import Federation
 from qpidha.broker.policy import Policies
 from qpidha.broker.queues.backlog import Backlog
 from qpidha.broker.queues.dedup import Window
@@ -37,7 +38,7 @@ from qpidha.ha.peers import Peers
 from qpidha.ha.primary import Primary
 from qpidha.ha.saves import Saves
 from qpidha.management import admission
-from qpidha.model.records import HA_RECORDS, Cause, FeatureEnabled
+from qpidha.model.records import HA_RECORDS, Cause, FeatureEnabled, RouteDeclared
 from qpidha.node import Node
 from qpidha.store.log import Log
 
@@ -315,6 +316,18 @@ def forget_features() -> AbstractContextManager[None]:
                 yield uid, record
 
     return replaced((State, "objects", without))
+
+
+def forget_links() -> AbstractContextManager[None]:
+    """Leave out of snapshots what routes there are."""
+    records = Federation.records
+
+    def without(self: Any) -> Any:
+        for sequence, record in records(self):
+            if not isinstance(record, RouteDeclared):
+                yield sequence, record
+
+    return replaced((Federation, "records", without))
 
 
 def keep_rejected() -> AbstractContextManager[None]:
@@ -642,6 +655,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         enable_alone,
         use_before_commit,
         forget_features,
+        forget_links,
         keep_rejected,
         mistake_cause,
         purge_what_comes,

@@ -26,6 +26,7 @@ from tests.sim.hashing import bucket_of, draw_hashing, hashed_once, hashing, way
 from tests.sim.history import ACCEPTED, DOUBT, REFUSED, Facts, Violation, key_of, name_of
 from tests.sim.levels import draw_levels, drift, levels
 from tests.sim.limits import deletions, limit
+from tests.sim.linking import declare_links
 from tests.sim.machine import Cluster, Machine
 from tests.sim.manager import Manager, TrustedManager
 from tests.sim.moves import moves, shift
@@ -143,6 +144,7 @@ class Run(Network):
                 self.begin()
                 faults.plan(self)
                 set_policies(self)
+                declare_links(self)
                 with (
                     purges(self, self.plan.depth),
                     deletions(self),
